@@ -57,9 +57,7 @@ def setting(
     factory: Callable[[], Any] | None = None,
 ) -> Any:
     """A field of a settings dataclass; without `default` and `factory` it is required."""
-    spec = Spec(
-        doc=doc, unit=unit, low=low, high=high, choices=choices, outside=outside, secret=secret
-    )
+    spec = Spec(doc=doc, unit=unit, low=low, high=high, choices=choices, outside=outside, secret=secret)
     metadata = {"spec": spec}
     if factory is not None:
         return dataclasses.field(default_factory=factory, metadata=metadata)
@@ -86,9 +84,7 @@ def load(cls: type[T], mapping: Mapping[str, str]) -> T:
         variable = variable_for(field.name)
         raw = mapping.get(variable)
         if raw is None or (raw == "" and hints[field.name] is not str):
-            required = (
-                field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-            )
+            required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
             if required:
                 faults.append(f"{variable} is missing: {field.metadata['spec'].doc}")
             continue

@@ -1,0 +1,106 @@
+"""What all HTTP faces share: problem documents (RFC 9457), the one table of status codes, health.
+
+Used by the `app.py` of every service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import prometheus_client
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from shared.errors import BatonError, Conflict, InvalidInput, InvariantBroken, NotFound, Unavailable
+
+PROBLEM = "application/problem+json"
+RETRY_AFTER_S = 1
+
+STATUS: tuple[tuple[type[BatonError], int], ...] = (
+    (NotFound, 404),
+    (InvalidInput, 422),
+    (Conflict, 409),
+    (Unavailable, 503),
+    (InvariantBroken, 500),
+    (BatonError, 500),
+)
+"""First match wins, so the more special class stands first."""
+
+
+def problem(
+    status: int, kind: str, detail: str, *, headers: dict[str, str] | None = None, **members: Any
+) -> Response:
+    """A problem document: `type` is `urn:baton:<kind>`, `title` the status's phrase."""
+    body = {
+        "type": f"urn:baton:{kind}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        **members,
+    }
+    return Response(msgspec.json.encode(body), status, media_type=PROBLEM, headers=headers)
+
+
+def kind_for(error: BatonError) -> str:
+    """`KafkaUnavailable` → `kafka-unavailable`."""
+    name = type(error).__name__
+    return "".join(f"-{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
+
+
+def problem_for(error: BatonError) -> Response:
+    """The problem document of an error of ours."""
+    status = next(status for kind, status in STATUS if isinstance(error, kind))
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else None
+    return problem(status, kind_for(error), error.detail, headers=headers)
+
+
+def install_problems(app: FastAPI) -> None:
+    """Every error of the app leaves as a problem document."""
+
+    async def ours(_: Request, error: Exception) -> Response:
+        assert isinstance(error, BatonError)
+        return problem_for(error)
+
+    async def validation(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        errors = [
+            {"in": ".".join(str(part) for part in fault["loc"]), "detail": fault["msg"]}
+            for fault in error.errors()
+        ]
+        return problem(422, "invalid-input", "the request has faults", errors=errors)
+
+    async def http(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        kind = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
+        return problem(error.status_code, kind, str(error.detail), headers=dict(error.headers or {}))
+
+    app.add_exception_handler(BatonError, ours)
+    app.add_exception_handler(RequestValidationError, validation)
+    app.add_exception_handler(HTTPException, http)
+
+
+def install_health(
+    app: FastAPI, complaints: Callable[[], list[str]], registry: prometheus_client.CollectorRegistry
+) -> None:
+    """`/livez` (the process answers), `/readyz` (503 with `complaints()` while there are any), `/metrics`."""
+
+    @app.get("/livez", tags=["health"], summary="The process answers")
+    async def livez() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/readyz", tags=["health"], summary="The service can do its work")
+    async def readyz() -> Response:
+        found = complaints()
+        if found:
+            return problem(503, "not-ready", "; ".join(found), headers={"Retry-After": str(RETRY_AFTER_S)})
+        return Response(b'{"status":"ok"}', media_type="application/json")
+
+    @app.get("/metrics", tags=["health"], summary="Prometheus metrics", include_in_schema=False)
+    async def metrics() -> Response:
+        return Response(
+            prometheus_client.generate_latest(registry), media_type=prometheus_client.CONTENT_TYPE_LATEST
+        )

@@ -1,0 +1,155 @@
+"""Kafka as all services need it: topics with the right settings, heads of committed offsets.
+
+One of the few files that import aiokafka (the others are the `kafka_…` adapters). Every call is
+bounded by its own time-out, because nothing in aiokafka is when the broker is mute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError
+
+from shared.errors import InvalidInput, KafkaUnavailable
+from shared.heads import Head, parse_head
+from shared.names import Names
+
+MAX_RECORD_BYTES = 2 * 1024 * 1024
+"""Largest record of `sessions` and `checkpoints`, and the largest batch anywhere."""
+CALL_TIMEOUT_S = 10.0
+_TOPIC_EXISTS = 36
+KAFKA_FAILURES = (KafkaError, TimeoutError, OSError)
+"""What a call of aiokafka raises when the broker is away, slow or refuses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """A topic as Baton wants it."""
+
+    name: str
+    partitions: int = 1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+def fragments_topics(names: Names, streams: int, retention_ms: int) -> list[TopicSpec]:
+    """One topic of one partition per stream; the broker's append time is the records' time."""
+    configs = {
+        "message.timestamp.type": "LogAppendTime",
+        "cleanup.policy": "delete",
+        "retention.ms": str(retention_ms),
+        "max.message.bytes": str(MAX_RECORD_BYTES),
+    }
+    return [TopicSpec(name=names.fragments(n), configs=configs) for n in range(streams)]
+
+
+def sessions_topic(names: Names, group: str, partitions: int, retention_ms: int) -> TopicSpec:
+    """Finished sessions of a group; partition = stream mod partitions."""
+    configs = {
+        "cleanup.policy": "delete",
+        "retention.ms": str(retention_ms),
+        "max.message.bytes": str(MAX_RECORD_BYTES),
+    }
+    return TopicSpec(name=names.sessions(group), partitions=partitions, configs=configs)
+
+
+def checkpoints_topic(names: Names, group: str, streams: int) -> TopicSpec:
+    """Checkpoints of a group; partition n belongs to stream n, and only its owner deletes there."""
+    configs = {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "max.message.bytes": str(MAX_RECORD_BYTES),
+    }
+    return TopicSpec(name=names.checkpoints(group), partitions=streams, configs=configs)
+
+
+def events_topic(names: Names) -> TopicSpec:
+    """The history: joins, claims, releases, … kept for 30 days."""
+    return TopicSpec(name=names.events, configs={"retention.ms": str(30 * 86_400_000)})
+
+
+@contextlib.asynccontextmanager
+async def admin_client(kafka: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    """A started admin client for the block. Raises KafkaUnavailable when no broker answers."""
+    client = AIOKafkaAdminClient(bootstrap_servers=kafka, request_timeout_ms=int(CALL_TIMEOUT_S * 1000))
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            await client.start()
+    except KAFKA_FAILURES as error:
+        with contextlib.suppress(*KAFKA_FAILURES):
+            await client.close()
+        raise KafkaUnavailable(f"Kafka at {kafka} does not answer: {error!r}") from None
+    try:
+        yield client
+    finally:
+        with contextlib.suppress(*KAFKA_FAILURES):
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                await client.close()
+
+
+async def ensure_topics(kafka: str, specs: Iterable[TopicSpec], replication: int) -> list[str]:
+    """Creates the topics that do not exist yet; the names of those created.
+
+    Existing topics are left as they are. Raises KafkaUnavailable, or InvalidInput when Kafka refuses.
+    """
+    topics = [
+        NewTopic(
+            name=spec.name,
+            num_partitions=spec.partitions,
+            replication_factor=replication,
+            topic_configs=dict(spec.configs),
+        )
+        for spec in specs
+    ]
+    async with admin_client(kafka) as admin:
+        try:
+            async with asyncio.timeout(30):
+                response = await admin.create_topics(topics)
+        except KAFKA_FAILURES as error:
+            raise KafkaUnavailable(f"topics cannot be created: {error!r}") from None
+    created: list[str] = []
+    refused: list[str] = []
+    for name, code, *message in response.topic_errors:
+        if code == 0:
+            created.append(name)
+        elif code != _TOPIC_EXISTS:
+            refused.append(f"{name}: error {code} {message[0] if message else ''}".rstrip())
+    if refused:
+        raise InvalidInput(f"Kafka refuses to create topics: {'; '.join(refused[:3])}")
+    return created
+
+
+async def list_topics(kafka: str) -> list[str]:
+    """The names of all topics. Raises KafkaUnavailable."""
+    async with admin_client(kafka) as admin:
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                return list(await admin.list_topics())
+        except KAFKA_FAILURES as error:
+            raise KafkaUnavailable(f"topics cannot be listed: {error!r}") from None
+
+
+async def read_heads(
+    admin: AIOKafkaAdminClient, names: Names, group: str, streams: Iterable[int]
+) -> dict[int, Head]:
+    """The heads of a group's streams; streams without a committed offset are left out.
+
+    1–3 ms for one. Raises KafkaUnavailable; InvalidInput when a committed offset carries no head.
+    """
+    partitions = [TopicPartition(names.fragments(n), 0) for n in streams]
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            found = await admin.list_consumer_group_offsets(names.kafka_group(group), partitions=partitions)
+    except KAFKA_FAILURES as error:
+        raise KafkaUnavailable(f"committed offsets cannot be read: {error!r}") from None
+    heads = {}
+    for partition, committed in found.items():
+        stream = names.stream_of(partition.topic)
+        if stream is not None and committed.offset >= 0:
+            heads[stream] = parse_head(committed.offset, committed.metadata)
+    return heads

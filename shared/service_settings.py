@@ -1,0 +1,48 @@
+"""The settings that every service has: where Kafka and ZooKeeper are, where to listen, what to log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.names import Names, is_namespace
+from shared.settings import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
+    """Read from `BATON_…` variables; each service extends it."""
+
+    kafka: str = setting("127.0.0.1:9092", "bootstrap servers of Kafka, `host:port,…`")
+    zookeeper: str = setting("127.0.0.1:2181", "servers of ZooKeeper, `host:port,…`")
+    namespace: str = setting("", "sets several Batons apart on one Kafka and ZooKeeper")
+    host: str = setting("127.0.0.1", "address to listen at")
+    port: int = setting(8000, "port to listen at", low=1, high=65_535)
+    advertise: str = setting(
+        "", "base URL at which others reach this service, when it is not `http://host:port`"
+    )
+    zookeeper_timeout_s: float = setting(
+        6.0,
+        "time-out of the ZooKeeper session",
+        unit="s",
+        low=1,
+        high=60,
+        outside="shorter takes a pause for a death; longer leaves a dead member's streams unowned",
+    )
+    replication: int = setting(1, "replication factor of the topics that Baton creates", low=1, high=9)
+    log_level: str = setting("INFO", "least level to log", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+
+    @property
+    def names(self) -> Names:
+        """Every name in Kafka and ZooKeeper."""
+        return Names(self.namespace)
+
+    @property
+    def address(self) -> str:
+        """The base URL that stands in ZooKeeper, without a trailing slash."""
+        return (self.advertise or f"http://{self.host}:{self.port}").rstrip("/")
+
+    def check(self) -> list[str]:
+        """Faults of relations between settings."""
+        if not is_namespace(self.namespace):
+            return [f"BATON_NAMESPACE={self.namespace!r}: lower-case letters, digits and `-` only"]
+        return []
