@@ -1,0 +1,231 @@
+"""Fetches the jars of the lock file into the cache, and checks every one by its sha256.
+
+Several resolver processes (Ivy, which comes with PySpark) take a share each and work in a folder of
+their own; a jar moves into the cache by one rename after its sum was found right, so a second Baton
+that fetches at the same time does no harm. Used by `baton jars`, `baton up` and the tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+from xml.sax.saxutils import quoteattr
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from cli.stack.faults import JarsUnavailable
+from cli.stack.java import find_java, the_jar
+from cli.stack.lock import USES, Jar, Use, jar_folder, read_lock
+
+SHARES = 6
+"""Resolvers at once: most of a fetch is waiting for answers, so more than there are cores."""
+FETCH_TIMEOUT_S = 900.0
+STALL_TIMEOUT_S = 180.0
+"""Without a single byte for so long, the network is given up."""
+POLL_S = 0.1
+
+Resolver = Callable[[Sequence[Jar], Path, IO[bytes]], "subprocess.Popen[bytes]"]
+"""Starts the fetch of some jars into `folder/libs`, messages to the given file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """What a fetch did: how many jars were there already, and which had to come."""
+
+    kept: int
+    fetched: list[Jar]
+
+
+def sha256_of(path: Path) -> str:
+    """The sum of a file's content in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_sound(jar: Jar, folder: Path) -> bool:
+    """Whether the folder holds the jar, undamaged."""
+    path = folder / jar.file
+    try:
+        return sha256_of(path) == jar.sha256
+    except OSError:
+        return False
+
+
+def ivy_module(jars: Sequence[Jar], name: str) -> str:
+    """The `ivy.xml` that names each jar by itself, without what it depends on."""
+    lines = [
+        f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)}"
+        f' rev={quoteattr(jar.version)} transitive="false" conf="default-&gt;default"/>'
+        for jar in jars
+    ]
+    return (
+        f'<ivy-module version="2.0"><info organisation="baton" module={quoteattr(name)}/>'
+        f'<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{''.join(lines)}</dependencies></ivy-module>"
+    )
+
+
+def share_out(jars: Sequence[Jar], shares: int) -> list[list[Jar]]:
+    """The jars in at most `shares` lists of about the same size in bytes, none of them empty."""
+    lists: list[list[Jar]] = [[] for _ in range(min(shares, len(jars)))]
+    weights = [0] * len(lists)
+    for jar in sorted(jars, key=lambda jar: (-jar.size_bytes, jar.file)):
+        lightest = weights.index(min(weights))
+        lists[lightest].append(jar)
+        # a jar costs its bytes and some requests, which weigh as much as half a megabyte
+        weights[lightest] += jar.size_bytes + 500_000
+    return lists
+
+
+def resolve_with_ivy(jars: Sequence[Jar], folder: Path, messages: IO[bytes]) -> subprocess.Popen[bytes]:
+    """A running Ivy that retrieves the jars. Raises JavaMissing."""
+    (folder / "ivy.xml").write_text(ivy_module(jars, folder.name))
+    return subprocess.Popen(
+        [
+            *(find_java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-jar", str(the_jar("ivy"))),
+            *("-ivy", str(folder / "ivy.xml"), "-cache", str(folder / "cache"), "-confs", "default"),
+            *("-types", "jar", "bundle", "-warn"),
+            *("-retrieve", f"{folder}/libs/[artifact]-[revision].[ext]"),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=messages,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def fetch_jars(
+    use: Use,
+    *,
+    folder: Path | None = None,
+    jars: Sequence[Jar] | None = None,
+    resolver: Resolver = resolve_with_ivy,
+    quiet: bool = False,
+) -> Fetched:
+    """Makes the cache hold every jar of one use, and nothing else; the next time is instant.
+
+    Raises JarsUnavailable with what is missing or damaged, and JavaMissing.
+    """
+    wanted = read_lock(use) if jars is None else list(jars)
+    home = jar_folder(use) if folder is None else folder
+    absent = [jar for jar in wanted if not is_sound(jar, home)]
+    if absent:
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            _clear_abandoned(home)
+            with tempfile.TemporaryDirectory(prefix=".fetch-", dir=home) as temporary:
+                _fetch(absent, home, Path(temporary), resolver, f"jars for {use}", quiet)
+        except OSError as error:
+            raise JarsUnavailable(f"the jars for {use} cannot be kept in {home}: {error}") from None
+    names = {jar.file for jar in wanted}
+    for stray in home.glob("*.jar"):
+        if stray.name not in names:
+            stray.unlink(missing_ok=True)
+    return Fetched(kept=len(wanted) - len(absent), fetched=absent)
+
+
+def fetch_all(quiet: bool = False) -> dict[Use, Fetched]:
+    """Makes the cache hold every jar of the lock file. Raises JarsUnavailable and JavaMissing."""
+    return {use: fetch_jars(use, quiet=quiet) for use in USES}
+
+
+def _fetch(
+    jars: Sequence[Jar], home: Path, temporary: Path, resolver: Resolver, title: str, quiet: bool
+) -> None:
+    with (temporary / "messages").open("w+b") as messages, contextlib.ExitStack() as running:
+        processes = []
+        for number, share in enumerate(share_out(jars, SHARES)):
+            folder = temporary / f"share-{number}"
+            folder.mkdir()
+            processes.append(resolver(share, folder, messages))
+            running.callback(_end, processes[-1])
+        with _progress(title, sum(jar.size_bytes for jar in jars), quiet) as show:
+            _wait(processes, temporary, show)
+        _take_over(jars, home, temporary)
+        faults = [_fault(jar, temporary) for jar in jars if not is_sound(jar, home)]
+        if faults:
+            raise JarsUnavailable(
+                f"{len(faults)} of {len(jars)} jars could not be fetched: {', '.join(faults[:3])}"
+                f"{' …' if len(faults) > 3 else ''}; is the network there?{_reason(messages)}"
+            )
+
+
+def _clear_abandoned(home: Path) -> None:
+    for path in home.glob(".fetch-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > 2 * FETCH_TIMEOUT_S:
+                shutil.rmtree(path)
+
+
+def _take_over(jars: Sequence[Jar], home: Path, temporary: Path) -> None:
+    for jar in jars:
+        for path in temporary.glob(f"share-*/libs/{jar.file}"):
+            if sha256_of(path) == jar.sha256:
+                path.replace(home / jar.file)
+
+
+def _fault(jar: Jar, temporary: Path) -> str:
+    for path in temporary.glob(f"share-*/libs/{jar.file}"):
+        return f"{jar.file} (came with sha256 {sha256_of(path)}, which is not that of the lock file)"
+    return f"{jar.file} (missing)"
+
+
+def _reason(messages: IO[bytes]) -> str:
+    messages.seek(0)
+    lines = messages.read().decode(errors="replace").splitlines()
+    for word in ("Exception", "Server access error", "not found", "Error"):
+        for line in lines:
+            if word in line:
+                return f" ({line.strip(' :')[:200]})"
+    return ""
+
+
+def _wait(processes: Sequence[subprocess.Popen[bytes]], temporary: Path, show: Callable[[int], None]) -> None:
+    deadline = time.monotonic() + FETCH_TIMEOUT_S
+    come, last = 0, time.monotonic()
+    while any(process.poll() is None for process in processes):
+        now = time.monotonic()
+        if (bytes_now := _bytes_in(temporary)) != come:
+            come, last = bytes_now, now
+            show(come)
+        if now > deadline or now - last > STALL_TIMEOUT_S:
+            return
+        time.sleep(POLL_S)
+    show(_bytes_in(temporary))
+
+
+def _bytes_in(temporary: Path) -> int:
+    total = 0
+    for path in temporary.glob("share-*/cache/*/*/*/*.jar*"):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size
+    return total
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+
+
+@contextlib.contextmanager
+def _progress(title: str, total_bytes: int, quiet: bool) -> Iterator[Callable[[int], None]]:
+    console = Console(file=sys.stderr)
+    if quiet or not console.is_terminal:
+        if not quiet:
+            console.print(f"fetching {title}, {total_bytes / 1e6:.0f} MB …")
+        yield lambda come: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task(title, total=total_bytes)
+        yield lambda come: progress.update(task, completed=min(come, total_bytes))

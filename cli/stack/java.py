@@ -1,0 +1,73 @@
+"""Which Java runs ZooKeeper, Kafka and Spark: the one of JAVA_HOME, else the first on the PATH.
+
+Decided from the environment and the answer of `java -version`; used by everything in `cli/stack`
+that starts a JVM, so that a missing or old Java is one sentence, told before anything is started.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from cli.stack.faults import JavaMissing
+
+LEAST_VERSION = 17
+"""Kafka 4 and Spark 4 need it."""
+
+
+def parse_java_version(text: str) -> int | None:
+    """The feature release that `java -version` prints, or None where there is none.
+
+    >>> parse_java_version('openjdk version "17.0.15" 2025-04-15')
+    17
+    >>> parse_java_version('java version "1.8.0_402"')
+    8
+    """
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', text)
+    if match is None:
+        return None
+    first = int(match[1])
+    return int(match[2]) if first == 1 and match[2] else first
+
+
+@functools.cache
+def find_java() -> str:
+    """The path of a Java that is new enough. Raises JavaMissing."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
+    if java is None:
+        where = f"there is none in JAVA_HOME={home}" if home else "there is none on the PATH"
+        raise JavaMissing(f"Baton needs Java {LEAST_VERSION} or newer, and {where}")
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise JavaMissing(f"Baton needs Java {LEAST_VERSION} or newer, and {java} fails: {error}") from None
+    version = parse_java_version(answer.stderr + answer.stdout)
+    if version is None or version < LEAST_VERSION:
+        found = f"version {version}" if version else "of a version that it does not tell"
+        raise JavaMissing(f"Baton needs Java {LEAST_VERSION} or newer, and {java} is {found}")
+    return java
+
+
+def pyspark_jars() -> Path:
+    """The folder of the jars inside PySpark: ZooKeeper and the Ivy resolver come from there.
+
+    PySpark itself is not imported. Raises JavaMissing when it is not installed.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise JavaMissing("PySpark is not installed in this environment: run `make install`")
+    return Path(spec.submodule_search_locations[0], "jars")
+
+
+def the_jar(name: str) -> Path:
+    """The one jar of PySpark whose file begins with `name`, a dash and a digit. Raises JavaMissing."""
+    found = sorted(pyspark_jars().glob(f"{name}-[0-9]*.jar"))
+    if not found:
+        raise JavaMissing(f"PySpark's jars hold no {name}: run `make install`")
+    return found[0]

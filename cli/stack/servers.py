@@ -1,0 +1,180 @@
+"""How ZooKeeper and Kafka are started without Docker: configuration files and command lines.
+
+Pure: from options to text and arguments; `prepare_*` alone write files. ZooKeeper's jars are inside
+PySpark, Kafka's come by the lock file; the two class paths must not be mixed (slf4j 1.7 and 2.0).
+The local stack and the tests run the very same servers; every value here was measured to work.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+LOOPBACK = "127.0.0.1"
+"""Never a host name: that may resolve to an address which is not loopback."""
+LARGEST_BATCH_BYTES = 2_200_000
+"""Sessions and checkpoints are up to 2 MB, and a batch adds its header."""
+INTERNAL_PARTITIONS = 4
+"""Of Kafka's own topics: the default 50 each costs files and start-up time on one broker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperOptions:
+    """One ZooKeeper server; everything of it lies in `home`."""
+
+    home: Path
+    port: int = 2181
+    tick_ms: int = 500
+    heap_mb: int = 128
+
+    @property
+    def address(self) -> str:
+        """`host:port` for clients."""
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def config(self) -> Path:
+        return self.home / "zoo.cfg"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaOptions:
+    """One Kafka broker that is its own controller; everything of it lies in `home`."""
+
+    home: Path
+    port: int = 9092
+    controller_port: int = 9093
+    heap_mb: int = 512
+    log_level: str = "warn"
+
+    @property
+    def address(self) -> str:
+        """`host:port` for clients."""
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def config(self) -> Path:
+        return self.home / "server.properties"
+
+    @property
+    def data(self) -> Path:
+        return self.home / "data"
+
+    @property
+    def is_formatted(self) -> bool:
+        """Whether the storage has been formatted: only once in its life."""
+        return (self.data / "meta.properties").exists()
+
+
+def zookeeper_config(options: ZooKeeperOptions) -> str:
+    """The text of `zoo.cfg`; ZooKeeper sessions may be 2 ticks to 60 s long."""
+    return _lines(
+        {
+            "dataDir": options.home / "data",
+            "clientPort": options.port,
+            "clientPortAddress": LOOPBACK,
+            "tickTime": options.tick_ms,
+            "maxSessionTimeout": 60_000,
+            "maxClientCnxns": 0,
+            "admin.enableServer": "false",
+            # aiozk asks `srvr` before it trusts a server
+            "4lw.commands.whitelist": "srvr,ruok,mntr",
+            "autopurge.snapRetainCount": 3,
+            "autopurge.purgeInterval": 1,
+        }
+    )
+
+
+def zookeeper_argv(options: ZooKeeperOptions, java: str, jars: Path) -> list[str]:
+    """The command line of the server; `jars` is PySpark's folder."""
+    return [
+        *(java, f"-Xmx{options.heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+        *("-Dlog4j2.level=WARN", "-Dzookeeper.jmx.log4j.disable=true", "-Dzookeeper.preAllocSize=4096"),
+        *("-cp", f"{jars}/*", "org.apache.zookeeper.server.ZooKeeperServerMain", str(options.config)),
+    ]
+
+
+def kafka_config(options: KafkaOptions) -> str:
+    """The text of `server.properties`. How long offsets are kept stays at Kafka's own default."""
+    controller = f"{LOOPBACK}:{options.controller_port}"
+    return _lines(
+        {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.bootstrap.servers": controller,
+            "listeners": f"PLAINTEXT://{options.address},CONTROLLER://{controller}",
+            "advertised.listeners": f"PLAINTEXT://{options.address},CONTROLLER://{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": options.data,
+            "auto.create.topics.enable": "false",
+            "group.initial.rebalance.delay.ms": 0,
+            "message.max.bytes": LARGEST_BATCH_BYTES,
+            "replica.fetch.max.bytes": LARGEST_BATCH_BYTES,
+            "offsets.topic.num.partitions": INTERNAL_PARTITIONS,
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.num.partitions": INTERNAL_PARTITIONS,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "share.coordinator.state.topic.num.partitions": 1,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            # a dead owner's open transaction ends at its time-out, not up to ten seconds later
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
+            # the default takes 128 MB of the heap
+            "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+        }
+    )
+
+
+def kafka_argv(options: KafkaOptions, java: str, class_path: str) -> list[str]:
+    """The command line of the broker."""
+    return [
+        *(java, f"-Xms{options.heap_mb // 2}m", f"-Xmx{options.heap_mb}m", "-XX:+UseG1GC"),
+        *_kafka_logging(options.log_level),
+        *("-cp", class_path, "kafka.Kafka", str(options.config)),
+    ]
+
+
+def kafka_format_argv(options: KafkaOptions, java: str, class_path: str, cluster_id: str) -> list[str]:
+    """The command line that formats the storage; it leaves a formatted one alone."""
+    return [
+        *(java, "-Xmx256m", "-XX:TieredStopAtLevel=1", *_kafka_logging("warn"), "-cp", class_path),
+        *("kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"),
+        *("-t", cluster_id, "-c", str(options.config)),
+    ]
+
+
+def new_cluster_id() -> str:
+    """A random cluster id as Kafka writes them: 16 bytes as 22 characters, not beginning with `-`."""
+    while True:
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not cluster_id.startswith("-"):
+            return cluster_id
+
+
+def prepare_zookeeper(options: ZooKeeperOptions) -> None:
+    """Writes the configuration; data that are there stay."""
+    (options.home / "data").mkdir(parents=True, exist_ok=True)
+    options.config.write_text(zookeeper_config(options))
+
+
+def prepare_kafka(options: KafkaOptions) -> None:
+    """Writes the configuration; data that are there stay."""
+    options.data.mkdir(parents=True, exist_ok=True)
+    options.config.write_text(kafka_config(options))
+
+
+def _kafka_logging(level: str) -> tuple[str, ...]:
+    simple = "-Dorg.slf4j.simpleLogger"
+    return (
+        f"{simple}.defaultLogLevel={level}",
+        f"{simple}.showDateTime=true",
+        f"{simple}.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSZ",
+    )
+
+
+def _lines(settings: dict[str, object]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in settings.items())

@@ -1,0 +1,66 @@
+"""Fixtures for every test: real servers, started when first asked for, once for the whole run.
+
+Tests share the servers and stay apart by `namespace`. A test that stops or pauses a server asks for
+`kafka_server` or `zookeeper_server` and leaves it as it likes: it is put right again afterwards.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
+
+
+@pytest.fixture(scope="session")
+def _kafka() -> Iterator[KafkaServer]:
+    with temporary_home("kafka") as home:
+        server = KafkaServer(home)
+        server.start()
+        yield server
+        server.kill()
+
+
+@pytest.fixture(scope="session")
+def _zookeeper() -> Iterator[ZooKeeperServer]:
+    with temporary_home("zookeeper") as home:
+        server = ZooKeeperServer(home)
+        server.start()
+        yield server
+        server.kill()
+
+
+@pytest.fixture
+def kafka_server(_kafka: KafkaServer) -> Iterator[KafkaServer]:
+    """The broker of this test run, for tests that pause or restart it."""
+    yield _kafka
+    _kafka.resume()
+    _kafka.start()
+
+
+@pytest.fixture
+def zookeeper_server(_zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperServer]:
+    """The ZooKeeper of this test run, for tests that pause or restart it."""
+    yield _zookeeper
+    _zookeeper.resume()
+    _zookeeper.start()
+
+
+@pytest.fixture(scope="session")
+def kafka(_kafka: KafkaServer) -> str:
+    """The address of a real broker, `127.0.0.1:port`."""
+    return _kafka.address
+
+
+@pytest.fixture(scope="session")
+def zookeeper(_zookeeper: ZooKeeperServer) -> str:
+    """The address of a real ZooKeeper, `127.0.0.1:port`."""
+    return _zookeeper.address
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A namespace of the test's own (see `shared/names.py`)."""
+    return f"t{uuid.uuid4().hex[:12]}"

@@ -1,0 +1,182 @@
+"""Real servers for tests: one Kafka and one ZooKeeper for a whole test run, on free ports.
+
+`KafkaServer` and `ZooKeeperServer` can be stopped, killed, paused and started again by a test; what
+they hold survives. They live in a temporary folder and die with the test process, however it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from cli.stack.jars import fetch_jars
+from cli.stack.java import find_java, pyspark_jars
+from cli.stack.leash import on_leash
+from cli.stack.lock import class_path, jar_folder, read_lock
+from cli.stack.probes import kafka_answers, zookeeper_answers
+from cli.stack.servers import (
+    KafkaOptions,
+    ZooKeeperOptions,
+    kafka_argv,
+    kafka_format_argv,
+    new_cluster_id,
+    prepare_kafka,
+    prepare_zookeeper,
+    zookeeper_argv,
+)
+
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 30.0
+
+_SPAWNER = ThreadPoolExecutor(1, "spawner")
+"""Starts every server: the leash watches the thread that forked, and this one lives to the end."""
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens at just now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class Server:
+    """One server process that tests may start, stop, kill, pause and resume; all of it blocks."""
+
+    def __init__(self, home: Path, address: str) -> None:
+        self.home = home
+        self.address = address
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self.address}, pid {self.pid}>"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    def start(self) -> None:
+        """Starts it unless it runs, and returns when it answers; to be called from a test or fixture."""
+        if self.pid is not None:
+            return
+        self.prepare()
+        with (self.home / "output.log").open("ab") as log:
+            argv = on_leash(self.argv())
+            self._process = _SPAWNER.submit(
+                subprocess.Popen, argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            ).result()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        # in a thread of its own, because a test's event loop may be running in this one
+        with ThreadPoolExecutor(1) as prober:
+            while not prober.submit(_ask, self.answers).result():
+                if self.pid is None or time.monotonic() > deadline:
+                    self.kill()
+                    raise RuntimeError(f"{self!r} did not start:\n{self.output()[-3000:]}")
+                time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stops it in an orderly way (by force when that takes too long)."""
+        if self._process is not None and self.pid is not None:
+            self.resume()
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_TIMEOUT_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends it with SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its connections and says nothing."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT after a pause; harmless without one."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def output(self) -> str:
+        """What it has printed so far."""
+        return (self.home / "output.log").read_text(errors="replace")
+
+    def prepare(self) -> None:
+        """Writes its configuration."""
+        raise NotImplementedError
+
+    def argv(self) -> list[str]:
+        """Its command line."""
+        raise NotImplementedError
+
+    async def answers(self) -> bool:
+        """Whether it serves requests."""
+        raise NotImplementedError
+
+
+class ZooKeeperServer(Server):
+    """ZooKeeper with ticks of 500 ms: ZooKeeper sessions of 1 s and more are possible."""
+
+    def __init__(self, home: Path, port: int | None = None) -> None:
+        self.options = ZooKeeperOptions(home=home, port=port or free_port())
+        super().__init__(home, self.options.address)
+
+    def prepare(self) -> None:
+        prepare_zookeeper(self.options)
+
+    def argv(self) -> list[str]:
+        return zookeeper_argv(self.options, find_java(), pyspark_jars())
+
+    async def answers(self) -> bool:
+        return await zookeeper_answers(self.address)
+
+
+class KafkaServer(Server):
+    """One broker; its storage is formatted at the first start."""
+
+    def __init__(self, home: Path, port: int | None = None) -> None:
+        self.options = KafkaOptions(home=home, port=port or free_port(), controller_port=free_port())
+        super().__init__(home, self.options.address)
+        fetch_jars("kafka", quiet=True)
+        self._class_path = class_path(jar_folder("kafka"), read_lock("kafka"))
+
+    def prepare(self) -> None:
+        prepare_kafka(self.options)
+        if not self.options.is_formatted:
+            argv = kafka_format_argv(self.options, find_java(), self._class_path, new_cluster_id())
+            subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, timeout=START_TIMEOUT_S)
+
+    def argv(self) -> list[str]:
+        return kafka_argv(self.options, find_java(), self._class_path)
+
+    async def answers(self) -> bool:
+        return await kafka_answers(self.address)
+
+
+@contextlib.contextmanager
+def temporary_home(name: str) -> Iterator[Path]:
+    """A folder for a server's data, removed at the end."""
+    home = Path(tempfile.mkdtemp(prefix=f"baton-{name}-"))
+    try:
+        yield home
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _ask(answers: Callable[[], Awaitable[bool]]) -> bool:
+    async def ask() -> bool:
+        return await answers()
+
+    return asyncio.run(ask())
