@@ -35,10 +35,14 @@ async def zookeeper_answers(address: str) -> bool:
 
 async def kafka_answers(address: str) -> bool:
     """Whether the broker tells its topics."""
+    host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
+            # first without aiokafka, which writes an error into the log for every refused connection
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.close()
             await list_topics(address)
-    except (BatonError, TimeoutError):
+    except (BatonError, OSError, TimeoutError):
         return False
     return True
 

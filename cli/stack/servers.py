@@ -121,6 +121,9 @@ def kafka_config(options: KafkaOptions) -> str:
             "share.coordinator.state.topic.num.partitions": 1,
             "share.coordinator.state.topic.replication.factor": 1,
             "share.coordinator.state.topic.min.isr": 1,
+            # a broker that was killed is let in again only when its old registration has expired
+            "broker.heartbeat.interval.ms": 500,
+            "broker.session.timeout.ms": 3000,
             # a dead owner's open transaction ends at its time-out, not up to ten seconds later
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
             # the default takes 128 MB of the heap
