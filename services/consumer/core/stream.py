@@ -1,0 +1,257 @@
+"""One owned stream: when to commit, what to park, when to append a tick.
+
+Decides from the assembler's state and from times that are arguments (`now_s`: monotonic seconds,
+`wall_ms`: the member's own clock, which only ever proposes a tick). `stream_worker.py` carries the
+messages: it feeds records, asks what is due, and does it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from services.consumer.core.assembly import Assembler, Record
+from services.consumer.core.checkpoint import Checkpoint, CheckpointWriter, Commit
+from services.consumer.core.state import Closed, OpenSession
+from shared.errors import InvariantBroken
+from shared.group import GroupSettings
+from shared.heads import Counts, Head
+from shared.sessions import Session, encode_session, session_id
+
+MAX_PENDING_BYTES = 8 * 1024 * 1024
+"""Finished sessions that wait for their commit; more than this commits at once."""
+TICK_EVERY_S = 5.0
+QUIET_S = 2.0
+"""A stream says nothing when it had no record for so long."""
+RENEW_S = 86_400.0
+"""Kafka forgets committed offsets after 7 idle days; owners renew theirs daily."""
+Start = Literal["as_stored", "cut", "rewind"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamLimits:
+    """`commit_s`: seconds between commits; the others bound what a new owner has to replay."""
+
+    commit_s: float = 1.0
+    max_replay_fragments: int = 100_000
+    max_replay_bytes: int = 100 * 1024 * 1024
+
+
+class Stream:
+    """The state of one owned stream, in one epoch."""
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        stream: int,
+        epoch: int,
+        settings: GroupSettings,
+        limits: StreamLimits,
+        checkpoint: Checkpoint,
+        now_s: float,
+    ) -> None:
+        self.group, self.stream, self.epoch = group, stream, epoch
+        self.limits = limits
+        self.head = head = checkpoint.head
+        self._counts_before = head.counts
+        self.cut = 0
+        self.assembler = Assembler(settings, position=head.safe_offset, w=head.w, a=head.a)
+        self.assembler.restore(
+            covered=checkpoint.covered, parked=checkpoint.parked.values(), position=head.position
+        )
+        self.writer = CheckpointWriter(checkpoint)
+        self._pending: list[Closed] = []
+        self._pending_bytes = 0
+        self._closed = self._delivered = self._delivered_bytes = 0
+        self._read_at: deque[tuple[int, int]] = deque([(self.assembler.position, 0)])
+        self._last_commit_s = now_s
+        self._last_record_s = now_s
+        self._last_tick_s = now_s
+        self._in_commit = False
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.group}/{self.stream} epoch {self.epoch} {self.assembler!r}>"
+
+    def start(self, log_start: int, log_end: int) -> Start:
+        """Where reading begins, given the log's bounds (half-open offsets).
+
+        `rewind`: the log ends below the position, so it was lost: do not go on. `cut`: retention removed
+        records that were still needed; `cut` counts them, and reading begins at the log's start.
+        """
+        if log_end < self.head.position:
+            return "rewind"
+        if log_start <= self.assembler.position:
+            return "as_stored"
+        self.cut = log_start - self.assembler.position
+        self.assembler.advance(log_start)
+        return "cut"
+
+    def feed(self, records: Sequence[Record], now_s: float) -> None:
+        """Folds the records, which follow the position in offset order."""
+        if not records:
+            return
+        if records[0].offset < self.assembler.position:
+            raise InvariantBroken(f"offset {records[0].offset} read again: {self!r}")
+        self._last_record_s = now_s
+        self._take(self.assembler.feed(records))
+        self._read_at.append((self.assembler.position, self.assembler.bytes_read))
+
+    def close_due(self) -> None:
+        """Closes what is due by silence."""
+        self._take(self.assembler.close_due())
+
+    def is_commit_due(self, now_s: float, commit_s: float) -> bool:
+        """Whether to commit now: something changed and `commit_s` passed, or too much waits."""
+        if self.assembler.is_replaying:
+            return False
+        since = now_s - self._last_commit_s
+        if not self.has_changes:
+            return since >= RENEW_S
+        return (
+            since >= commit_s
+            or self._pending_bytes > MAX_PENDING_BYTES
+            or self.assembler.position - self.head.position > self.limits.max_replay_fragments // 4
+        )
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether anything is not committed yet; never while replaying."""
+        return not self.assembler.is_replaying and (
+            self.assembler.position != self.head.position or bool(self._pending)
+        )
+
+    def is_tick_due(self, now_s: float, wall_ms: int) -> bool:
+        """Whether to append a tick: by the member's own clock a session is idle, on a silent stream."""
+        state = self.assembler
+        if not state.open or state.is_replaying:
+            return False
+        if now_s - self._last_record_s < QUIET_S or now_s - self._last_tick_s < TICK_EVERY_S:
+            return False
+        oldest = next(iter(state.open.values()))
+        if wall_ms - oldest.last_a <= state.settings.idle_ms:
+            return False
+        self._last_tick_s = now_s
+        return True
+
+    def prepare_commit(self) -> Commit:
+        """All that one transaction has to write now. Follow it by `committed`, or drop the stream.
+
+        Raises InvariantBroken while replaying or when the safe offset would move back.
+        """
+        state = self.assembler
+        if state.is_replaying or self._in_commit:
+            raise InvariantBroken(f"a commit in the midst of a replay or of another commit: {self!r}")
+        self._in_commit = True
+        to_park = self._sessions_to_park()
+        parking = {session.key for session in to_park}
+        pinned = [s for s in state.open.values() if s.pin >= 0 and s.key not in parking]
+        first = min(pinned, key=lambda session: session.pin, default=None)
+        safe_offset = state.position if first is None else first.pin
+        w, a = (state.w, state.a) if first is None else (first.pin_w, first.pin_a)
+        if safe_offset < self.head.safe_offset:
+            raise InvariantBroken(f"the safe offset fell to {safe_offset} from {self.head!r}: {self!r}")
+        head = Head(
+            epoch=self.epoch,
+            seq=self.head.seq + 1,
+            position=state.position,
+            safe_offset=safe_offset,
+            w=w,
+            a=a,
+            ck=self.head.ck,
+            last=self.head.last,
+            counts=self.counts,
+        )
+        state.drop_covered(safe_offset, a)
+        changed, state.changed = state.changed, {}
+        sessions = [self._encode(closed) for closed in self._pending]
+        self._pending, self._pending_bytes = [], 0
+        return self.writer.commit(head, sessions, state.covered, state.open, changed, to_park)
+
+    def committed(self, commit: Commit, offsets: Sequence[int], now_s: float) -> int | None:
+        """The commit is known to have succeeded, its checkpoint records standing at `offsets`.
+
+        Returns the offset below which the stream's checkpoints partition may be deleted, if any.
+        """
+        self.head = commit.head_at(offsets)
+        self._last_commit_s = now_s
+        self._in_commit = False
+        while len(self._read_at) > 1 and self._read_at[1][0] <= self.head.safe_offset:
+            self._read_at.popleft()
+        return self.writer.committed(commit, offsets)
+
+    @property
+    def counts(self) -> Counts:
+        """Totals through the position, those of earlier owners included."""
+        before, state = self._counts_before, self.assembler
+        return Counts(
+            fragments=before.fragments + state.fragments,
+            bytes=before.bytes + state.bytes,
+            repeats=before.repeats + state.repeats,
+            markers=before.markers + state.markers,
+            ticks=before.ticks + state.ticks,
+            unreadable=before.unreadable + state.unreadable,
+            sessions=before.sessions + self._closed,
+            delivered=before.delivered + self._delivered,
+            delivered_bytes=before.delivered_bytes + self._delivered_bytes,
+        )
+
+    def _take(self, closed: list[Closed]) -> None:
+        self._pending += closed
+        self._closed += len(closed)
+        for one in closed:
+            self._pending_bytes += one.session.bytes
+            self._delivered += len(one.session.data)
+            self._delivered_bytes += one.session.bytes
+
+    def _sessions_to_park(self) -> list[OpenSession]:
+        """Once a replay would pass half its bound, all sessions pinned before the last quarter of it."""
+        position, bytes_read = self.assembler.position, self.assembler.bytes_read
+        limits = self.limits
+        oldest = min((s.pin for s in self.assembler.open.values() if s.pin >= 0), default=position)
+        if (
+            position - oldest <= limits.max_replay_fragments // 2
+            and bytes_read - self._bytes_at(oldest) <= limits.max_replay_bytes // 2
+        ):
+            return []
+        keep_from = position - limits.max_replay_fragments // 4
+        for offset, read in self._read_at:
+            if bytes_read - read <= limits.max_replay_bytes // 4:
+                keep_from = max(keep_from, offset)
+                break
+        return [s for s in self.assembler.open.values() if 0 <= s.pin < keep_from]
+
+    def _bytes_at(self, offset: int) -> int:
+        """Bytes that had been read when the position was at or just below `offset`."""
+        found = self._read_at[0][1]
+        for position, read in self._read_at:
+            if position > offset:
+                break
+            found = read
+        return found
+
+    def _encode(self, closed: Closed) -> tuple[bytes, bytes]:
+        session = closed.session
+        value = encode_session(
+            Session(
+                id=session_id(self.group, self.stream, session.key, session.first_offset),
+                group=self.group,
+                key=session.key,
+                stream=self.stream,
+                epoch=self.epoch,
+                first_offset=session.first_offset,
+                last_offset=session.last_offset,
+                first_time=session.low_t,
+                last_time=session.last_t,
+                opened_at=session.opened_at,
+                closed_at=closed.closed_at,
+                fragments=len(session.data),
+                bytes=session.bytes,
+                reason=closed.reason,
+                data=[],
+            ),
+            session.data,
+        )
+        return session.key.encode(), value

@@ -1,0 +1,121 @@
+"""The dumb twin: section 4 as one eager fold over the whole log, written as slowly and plainly as can be.
+
+It closes a session the moment it may be closed, remembers whole ids instead of hashes, and recomputes what
+it needs from lists. The assembler (lazy, incremental, restored from checkpoints) must agree with it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.group import GroupSettings
+
+
+@dataclass(frozen=True)
+class Rec:
+    """A record of a log; satisfies the assembler's `Record`."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes
+
+
+@dataclass
+class RefSession:
+    """A session of the eager fold."""
+
+    key: str
+    offsets: list[int] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    opened_at: int = 0
+    w: int = -1
+    last_a: int = -1
+    ids: list[str] = field(default_factory=list)
+    reason: str = "open"
+
+    def row(self) -> tuple[Any, ...]:
+        """What must be equal, whoever computes it."""
+        return (
+            self.key,
+            self.offsets[0],
+            self.offsets[-1],
+            min(self.times),
+            max(self.times),
+            self.opened_at,
+            self.reason,
+            tuple(self.values),
+        )
+
+
+def fold_eagerly(log: list[Rec], s: GroupSettings) -> tuple[list[RefSession], list[RefSession]]:
+    """(closed, still open) sessions of the log."""
+    a_max = w_max = -1
+    open_: dict[str, RefSession] = {}
+    last: dict[str, RefSession] = {}
+    closed: list[RefSession] = []
+
+    def close(session: RefSession, reason: str) -> None:
+        session.reason = reason
+        closed.append(session)
+        last[session.key] = open_.pop(session.key)
+
+    def is_silent(session: RefSession) -> bool:
+        return w_max - session.w > s.gap_ms + s.lateness_ms or a_max - session.last_a > s.idle_ms
+
+    for rec in log:
+        a_max = max(a_max, rec.timestamp)
+        try:
+            fields = json.loads(rec.value)
+        except ValueError:
+            fields = None
+        if rec.key is None:
+            if isinstance(fields, dict) and "time" in fields:
+                for session in list(open_.values()):
+                    if max(session.times) <= fields["time"]:
+                        close(session, "gap")
+        elif isinstance(fields, dict) and "key" in fields:
+            key, time = fields["key"], fields.get("time", rec.timestamp)
+            t = min(time, rec.timestamp + s.future_ms)
+            current = open_.get(key)
+            if current and (t - max(current.times) > s.gap_ms or is_silent(current)):
+                close(current, "gap")
+                current = None
+            seen: list[str] = []
+            if current:
+                seen = current.ids
+            elif key in last and a_max <= last[key].last_a + s.repeat_ms:
+                seen = last[key].ids[-2500:]
+            if "id" in fields and fields["id"] in seen:
+                w_max = max(w_max, t)
+            else:
+                if current:
+                    times = [*current.times, t]
+                    if (
+                        len(current.values) + 1 > s.max_session_fragments
+                        or sum(map(len, current.values)) + len(rec.value) > s.max_session_bytes
+                        or max(times) - min(times) > s.max_session_span_ms
+                    ):
+                        close(current, "limit")
+                        current = None
+                if not current:
+                    current = open_[key] = RefSession(key, opened_at=rec.timestamp)
+                    if key in last and a_max <= last[key].last_a + s.repeat_ms:
+                        current.ids = list(last[key].ids[-2500:])
+                current.offsets.append(rec.offset)
+                current.values.append(rec.value)
+                current.times.append(t)
+                if "id" in fields:
+                    current.ids.append(fields["id"])
+                w_max = max(w_max, t)
+                current.w = w_max
+                current.last_a = a_max
+                if fields.get("end"):
+                    close(current, "end")
+        for session in list(open_.values()):
+            if is_silent(session):
+                close(session, "gap")
+    return closed, list(open_.values())

@@ -1,0 +1,217 @@
+"""Section 4 as a whole: lazy, batched, crashing and parking owners deliver what one eager fold gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from services.consumer.core import assembly, checkpoint
+from services.consumer.core.assembly import Assembler
+from services.consumer.core.checkpoint import CheckpointWriter
+from services.consumer.core.state import Covered, OpenSession
+from services.consumer.core.stream import Stream
+from tests.logs import difference
+
+SEEDS = 3_000
+FAULT_SEEDS = 2_000
+"""Every planted fault must show within so many random logs."""
+
+
+def test_random_logs_give_the_sessions_of_one_eager_fold_whatever_happens_on_the_way() -> None:
+    """Batches, noticing, parking, commits and crashes never change what is delivered, nor what is open."""
+    found = [text for seed in range(SEEDS) if (text := difference(seed))]
+
+    assert not found, found[0]
+
+
+def forget_covered(patch: pytest.MonkeyPatch) -> None:
+    """A new owner starts without the covered keys."""
+    restore = Assembler.restore
+    patch.setattr(Assembler, "restore", lambda self, **kw: restore(self, **(kw | {"covered": {}})))
+
+
+def forget_parked(patch: pytest.MonkeyPatch) -> None:
+    """A new owner starts without the parked sessions."""
+    restore = Assembler.restore
+    patch.setattr(Assembler, "restore", lambda self, **kw: restore(self, **(kw | {"parked": []})))
+
+
+def forget_w_of_the_head(patch: pytest.MonkeyPatch) -> None:
+    """A new owner starts with no W."""
+    init = Assembler.__init__
+    patch.setattr(Assembler, "__init__", lambda self, s, **kw: init(self, s, **(kw | {"w": -1})))
+
+
+def forget_a_of_the_head(patch: pytest.MonkeyPatch) -> None:
+    """A new owner starts with no A."""
+    init = Assembler.__init__
+    patch.setattr(Assembler, "__init__", lambda self, s, **kw: init(self, s, **(kw | {"a": -1})))
+
+
+def cover_one_record_too_few(patch: pytest.MonkeyPatch) -> None:
+    """Covered ends one record before the session's last."""
+    cover = Assembler._cover
+    patch.setattr(
+        Assembler,
+        "_cover",
+        lambda self, key, e: cover(self, key, Covered(offset=e.offset - 1, last_a=e.last_a, ids=e.ids)),
+    )
+
+
+def remember_no_ids(patch: pytest.MonkeyPatch) -> None:
+    """A closed session's ids are forgotten."""
+    cover = Assembler._cover
+    patch.setattr(
+        Assembler, "_cover", lambda self, key, e: cover(self, key, Covered(offset=e.offset, last_a=e.last_a))
+    )
+
+
+def take_over_no_ids(patch: pytest.MonkeyPatch) -> None:
+    """A session opens without the ids that its key remembers."""
+    patch.setattr(Assembler, "_remembered", lambda self, key, a: None)
+
+
+def keep_ids_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """Remembered ids never grow old."""
+
+    def is_repeat(self: Any, key: str, session: Any, hashed: int, offset: int, a: int) -> bool:
+        entry = self.covered.get(key)
+        ids = session.ids if session is not None else entry.ids if entry else {}
+        return hashed in (ids or {})
+
+    patch.setattr(Assembler, "_is_repeat", is_repeat)
+
+
+def close_while_replaying(patch: pytest.MonkeyPatch) -> None:
+    """Silence is noticed during a replay."""
+    patch.setattr(Assembler, "is_replaying", property(lambda self: False))
+
+
+def drop_covered_too_early(patch: pytest.MonkeyPatch) -> None:
+    """Covered keys are dropped although a replay may still need them."""
+    early = lambda entry, safe_offset, a, repeat_ms: entry.offset < safe_offset + 5  # noqa: E731
+    patch.setattr(assembly, "is_droppable", early)
+    patch.setattr(checkpoint, "is_droppable", early)
+
+
+def drop_remembered_ids_too_early(patch: pytest.MonkeyPatch) -> None:
+    """A covered key is dropped with ids that it still has to remember."""
+    early = lambda entry, safe_offset, a, repeat_ms: entry.offset < safe_offset  # noqa: E731
+    patch.setattr(assembly, "is_droppable", early)
+    patch.setattr(checkpoint, "is_droppable", early)
+
+
+def commit_the_position_as_safe(patch: pytest.MonkeyPatch) -> None:
+    """The safe offset ignores the open sessions."""
+    prepare = Stream.prepare_commit
+
+    def wrong(self: Stream) -> Any:
+        for session in self.assembler.open.values():
+            session.pin = -1
+        return prepare(self)
+
+    patch.setattr(Stream, "prepare_commit", wrong)
+
+
+def ignore_late_order_after_replay(patch: pytest.MonkeyPatch) -> None:
+    """Parked sessions stay in front of the order in which silence is noticed."""
+    patch.setattr(Assembler, "_order_open", lambda self: None)
+    patch.setattr(Assembler, "close_due", _close_only_the_first)
+
+
+def _close_only_the_first(self: Assembler) -> list[Any]:
+    silence = self.settings.gap_ms + self.settings.lateness_ms
+    for session in list(self.open.values())[:1]:
+        if self.w - session.w > silence // 2:
+            return [self._close(session, "gap", self.position - 1, self.a)]
+    return []
+
+
+def write_no_parked_again(patch: pytest.MonkeyPatch) -> None:
+    """A whole set leaves the parked sessions out."""
+    whole = CheckpointWriter._whole_part
+    patch.setattr(
+        CheckpointWriter, "_whole_part", lambda self, covered, opened, n: whole(self, covered, {}, n)
+    )
+
+
+def whole_sets_at_every_commit(patch: pytest.MonkeyPatch) -> None:
+    """Not a fault: makes whole sets so frequent that faults in them show."""
+    patch.setattr(CheckpointWriter, "_is_whole_due", lambda self: True)
+
+
+def end_ignored_beside_a_marker(patch: pytest.MonkeyPatch) -> None:
+    """A marker moves W."""
+    mark = Assembler._mark
+
+    def wrong(self: Assembler, raw: bytes, offset: int, a: int, closed: list[Any]) -> None:
+        mark(self, raw, offset, a, closed)
+        for session in self.open.values():
+            session.w -= 10
+
+    patch.setattr(Assembler, "_mark", wrong)
+
+
+def park_without_the_fold_state(patch: pytest.MonkeyPatch) -> None:
+    """A parked session loses the A at its last fragment."""
+    wire = checkpoint._parked_wire
+
+    def wrong(session: OpenSession, start: int) -> Any:
+        whole = wire(session, start)
+        return type(whole)(*[getattr(whole, f) if f != "last_a" else 0 for f in whole.__struct_fields__])
+
+    patch.setattr(checkpoint, "_parked_wire", wrong)
+
+
+FAULTS: list[Callable[[pytest.MonkeyPatch], None]] = [
+    forget_covered,
+    forget_parked,
+    forget_w_of_the_head,
+    forget_a_of_the_head,
+    cover_one_record_too_few,
+    remember_no_ids,
+    take_over_no_ids,
+    keep_ids_for_ever,
+    close_while_replaying,
+    drop_covered_too_early,
+    drop_remembered_ids_too_early,
+    commit_the_position_as_safe,
+    ignore_late_order_after_replay,
+    end_ignored_beside_a_marker,
+    park_without_the_fold_state,
+]
+
+
+@pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
+def test_a_planted_fault_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: Any) -> None:
+    """The property above bites: breaking any one rule makes some random log differ."""
+    plant(monkeypatch)
+
+    assert _is_found()
+
+
+def test_whole_sets_at_every_commit_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How often everything is written whole never changes what is delivered."""
+    whole_sets_at_every_commit(monkeypatch)
+
+    assert not [text for seed in range(500) if (text := difference(seed))]
+
+
+def test_a_whole_set_without_the_parked_sessions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole set must hold the parked sessions, because what lies below it is deleted."""
+    whole_sets_at_every_commit(monkeypatch)
+    write_no_parked_again(monkeypatch)
+
+    assert _is_found()
+
+
+def _is_found() -> bool:
+    for seed in range(FAULT_SEEDS):
+        try:
+            if difference(seed):
+                return True
+        except Exception:  # a broken rule may also end in an InvariantBroken or an InvalidInput
+            return True
+    return False
