@@ -1,0 +1,74 @@
+"""Which process a stored pid means: the pid and when it started, so that a reused pid is never hit.
+
+On Linux the start is read from /proc (with the boot's id, for the clock ticks begin anew at each
+boot), elsewhere from `ps`. Used by `baton down` and by whoever asks whether a stack still runs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import msgspec
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """One process, for ever: `started` is an opaque text that no later process of that pid has."""
+
+    pid: int
+    started: str
+
+
+def parse_stat(text: str) -> tuple[str, str]:
+    """State letter and start time (clock ticks since boot) from the text of `/proc/<pid>/stat`.
+
+    The command's name stands in brackets and may itself hold blanks and brackets.
+
+    >>> parse_stat("7 (a) b) S 1 " + " ".join(str(n) for n in range(5, 30)))
+    ('S', '22')
+    """
+    fields = text[text.rindex(")") + 2 :].split()
+    return fields[0], fields[19]
+
+
+def identify(pid: int) -> Identity | None:
+    """The running process that has this pid now, or None."""
+    try:
+        if Path("/proc/self/stat").exists():
+            state, ticks = parse_stat(Path(f"/proc/{pid}/stat").read_text())
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+            return None if state in "ZX" else Identity(pid, f"{boot}:{ticks}")
+        answer = subprocess.run(
+            ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, timeout=10, check=True
+        )
+        return Identity(pid, answer.stdout.strip())
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return None
+
+
+def is_alive(identity: Identity) -> bool:
+    """Whether that very process still runs."""
+    return identify(identity.pid) == identity
+
+
+def send_signal(identity: Identity, number: signal.Signals) -> bool:
+    """Signals that very process; False when it is gone (or not ours)."""
+    try:
+        if not hasattr(os, "pidfd_open"):
+            if not is_alive(identity):
+                return False
+            os.kill(identity.pid, number)
+            return True
+        # the descriptor holds on to the process: it cannot be replaced between look and signal
+        descriptor = os.pidfd_open(identity.pid)
+        try:
+            if not is_alive(identity):
+                return False
+            signal.pidfd_send_signal(descriptor, number)
+            return True
+        finally:
+            os.close(descriptor)
+    except (ProcessLookupError, PermissionError):
+        return False

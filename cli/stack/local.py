@@ -1,0 +1,286 @@
+"""The local stack as an async context manager: ZooKeeper, Kafka, producer, consumers and control.
+
+Entering starts everything in order and returns when each answers; leaving stops it in the reverse
+order. Used by `baton up`, `baton demo`, the end-to-end tests and the soak, which kill, pause, stop and
+add consumers through it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from cli.stack.faults import NotReady
+from cli.stack.identity import identify
+from cli.stack.jars import fetch_jars
+from cli.stack.java import find_java, pyspark_jars
+from cli.stack.leash import on_leash
+from cli.stack.lock import class_path, jar_folder, read_lock
+from cli.stack.options import StackOptions, environment_of, ports_of
+from cli.stack.probes import check_ports, is_ready, kafka_answers, zookeeper_answers
+from cli.stack.servers import (
+    LOOPBACK,
+    kafka_argv,
+    kafka_format_argv,
+    new_cluster_id,
+    prepare_kafka,
+    prepare_zookeeper,
+    zookeeper_argv,
+)
+from cli.stack.state import ProcessState, StackState, forget_state, lock_home, save_state
+from cli.stack.supervisor import ProcessSpec, SupervisedProcess, Tell
+from shared.errors import NotFound
+
+FORMAT_TIMEOUT_S = 60.0
+_CHECKOUT = Path(__file__).parents[2]
+
+
+class LocalStack:
+    """A running local stack; `tell` hears what happens to its processes.
+
+    >>> LocalStack(StackOptions(port_offset=100)).control_url
+    'http://127.0.0.1:8100'
+    """
+
+    def __init__(self, options: StackOptions, tell: Tell = lambda name, what: None) -> None:
+        options.check()
+        self.options = replace(options, home=options.home.absolute())
+        self._tell = tell
+        self._processes: dict[str, SupervisedProcess] = {}
+        self._ready = False
+        self._exit = contextlib.AsyncExitStack()
+        self._tasks = asyncio.TaskGroup()
+
+    def __repr__(self) -> str:
+        return f"<LocalStack in {self.options.home}: {', '.join(self._processes)}>"
+
+    @property
+    def control_url(self) -> str:
+        """Base URL of control."""
+        return f"http://{LOOPBACK}:{self.options.control_port}"
+
+    @property
+    def producer_url(self) -> str:
+        """Base URL of the producer."""
+        return f"http://{LOOPBACK}:{self.options.producer_port}"
+
+    @property
+    def consumers(self) -> list[int]:
+        """The indices of the consumers that are supervised now, ascending."""
+        names = (name.partition("consumer-")[2] for name in self._processes)
+        return sorted(int(index) for index in names if index)
+
+    def process(self, name: str) -> SupervisedProcess:
+        """One process by its name: zookeeper, kafka, producer, control, consumer-0 …; or NotFound."""
+        try:
+            return self._processes[name]
+        except KeyError:
+            raise NotFound(f"the local stack runs no {name}") from None
+
+    def consumer(self, index: int) -> SupervisedProcess:
+        """The process of consumer `index`: its pid, its starts, signals to it. Raises NotFound."""
+        return self.process(f"consumer-{index}")
+
+    async def __aenter__(self) -> Self:
+        """Starts everything. Raises BatonError with one sentence, and then nothing is left running."""
+        prepare(self.options)
+        try:
+            self._exit.enter_context(lock_home(self.options.home))
+            check_ports(LOOPBACK, ports_of(self.options))
+            self._exit.callback(forget_state, self.options.home)
+            await self._exit.enter_async_context(self._tasks)
+            self._exit.push_async_callback(self._stop_all)
+            await self._start_all()
+            self._ready = True
+            self._save()
+        except BaseException:
+            await self._exit.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stops everything in order: consumers, producer and control, Kafka, ZooKeeper."""
+        # not told of the error: the processes shall end in their own order, and the error goes on anyway
+        await self._exit.aclose()
+
+    async def kill_consumer(self, index: int, *, restart: bool = True) -> None:
+        """SIGKILL; returns when it is dead. It is started again after a short delay, or never."""
+        await self.consumer(index).kill(restart=restart)
+        if not restart:
+            del self._processes[f"consumer-{index}"]
+            self._save()
+
+    async def stop_consumer(self, index: int) -> None:
+        """An orderly leave: it releases its streams; it is not started again."""
+        await self.consumer(index).stop()
+        del self._processes[f"consumer-{index}"]
+        self._save()
+
+    async def add_consumer(self) -> int:
+        """Starts one more, at the lowest free index, and returns that when it is ready."""
+        index = next(n for n in range(len(self.consumers) + 1) if n not in self.consumers)
+        check_ports(LOOPBACK, {f"consumer-{index}": self.options.consumer_port(index)})
+        await self._launch(self._consumer(index)).wait_ready()
+        self._save()
+        return index
+
+    async def wait_consumer(self, index: int) -> None:
+        """Returns when the consumer answers (again). Raises NotReady."""
+        await self.consumer(index).wait_ready()
+
+    async def _start_all(self) -> None:
+        servers = []
+        if self.options.zookeeper is None:
+            servers.append(self._launch(self._zookeeper()))
+        if self.options.kafka is None:
+            servers.append(self._launch(await self._kafka()))
+        await self._all_ready(servers)
+        # the producer alone first: it creates the stream table, which the others wait for
+        await self._all_ready([self._launch(self._producer())])
+        specs = [*(self._consumer(index) for index in range(self.options.consumers)), self._control()]
+        await self._all_ready([self._launch(spec) for spec in specs])
+
+    async def _stop_all(self) -> None:
+        consumers = [self.consumer(index) for index in self.consumers]
+        services = [p for name in ("producer", "control") if (p := self._processes.get(name))]
+        servers = [[p] for name in ("kafka", "zookeeper") if (p := self._processes.get(name))]
+        for step in (consumers, services, *servers):
+            await asyncio.gather(*(process.stop() for process in step))
+            for process in step:
+                self._tell(process.spec.name, "stopped")
+
+    async def _all_ready(self, processes: list[SupervisedProcess]) -> None:
+        async def one(process: SupervisedProcess) -> None:
+            await process.wait_ready()
+            self._tell(process.spec.name, f"is ready at {process.spec.address}")
+
+        waiting = [asyncio.create_task(one(p), name=f"wait for {p.spec.name}") for p in processes]
+        try:
+            await asyncio.gather(*waiting)
+        finally:
+            for task in waiting:
+                task.cancel()
+
+    def _launch(self, spec: ProcessSpec) -> SupervisedProcess:
+        process = SupervisedProcess(spec, self._tell, self._save)
+        self._processes[spec.name] = process
+        self._tasks.create_task(process.run(), name=spec.name)
+        return process
+
+    def _save(self) -> None:
+        supervisor = identify(os.getpid())
+        if supervisor is None:
+            return
+        processes = [
+            ProcessState(name=name, address=process.spec.address, identity=process.identity)
+            for name, process in self._processes.items()
+        ]
+        state = StackState(
+            supervisor=supervisor,
+            ready=self._ready,
+            control=self.control_url,
+            producer=self.producer_url,
+            processes=processes,
+        )
+        save_state(self.options.home, state)
+
+    # what each process is
+
+    def _zookeeper(self) -> ProcessSpec:
+        options = self.options.zookeeper_options
+        prepare_zookeeper(options)
+        return ProcessSpec(
+            name="zookeeper",
+            argv=zookeeper_argv(options, find_java(), pyspark_jars()),
+            log=self._log("zookeeper"),
+            is_ready=lambda: zookeeper_answers(options.address),
+            address=options.address,
+            environment=os.environ,
+        )
+
+    async def _kafka(self) -> ProcessSpec:
+        options = self.options.kafka_options
+        prepare_kafka(options)
+        jars = class_path(jar_folder("kafka"), read_lock("kafka"))
+        if not options.is_formatted:
+            await run_once(kafka_format_argv(options, find_java(), jars, new_cluster_id()))
+        return ProcessSpec(
+            name="kafka",
+            argv=kafka_argv(options, find_java(), jars),
+            log=self._log("kafka"),
+            is_ready=lambda: kafka_answers(options.address),
+            address=options.address,
+            environment=os.environ,
+            ready_timeout_s=120.0,
+        )
+
+    def _producer(self) -> ProcessSpec:
+        return self._service("producer", "producer", self.options.producer_port)
+
+    def _consumer(self, index: int) -> ProcessSpec:
+        name = f"consumer-{index}"
+        return self._service(name, "consumer", self.options.consumer_port(index), member=name)
+
+    def _control(self) -> ProcessSpec:
+        home = self.options.home
+        folders = {"lake": str(home / "lake"), "runs": str(home / "runs"), "jars": str(jar_folder("spark"))}
+        return self._service("control", "control", self.options.control_port, **folders)
+
+    def _service(self, name: str, service: str, port: int, **own: str) -> ProcessSpec:
+        # -P and the folder: a `shared` in the folder where Baton is run must not hide ours
+        path = os.pathsep.join(filter(None, (str(_CHECKOUT), os.environ.get("PYTHONPATH"))))
+        base = {**os.environ, "PYTHONPATH": path}
+        return ProcessSpec(
+            name=name,
+            argv=[sys.executable, "-P", "-m", f"services.{service}"],
+            log=self._log(name),
+            is_ready=lambda: is_ready(LOOPBACK, port),
+            address=f"http://{LOOPBACK}:{port}",
+            environment=environment_of(self.options, port, base, **own),
+            folder=self.options.home,
+        )
+
+    def _log(self, name: str) -> Path:
+        return self.options.home / "logs" / f"{name}.log"
+
+
+def prepare(options: StackOptions) -> None:
+    """Makes sure of Java and the jars, which may take a while the first time.
+
+    Raises JavaMissing and JarsUnavailable.
+    """
+    find_java()
+    if options.kafka is None:
+        fetch_jars("kafka")
+    fetch_jars("spark")
+
+
+async def run_once(argv: list[str]) -> None:
+    """Runs a command to its end. Raises NotReady with its last words when it fails."""
+    process = await asyncio.create_subprocess_exec(
+        *on_leash(argv),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(FORMAT_TIMEOUT_S):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        output = b"it takes too long"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGKILL)
+    if process.returncode != 0:
+        words = output.decode(errors="replace").strip().splitlines() or ["it says nothing"]
+        raise NotReady(f"Kafka's storage cannot be formatted: {words[-1][:300]}")

@@ -1,0 +1,117 @@
+"""What a local stack is made of: its options, its ports, and the environment of each service.
+
+Pure; the table of ports is that of the design, section 9. Services read only the environment, so what
+is built here is the whole contract between the launcher and them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cli.stack.servers import LOOPBACK, KafkaOptions, ZooKeeperOptions
+from shared.errors import SettingsInvalid
+
+MAX_STREAMS = 4096
+MAX_CONSUMERS = 64
+HIGHEST_OFFSET = 65_535 - 9_093
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackOptions:
+    """A local stack.
+
+    `kafka` and `zookeeper` name servers that run already: then none are started. `environment` goes to
+    every service, over what the launcher's own environment says.
+    """
+
+    home: Path = Path(".baton")
+    port_offset: int = 0
+    consumers: int = 3
+    streams: int = 24
+    namespace: str = ""
+    kafka: str | None = None
+    zookeeper: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raises SettingsInvalid with every fault."""
+        ranges = {
+            "--consumers": (self.consumers, 0, MAX_CONSUMERS),
+            "--streams": (self.streams, 1, MAX_STREAMS),
+            "--port-offset": (self.port_offset, -1_000, HIGHEST_OFFSET),
+        }
+        faults = [
+            f"{name} {value}: must be {low} … {high}"
+            for name, (value, low, high) in ranges.items()
+            if not low <= value <= high
+        ]
+        if faults:
+            raise SettingsInvalid(faults)
+
+    @property
+    def control_port(self) -> int:
+        return 8000 + self.port_offset
+
+    @property
+    def producer_port(self) -> int:
+        return 8001 + self.port_offset
+
+    def consumer_port(self, index: int) -> int:
+        """The port of consumer `index` (0 …)."""
+        return 8010 + index + self.port_offset
+
+    @property
+    def kafka_options(self) -> KafkaOptions:
+        """The broker that is started when none is named."""
+        return KafkaOptions(
+            home=self.home / "kafka",
+            port=9092 + self.port_offset,
+            controller_port=9093 + self.port_offset,
+            log_level="info",
+        )
+
+    @property
+    def zookeeper_options(self) -> ZooKeeperOptions:
+        """The ZooKeeper that is started when none is named."""
+        return ZooKeeperOptions(home=self.home / "zookeeper", port=2181 + self.port_offset)
+
+    @property
+    def kafka_address(self) -> str:
+        return self.kafka or self.kafka_options.address
+
+    @property
+    def zookeeper_address(self) -> str:
+        return self.zookeeper or self.zookeeper_options.address
+
+
+def ports_of(options: StackOptions) -> dict[str, int]:
+    """Every port that the stack listens at, by the name of who does."""
+    ports = {"control": options.control_port, "producer": options.producer_port}
+    ports |= {f"consumer-{i}": options.consumer_port(i) for i in range(options.consumers)}
+    if options.kafka is None:
+        ports["kafka"] = options.kafka_options.port
+        ports["kafka controller"] = options.kafka_options.controller_port
+    if options.zookeeper is None:
+        ports["zookeeper"] = options.zookeeper_options.port
+    return ports
+
+
+def environment_of(options: StackOptions, port: int, base: Mapping[str, str], **own: str) -> dict[str, str]:
+    """The environment of a service: `base` (the launcher's own), the stack's options, then `own`.
+
+    `own` takes names without the prefix: `member="consumer-0"` is BATON_MEMBER.
+    """
+    stack = {
+        "BATON_KAFKA": options.kafka_address,
+        "BATON_ZOOKEEPER": options.zookeeper_address,
+        "BATON_NAMESPACE": options.namespace,
+        "BATON_STREAMS": str(options.streams),
+        "SPARK_LOCAL_IP": LOOPBACK,
+        "PYTHONUNBUFFERED": "1",
+    }
+    # after the caller's environment: where a service listens is never for all of them alike
+    mine = {"BATON_HOST": LOOPBACK, "BATON_PORT": str(port)}
+    mine |= {f"BATON_{name.upper()}": value for name, value in own.items()}
+    return {**base, **stack, **options.environment, **mine}
