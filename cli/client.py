@@ -1,0 +1,255 @@
+"""The one HTTP client of the command line: calls the producer and control, retries, tells errors.
+
+Every answer becomes a value or one of our errors with one sentence for a person. Only `Unavailable`
+(connection errors, 429, 502, 503, 504) is tried again, in `_send` and nowhere else, with capped jittered
+back-off that honours `Retry-After`. The only file of `cli/` that imports httpx.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import httpx
+import msgspec
+
+from cli.backoff import delay_for, parse_retry_after
+from shared.errors import BatonError, Conflict, InvalidInput, NotFound, Unavailable
+from shared.routing import StreamTable, parse_table
+
+PAGE = 1000
+"""Rows asked for at once of a paged list."""
+NDJSON = "application/x-ndjson"
+_TRY_AGAIN = frozenset({429, 502, 503, 504})
+
+
+class RequestTooLarge(InvalidInput):
+    """The producer refuses a request of this size."""
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """One refused fragment: its place in the request, a word to count by, a sentence."""
+
+    index: int
+    reason: str
+    detail: str = ""
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What became of a request's fragments."""
+
+    accepted: int = 0
+    rejected: list[Rejected] = []
+
+
+class MarkerPosition(msgspec.Struct, frozen=True):
+    """Where a marker stands: its stream and offset."""
+
+    stream: int
+    offset: int
+
+
+class _Markers(msgspec.Struct, frozen=True):
+    markers: list[MarkerPosition]
+
+
+class BatonClient:
+    """Calls of one service at `url`; `patience_s` is how long one call may be tried again.
+
+    `sleep`, `clock` (monotonic seconds) and `rng` are arguments so that tests need neither time nor
+    luck; `retries` counts the requests that were sent again.
+    """
+
+    def __init__(
+        self,
+        http: httpx.AsyncClient,
+        *,
+        patience_s: float,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._http = http
+        self._patience_s = patience_s
+        self._sleep = sleep
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self.retries = 0
+
+    def __repr__(self) -> str:
+        return f"BatonClient({str(self._http.base_url)!r}, retries={self.retries})"
+
+    # the producer
+
+    async def table(self) -> StreamTable:
+        """The stream table in force."""
+        return parse_table((await self._send("GET", "/table")).content)
+
+    async def post_fragments(self, body: bytes) -> Receipt:
+        """Posts NDJSON; what was accepted (acknowledged by Kafka) and what refused for good.
+
+        Sent again as a whole while the producer is unavailable, so fragments need ids. Raises
+        RequestTooLarge (413), Unavailable when patience ends, another BatonError on any other answer.
+        """
+        response = await self._send(
+            "POST", "/fragments", content=body, headers={"content-type": NDJSON}, accept=(413, 422)
+        )
+        if response.status_code == 413:
+            raise RequestTooLarge(_sentence(response))
+        receipt: Receipt = _decode(response, Receipt)
+        if response.status_code == 422 and (receipt.accepted or not receipt.rejected):
+            raise _error_for(response)
+        return receipt
+
+    async def post_markers(self, time_ms: int) -> list[MarkerPosition]:
+        """Writes a marker into every stream; where they stand."""
+        response = await self._send("POST", "/markers", json={"time": time_ms})
+        answer: _Markers = _decode(response, _Markers)
+        return answer.markers
+
+    # control
+
+    async def get(self, path: str, params: Mapping[str, str | int] | None = None) -> Any:
+        """The JSON at `path`. Raises NotFound, InvalidInput, Unavailable, … as the service answers."""
+        return _decode(await self._send("GET", path, params=params), Any)
+
+    async def pages(
+        self, path: str, name: str, after: str, params: Mapping[str, str | int] | None = None
+    ) -> dict[str, Any]:
+        """The list object at `path` with all pages of its array `name`; `after` is the row's cursor field."""
+        whole: dict[str, Any] | None = None
+        cursor: dict[str, str | int] = {}
+        while True:
+            page = await self.get(path, {**(params or {}), "limit": PAGE, **cursor})
+            rows = page.get(name) if isinstance(page, dict) else None
+            if not isinstance(rows, list):
+                raise BatonError(f"{self._http.base_url}{path} answers without a list {name!r}")
+            if whole is None:
+                whole = page
+            else:
+                whole[name].extend(rows)
+            if len(rows) < PAGE:
+                return whole
+            cursor = {"after": rows[-1][after]}
+
+    async def start_run(self, job: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Starts a run of a job; the run as control answers it (202)."""
+        path = f"/jobs/{quote(job, safe='')}/runs"
+        response = await self._send("POST", path, json=dict(parameters), repeatable=False)
+        run: dict[str, Any] = _decode(response, dict[str, Any]) if response.content else {}
+        if "id" not in run:
+            run["id"] = response.headers.get("location", "").rstrip("/").rpartition("/")[2]
+        return run
+
+    async def cancel_run(self, run: str) -> dict[str, Any]:
+        """Cancels a run; the run afterwards, or an empty object when control says nothing more."""
+        response = await self._send("DELETE", f"/runs/{quote(run, safe='')}")
+        return _decode(response, dict[str, Any]) if response.content else {}
+
+    # one request
+
+    async def _send(
+        self, method: str, path: str, *, accept: tuple[int, ...] = (), repeatable: bool = True, **request: Any
+    ) -> httpx.Response:
+        """The answer, 2xx or one of `accept`.
+
+        `repeatable=False`: after a connection that broke in the middle it is not known whether the request
+        was carried out, so it is not sent again.
+        """
+        give_up = self._clock() + self._patience_s
+        attempt = 0
+        while True:
+            attempt += 1
+            retry_after: float | None = None
+            try:
+                response = await self._http.request(method, path, **request)
+            except httpx.TransportError as error:
+                failure = Unavailable(f"{self._http.base_url}{path} does not answer: {_words(error)}")
+                unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+                if not (repeatable or unsent):
+                    raise failure from None
+            except httpx.HTTPError as error:
+                raise BatonError(f"{self._http.base_url}{path}: {_words(error)}") from None
+            else:
+                if response.is_success or response.status_code in accept:
+                    return response
+                if response.status_code not in _TRY_AGAIN:
+                    raise _error_for(response)
+                failure = Unavailable(_sentence(response))
+                retry_after = parse_retry_after(response.headers.get("retry-after"), datetime.now(UTC))
+            delay = delay_for(attempt, retry_after, self._rng.random())
+            if self._clock() + delay > give_up:
+                raise failure
+            self.retries += 1
+            await self._sleep(delay)
+
+
+@contextlib.asynccontextmanager
+async def connect(url: str, *, patience_s: float = 2.0, connections: int = 4) -> AsyncIterator[BatonClient]:
+    """A client of the service at `url` for the block. Raises InvalidInput when `url` is no HTTP URL."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidInput(f"{url!r} is not a URL like http://127.0.0.1:8000")
+    http = httpx.AsyncClient(
+        base_url=url,
+        timeout=httpx.Timeout(60, connect=5),
+        limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+        trust_env=not _is_loopback(parts.hostname),  # no proxy of the environment between us and ourselves
+    )
+    async with http:
+        yield BatonClient(http, patience_s=patience_s)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _decode(response: httpx.Response, shape: Any) -> Any:
+    try:
+        return msgspec.json.decode(response.content, type=shape)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BatonError(f"{response.url} does not answer as Baton does: {error}") from None
+
+
+def _error_for(response: httpx.Response) -> BatonError:
+    sentence = _sentence(response)
+    match response.status_code:
+        case 404:
+            return NotFound(sentence)
+        case 409:
+            return Conflict(sentence)
+        case status if 400 <= status < 500:
+            return InvalidInput(sentence)
+    return BatonError(sentence)
+
+
+def _sentence(response: httpx.Response) -> str:
+    """One sentence out of a problem document (RFC 9457), or out of the bare status without one."""
+    bare = f"{response.request.method} {response.url} answers {response.status_code}"
+    try:
+        problem = msgspec.json.decode(response.content, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return bare
+    said = problem.get("detail") or problem.get("title")
+    if not said:
+        return bare
+    faults = [
+        f"{fault.get('in')}: {fault.get('detail')}" if fault.get("in") else str(fault.get("detail"))
+        for fault in problem.get("errors") or []
+        if isinstance(fault, dict)
+    ]
+    return f"{said} ({'; '.join(faults)})" if faults else str(said)
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,70 @@
+"""Waiting until an import is delivered: until every stream was committed past the marker that closed it.
+
+Reads control's `GET /streams`; the numbers come from the committed heads, so whoever waits for them knows
+that the sessions stand in the topic `sessions`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from cli.client import MarkerPosition
+from shared.errors import Unavailable
+
+POLL_S = 0.25
+
+
+class StreamsSource(Protocol):
+    """Where the streams' rows come from: `BatonClient`, or a twin in tests."""
+
+    async def pages(
+        self, path: str, name: str, after: str, params: Mapping[str, str | int] | None = None
+    ) -> dict[str, Any]:
+        """The list object at `path`."""
+
+
+def left_to_read(markers: Iterable[MarkerPosition], rows: Iterable[Mapping[str, Any]]) -> int:
+    """How many offsets, markers included, are not yet committed; 0 when everything is delivered.
+
+    A stream that has no row (no member ever owned it) is not committed at all.
+
+    >>> left_to_read([MarkerPosition(0, 9), MarkerPosition(1, 4)], [{"stream": 0, "position": 7}])
+    8
+    """
+    position = {row["stream"]: row.get("position") or 0 for row in rows}
+    return sum(max(0, marker.offset + 1 - position.get(marker.stream, 0)) for marker in markers)
+
+
+async def await_delivery(
+    source: StreamsSource,
+    group: str,
+    markers: list[MarkerPosition],
+    *,
+    stall_s: float,
+    on_progress: Callable[[int], None] = lambda _: None,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Returns when every marker lies below its stream's committed position in `group`.
+
+    Raises Unavailable when nothing was committed for `stall_s` seconds, or control stays away.
+    """
+    least: int | None = None
+    moved = clock()
+    while True:
+        answer = await source.pages("/streams", "streams", "stream", {"group": group})
+        left = left_to_read(markers, answer["streams"])
+        on_progress(left)
+        if left == 0:
+            return
+        if least is None or left < least:
+            least, moved = left, clock()
+        elif clock() - moved > stall_s:
+            raise Unavailable(
+                f"group {group!r} has committed nothing for {stall_s:g} s, {left} records are not delivered"
+                " yet; see `baton streams` and `baton members`"
+            )
+        await sleep(POLL_S)

@@ -1,0 +1,57 @@
+"""From a row to the fragment that is posted, with an id that is the same whenever the line is sent again.
+
+Pure. The id is made of the log's name, the line's number and the line's own bytes: a request that is sent
+again, or an import that is started again, repeats the same ids, and repeats are dropped (design section 4);
+another log, or a log of the same name with another content, has other ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import msgspec
+
+from cli.importing.formats import Row
+
+
+class _Wire(msgspec.Struct, omit_defaults=True):
+    key: str
+    time: int
+    id: str
+    data: msgspec.Raw
+    end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A fragment on its way: the line it came from, its event time, its JSON."""
+
+    line: int
+    time_ms: int
+    value: bytes
+
+
+def log_digest(name: str) -> str:
+    """16 hex digits that stand for a log's name; packed or not, it is the same log.
+
+    >>> log_digest("web.log.gz") == log_digest("web.log")
+    True
+    """
+    return hashlib.blake2b(name.removesuffix(".gz").encode(errors="replace"), digest_size=8).hexdigest()
+
+
+def fragment_id(digest: str, line: int, raw: bytes) -> str:
+    """The id of a line's fragment, at most 64 bytes.
+
+    >>> fragment_id(log_digest("web.log"), 12, b"a line")
+    '6f2d2ae3c38ba5b6-12-0f5a0ffb7d4d'
+    """
+    return f"{digest}-{line}-{hashlib.blake2b(raw, digest_size=6).hexdigest()}"
+
+
+def encode_fragment(row: Row, identifier: str) -> bytes:
+    """The fragment's JSON, in one line."""
+    return msgspec.json.encode(
+        _Wire(key=row.key, time=row.time_ms, id=identifier, data=msgspec.Raw(row.data), end=row.end)
+    )

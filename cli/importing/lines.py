@@ -1,0 +1,131 @@
+"""A log's lines, block by block, with bounded memory: plain or gzip, a file or standard input.
+
+Blocking reads, so `cli/importing/pipeline.py` calls `read_block` in a thread. Lines end with `\\n` (a `\\r`
+before it is dropped) and are numbered from 1 as an editor does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from shared.errors import BatonError, InvalidInput
+
+STDIN = "-"
+BLOCK_BYTES = 256 * 1024
+MAX_LINE_BYTES = 1_000_000
+"""A longer line cannot be a request; it is dropped while it is read, and counted."""
+_GZIP = b"\x1f\x8b"
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line without its end; `raw` is None for one longer than MAX_LINE_BYTES."""
+
+    number: int
+    raw: bytes | None
+
+
+class LineReader:
+    """Reads `source` (decoded bytes) in blocks; `raw` is the file of `size` bytes below it.
+
+    `bytes_read` counts decoded bytes, `position` bytes of the file as it lies on the disk (0 without a size).
+    """
+
+    def __init__(self, source: io.BufferedIOBase, raw: BinaryIO, size: int | None) -> None:
+        self._source = source
+        self._raw = raw
+        self._rest = b""
+        self._too_long = False
+        self._number = 0
+        self.size = size
+        self.bytes_read = 0
+        self.position = 0
+
+    def read_block(self) -> list[Line] | None:
+        """The next lines (maybe none yet), or None at the end. Raises InvalidInput on damaged gzip."""
+        try:
+            block = self._source.read1(BLOCK_BYTES)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InvalidInput(f"the gzip data are damaged or cut off: {error}") from None
+        except OSError as error:
+            raise BatonError(f"reading fails: {error.strerror or error}") from None
+        if not block:
+            return self._last()
+        self.position = 0 if self.size is None else self._raw.tell()
+        if self.bytes_read == 0:
+            block = block.removeprefix(_BOM)
+        self.bytes_read += len(block)
+        *whole, rest = block.split(b"\n")
+        if not whole:
+            self._keep(rest)
+            return []
+        whole[0] = self._rest + whole[0]
+        lines = [self._line(raw) for raw in whole]
+        self._rest = b""
+        self._keep(rest)
+        return lines
+
+    def _keep(self, rest: bytes) -> None:
+        if self._too_long:
+            return
+        self._rest += rest
+        if len(self._rest) > MAX_LINE_BYTES:
+            self._rest, self._too_long = b"", True
+
+    def _line(self, raw: bytes) -> Line:
+        self._number += 1
+        dropped = self._too_long or len(raw) > MAX_LINE_BYTES
+        self._too_long = False
+        return Line(self._number, None if dropped else raw.removesuffix(b"\r"))
+
+    def _last(self) -> list[Line] | None:
+        if not self._rest and not self._too_long:
+            return None
+        last, self._rest = self._rest, b""
+        return [self._line(last)]
+
+
+@contextlib.contextmanager
+def open_lines(file: str) -> Iterator[LineReader]:
+    """A reader of the file, or of standard input for `-`; gzip is told by its first bytes.
+
+    Raises InvalidInput when the file cannot be opened.
+    """
+    if file == STDIN:
+        yield _reader(_stdin(), None)
+        return
+    try:
+        raw = Path(file).open("rb")  # noqa: SIM115  closed below, by the block's end
+    except OSError as error:
+        raise InvalidInput(f"{file}: {error.strerror}") from None
+    with raw:
+        regular = os.fstat(raw.fileno()).st_size if Path(file).is_file() else None
+        yield _reader(raw, regular)
+
+
+def _stdin() -> BinaryIO:
+    """Standard input by a file object of our own.
+
+    A thread that still reads `sys.stdin` when the process ends would hold its lock and crash the interpreter.
+    """
+    try:
+        return open(sys.stdin.fileno(), "rb", closefd=False)
+    except io.UnsupportedOperation:  # standard input is no file (a test's)
+        return sys.stdin.buffer
+
+
+def _reader(raw: BinaryIO, size: int | None) -> LineReader:
+    buffered = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(raw)  # type: ignore[type-var]
+    if buffered.peek(2)[:2] == _GZIP:
+        return LineReader(gzip.GzipFile(fileobj=buffered), raw, size)
+    return LineReader(buffered, raw, size)

@@ -1,0 +1,147 @@
+"""The importer: lines to rows to fragments, spread over lanes by the stream table.
+
+Reads ahead of the lanes only as far as they have room, so memory is bounded whatever the log's size. Used by
+`cli/import_command.py`; knows neither click nor HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from cli.importing.formats import LineUnreadable, Parser, Row
+from cli.importing.fragments import Outgoing, encode_fragment, fragment_id, log_digest
+from cli.importing.lanes import MAX_BATCH_BYTES, BatchLimits, FragmentSink, Lane
+from cli.importing.lines import Line
+from cli.importing.tally import Tally
+from shared.errors import BatonError, InvalidInput
+from shared.routing import StreamTable
+
+T = TypeVar("T")
+
+
+class Lines(Protocol):
+    """Where lines come from: `LineReader`, or a list in tests."""
+
+    bytes_read: int
+    position: int
+
+    def read_block(self) -> Sequence[Line] | None:
+        """The next lines, or None at the end; may block."""
+
+
+async def send_log(
+    lines: Lines,
+    parser: Parser,
+    *,
+    name: str,
+    table: StreamTable,
+    sink: FragmentSink,
+    lanes: int,
+    limits: BatchLimits,
+    tally: Tally,
+    on_progress: Callable[[], None] = lambda: None,
+) -> None:
+    """Sends every line of the log called `name`; `tally` has the counts, also when this raises.
+
+    Fragments of one stream are sent in the log's order, at most one request of a lane being in flight.
+    Raises InvalidInput when the log as a whole cannot be imported, Unavailable when the producer stays away
+    for longer than the sink's patience, BatonError when it answers what it should not.
+    """
+    fleet = [Lane(sink, tally, limits, on_progress) for _ in range(max(1, min(lanes, table.count)))]
+    lane_of = [fleet[stream % len(fleet)] for stream in range(table.count)]
+    digest = log_digest(name)
+
+    async def read() -> None:
+        last = 0
+        while (block := await _in_daemon_thread(lines.read_block)) is not None:
+            for line in block:
+                last = line.number
+                if (row := _parse(parser, line, tally)) is None:
+                    continue
+                fragment = _fragment(row, line, digest, tally)
+                if fragment is not None:
+                    await lane_of[table.stream_for(row.key.encode())].offer(fragment)
+            tally.bytes_read, tally.position = lines.bytes_read, lines.position
+            on_progress()
+        try:
+            parser.finish()
+        except LineUnreadable as error:
+            tally.count_unparsed(last, error.reason, error.detail)
+        for lane in fleet:
+            lane.close()
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for number, lane in enumerate(fleet):
+                tasks.create_task(lane.run(), name=f"lane {number}")
+            tasks.create_task(read(), name="read the log")
+    except* BatonError as failures:
+        raise _first(failures) from None
+
+
+def _parse(parser: Parser, line: Line, tally: Tally) -> Row | None:
+    if line.raw is None:
+        tally.count_unparsed(line.number, "too_large", f"the line is longer than {MAX_BATCH_BYTES} bytes")
+        return None
+    try:
+        row = parser.feed(line.raw)
+    except LineUnreadable as error:
+        tally.count_unparsed(line.number, error.reason, error.detail)
+        return None
+    if row is not None:
+        tally.lines += 1
+        tally.parsed += 1
+    return row
+
+
+def _fragment(row: Row, line: Line, digest: str, tally: Tally) -> Outgoing | None:
+    value = encode_fragment(row, fragment_id(digest, line.number, line.raw or b""))
+    if len(value) >= MAX_BATCH_BYTES:
+        tally.sent += 1
+        tally.count_rejected(line.number, "too_large", f"the fragment would have {len(value)} bytes")
+        return None
+    return Outgoing(line.number, row.time_ms, value)
+
+
+def _first(failures: BaseExceptionGroup[BatonError]) -> BatonError:
+    """The failure to tell: one of the log itself before one of the network."""
+    found: list[BatonError] = []
+    pending: list[BaseException] = [failures]
+    while pending:
+        error = pending.pop(0)
+        if isinstance(error, BaseExceptionGroup):
+            pending.extend(error.exceptions)
+        elif isinstance(error, BatonError):
+            found.append(error)
+    return next((error for error in found if isinstance(error, InvalidInput)), found[0])
+
+
+async def _in_daemon_thread(call: Callable[[], T]) -> T:
+    """The result of a blocking call, in a thread that does not keep the process alive.
+
+    A read of standard input may never return; a pool's thread would then hold up the process's end.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def work() -> None:
+        try:
+            result, error = call(), None
+        except BaseException as caught:
+            result, error = None, caught
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=work, name="read a block", daemon=True).start()
+    return await done

@@ -1,0 +1,72 @@
+"""The counts of an import, from the line that was read to the fragment that was acknowledged.
+
+Written by the pipeline and its lanes, read by the progress bar and the final table.
+lines = parsed + unparsed; parsed >= sent >= accepted + rejected, all equal when everything went well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+MAX_REASONS = 20
+"""Different reasons that are kept with an example; more are counted under "other"."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Refusals:
+    """How often a reason was met, and the first line that it was met for."""
+
+    count: int
+    line: int
+    detail: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """Counts so far. `lines` leaves out blank lines and a header; `bytes` are those of accepted fragments."""
+
+    lines: int = 0
+    parsed: int = 0
+    unparsed: int = 0
+    sent: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    bytes: int = 0
+    bytes_read: int = 0
+    position: int = 0
+    highest_time_ms: int | None = None
+    reasons: dict[str, Refusals] = field(default_factory=dict)
+
+    @property
+    def all_accepted(self) -> bool:
+        """Whether every line became an acknowledged fragment."""
+        return self.lines == self.accepted
+
+    def count_unparsed(self, line: int, reason: str, detail: str) -> None:
+        """A line that cannot become a fragment."""
+        self.lines += 1
+        self.unparsed += 1
+        self._note(line, reason, detail)
+
+    def count_rejected(self, line: int, reason: str, detail: str) -> None:
+        """A fragment that was refused for good."""
+        self.rejected += 1
+        self._note(line, reason, detail)
+
+    def count_accepted(self, size: int, time_ms: int) -> None:
+        """A fragment that Kafka acknowledged."""
+        self.accepted += 1
+        self.bytes += size
+        if self.highest_time_ms is None or time_ms > self.highest_time_ms:
+            self.highest_time_ms = time_ms
+
+    def _note(self, line: int, reason: str, detail: str) -> None:
+        if reason not in self.reasons and len(self.reasons) >= MAX_REASONS:
+            reason = "other"
+        found = self.reasons.get(reason)
+        if found is None:
+            self.reasons[reason] = Refusals(count=1, line=line, detail=detail[:200])
+        else:
+            found.count += 1
+            if line < found.line:
+                found.line, found.detail = line, detail[:200]
