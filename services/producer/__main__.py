@@ -1,0 +1,80 @@
+"""Wires the producer: settings, Kafka, ZooKeeper, the HTTP face; and the order in which it stops.
+
+It answers from the start (503 until it is ready), so that it may start before Kafka and ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+
+from services.producer.adapters.kafka_sink import KafkaFragmentSink
+from services.producer.app import create_app
+from services.producer.metrics import ProducerMetrics
+from services.producer.presence import Presence
+from services.producer.settings import ProducerSettings
+from shared.errors import BatonError
+from shared.routing import StreamTable
+from shared.runtime import http_server, main
+from shared.zookeeper import ZooKeeper
+
+
+async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
+    """Runs a producer until `stop`; then refuses new requests, finishes those in flight, and leaves."""
+    metrics = ProducerMetrics()
+    sink = KafkaFragmentSink(
+        settings.kafka,
+        ack_timeout_s=settings.ack_timeout_s,
+        max_batch_bytes=settings.max_batch_bytes,
+        compression=settings.compression,
+        on_replaced=metrics.replaced.inc,
+    )
+
+    def on_table(table: StreamTable) -> None:
+        sink.set_topics([settings.names.fragments(stream) for stream in range(table.count)])
+
+    zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
+    presence = Presence(zookeeper, settings, on_table)
+    door = create_app(
+        settings=settings,
+        sink=sink,
+        table=lambda: presence.table,
+        table_json=lambda: presence.table_json,
+        complaints=lambda: [presence.complaint(), sink.complaint()],
+        metrics=metrics,
+    )
+    grace_s = math.ceil(settings.ack_timeout_s) + 1
+    options = {"http": "httptools", "ws": "none", "lifespan": "off", "timeout_graceful_shutdown": grace_s}
+
+    async def keep_present() -> None:
+        await zookeeper.connect()
+        await presence.run()
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(sink.run(), name="kafka sink"),
+                tasks.create_task(keep_present(), name="presence"),
+            ]
+            async with http_server(door, settings.host, settings.port, **options):
+                await stop.wait()
+                door.leave()
+            for task in running:
+                task.cancel()
+    except BaseExceptionGroup as group:
+        ours = group.subgroup(BatonError)
+        if ours is None:
+            raise
+        raise _first(ours) from group
+    finally:
+        await zookeeper.close()
+
+
+def _first(group: BaseExceptionGroup[BatonError]) -> BatonError:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+if __name__ == "__main__":
+    sys.exit(main("producer", ProducerSettings, serve))

@@ -1,0 +1,236 @@
+"""Fragments into Kafka: acknowledged by all replicas, bounded in time, by one producer at a time.
+
+aiokafka's producer has no bound of its own when the broker is mute, and keeps everything that was given
+to it. So records wait in a Backlog of ours, a watchdog looks at the oldest batch on its way, and when
+Kafka took too long, the producer is thrown away with all that it holds, everybody is told, and a new
+one is made. The producer is idempotent: its own retries double nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError
+
+from services.producer.adapters.batches import Backlog, Batch, Delivery
+from services.producer.core.ingest import Portion
+from shared.backoff import Backoff
+from shared.errors import KafkaUnavailable
+from shared.kafka import KAFKA_FAILURES
+
+DISCARD_TIMEOUT_S = 2.0
+_log = logging.getLogger(__name__)
+
+
+class KafkaFragmentSink:
+    """The FragmentSink on Kafka; `run()` must be running for anything to be sent.
+
+    `topics[n]` is stream n's topic; `set_topics` may add streams while it runs.
+    """
+
+    def __init__(
+        self,
+        kafka: str,
+        *,
+        ack_timeout_s: float = 10.0,
+        max_batch_bytes: int = 512 * 1024,
+        compression: str = "none",
+        on_replaced: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._kafka = kafka
+        self._ack_timeout_s = ack_timeout_s
+        self._max_batch_bytes = max_batch_bytes
+        self._compression = None if compression == "none" else compression
+        self._on_replaced = on_replaced
+        self._topics: Sequence[str] = ()
+        self._backlog: Backlog | None = None
+        self._why_not = "not connected to Kafka yet"
+        self._wake = asyncio.Event()
+        self._broken: asyncio.Future[str] | None = None
+        self._backoff = Backoff(first_s=0.1, cap_s=2.0)
+
+    def __repr__(self) -> str:
+        return f"<KafkaFragmentSink to {self._kafka}: {self.complaint() or self._backlog}>"
+
+    def complaint(self) -> str:
+        """Why nothing can be sent just now; empty when all is well."""
+        return "" if self._backlog is not None else self._why_not
+
+    def set_topics(self, topics: Sequence[str]) -> None:
+        """The topics of all streams, as the stream table has them."""
+        self._topics = topics
+        self._wake.set()
+
+    def send(self, portions: Mapping[int, Portion]) -> Awaitable[list[int]]:
+        """See FragmentSink."""
+        delivery, now_ms = Delivery(), time.time_ns() // 1_000_000
+        backlog = self._open_backlog()
+        for stream, portion in portions.items():
+            backlog.add_portion(stream, portion, delivery, now_ms)
+        self._wake.set()
+        return self._unstored(delivery)
+
+    async def send_to_all(self, value: bytes) -> list[int]:
+        """See FragmentSink."""
+        delivery, now_ms = Delivery(), time.time_ns() // 1_000_000
+        backlog = self._open_backlog()
+        count = len(self._topics)
+        for stream in range(count):
+            backlog.add(stream, [(None, value)], [stream], delivery, now_ms)
+        self._wake.set()
+        await delivery.done
+        offsets = {indexes[0]: offset for indexes, offset in delivery.offsets}
+        if len(offsets) < count or min(offsets.values()) < 0:
+            raise KafkaUnavailable("Kafka did not acknowledge the record in every stream")
+        return [offsets[stream] for stream in range(count)]
+
+    async def run(self) -> None:
+        """Keeps one producer connected, for ever; ends by cancellation, records on their way are lost."""
+        while True:
+            try:
+                if not self._topics:
+                    self._wake.clear()
+                    await self._wake.wait()
+                    continue
+                producer = await self._connect()
+            except KafkaUnavailable as error:
+                self._why_not = error.detail
+                await asyncio.sleep(self._backoff.next_s())
+                continue
+            try:
+                self._why_not = await self._serve(producer)
+                _log.warning("producer replaced", extra={"why": self._why_not})
+                self._on_replaced()
+            finally:
+                backlog, self._backlog = self._backlog, None
+                if backlog is not None:
+                    backlog.give_up()
+                await _discard(producer)
+            await asyncio.sleep(self._backoff.next_s())
+
+    def _open_backlog(self) -> Backlog:
+        if self._backlog is None:
+            raise KafkaUnavailable(self._why_not)
+        return self._backlog
+
+    async def _unstored(self, delivery: Delivery) -> list[int]:
+        await delivery.done
+        if delivery.unstored and not delivery.offsets:
+            raise KafkaUnavailable("Kafka did not acknowledge the fragments in time")
+        return sorted(delivery.unstored)
+
+    async def _connect(self) -> AIOKafkaProducer:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._kafka,
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=0,
+            max_batch_size=self._max_batch_bytes,
+            compression_type=self._compression,
+            # above our own bound: the watchdog decides
+            request_timeout_ms=int(self._ack_timeout_s * 1000) + 1000,
+            retry_backoff_ms=20,
+        )
+        try:
+            async with asyncio.timeout(self._ack_timeout_s):
+                await producer.start()
+                await _load_metadata(producer, self._topics)
+        except KAFKA_FAILURES as error:
+            await _discard(producer)
+            raise KafkaUnavailable(f"Kafka at {self._kafka} does not answer: {error!r}") from None
+        except BaseException:
+            await _discard(producer)
+            raise
+        return producer
+
+    async def _serve(self, producer: AIOKafkaProducer) -> str:
+        """Sends what is added to a new backlog until the producer is of no use; the reason."""
+        self._backlog = Backlog(producer.create_batch)
+        self._broken = asyncio.get_running_loop().create_future()
+        pump = asyncio.create_task(self._pump(producer, self._backlog), name="kafka sink: pump")
+        try:
+            while not self._broken.done():
+                await asyncio.wait({self._broken}, timeout=self._ack_timeout_s / 20)
+                oldest = self._backlog.oldest()
+                if oldest is not None and time.monotonic() - oldest > self._ack_timeout_s:
+                    return f"Kafka has not acknowledged for {self._ack_timeout_s:g} s"
+            return self._broken.result()
+        finally:
+            pump.cancel()
+            await asyncio.wait({pump})
+
+    async def _pump(self, producer: AIOKafkaProducer, backlog: Backlog) -> None:
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                for stream in _drain(backlog.dirty):
+                    batch = backlog.take(stream, time.monotonic())
+                    if batch is None:
+                        continue
+                    # returns at once: the topic is known, and no other batch of it is under way
+                    future = await producer.send_batch(batch.builder, self._topics[stream], partition=0)
+                    future.add_done_callback(functools.partial(self._landed, backlog, stream, batch))
+        except KAFKA_FAILURES as error:
+            self._break(f"Kafka does not take fragments: {error!r}")
+        except Exception as error:
+            _log.exception("pump failed")
+            self._break(f"sending failed: {error!r}")
+
+    def _landed(self, backlog: Backlog, stream: int, batch: Batch, future: asyncio.Future[Any]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if not backlog.landed(stream, batch):
+            return
+        if error is None and not future.cancelled():
+            batch.stored(future.result().offset)
+            self._backoff.reset()
+            if stream in backlog.dirty:
+                self._wake.set()
+        else:
+            batch.lost()
+            self._break(f"Kafka refused a batch: {error!r}")
+
+    def _break(self, why: str) -> None:
+        if self._broken is not None and not self._broken.done():
+            self._broken.set_result(why)
+
+
+def _drain(streams: set[int]) -> list[int]:
+    drained = list(streams)
+    streams.clear()
+    return drained
+
+
+async def _load_metadata(producer: AIOKafkaProducer, topics: Sequence[str]) -> None:
+    # one request for all topics, instead of one each at its first record
+    await producer.client.set_topics(topics)
+    for topic in topics:
+        await producer.partitions_for(topic)
+
+
+async def _discard(producer: AIOKafkaProducer) -> None:
+    """Ends a producer and frees what it holds, whatever state it is in, in bounded time.
+
+    `stop()` alone waits for acknowledgements without bound, and its sender goes on retrying for ever.
+    """
+    sender = producer._sender.sender_task
+    with contextlib.suppress(Exception):
+        if sender is not None:
+            sender.cancel()
+        async with asyncio.timeout(DISCARD_TIMEOUT_S):
+            await producer.client.close()
+            if sender is not None:
+                await asyncio.wait({sender})
+    if sender is not None and not sender.done():
+        sender.cancel()
+    with contextlib.suppress(Exception):
+        producer._message_accumulator.fail_all(KafkaConnectionError("discarded"))
+        async with asyncio.timeout(DISCARD_TIMEOUT_S):
+            await producer.stop()
