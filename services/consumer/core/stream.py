@@ -95,6 +95,9 @@ class Stream:
             return
         if records[0].offset < self.assembler.position:
             raise InvariantBroken(f"offset {records[0].offset} read again: {self!r}")
+        if records[0].offset > self.assembler.position:  # the log has no gaps but those of retention
+            self.cut += records[0].offset - self.assembler.position
+            self.assembler.advance(records[0].offset)
         self._last_record_s = now_s
         self._take(self.assembler.feed(records))
         self._read_at.append((self.assembler.position, self.assembler.bytes_read))
@@ -115,6 +118,10 @@ class Stream:
             or self._pending_bytes > MAX_PENDING_BYTES
             or self.assembler.position - self.head.position > self.limits.max_replay_fragments // 4
         )
+
+    def seconds_to_commit(self, now_s: float, commit_s: float) -> float:
+        """How long to wait for more records before the next commit is due."""
+        return max(0.01, self._last_commit_s + commit_s - now_s)
 
     @property
     def has_changes(self) -> bool:

@@ -1,0 +1,168 @@
+"""The settings of a consumer: where it runs, and the group that it belongs to."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import cast
+
+from services.consumer.core.stream import StreamLimits
+from shared.group import DELIVERIES, Delivery, GroupSettings
+from shared.names import DEFAULT_GROUP, is_group_name
+from shared.service_settings import ServiceSettings
+from shared.settings import setting
+
+_DEFAULT = GroupSettings()
+FIXED = "fixed for the group's life: other values are another group"
+
+
+def _member_id() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings(ServiceSettings):
+    """Read from `BATON_…` variables."""
+
+    port: int = setting(8010, "port to listen at", low=1, high=65_535)
+    group: str = setting(DEFAULT_GROUP, "the group: an independent pipeline over the same fragments")
+    member: str = setting(factory=_member_id, doc="id of this member, unique in its group")
+    gap_ms: int = setting(
+        _DEFAULT.gap_ms, f"silence in event time that ends a session; {FIXED}", unit="ms", low=1
+    )
+    lateness_ms: int = setting(
+        _DEFAULT.lateness_ms, f"how far the log may be out of event-time order; {FIXED}", unit="ms", low=0
+    )
+    idle_ms: int | None = setting(
+        None,
+        f"silence in append time that ends a session; default gap + lateness; {FIXED}",
+        unit="ms",
+        low=1,
+    )
+    future_ms: int = setting(
+        _DEFAULT.future_ms,
+        f"how far a fragment's time may lie ahead of its append time; {FIXED}",
+        unit="ms",
+        low=0,
+    )
+    repeat_ms: int = setting(
+        _DEFAULT.repeat_ms,
+        f"how long after a session's last fragment its ids are remembered; {FIXED}",
+        unit="ms",
+        low=0,
+    )
+    max_session_fragments: int = setting(
+        _DEFAULT.max_session_fragments, f"fragments of one session; {FIXED}", low=1, high=1_000_000
+    )
+    max_session_bytes: int = setting(
+        _DEFAULT.max_session_bytes,
+        f"bytes of one session's fragments; {FIXED}",
+        unit="bytes",
+        low=1024,
+        high=1_900_000,
+        outside="a session is one record of at most 2 MB",
+    )
+    max_session_span_ms: int = setting(
+        _DEFAULT.max_session_span_ms, f"event time that one session may span; {FIXED}", unit="ms", low=1
+    )
+    delivery: str = setting(
+        _DEFAULT.delivery, f"what a crash may do to a finished session; {FIXED}", choices=DELIVERIES
+    )
+    max_fragment_bytes: int = setting(
+        32 * 1024,
+        "largest fragment that producers accept; a session must have room for one",
+        unit="bytes",
+        low=64,
+        high=1_000_000,
+    )
+    session_partitions: int = setting(
+        6, "partitions of the sessions topic when this member creates it", low=1, high=4096
+    )
+    session_retention_ms: int = setting(
+        604_800_000,
+        "how long Kafka keeps finished sessions, when this member creates the topic",
+        unit="ms",
+        low=-1,
+    )
+    commit_s: float = setting(
+        1.0,
+        "seconds between the commits of a stream",
+        unit="s",
+        low=0.02,
+        high=60,
+        outside="shorter costs a transaction each; longer delays sessions and lengthens replays",
+    )
+    commits_per_s: float = setting(
+        100.0,
+        "commits of all streams of this member together; with many streams each waits longer",
+        low=1,
+        high=10_000,
+    )
+    max_replay_fragments: int = setting(
+        100_000,
+        "fragments that a new owner replays at most; longer sessions are parked",
+        low=100,
+        high=10_000_000,
+    )
+    max_replay_bytes: int = setting(
+        100 * 1024 * 1024, "bytes that a new owner replays at most", unit="bytes", low=100_000
+    )
+    grace_s: float = setting(
+        5.0,
+        "an unowned stream that its planned member does not claim may be claimed by any",
+        unit="s",
+        low=0.1,
+    )
+    settle_s: float = setting(
+        3.0,
+        "a ZooKeeper session younger than this claims only what was its own, targets it, or was never owned",
+        unit="s",
+        low=0,
+        outside="shorter lets everybody evacuate when ZooKeeper was gone for all",
+    )
+    lease_factor: float = setting(
+        0.7, "share of the ZooKeeper time-out for which a member trusts its session", low=0.1, high=0.95
+    )
+    release_s: float = setting(
+        20.0, "how long an orderly stop may take before the process leaves without it", unit="s", low=1
+    )
+
+    @property
+    def group_settings(self) -> GroupSettings:
+        """What stands at the group's znode."""
+        return GroupSettings(
+            gap_ms=self.gap_ms,
+            lateness_ms=self.lateness_ms,
+            idle_ms=self.gap_ms + self.lateness_ms if self.idle_ms is None else self.idle_ms,
+            future_ms=self.future_ms,
+            repeat_ms=self.repeat_ms,
+            max_session_fragments=self.max_session_fragments,
+            max_session_bytes=self.max_session_bytes,
+            max_session_span_ms=self.max_session_span_ms,
+            delivery=cast("Delivery", self.delivery),
+        )
+
+    @property
+    def stream_limits(self) -> StreamLimits:
+        """What bounds a replay."""
+        return StreamLimits(
+            commit_s=self.commit_s,
+            max_replay_fragments=self.max_replay_fragments,
+            max_replay_bytes=self.max_replay_bytes,
+        )
+
+    def check(self) -> list[str]:
+        """Faults of relations between settings."""
+        # slots and super() without arguments do not go together
+        faults = ServiceSettings.check(self)
+        if not is_group_name(self.group):
+            faults.append(f"BATON_GROUP={self.group!r}: lower-case letters, digits, `_` and `-`, at most 61")
+        if not self.member or "/" in self.member or len(self.member) > 100:
+            faults.append(f"BATON_MEMBER={self.member!r}: 1 to 100 characters without `/`")
+        if self.max_fragment_bytes > self.max_session_bytes:
+            faults.append(
+                f"BATON_MAX_FRAGMENT_BYTES={self.max_fragment_bytes} exceeds "
+                f"BATON_MAX_SESSION_BYTES={self.max_session_bytes}: a session must have room for a fragment"
+            )
+        return faults

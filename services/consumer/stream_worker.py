@@ -1,0 +1,267 @@
+"""One owned stream, running: reads fragments, folds them, commits, until it is told to stop.
+
+The shell around `core/stream.py`. It opens in the order that makes it safe (start the sink, which fences
+earlier owners; only then read the head), acts only while the member's lease is alive, and after any
+unknown outcome drops all it holds, reads the claim afresh and starts again from the stored head.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from services.consumer.core.checkpoint import Checkpoint
+from services.consumer.core.stream import Stream, StreamLimits
+from services.consumer.log_ports import Fenced, FragmentReader, SessionSink, StreamLog
+from shared.errors import InvalidInput, KafkaUnavailable, NotOwner, StaleEpoch, Unavailable
+from shared.group import GroupSettings
+from shared.heads import Counts
+
+log = logging.getLogger(__name__)
+
+IDLE_FETCH_S = 5.0
+TRICKLE_RECORDS = 100
+TRICKLE_PAUSE_S = 0.05
+"""After a small batch, wait a moment for more: divides the cost of a trickle by 3 to 5."""
+RETRY_FIRST_S, RETRY_MOST_S = 0.1, 5.0
+LEASE_POLL_S = 0.1
+
+State = Literal["opening", "replaying", "running", "stopping", "rewind"]
+Outcome = Literal["stopped", "lost"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a worker is given by its member.
+
+    `is_mine(stream, epoch)`: a fresh read of the claim in the member's ZooKeeper session; `lease_alive`:
+    whether the member may act; `now_s`, `wall_ms`: clocks; `commit_s`: present pace of commits.
+    """
+
+    group: str
+    settings: GroupSettings
+    limits: StreamLimits
+    log: StreamLog
+    is_mine: Callable[[int, int], Awaitable[bool]]
+    lease_alive: Callable[[], bool]
+    now_s: Callable[[], float]
+    wall_ms: Callable[[], int]
+    commit_s: Callable[[], float]
+
+
+class StreamWorker:
+    """Runs one stream in one epoch; `run` returns when it was stopped or the stream was lost."""
+
+    def __init__(self, stream: int, epoch: int, around: Surroundings) -> None:
+        self.stream = stream
+        self.epoch = epoch
+        self.state: State = "opening"
+        self.core: Stream | None = None
+        self.committed_at_ms = 0
+        self.opened_after_s = -1.0
+        self.stored_epoch = -1
+        self._around = around
+        self._stop = asyncio.Event()
+        self._reader: FragmentReader | None = None
+        self._sink: SessionSink | None = None
+        self._replace_reader = False
+
+    def __repr__(self) -> str:
+        return f"<StreamWorker {self._around.group}/{self.stream} epoch {self.epoch} {self.state}>"
+
+    @property
+    def seq(self) -> int | None:
+        """The seq of the newest head that this worker knows to be committed."""
+        return self.core.head.seq if self.core is not None else None
+
+    @property
+    def position(self) -> int:
+        """Next offset to read; -1 while opening."""
+        return self.core.assembler.position if self.core is not None else -1
+
+    @property
+    def end(self) -> int:
+        """Next offset to be written to the log, as far as known; -1 while opening."""
+        return max(self.position, self._reader.end) if self._reader is not None else self.position
+
+    @property
+    def counts(self) -> Counts:
+        """Totals through the position."""
+        return self.core.counts if self.core is not None else Counts()
+
+    def stop(self) -> None:
+        """Asks for an orderly end: stop reading, commit, return."""
+        self._stop.set()
+
+    def replace_reader(self) -> None:
+        """Asks for a new reader at the same position (the present one makes no progress)."""
+        self._replace_reader = True
+
+    async def run(self) -> Outcome:
+        """Opens and works until stopped (`stopped`: everything is committed) or the claim is lost."""
+        delay_s = RETRY_FIRST_S
+        while True:
+            try:
+                await self._open()
+                delay_s = RETRY_FIRST_S
+                await self._work()
+                return "stopped"
+            except (NotOwner, StaleEpoch) as error:
+                log.error("ownership is lost", extra={"stream": self.stream, "why": error.detail})
+                return "lost"
+            except (Fenced, Unavailable) as error:
+                log.warning("starts again", extra={"stream": self.stream, "why": error.detail})
+            except InvalidInput as error:
+                # what is stored cannot be read: nothing may be written, an operator decides
+                log.error("cannot open", extra={"stream": self.stream, "why": error.detail})
+                self.state = "rewind"
+                await self._stop.wait()
+                return "stopped"
+            finally:
+                await self._close()
+            if not await self._is_still_mine():
+                return "stopped" if self._stop.is_set() else "lost"
+            await self._pause(delay_s)
+            delay_s = min(2 * delay_s, RETRY_MOST_S)
+
+    async def _open(self) -> None:
+        """Fence, read the head, load, begin to read: in this order."""
+        around, began_s = self._around, self._around.now_s()
+        self.state, self.core = "opening", None
+        self._sink, self._reader = around.log.sink(self.stream), around.log.reader(self.stream)
+        (start, end), checkpoint = await asyncio.gather(self._reader.bounds(), self._fence_and_load())
+        self.stored_epoch = checkpoint.head.epoch
+        if checkpoint.head.epoch > self.epoch:
+            raise StaleEpoch(f"stream {self.stream}: epoch {self.epoch}, but the head's {checkpoint.head!r}")
+        core = Stream(
+            group=around.group,
+            stream=self.stream,
+            epoch=self.epoch,
+            settings=around.settings,
+            limits=around.limits,
+            checkpoint=checkpoint,
+            now_s=around.now_s() - around.limits.commit_s * (self.stream * 7 % 24) / 24,
+        )
+        how = core.start(start, end)
+        self.core = core
+        if how == "rewind":
+            log.error("the log was lost", extra={"stream": self.stream, "end": end, "head": core.head})
+            self.state = "rewind"
+            await self._stop.wait()
+            return
+        if how == "cut":
+            log.warning("retention cut the log", extra={"stream": self.stream, "cut": core.cut})
+        await self._reader.open(core.assembler.position)
+        self.state = "replaying" if core.assembler.is_replaying else "running"
+        self.opened_after_s = around.now_s() - began_s
+
+    async def _fence_and_load(self) -> Checkpoint:
+        assert self._sink is not None
+        await self._sink.open()
+        return await self._sink.load()
+
+    async def _work(self) -> None:
+        if self.state == "rewind":
+            return
+        stopping = asyncio.create_task(self._stop.wait(), name=f"stop of stream {self.stream}")
+        try:
+            while not stopping.done():
+                await self._await_lease()
+                await self.step(stopping)
+            self.state = "stopping"
+            await self._await_lease()
+            await self._commit_if(lambda core: core.has_changes)
+        finally:
+            stopping.cancel()
+
+    async def step(self, stopping: asyncio.Task[Literal[True]]) -> None:
+        """Once: read, fold, notice silence, commit and tick when due."""
+        core, reader, around = self.core, self._reader, self._around
+        assert core is not None
+        assert reader is not None
+        fetching = asyncio.ensure_future(reader.fetch(self._patience_s(core)))
+        try:
+            await asyncio.wait((fetching, stopping), return_when=asyncio.FIRST_COMPLETED)
+            records = fetching.result() if fetching.done() else ()
+        finally:
+            fetching.cancel()
+        if records:
+            core.feed(records, around.now_s())
+        core.close_due()
+        if self.state == "replaying" and not core.assembler.is_replaying:
+            self.state = "running"
+        await self._commit_if(lambda core: core.is_commit_due(around.now_s(), around.commit_s()))
+        if core.is_tick_due(around.now_s(), around.wall_ms()):
+            assert self._sink is not None
+            await self._sink.tick()
+        if self._replace_reader:
+            self._replace_reader = False
+            await self._renew_reader(core)
+        elif 0 < len(records) < TRICKLE_RECORDS:
+            await asyncio.wait((stopping,), timeout=TRICKLE_PAUSE_S)
+
+    async def _commit_if(self, is_due: Callable[[Stream], bool]) -> None:
+        core, sink, around = self.core, self._sink, self._around
+        assert core is not None
+        assert sink is not None
+        if not is_due(core) or not around.lease_alive():
+            return
+        commit = core.prepare_commit()
+        offsets = await sink.commit(commit)
+        below = core.committed(commit, offsets, around.now_s())
+        self.committed_at_ms = around.wall_ms()
+        if below is not None and below > 0:
+            await sink.trim(below)
+
+    async def _renew_reader(self, core: Stream) -> None:
+        assert self._reader is not None
+        await self._reader.close()
+        self._reader = self._around.log.reader(self.stream)
+        start, end = await self._reader.bounds()
+        if end < core.assembler.position:
+            raise KafkaUnavailable(f"stream {self.stream}: the log ends at {end}: {core!r}")
+        await self._reader.open(max(start, core.assembler.position))
+
+    def _patience_s(self, core: Stream) -> float:
+        """How long a fetch may wait: until the next commit, or at leisure when nothing is open."""
+        if core.has_changes:
+            return core.seconds_to_commit(self._around.now_s(), self._around.commit_s())
+        return IDLE_FETCH_S
+
+    async def _await_lease(self) -> None:
+        """Past its lease the member neither reads nor commits; back in it, the claim is read afresh."""
+        if self._around.lease_alive() or self._stop.is_set():
+            return
+        log.warning("paused: the lease is over", extra={"stream": self.stream})
+        while not self._around.lease_alive() and not self._stop.is_set():
+            await self._pause(LEASE_POLL_S)
+        if not await self._is_still_mine():
+            raise NotOwner(f"stream {self.stream}: the claim of epoch {self.epoch} is gone")
+
+    async def _is_still_mine(self) -> bool:
+        while not self._stop.is_set():
+            try:
+                return await self._around.is_mine(self.stream, self.epoch)
+            except Unavailable:
+                await self._pause(LEASE_POLL_S)
+        return False
+
+    async def _pause(self, seconds: float) -> None:
+        if self._stop.is_set():
+            await asyncio.sleep(seconds)
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+        except TimeoutError:
+            pass
+
+    async def _close(self) -> None:
+        reader, sink = self._reader, self._sink
+        self._reader = self._sink = None
+        closing = [one.close() for one in (reader, sink) if one is not None]
+        if closing:
+            await asyncio.shield(asyncio.gather(*closing))
