@@ -139,10 +139,11 @@ class BatonClient:
                 return whole
             cursor = {"after": rows[-1][after]}
 
-    async def start_run(self, job: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    async def start_run(self, job: str, group: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Starts a run of a job; the run as control answers it (202)."""
         path = f"/jobs/{quote(job, safe='')}/runs"
-        response = await self._send("POST", path, json=dict(parameters), repeatable=False)
+        params = {"group": group}
+        response = await self._send("POST", path, params=params, json=dict(parameters), repeatable=False)
         run: dict[str, Any] = _decode(response, dict[str, Any]) if response.content else {}
         if "id" not in run:
             run["id"] = response.headers.get("location", "").rstrip("/").rpartition("/")[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -54,7 +55,7 @@ def _write(file: str, rows: Iterable[msgspec.Struct]) -> None:
 @contextlib.contextmanager
 def _opened(file: str) -> Iterator[BinaryIO]:
     if file == "-":
-        yield click.get_binary_stream("stdout")
+        yield sys.stdout.buffer
         return
     try:
         with Path(file).open("wb") as target:

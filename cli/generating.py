@@ -4,10 +4,10 @@ Pure: the same seed and number of visitors give the same bytes on every machine 
 sequence Python guarantees, and whole numbers are used). Sessions are made one by one, their lines are then
 put in the order in which they "arrive", a little out of order, and numbered; nothing is assembled here.
 
-Why the truth agrees with design section 4: lines arrive up to DISORDER_MS late, less than the lateness; pauses
-inside a session stay 2 · DISORDER_MS below the gap, so no order of arrival makes one of them longer than
-the gap; between two sessions of a visitor lies either an `end`, whose line arrives after all others of its
-session, or more than the gap. The marker at the end of an import closes the rest.
+Why the truth agrees with design section 4: lines arrive up to DISORDER_MS late, less than the lateness;
+pauses inside a session stay 2 · DISORDER_MS below the gap, so no order of arrival makes one of them longer
+than the gap; between two sessions of a visitor lies either an `end`, whose line arrives after all others of
+its session, or more than the gap. The marker at the end of an import closes the rest.
 """
 
 from __future__ import annotations

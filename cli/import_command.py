@@ -121,24 +121,7 @@ class Outcome:
 )
 @click.option("--no-marker", is_flag=True, help="Do not close the sessions at the log's end.")
 @output_option
-def import_command(
-    file: str,
-    form: Format,
-    key: str | None,
-    time_field: str | None,
-    time_unit: TimeUnit,
-    end: str | None,
-    name: str | None,
-    url: str,
-    control: str,
-    group: str,
-    lanes: int,
-    batch: int,
-    wait: bool,
-    stall_s: float,
-    no_marker: bool,
-    output: str,
-) -> None:
+def import_command(output: str, **given: Any) -> None:
     """Send the log FILE (`-`: standard input; gzip is unpacked) to the producer.
 
     Every line becomes a fragment whose data are the line's fields. Lanes keep the log's order within each
@@ -151,32 +134,43 @@ def import_command(
 
     The exit code is 1 if anything was not accepted, lines that cannot be read included.
     """
+    outcome = asyncio.run(run_import(options_for(**given)))
+    print_json(summary(outcome)) if output == "json" else _print(outcome)
+    if outcome.failure:
+        click.echo(f"import: {outcome.failure}", err=True)
+    sys.exit(0 if outcome.ok else 1)
+
+
+def options_for(
+    *,
+    file: str,
+    form: Format,
+    key: str | None,
+    time_field: str | None,
+    time_unit: TimeUnit,
+    end: str | None,
+    name: str | None,
+    no_marker: bool,
+    wait: bool,
+    **plain: Any,
+) -> ImportOptions:
+    """The options as they were given, with a format's own defaults. Raises click.UsageError."""
     if wait and no_marker:
         raise click.UsageError("--wait waits for the marker, so it does not go with --no-marker")
     if form == "access-log":
         key, time_field = key or "host", time_field or "time"
     if not key or not time_field:
         raise click.UsageError(f"--format {form} needs --key and --time")
-    options = ImportOptions(
+    return ImportOptions(
         file=file,
         form=form,
         fields=Fields(key=key, time=time_field, unit=time_unit, end=end),
         name=name or (file if file == STDIN else Path(file).name),
-        url=url,
-        control=control,
-        group=group,
-        lanes=lanes,
-        batch=batch,
         marker=not no_marker,
         wait=wait,
-        stall_s=stall_s,
         patience_s=PATIENCE_S,
+        **plain,
     )
-    outcome = asyncio.run(run_import(options))
-    print_json(summary(outcome)) if output == "json" else _print(outcome)
-    if outcome.failure:
-        click.echo(f"import: {outcome.failure}", err=True)
-    sys.exit(0 if outcome.ok else 1)
 
 
 async def run_import(options: ImportOptions) -> Outcome:

@@ -40,9 +40,12 @@ COMMANDS = {
     "members": LazyCommand("cli.show:members", "List the members of a group."),
     "producers": LazyCommand("cli.show:producers", "List the producers."),
     "groups": LazyCommand("cli.show:groups", "List the groups and their settings."),
+    "plan": LazyCommand("cli.show:plan", "Show which streams would move, and why."),
     "lag": LazyCommand("cli.show:lag", "Show how far each stream is behind, as Kafka's own tools do."),
     "jobs": LazyCommand("cli.jobs:jobs", "List the Spark jobs."),
     "run": LazyCommand("cli.jobs:run", "Run a Spark job."),
+    "runs": LazyCommand("cli.jobs:runs", "List the runs of Spark jobs."),
+    "cancel": LazyCommand("cli.jobs:cancel", "Cancel a run."),
     "jars": LazyCommand("cli.stack.jars_command:jars", "Fetch the jars of the lock file."),
 }
 
