@@ -14,6 +14,26 @@ import pytest
 from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--soak` (see `make soak`) runs the long tests too."""
+    parser.addoption("--soak", action="store_true", help="run the tests that are marked as soak")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declares the mark of the long tests."""
+    config.addinivalue_line("markers", "soak: takes long; only run with --soak")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the long tests out unless asked for."""
+    if config.getoption("--soak"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("soak")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
 @pytest.fixture(scope="session")
 def _kafka() -> Iterator[KafkaServer]:
     with temporary_home("kafka") as home:

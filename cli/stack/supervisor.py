@@ -103,6 +103,8 @@ class SupervisedProcess:
             await self._keep_running()
         finally:
             self.send(signal.SIGKILL)
+            if self._process is not None:
+                await self._process.wait()
             self._ended.set()
             self._changed()
 

@@ -1,0 +1,52 @@
+"""The command line as a whole: quick help, every command there, one sentence for every refusal."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from cli.main import COMMANDS
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "cli.main", *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_help_imports_no_command() -> None:
+    """`baton --help` names every command without importing what they need."""
+    program = "import sys; from cli.main import main; sys.argv = ['baton', '--help']\ntry: main()\n" + (
+        "finally: print([name for name in ('rich', 'httpx', 'aiokafka', 'cli.stack') if name in sys.modules])"
+    )
+
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert answer.stdout.splitlines()[-1] == "[]"
+    assert all(f"  {name} " in answer.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_where_the_table_says(name: str) -> None:
+    """Each name leads to a command with a help text of its own."""
+    assert COMMANDS[name].load().help
+
+
+def test_a_refusal_is_one_sentence_a_fault_and_exit_code_1() -> None:
+    """Settings out of their range are each told on stderr, without a traceback."""
+    answer = run("up", "--streams", "0", "--consumers", "65")
+
+    assert answer.returncode == 1
+    assert answer.stderr.splitlines() == [
+        "baton: --consumers 65: must be 0 … 64",
+        "baton: --streams 0: must be 1 … 4096",
+    ]
+
+
+def test_nothing_to_stop_is_told_and_no_failure(tmp_path: object) -> None:
+    """`baton down` in a home where nothing runs says so."""
+    answer = run("down", "--home", str(tmp_path))
+
+    assert answer.returncode == 0
+    assert "no local stack is running" in answer.stdout

@@ -1,0 +1,64 @@
+"""The options of the local stack: ports, environments, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.stack.options import StackOptions, environment_of, ports_of
+from shared.errors import SettingsInvalid
+
+
+def test_every_port_is_that_of_the_design() -> None:
+    """Control 8000, producer 8001, consumers 8010 …, Kafka 9092, ZooKeeper 2181."""
+    assert ports_of(StackOptions(consumers=2)) == {
+        "control": 8000,
+        "producer": 8001,
+        "consumer-0": 8010,
+        "consumer-1": 8011,
+        "kafka": 9092,
+        "kafka controller": 9093,
+        "zookeeper": 2181,
+    }
+
+
+def test_the_offset_shifts_every_port() -> None:
+    """Two stacks with different offsets never meet."""
+    plain, shifted = ports_of(StackOptions()), ports_of(StackOptions(port_offset=100))
+
+    assert shifted == {name: port + 100 for name, port in plain.items()}
+
+
+def test_servers_that_run_already_need_no_port() -> None:
+    """With the addresses of Kafka and ZooKeeper given, neither is started."""
+    options = StackOptions(consumers=0, kafka="k:1", zookeeper="z:2")
+
+    assert ports_of(options) == {"control": 8000, "producer": 8001}
+    assert (options.kafka_address, options.zookeeper_address) == ("k:1", "z:2")
+
+
+def test_a_service_is_told_everything_by_its_environment() -> None:
+    """The stack's options win over the launcher's environment, the service's own over both."""
+    options = StackOptions(home=Path("h"), streams=7, environment={"BATON_GAP_MS": "5", "BATON_PORT": "1"})
+    base = {"PATH": "/bin", "BATON_KAFKA": "elsewhere:1", "BATON_GROUP": "fraud"}
+
+    found = environment_of(options, 8010, base, member="consumer-0")
+
+    assert found["PATH"] == "/bin"
+    assert found["BATON_GROUP"] == "fraud"
+    assert found["BATON_KAFKA"] == "127.0.0.1:9092"
+    assert (found["BATON_STREAMS"], found["BATON_GAP_MS"]) == ("7", "5")
+    assert (found["BATON_PORT"], found["BATON_MEMBER"]) == ("8010", "consumer-0")
+
+
+def test_all_faults_are_told_at_once() -> None:
+    """Each option out of its range is named with the range."""
+    with pytest.raises(SettingsInvalid) as caught:
+        StackOptions(consumers=65, streams=4097, port_offset=60_000).check()
+
+    assert [fault.split()[0] for fault in caught.value.faults] == [
+        "--consumers",
+        "--streams",
+        "--port-offset",
+    ]
