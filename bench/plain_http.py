@@ -1,0 +1,69 @@
+"""What the producer is measured against: the least that can be called HTTP into Kafka.
+
+A bare ASGI callable that parses the key of each line and sends with aiokafka, as its documentation
+shows it, with acks=all and large batches. No limits, no validation, no time-outs, no answer per fragment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import zlib
+from typing import Any
+
+import msgspec
+import uvicorn
+from aiokafka import AIOKafkaProducer
+
+
+class Keyed(msgspec.Struct):
+    """The one field that is looked at."""
+
+    key: str
+
+
+_decode = msgspec.json.Decoder(Keyed).decode
+
+
+async def serve(kafka: str, port: int, topics: list[str]) -> None:
+    """Serves at 127.0.0.1:port until the process is ended."""
+    producer = AIOKafkaProducer(
+        bootstrap_servers=kafka, acks="all", linger_ms=0, max_batch_size=512 * 1024, request_timeout_ms=20_000
+    )
+    await producer.start()
+    await producer.client.set_topics(topics)
+
+    async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        body = b""
+        more = True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        futures = []
+        for line in body.split(b"\n"):
+            if line:
+                key = _decode(line).key.encode()
+                topic = topics[zlib.crc32(key) % len(topics)]
+                futures.append(await producer.send(topic, line, key, partition=0))
+        await asyncio.gather(*futures)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    config = uvicorn.Config(
+        app,
+        host="127.0.0.1",
+        port=port,
+        http="httptools",
+        loop="uvloop",
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+    )
+    await uvicorn.Server(config).serve()
+
+
+if __name__ == "__main__":
+    import uvloop
+
+    uvloop.run(serve(sys.argv[1], int(sys.argv[2]), sys.argv[3].split(",")))

@@ -1,0 +1,16 @@
+"""One row of `make bench`: what Baton did, what the plain loop of the same run did, what is promised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One value per round in each list; rounds of both sides alternate."""
+
+    name: str
+    unit: str
+    baton: list[float]
+    baseline: list[float]
+    target: str
