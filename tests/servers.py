@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import shutil
 import signal
 import socket
@@ -18,11 +19,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from cli.stack.faults import PortOccupied
 from cli.stack.jars import fetch_jars
 from cli.stack.java import find_java, pyspark_jars
 from cli.stack.leash import on_leash
 from cli.stack.lock import class_path, jar_folder, read_lock
-from cli.stack.probes import kafka_answers, zookeeper_answers
+from cli.stack.options import StackOptions, ports_of
+from cli.stack.probes import check_ports, kafka_answers, zookeeper_answers
 from cli.stack.servers import (
     KafkaOptions,
     ZooKeeperOptions,
@@ -47,6 +50,16 @@ def free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
+
+
+def free_port_offset(consumers: int = 8) -> int:
+    """A `--port-offset` with which no port of a local stack is in use just now."""
+    for _ in range(100):
+        offset = random.randrange(10_000, 20_000)
+        with contextlib.suppress(PortOccupied):
+            check_ports("127.0.0.1", ports_of(StackOptions(port_offset=offset, consumers=consumers)))
+            return offset
+    raise RuntimeError("there is no free range of ports on this machine")
 
 
 class Server:

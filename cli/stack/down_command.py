@@ -19,6 +19,7 @@ STOP_TIMEOUT_S = 120.0
 @click.option(
     "--home",
     type=click.Path(path_type=Path),
+    envvar="BATON_HOME",
     default=Path(".baton"),
     show_default=True,
     help="Folder of the stack to stop.",

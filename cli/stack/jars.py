@@ -25,6 +25,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from cli.stack.faults import JarsUnavailable
 from cli.stack.java import find_java, the_jar
+from cli.stack.leash import on_leash
 from cli.stack.lock import USES, Jar, Use, jar_folder, read_lock
 
 SHARES = 6
@@ -90,16 +91,14 @@ def share_out(jars: Sequence[Jar], shares: int) -> list[list[Jar]]:
 def resolve_with_ivy(jars: Sequence[Jar], folder: Path, messages: IO[bytes]) -> subprocess.Popen[bytes]:
     """A running Ivy that retrieves the jars. Raises JavaMissing."""
     (folder / "ivy.xml").write_text(ivy_module(jars, folder.name))
+    argv = [
+        *(find_java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-jar", str(the_jar("ivy"))),
+        *("-ivy", str(folder / "ivy.xml"), "-cache", str(folder / "cache"), "-confs", "default"),
+        *("-types", "jar", "bundle", "-warn"),
+        *("-retrieve", f"{folder}/libs/[artifact]-[revision].[ext]"),
+    ]
     return subprocess.Popen(
-        [
-            *(find_java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-jar", str(the_jar("ivy"))),
-            *("-ivy", str(folder / "ivy.xml"), "-cache", str(folder / "cache"), "-confs", "default"),
-            *("-types", "jar", "bundle", "-warn"),
-            *("-retrieve", f"{folder}/libs/[artifact]-[revision].[ext]"),
-        ],
-        stdin=subprocess.DEVNULL,
-        stdout=messages,
-        stderr=subprocess.STDOUT,
+        on_leash(argv), stdin=subprocess.DEVNULL, stdout=messages, stderr=subprocess.STDOUT
     )
 
 

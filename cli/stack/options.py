@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cli.stack.servers import LOOPBACK, KafkaOptions, ZooKeeperOptions
 from shared.errors import SettingsInvalid
+from shared.names import is_namespace
 
 MAX_STREAMS = 4096
 MAX_CONSUMERS = 64
@@ -47,6 +48,8 @@ class StackOptions:
             for name, (value, low, high) in ranges.items()
             if not low <= value <= high
         ]
+        if not is_namespace(self.namespace):
+            faults.append(f"--namespace {self.namespace!r}: lower-case letters, digits and `-` only")
         if faults:
             raise SettingsInvalid(faults)
 

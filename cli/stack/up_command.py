@@ -31,26 +31,37 @@ DETACH_TIMEOUT_S = 300.0
 @click.option(
     "--home",
     type=click.Path(path_type=Path),
+    envvar="BATON_HOME",
     default=Path(".baton"),
     show_default=True,
     help="Folder of the data, logs and pids.",
 )
-@click.option("--port-offset", default=0, show_default=True, help="Added to every port.")
-@click.option("--consumers", default=3, show_default=True, help="How many consumers to start.")
+@click.option(
+    "--port-offset", envvar="BATON_PORT_OFFSET", default=0, show_default=True, help="Added to every port."
+)
+@click.option(
+    "--consumers", envvar="BATON_CONSUMERS", default=3, show_default=True, help="How many consumers to start."
+)
 @click.option(
     "--streams",
+    envvar="BATON_STREAMS",
     default=24,
     show_default=True,
-    help="Number of streams of a new stack; a stored stream table keeps its own.",
+    help="Streams of a new stack.",
 )
+@click.option("--namespace", envvar="BATON_NAMESPACE", default="", help="Prefix of every name in the stack.")
 @click.option("--detach", is_flag=True, help="Return when the stack is ready and leave it running.")
-def up(home: Path, port_offset: int, consumers: int, streams: int, detach: bool) -> None:
+def up(home: Path, port_offset: int, consumers: int, streams: int, namespace: str, detach: bool) -> None:
     """Start ZooKeeper, Kafka, producer, consumers and control, and keep them running.
 
     The data in the home survive a restart. Ctrl-C stops everything in order.
     """
     options = StackOptions(
-        home=home.absolute(), port_offset=port_offset, consumers=consumers, streams=streams
+        home=home.absolute(),
+        port_offset=port_offset,
+        consumers=consumers,
+        streams=streams,
+        namespace=namespace,
     )
     options.check()
     # before anything is started or goes to the background, so that the refusals are told right here
@@ -110,7 +121,7 @@ def _detach(options: StackOptions) -> None:
     argv = [
         *(sys.executable, "-m", "cli.main", "up", "--home", str(options.home)),
         *("--port-offset", str(options.port_offset), "--consumers", str(options.consumers)),
-        *("--streams", str(options.streams)),
+        *("--streams", str(options.streams), "--namespace", options.namespace),
     ]
     with log.open("wb") as file:
         child = subprocess.Popen(

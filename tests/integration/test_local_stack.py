@@ -1,9 +1,22 @@
-"""The servers of the local stack, for real: they start from nothing and keep what they hold."""
+"""The local stack, for real: servers that keep what they hold, services that come back, a clean end."""
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.stack.faults import AlreadyRunning, PortOccupied
+from cli.stack.identity import Identity, is_alive
+from cli.stack.local import LocalStack
+from cli.stack.options import StackOptions
+from cli.stack.probes import is_ready
+from cli.stack.state import load_state
 from shared.kafka import TopicSpec, ensure_topics, list_topics
-from tests.servers import KafkaServer, ZooKeeperServer
+from tests.servers import KafkaServer, ZooKeeperServer, free_port_offset
 
 
 async def test_kafka_keeps_its_topics_over_a_restart(kafka_server: KafkaServer, namespace: str) -> None:
@@ -30,3 +43,116 @@ def test_zookeeper_starts_again(zookeeper_server: ZooKeeperServer) -> None:
     zookeeper_server.start()
 
     assert zookeeper_server.pid not in (None, before)
+
+
+async def test_consumers_of_a_stack_come_and_go(
+    kafka: str, zookeeper: str, namespace: str, tmp_path: Path
+) -> None:
+    """A killed consumer is started again, one can join and one can leave, and at the end all are gone."""
+    told: list[tuple[str, str]] = []
+    options = StackOptions(
+        home=tmp_path,
+        port_offset=free_port_offset(),
+        consumers=1,
+        streams=4,
+        namespace=namespace,
+        kafka=kafka,
+        zookeeper=zookeeper,
+    )
+
+    async with LocalStack(options, lambda name, what: told.append((name, what))) as stack:
+        first = stack.consumer(0).identity
+        await stack.kill_consumer(0)
+        await stack.wait_consumer(0)
+        second = stack.consumer(0).identity
+        added = await stack.add_consumer()
+        both = stack.consumers
+        await stack.stop_consumer(0)
+        running = identities(tmp_path)
+
+        assert first != second
+        assert (added, both, stack.consumers) == (1, [0, 1], [1])
+        assert len(running) == 3
+        assert all(map(is_alive, running))
+
+    assert not any(map(is_alive, running))
+    assert ("consumer-0", "died (SIGKILL), starts again in 0.5 s") in told
+    assert not any("is killed" in what for _, what in told)
+
+
+async def test_an_occupied_port_starts_nothing(
+    kafka: str, zookeeper: str, namespace: str, tmp_path: Path
+) -> None:
+    """All ports are looked at before anything is started, and the home is free again afterwards."""
+    options = StackOptions(
+        home=tmp_path, port_offset=free_port_offset(), namespace=namespace, kafka=kafka, zookeeper=zookeeper
+    )
+    with _listener(options.producer_port), pytest.raises(PortOccupied, match=str(options.producer_port)):
+        async with LocalStack(options):
+            pass
+
+    assert load_state(tmp_path) is None
+    assert not (tmp_path / "logs").exists()
+
+
+async def test_up_and_down_leave_data_and_no_process(tmp_path: Path) -> None:
+    """`baton up --detach` leaves a stack behind, `baton down` ends it, the next start finds its data."""
+    offset = free_port_offset()
+    kafka = f"127.0.0.1:{9092 + offset}"
+    arguments = ("--home", str(tmp_path), "--port-offset", str(offset), "--consumers", "1", "--streams", "3")
+    try:
+        started = baton("up", "--detach", *arguments)
+        running = identities(tmp_path)
+        again = baton("up", *arguments)
+        ready = await is_ready("127.0.0.1", 8000 + offset)
+        topics = await list_topics(kafka)
+        stopped = baton("down", "--home", str(tmp_path))
+
+        assert (started.returncode, started.stderr) == (0, "")
+        assert (len(running), ready) == (6, True)
+        assert (again.returncode, "already running" in again.stderr) == (1, True)
+        assert stopped.returncode == 0
+        assert not any(map(is_alive, running))
+
+        restarted = baton("up", "--detach", *arguments)
+
+        assert (restarted.returncode, restarted.stderr) == (0, "")
+        assert "fragments.0002" in topics
+        assert set(topics) <= set(await list_topics(kafka))
+    finally:
+        baton("down", "--home", str(tmp_path))
+
+
+async def test_one_home_runs_one_stack(kafka: str, zookeeper: str, namespace: str, tmp_path: Path) -> None:
+    """While a stack runs in a home a second one is refused, whatever its ports."""
+    options = StackOptions(
+        home=tmp_path,
+        port_offset=free_port_offset(),
+        consumers=0,
+        streams=2,
+        namespace=namespace,
+        kafka=kafka,
+        zookeeper=zookeeper,
+    )
+    async with LocalStack(options):
+        with pytest.raises(AlreadyRunning):
+            async with LocalStack(options):
+                pass
+
+        assert load_state(tmp_path) is not None
+
+
+def identities(home: Path) -> list[Identity]:
+    """The processes that the stack of this home has stored."""
+    state = load_state(home)
+    assert state is not None
+    return [process.identity for process in state.processes if process.identity is not None]
+
+
+def baton(*arguments: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "cli.main", *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+
+
+def _listener(port: int) -> socket.socket:
+    return socket.create_server(("127.0.0.1", port))
