@@ -185,11 +185,8 @@ def _requests(load: Load, port: int) -> list[bytes]:
     for _ in range(max(64, load.connections)):
         lines = []
         for _ in range(load.batch):
-            line = '{"key":"visitor-%d","time":%d,"data":{"path":"/item/%d","text":"' % (
-                dice.randrange(KEYS),
-                1_700_000_000_000 + dice.randrange(10**9),
-                dice.randrange(1000),
-            )
+            time_ms = 1_700_000_000_000 + dice.randrange(10**9)
+            line = f'{{"key":"visitor-{dice.randrange(KEYS)}","time":{time_ms},"data":{{"text":"'
             lines.append((line + "x" * (FRAGMENT_BYTES - len(line) - 3) + '"}}').encode())
         body = b"\n".join(lines)
         head = (
