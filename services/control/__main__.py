@@ -1,0 +1,91 @@
+"""Wires control: ZooKeeper, Kafka, the members, Spark, the HTTP face; and the order in which it stops.
+
+It answers from the start (503 until it has read the cluster), so that it may start before the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+
+from services.control.adapters.cluster_view import ClusterView
+from services.control.adapters.http_members import HttpMembers
+from services.control.adapters.kafka_offsets import KafkaOffsets
+from services.control.adapters.run_store import RunStore
+from services.control.adapters.spark_progress import SparkProgress
+from services.control.adapters.spark_runner import SparkPlace, SparkRunner, run_folder
+from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
+from services.control.app import create_app
+from services.control.metrics import registry_for
+from services.control.settings import ControlSettings, lake_for, spark_jars_for, spark_master_for
+from shared.runtime import http_server, main
+from shared.zookeeper import ZooKeeper
+
+
+async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
+    """Runs control until `stop`; then takes no more requests, ends the drivers, closes its clients."""
+    async with contextlib.AsyncExitStack() as stack:
+        zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
+        stack.push_async_callback(zookeeper.close)
+        offsets = await stack.enter_async_context(KafkaOffsets(settings.kafka, settings.names))
+        members = await stack.enter_async_context(HttpMembers())
+        progress = await stack.enter_async_context(SparkProgress())
+        view = ClusterView(
+            ZooKeeperCluster(zookeeper, settings.names),
+            offsets,
+            members,
+            settings.names,
+            refresh_s=settings.refresh_s,
+            status_window_s=settings.status_window_s,
+        )
+        runner = SparkRunner(
+            RunStore(run_folder(settings.runs)),
+            _place_of(settings),
+            timeout_s=settings.run_timeout_s,
+            kept=settings.runs_kept,
+            progress=progress,
+        )
+        app = create_app(view=view, runner=runner, registry=registry_for(view, runner))
+        await _run(app, settings, stop, zookeeper, view, runner)
+
+
+async def _run(
+    app: object,
+    settings: ControlSettings,
+    stop: asyncio.Event,
+    zookeeper: ZooKeeper,
+    view: ClusterView,
+    runner: SparkRunner,
+) -> None:
+    async def keep_view() -> None:
+        await zookeeper.connect()
+        await view.run()
+
+    async with asyncio.TaskGroup() as tasks:
+        running = [
+            tasks.create_task(keep_view(), name="view"),
+            tasks.create_task(runner.run(), name="runs"),
+        ]
+        try:
+            async with http_server(app, settings.host, settings.port, ws="none", lifespan="off"):
+                await stop.wait()
+        finally:
+            for task in running:
+                task.cancel()
+            await runner.stop()
+
+
+def _place_of(settings: ControlSettings) -> SparkPlace:
+    return SparkPlace(
+        kafka=settings.kafka,
+        namespace=settings.namespace,
+        lake=lake_for(settings),
+        jars=str(spark_jars_for(settings, os.environ)),
+        master=spark_master_for(settings, os.environ),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main("control", ControlSettings, serve))

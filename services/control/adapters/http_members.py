@@ -1,0 +1,83 @@
+"""Asks every member for its status, and one active member of each group for the plan, over HTTP.
+
+One of control's files that import httpx. Answers are bounded in time; a member that does not answer
+keeps its last status for as long as it is registered, and is told as silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Self, TypeVar
+
+import httpx
+import msgspec
+
+from services.control.core.observed import Answers, MemberStatus, Plan
+from shared.cluster import MemberNode
+
+ANSWER_TIMEOUT_S = 2.0
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class HttpMembers:
+    """A `MemberSource`; an async context manager that closes its connections."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        # proxies of the environment are for the outside world, members are next door
+        self._client = httpx.AsyncClient(transport=transport, timeout=ANSWER_TIMEOUT_S, trust_env=False)
+        self._statuses: dict[tuple[str, str], MemberStatus] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+    async def read(self, members: Mapping[tuple[str, str], MemberNode]) -> Answers:
+        """The statuses of the members (by group and id), and a plan per group."""
+        names = list(members)
+        answers = await asyncio.gather(
+            *(self._get(f"{members[name].address}/status", MemberStatus) for name in names)
+        )
+        self._statuses = {name: status for name, status in self._statuses.items() if name in members}
+        silent = set()
+        for name, answer in zip(names, answers, strict=True):
+            # an address may have been taken over by another member: its answer is not this one's
+            if answer is not None and (answer.group, answer.id) == name:
+                self._statuses[name] = answer
+            else:
+                silent.add(name)
+        return Answers(
+            statuses=dict(self._statuses),
+            silent=frozenset(silent),
+            plans=await self._plans({name: members[name] for name in names if name not in silent}),
+        )
+
+    async def _plans(self, members: Mapping[tuple[str, str], MemberNode]) -> dict[str, tuple[str, Plan]]:
+        chosen: dict[str, str] = {}
+        for group, member in sorted(members):
+            if members[group, member].state == "active":
+                chosen.setdefault(group, member)
+        plans = await asyncio.gather(
+            *(self._get(f"{members[name].address}/plan", Plan) for name in chosen.items())
+        )
+        return {
+            group: (member, plan)
+            for (group, member), plan in zip(chosen.items(), plans, strict=True)
+            if plan is not None
+        }
+
+    async def _get(self, url: str, kind: type[T]) -> T | None:
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                response = await self._client.get(url)
+            if response.status_code != 200:
+                return None
+            return msgspec.json.decode(response.content, type=kind)
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, msgspec.DecodeError) as error:
+            log.debug("no answer", extra={"url": url, "why": repr(error)})
+            return None

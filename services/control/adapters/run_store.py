@@ -1,0 +1,107 @@
+"""The folders of the runs on disk: what control writes for the driver, and what it finds there.
+
+`<runs>/<id>/` holds `request.json` and `run.json` (control's), `driver.json`, `result.json` or
+`error.json`, and `driver.log` (the driver's). Every file appears whole, by a rename.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from services.control.core.runs import Run, RunError
+
+MAX_LAST_WORDS = 300
+
+T = TypeVar("T")
+
+
+class DriverUp(msgspec.Struct, frozen=True, kw_only=True):
+    """What a driver tells once Spark is up: where Spark's UI answers, and the application's id."""
+
+    pid: int = 0
+    ui: str | None = None
+    application: str | None = None
+
+
+class RunStore:
+    """The runs under one folder; `folder_of` is where one run's files are."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"<RunStore {self.folder}>"
+
+    def folder_of(self, run_id: str) -> Path:
+        """The run's folder."""
+        return self.folder / run_id
+
+    def create(self, run: Run, request: dict[str, Any]) -> None:
+        """Makes the run's folder with its request and record. Raises OSError."""
+        self.folder_of(run.id).mkdir(parents=True)
+        _write(self.folder_of(run.id) / "request.json", msgspec.json.encode(request))
+        self.save(run)
+
+    def save(self, run: Run) -> None:
+        """Writes the run's record. Raises OSError."""
+        _write(self.folder_of(run.id) / "run.json", msgspec.json.encode(run))
+
+    def load(self) -> list[Run]:
+        """Every run whose record can be read, the oldest first."""
+        runs = []
+        for path in sorted(self.folder.glob("*/run.json")):
+            run = _read(path, Run)
+            if run is not None and run.id == path.parent.name:
+                runs.append(run)
+        return sorted(runs, key=lambda run: (run.started_at, run.id))
+
+    def remove(self, run_id: str) -> None:
+        """Removes the run's folder; what cannot be removed stays."""
+        shutil.rmtree(self.folder_of(run_id), ignore_errors=True)
+
+    def driver(self, run_id: str) -> DriverUp | None:
+        """What the driver told, None before Spark is up."""
+        return _read(self.folder_of(run_id) / "driver.json", DriverUp)
+
+    def has_result(self, run_id: str) -> bool:
+        """Whether the driver has published a result."""
+        return (self.folder_of(run_id) / "result.json").is_file()
+
+    def result(self, run_id: str) -> dict[str, Any] | None:
+        """The result that the driver has published, None without one."""
+        return _read(self.folder_of(run_id) / "result.json", dict)
+
+    def error(self, run_id: str) -> RunError | None:
+        """The error that the driver has published, None without one."""
+        return _read(self.folder_of(run_id) / "error.json", RunError)
+
+    def last_words(self, run_id: str) -> str:
+        """The last line that is not empty of what the driver printed, shortened."""
+        with contextlib.suppress(OSError), (self.folder_of(run_id) / "driver.log").open("rb") as log:
+            log.seek(0, os.SEEK_END)
+            log.seek(max(0, log.tell() - 8192))
+            lines = log.read().decode(errors="replace").split("\n")
+            return next((line.strip()[:MAX_LAST_WORDS] for line in reversed(lines) if line.strip()), "")
+        return ""
+
+
+def _write(path: Path, content: bytes) -> None:
+    fresh = path.with_suffix(".new")
+    with fresh.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.rename(path)
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError):
+        return None

@@ -1,0 +1,82 @@
+"""The progress of a run, from the REST interface of its driver's Spark UI.
+
+One of control's files that import httpx. The UI lives only as long as its driver: no answer is no news.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Self
+
+import httpx
+import msgspec
+
+from services.control.adapters.run_store import DriverUp
+from services.control.core.runs import Progress
+
+ANSWER_TIMEOUT_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class SparkJob(msgspec.Struct, frozen=True, rename="camel"):
+    """One of Spark's jobs; `numTasks` counts those of skipped stages too."""
+
+    num_tasks: int = 0
+    num_completed_tasks: int = 0
+    num_skipped_tasks: int = 0
+    num_active_tasks: int = 0
+    num_failed_tasks: int = 0
+
+
+class _Application(msgspec.Struct, frozen=True):
+    id: str
+
+
+class SparkProgress:
+    """Asks the UIs of drivers; an async context manager that closes its connections."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._client = httpx.AsyncClient(transport=transport, timeout=ANSWER_TIMEOUT_S, trust_env=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+    async def read(self, driver: DriverUp) -> Progress | None:
+        """The task counts so far, or None when the UI does not tell."""
+        if not driver.ui:
+            return None
+        applications = f"{driver.ui.rstrip('/')}/api/v1/applications"
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                application = driver.application
+                if not application:
+                    application = (await self._get(applications, list[_Application]))[0].id
+                jobs = await self._get(f"{applications}/{application}/jobs", list[SparkJob])
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, msgspec.DecodeError, IndexError) as error:
+            log.debug("no progress", extra={"ui": driver.ui, "why": repr(error)})
+            return None
+        return progress_of(jobs)
+
+    async def _get(self, url: str, kind: Any) -> Any:
+        response = await self._client.get(url)
+        response.raise_for_status()
+        return msgspec.json.decode(response.content, type=kind)
+
+
+def progress_of(jobs: list[SparkJob]) -> Progress:
+    """The sums over Spark's jobs; tasks of stages that were skipped need not be done.
+
+    >>> progress_of([SparkJob(9, 4, 3, 1, 0), SparkJob(2, 2, 0, 0, 1)])
+    Progress(tasks=8, completed=6, active=1, failed=1)
+    """
+    return Progress(
+        tasks=sum(job.num_tasks - job.num_skipped_tasks for job in jobs),
+        completed=sum(job.num_completed_tasks for job in jobs),
+        active=sum(job.num_active_tasks for job in jobs),
+        failed=sum(job.num_failed_tasks for job in jobs),
+    )

@@ -1,0 +1,270 @@
+"""Runs Spark programs, each as a child process of its own group, and keeps their story on disk.
+
+It looks (files, processes, Spark's REST), lets `core/runs.py` decide, and does it. A restarted control
+finds its runs again, also those whose driver still runs; a stopping one ends all drivers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from services.control.adapters.process_group import ProcessGroup
+from services.control.adapters.run_store import RunStore
+from services.control.adapters.spark_progress import SparkProgress
+from services.control.core.jobs import Job
+from services.control.core.runs import (
+    JobAlreadyRunning,
+    Run,
+    Seen,
+    UnknownRun,
+    cancelled,
+    decide,
+)
+from shared.errors import SparkUnavailable
+from shared.group import GroupSettings
+
+POLL_S = 0.2
+DRIVER = (sys.executable, "-m", "services.control.spark.driver")
+"""The program of every run; its one argument is the run's folder."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkPlace:
+    """Where Spark runs and works: the part of a request that is the same for all runs."""
+
+    kafka: str
+    namespace: str
+    lake: str
+    jars: str
+    master: str
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A run that has not ended, with its processes; `lock` is held by who decides about it.
+
+    `is_cancelled`: its end is to be called so, whatever else its driver looks like by then.
+    """
+
+    run: Run
+    processes: ProcessGroup
+    is_cancelled: bool = False
+    published_at: int | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class SparkRunner:
+    """A `JobRunner`. `run()` watches until cancelled; `stop()` ends what still runs."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        place: SparkPlace,
+        *,
+        timeout_s: float,
+        kept: int,
+        progress: SparkProgress,
+        driver: Sequence[str] = DRIVER,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._store = store
+        self._place = place
+        self._timeout_s = timeout_s
+        self._kept = kept
+        self._progress = progress
+        self._driver = tuple(driver)
+        self._now_ms = now_ms
+        self._runs = {run.id: run for run in store.load()}
+        self._watched = {
+            run.id: _Watched(run, ProcessGroup(run.pid, run.born))
+            for run in self._runs.values()
+            if not run.has_ended
+        }
+
+    def __repr__(self) -> str:
+        return f"<SparkRunner, {len(self._watched)} of {len(self._runs)} runs under way>"
+
+    def runs(self) -> list[Run]:
+        """All runs that are remembered, the newest first."""
+        return sorted(self._runs.values(), key=lambda run: (run.started_at, run.id), reverse=True)
+
+    def run_of(self, run_id: str) -> Run:
+        """The run. Raises UnknownRun."""
+        if run_id not in self._runs:
+            raise UnknownRun(f"there is no run {run_id!r}")
+        return self._runs[run_id]
+
+    def result_of(self, run_id: str) -> Any:
+        """The result of a run that has succeeded, else None. Raises UnknownRun."""
+        return self._store.result(run_id) if self.run_of(run_id).state == "succeeded" else None
+
+    async def start(
+        self,
+        job: Job,
+        *,
+        group: str,
+        parameters: Mapping[str, str | int],
+        settings: GroupSettings,
+        streams: int,
+        timeout_s: float | None,
+    ) -> Run:
+        """A new run, its driver started. Raises JobAlreadyRunning, SparkUnavailable."""
+        for other in self._watched.values():
+            if (other.run.job, other.run.group) == (job.name, group):
+                raise JobAlreadyRunning(f"run {other.run.id} of job {job.name!r} has not ended yet")
+        now_ms = self._now_ms()
+        run = Run(
+            id=_new_id(now_ms),
+            job=job.name,
+            group=group,
+            parameters=dict(parameters),
+            state="starting",
+            started_at=now_ms,
+            timeout_s=min(timeout_s or self._timeout_s, self._timeout_s),
+        )
+        try:
+            self._store.create(run, self._request(run, settings, streams))
+            folder = self._store.folder_of(run.id)
+            processes = ProcessGroup.start([*self._driver, str(folder)], log=folder / "driver.log")
+        except OSError as error:
+            self._store.remove(run.id)
+            raise SparkUnavailable(f"the driver cannot be started: {error}") from None
+        run = msgspec.structs.replace(run, pid=processes.leader, born=processes.born)
+        self._watched[run.id] = _Watched(run, processes)
+        self._keep(run)
+        self._forget_old()
+        log.info("run started", extra={"run": run.id, "job": run.job, "group": group, "pid": run.pid})
+        return run
+
+    async def cancel(self, run_id: str) -> Run:
+        """The run, ended, and no process of it left; one that has ended before stays as it is.
+
+        Takes less than 2 s. Raises UnknownRun.
+        """
+        return await self._cancel(run_id, "the run was cancelled on request")
+
+    async def run(self) -> None:
+        """Watches the runs for ever."""
+        while True:
+            await self.step()
+            await asyncio.sleep(POLL_S)
+
+    async def step(self) -> None:
+        """Looks at every run that has not ended, and does what is due."""
+        await asyncio.gather(*(self._look_after(watched) for watched in list(self._watched.values())))
+
+    async def stop(self) -> None:
+        """Ends every run that is under way, in less than 2 s."""
+        why = "control was stopped"
+        await asyncio.gather(*(self._cancel(run_id, why) for run_id in list(self._watched)))
+
+    async def _cancel(self, run_id: str, why: str) -> Run:
+        self.run_of(run_id)
+        watched = self._watched.get(run_id)
+        if watched is not None:
+            watched.is_cancelled = True
+            # before the lock, whose holder may be waiting for Spark's answer
+            await self._end(watched)
+            async with watched.lock:
+                if not watched.run.has_ended:
+                    self._conclude(watched, cancelled(watched.run, self._see(watched), why))
+        return self.run_of(run_id)
+
+    async def _look_after(self, watched: _Watched) -> None:
+        async with watched.lock:
+            if watched.run.has_ended or watched.is_cancelled:
+                return
+            step = decide(watched.run, self._see(watched))
+            if step.kill:
+                await self._end(watched)
+            if step.run.has_ended:
+                self._conclude(watched, step.run)
+                return
+            driver = self._store.driver(watched.run.id)
+            progress = await self._progress.read(driver) if driver else None
+            run = msgspec.structs.replace(step.run, progress=progress or step.run.progress)
+            if run != watched.run:
+                watched.run = run
+                self._keep(run)
+
+    def _see(self, watched: _Watched) -> Seen:
+        run_id, now_ms = watched.run.id, self._now_ms()
+        # the processes first: a driver that is seen dead has written all that it ever will
+        alive = watched.processes.is_alive()
+        has_result, error = self._store.has_result(run_id), self._store.error(run_id)
+        if watched.published_at is None and (has_result or error):
+            watched.published_at = now_ms
+        return Seen(
+            at_ms=now_ms,
+            alive=alive,
+            is_up=self._store.driver(run_id) is not None,
+            has_result=has_result,
+            error=error,
+            exit_code=watched.processes.exit_code,
+            last_words="" if alive else self._store.last_words(run_id),
+            published_at=watched.published_at,
+        )
+
+    async def _end(self, watched: _Watched) -> None:
+        if not await watched.processes.end():
+            log.error("processes do not end", extra={"run": watched.run.id, "group": watched.run.pid})
+
+    def _conclude(self, watched: _Watched, run: Run) -> None:
+        watched.run = run
+        self._watched.pop(run.id, None)
+        self._keep(run)
+        why = run.error.message if run.error else None
+        log.info("run ended", extra={"run": run.id, "job": run.job, "state": run.state, "why": why})
+
+    def _keep(self, run: Run) -> None:
+        self._runs[run.id] = run
+        try:
+            self._store.save(run)
+        except OSError as error:
+            log.exception("a run's record cannot be written", extra={"run": run.id, "why": str(error)})
+
+    def _forget_old(self) -> None:
+        ended = [run for run in self.runs() if run.has_ended]
+        for run in ended[self._kept :]:
+            del self._runs[run.id]
+            self._store.remove(run.id)
+
+    def _request(self, run: Run, settings: GroupSettings, streams: int) -> dict[str, Any]:
+        return {
+            "id": run.id,
+            "job": run.job,
+            "parameters": run.parameters,
+            "kafka": self._place.kafka,
+            "namespace": self._place.namespace,
+            "lake": self._place.lake,
+            "jars": self._place.jars,
+            "master": self._place.master,
+            "group": run.group,
+            "group_settings": settings,
+            "streams": streams,
+            "timeout_s": run.timeout_s,
+        }
+
+
+def _new_id(now_ms: int) -> str:
+    at = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_ms / 1000))
+    return f"{at}-{secrets.token_hex(4)}"
+
+
+def run_folder(path: str) -> Path:
+    """The folder of all runs, made when it is missing. Raises OSError."""
+    folder = Path(path).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

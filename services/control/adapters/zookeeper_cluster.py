@@ -1,0 +1,158 @@
+"""Everything that stands in ZooKeeper, kept current by watches: what did not change is not read again.
+
+A refresh of a quiet cluster of a thousand streams costs no request at all. As a safety net for watches
+that were lost, all is read afresh every RESYNC_S.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from services.control.core.observed import Cluster, Group
+from shared.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode, View
+from shared.errors import InvalidInput
+from shared.group import parse_group_settings
+from shared.names import Names
+from shared.routing import parse_table
+from shared.znodes import Znodes
+
+RESYNC_S = 30.0
+READS_AT_ONCE = 32
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class ZooKeeperCluster:
+    """A `ClusterSource` on a connected `Znodes`."""
+
+    def __init__(self, znodes: Znodes, names: Names) -> None:
+        self._tree = _WatchedTree(znodes)
+        self._names = names
+        self._last = Cluster()
+        self._seen_changes = -1
+
+    def __repr__(self) -> str:
+        return f"<ZooKeeperCluster under {self._names.root}, {self._tree!r}>"
+
+    async def read(self) -> Cluster:
+        """All of it, as it stands now; the very same object as before when nothing changed.
+
+        Raises ZooKeeperUnavailable. A node that cannot be read is logged and left out.
+        """
+        self._tree.resync()
+        changes = self._tree.changes
+        if changes != self._seen_changes:
+            self._last = await self._read()
+            self._seen_changes = changes
+        return self._last
+
+    async def _read(self) -> Cluster:
+        names = self._names
+        table = await self._tree.value(names.table, parse_table)
+        count = table.count if table else 0
+        producers = await self._values(names.producers, names.producer, _decoder(ProducerNode))
+        groups = {}
+        for group in await self._tree.children(names.groups):
+            groups[group] = Group(
+                settings=await self._tree.value(names.group(group), parse_group_settings),
+                view=await self._read_view(group, count),
+            )
+        return Cluster(count=count, groups=groups, producers=producers)
+
+    async def _read_view(self, group: str, count: int) -> View:
+        names = self._names
+        members, claims, nodes = await asyncio.gather(
+            self._values(names.members(group), lambda m: names.member(group, m), _decoder(MemberNode)),
+            self._numbered(names.claims(group), lambda n: names.claim(group, n), _decoder(ClaimNode)),
+            self._numbered(names.streams(group), lambda n: names.stream(group, n), _decoder(StreamNode)),
+        )
+        return View(count=count, members=members, claims=claims, nodes=nodes)
+
+    async def _values(
+        self, parent: str, path_of: Callable[[str], str], decode: Callable[[bytes], T]
+    ) -> dict[str, T]:
+        children = await self._tree.children(parent)
+        values = await asyncio.gather(*(self._tree.value(path_of(child), decode) for child in children))
+        return {child: value for child, value in zip(children, values, strict=True) if value is not None}
+
+    async def _numbered(
+        self, parent: str, path_of: Callable[[int], str], decode: Callable[[bytes], T]
+    ) -> dict[int, T]:
+        numbers = [int(child) for child in await self._tree.children(parent) if child.isdecimal()]
+        values = await asyncio.gather(*(self._tree.value(path_of(n), decode) for n in numbers))
+        return {n: value for n, value in zip(numbers, values, strict=True) if value is not None}
+
+
+class _WatchedTree:
+    """Parsed znodes and lists of children, each forgotten when its watch tells of a change."""
+
+    def __init__(self, znodes: Znodes) -> None:
+        self._znodes = znodes
+        self._known: dict[str, Any] = {}
+        self._children: dict[str, list[str]] = {}
+        self._reading: set[str] = set()
+        self._slots = asyncio.Semaphore(READS_AT_ONCE)
+        self._synced_s = znodes.now_s()
+        self.changes = 0
+
+    def __repr__(self) -> str:
+        return f"{len(self._known)} znodes known"
+
+    def resync(self) -> None:
+        """Forgets everything when that has not happened for RESYNC_S."""
+        if self._znodes.now_s() - self._synced_s > RESYNC_S:
+            self._known.clear()
+            self._children.clear()
+            self._reading.clear()
+            self.changes += 1
+            self._synced_s = self._znodes.now_s()
+
+    async def value(self, path: str, decode: Callable[[bytes], T]) -> T | None:
+        """What the znode holds, None where there is none or it cannot be read."""
+        if path not in self._known:
+            return await self._fetch(path, self._known, lambda: self._decoded(path, decode))
+        known: T | None = self._known[path]
+        return known
+
+    async def children(self, path: str) -> list[str]:
+        """The names of the znode's children, sorted."""
+        if path not in self._children:
+            return await self._fetch(
+                path, self._children, lambda: self._znodes.children(path, watch=self._forget)
+            )
+        return self._children[path]
+
+    async def _decoded(self, path: str, decode: Callable[[bytes], T]) -> T | None:
+        znode = await self._znodes.get(path, watch=self._forget)
+        if znode is None or not znode.data:
+            return None
+        try:
+            return decode(znode.data)
+        except (InvalidInput, msgspec.DecodeError) as error:
+            log.warning("a znode cannot be read", extra={"path": path, "why": str(error)})
+            return None
+
+    async def _fetch(self, path: str, cache: dict[str, Any], read: Callable[[], Awaitable[T]]) -> T:
+        async with self._slots:
+            self._reading.add(path)
+            fetched = await read()
+            if path in self._reading:  # else its watch fired before the answer was looked at
+                self._reading.discard(path)
+                cache[path] = fetched
+            return fetched
+
+    def _forget(self, path: str) -> None:
+        self.changes += 1
+        self._reading.discard(path)
+        self._known.pop(path, None)
+        self._children.pop(path, None)
+
+
+def _decoder(kind: type[T]) -> Callable[[bytes], T]:
+    return msgspec.json.Decoder(kind).decode

@@ -1,0 +1,88 @@
+"""How a stream is doing, in Burrow's words, from a short history of its committed position and its end.
+
+Pure. No threshold of lag is needed: only how lag and commits move over the window counts. After
+LinkedIn's Burrow (its wiki, "Consumer Lag Evaluation Rules"); what its rules call a commit is here a
+head with another (epoch, seq).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+Status = Literal["OK", "WARN", "STOP", "STALL", "REWIND"]
+
+MIN_COMMITS = 3
+"""Commits of which each must have more lag than the one before until a stream counts as falling behind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A stream at one moment: `at_ms` of any steady clock, `commit` = (epoch, seq) of its head."""
+
+    at_ms: int
+    position: int
+    end: int
+    commit: tuple[int, int]
+
+    @property
+    def lag(self) -> int:
+        """Records between the committed position and the end; negative when the log was lost."""
+        return self.end - self.position
+
+
+def status_for(samples: Sequence[Sample], *, window_ms: int) -> Status:
+    """The status that the samples (oldest first, at least one, none older than the window) tell.
+
+    REWIND: the position went back, or the log ends below it.
+    OK: some sample had no lag, or the samples do not span the window yet, or none of the below.
+    STOP: no commit in the whole window. STALL: commits, but the position does not advance.
+    WARN: the position advances, and the lag at each commit is higher than at the one before.
+
+    >>> behind = [Sample(at_ms=t, position=5, end=9, commit=(1, 1)) for t in (0, 500, 1000)]
+    >>> status_for(behind, window_ms=1000)
+    'STOP'
+    """
+    newest, oldest = samples[-1], samples[0]
+    if newest.lag < 0 or any(later.position < earlier.position for earlier, later in pairwise(samples)):
+        return "REWIND"
+    if any(sample.lag == 0 for sample in samples) or newest.at_ms - oldest.at_ms < window_ms:
+        return "OK"
+    if newest.commit == oldest.commit:
+        return "STOP"
+    if newest.position == oldest.position:
+        return "STALL"
+    return "WARN" if _falls_behind(samples) else "OK"
+
+
+def _falls_behind(samples: Sequence[Sample]) -> bool:
+    lags = [later.lag for earlier, later in pairwise(samples) if later.position > earlier.position]
+    return len(lags) >= MIN_COMMITS and all(later > earlier for earlier, later in pairwise(lags))
+
+
+class LagHistory:
+    """The samples of one group's streams over the window, and the statuses that follow from them."""
+
+    def __init__(self, window_ms: int) -> None:
+        self._window_ms = window_ms
+        self._samples: dict[int, deque[Sample]] = {}
+
+    def __repr__(self) -> str:
+        return f"<LagHistory of {len(self._samples)} streams over {self._window_ms} ms>"
+
+    def observe(self, samples: Iterable[tuple[int, Sample]]) -> dict[int, Status]:
+        """The statuses after one more (stream, sample) each; streams that are not named are forgotten."""
+        kept: dict[int, deque[Sample]] = {}
+        statuses: dict[int, Status] = {}
+        for stream, sample in samples:
+            history = kept[stream] = self._samples.get(stream, deque())
+            history.append(sample)
+            # the newest sample that is a window old stays, so that the rest spans the window
+            while len(history) > 1 and sample.at_ms - history[1].at_ms >= self._window_ms:
+                history.popleft()
+            statuses[stream] = status_for(history, window_ms=self._window_ms)
+        self._samples = kept
+        return statuses

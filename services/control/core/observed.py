@@ -1,0 +1,117 @@
+"""What control was told: by ZooKeeper (cluster), by Kafka (offsets and heads), by the members (status, plan).
+
+Pure values. The adapters fill them, `core/report.py` joins them; a status that misses a field reads
+as that field's default, so a newer control understands an older member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from shared.cluster import ProducerNode, View
+from shared.group import GroupSettings
+from shared.heads import Head
+
+StreamState = Literal["unowned", "opening", "replaying", "running", "stopping", "rewind"]
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member read and closed lately, per second."""
+
+    fragments_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+    sessions_per_s: float = 0.0
+
+
+class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One stream as its owner tells of it; `committed` is the head's position."""
+
+    stream: int
+    epoch: int
+    state: StreamState
+    position: int = 0
+    committed: int = 0
+    open_sessions: int = 0
+    state_bytes: int = 0
+    covered: int = 0
+    cut: int = 0
+
+
+class MemberStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A member's answer to `GET /status`; `lease_ms` is what remains of its lease."""
+
+    id: str
+    group: str
+    state: str = "active"
+    since: int = 0
+    lease_ms: float = 0.0
+    zookeeper_session: str = ""
+    rates: Rates = Rates()
+    streams: list[StreamStatus] = []
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream that the plan gives to another member than it has now."""
+
+    stream: int
+    from_: str | None = msgspec.field(name="from", default=None)
+    to: str | None = None
+    why: str = ""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A member's answer to `GET /plan`: what would move, and how many streams each member should own."""
+
+    moves: list[Move] = []
+    quota: dict[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One group as it stands in ZooKeeper; `settings` is None while nobody wrote them."""
+
+    settings: GroupSettings | None
+    view: View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """All that stands in ZooKeeper; `count` is the number of streams, 0 without a stream table."""
+
+    count: int = 0
+    groups: Mapping[str, Group] = field(default_factory=dict)
+    producers: Mapping[str, ProducerNode] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offsets:
+    """What Kafka says: by stream the first and the next offset, by group and stream the heads."""
+
+    first: Mapping[int, int] = field(default_factory=dict)
+    end: Mapping[int, int] = field(default_factory=dict)
+    heads: Mapping[str, Mapping[int, Head]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What the members say: statuses by group and member, plans by group with the member that made it.
+
+    A member that does not answer just now is `silent`, and its last status stands.
+    """
+
+    statuses: Mapping[tuple[str, str], MemberStatus] = field(default_factory=dict)
+    silent: frozenset[tuple[str, str]] = frozenset()
+    plans: Mapping[str, tuple[str, Plan]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """Everything that control knows at one moment."""
+
+    cluster: Cluster = Cluster()
+    offsets: Offsets = Offsets()
+    answers: Answers = Answers()

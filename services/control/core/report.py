@@ -1,0 +1,301 @@
+"""What control answers, from what it was told: rows of streams, members, groups, and their totals.
+
+Pure. `services/control/adapters/cluster_view.py` calls it once per refresh and serves the result to
+every request; the app only pages it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from services.control.core.burrow import Sample, Status
+from services.control.core.observed import (
+    Group,
+    MemberStatus,
+    Move,
+    Observed,
+    Rates,
+    StreamState,
+    StreamStatus,
+)
+from shared.cluster import View
+from shared.group import GroupSettings
+from shared.heads import Counts, Head
+from shared.names import DEFAULT_GROUP
+
+_NO_COUNTS = msgspec.structs.asdict(Counts())
+_NO_GROUP = Group(settings=None, view=View(count=0))
+
+
+class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One stream of a group; `position` and `counts` are those of the committed head."""
+
+    stream: int
+    owner: str | None
+    epoch: int
+    state: StreamState
+    position: int
+    end: int
+    lag: int
+    safe_offset: int
+    open_sessions: int
+    state_bytes: int
+    status: Status
+    last_handover: None = None
+    counts: dict[str, int]
+
+
+class StreamNodeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The stream's node in ZooKeeper: its last owner (or present one) and its target."""
+
+    epoch: int
+    owner: str
+    address: str
+    seq: int | None
+    target: str | None
+
+
+class StreamDetail(StreamRow, frozen=True, kw_only=True):
+    """One stream of a group with what `GET /streams/{n}` adds.
+
+    `first`, `last`: first offset still in the log and that of its last record (`first - 1` if empty).
+    `read_position`, `covered`, `cut`: what the owner says of its memory.
+    """
+
+    group: str
+    topic: str
+    first: int
+    last: int
+    seq: int | None
+    address: str | None
+    node: StreamNodeRow
+    read_position: int | None
+    covered: int
+    cut: int
+
+
+class MemberRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One member; `streams` are those that it has claimed, `answers` whether it told its status just now."""
+
+    id: str
+    group: str
+    address: str
+    pid: int
+    state: str
+    since: int
+    streams: list[int]
+    rates: Rates
+    lease_ms: float | None
+    zookeeper_session: str | None
+    answers: bool
+
+
+class ProducerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One producer as it registered itself."""
+
+    id: str
+    address: str
+    pid: int
+    since: int
+
+
+class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One group; `streams` is their number, `members` the members' ids."""
+
+    name: str
+    settings: GroupSettings | None
+    members: list[str]
+    streams: int
+    lag: int
+
+
+class PlanRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What would move in a group, as `computed_by` (a member, None without any) computed it."""
+
+    group: str
+    computed_by: str | None
+    moves: list[Move]
+    quota: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All that is served, by group where there are groups."""
+
+    streams: Mapping[str, Sequence[StreamRow]]
+    members: Sequence[MemberRow]
+    producers: Sequence[ProducerRow]
+    groups: Sequence[GroupRow]
+    plans: Mapping[str, PlanRow]
+
+
+def group_names(observed: Observed) -> list[str]:
+    """The groups to report on, sorted; `default` always, so that its streams show before a member came."""
+    return sorted({DEFAULT_GROUP, *observed.cluster.groups})
+
+
+def samples_for(observed: Observed, group: str, at_ms: int) -> list[tuple[int, Sample]]:
+    """Each stream's sample for the group's lag history; a stream whose end is not known has none."""
+    heads = observed.offsets.heads.get(group, {})
+    samples = []
+    for stream in range(observed.cluster.count):
+        end = observed.offsets.end.get(stream)
+        if end is None:
+            continue
+        head = heads.get(stream)
+        position = head.position if head else observed.offsets.first.get(stream, 0)
+        commit = (head.epoch, head.seq) if head else (0, 0)
+        samples.append((stream, Sample(at_ms=at_ms, position=position, end=end, commit=commit)))
+    return samples
+
+
+def report_on(observed: Observed, statuses: Mapping[str, Mapping[int, Status]]) -> Report:
+    """The report; `statuses` by group and stream (a stream without one is OK)."""
+    streams = {}
+    for group in group_names(observed):
+        known, of_group = _known(observed, group), statuses.get(group, {})
+        streams[group] = [
+            _stream_row(observed, known, stream, of_group.get(stream, "OK"))
+            for stream in range(observed.cluster.count)
+        ]
+    return Report(
+        streams=streams,
+        members=_member_rows(observed),
+        producers=[
+            ProducerRow(id=name, address=node.address, pid=node.pid, since=node.since)
+            for name, node in sorted(observed.cluster.producers.items())
+        ],
+        groups=[
+            GroupRow(
+                name=name,
+                settings=group.settings,
+                members=sorted(group.view.members),
+                streams=observed.cluster.count,
+                lag=sum(row.lag for row in streams[name]),
+            )
+            for name, group in sorted(observed.cluster.groups.items())
+        ],
+        plans={group: _plan_row(observed, group) for group in streams},
+    )
+
+
+def totals_of(rows: Iterable[StreamRow]) -> dict[str, int]:
+    """The sums over the rows: every count, `lag`, `open_sessions`, and `streams`, their number."""
+    totals = dict(_NO_COUNTS) | {"streams": 0, "lag": 0, "open_sessions": 0}
+    for row in rows:
+        for name, count in row.counts.items():
+            totals[name] += count
+        totals["streams"] += 1
+        totals["lag"] += row.lag
+        totals["open_sessions"] += row.open_sessions
+    return totals
+
+
+def stream_detail(observed: Observed, group: str, row: StreamRow, topic: str) -> StreamDetail:
+    """The row with what else is known of its stream; `topic` is the stream's topic."""
+    known = _known(observed, group)
+    head, told, node = known.heads.get(row.stream), known.told.get(row.stream), known.view.node(row.stream)
+    owner = known.view.members.get(row.owner) if row.owner else None
+    return StreamDetail(
+        **{name: getattr(row, name) for name in StreamRow.__struct_fields__},
+        group=group,
+        topic=topic,
+        first=observed.offsets.first.get(row.stream, 0),
+        last=row.end - 1,
+        seq=head.seq if head else None,
+        address=owner.address if owner else None,
+        node=StreamNodeRow(
+            epoch=node.epoch, owner=node.owner, address=node.address, seq=node.seq, target=node.target
+        ),
+        read_position=told.position if told else None,
+        covered=told.covered if told else 0,
+        cut=told.cut if told else 0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What is known of one group: its view, heads by stream, and what the owners say by stream."""
+
+    view: View
+    heads: Mapping[int, Head]
+    told: Mapping[int, StreamStatus]
+
+
+def _known(observed: Observed, group: str) -> _Known:
+    view = observed.cluster.groups.get(group, _NO_GROUP).view
+    told = _told_by_owners(view, group, observed.answers.statuses)
+    return _Known(view=view, heads=observed.offsets.heads.get(group, {}), told=told)
+
+
+def _told_by_owners(
+    view: View, group: str, statuses: Mapping[tuple[str, str], MemberStatus]
+) -> dict[int, StreamStatus]:
+    """What the owners say of their streams; what another epoch's owner says does not count."""
+    told = {}
+    for member in view.members:
+        status = statuses.get((group, member))
+        for stream in status.streams if status else ():
+            claim = view.claims.get(stream.stream)
+            if claim and (claim.member, claim.epoch) == (member, stream.epoch):
+                told[stream.stream] = stream
+    return told
+
+
+def _stream_row(observed: Observed, known: _Known, stream: int, status: Status) -> StreamRow:
+    claim, node = known.view.claims.get(stream), known.view.node(stream)
+    head, told = known.heads.get(stream), known.told.get(stream)
+    first = observed.offsets.first.get(stream, 0)
+    end = observed.offsets.end.get(stream, first)
+    position = head.position if head else first
+    state: StreamState = "unowned" if claim is None else told.state if told else "opening"
+    return StreamRow(
+        stream=stream,
+        owner=claim.member if claim else None,
+        epoch=claim.epoch if claim else node.epoch,
+        state=state,
+        position=position,
+        end=end,
+        lag=max(0, end - position),
+        safe_offset=head.safe_offset if head else first,
+        open_sessions=told.open_sessions if told else 0,
+        state_bytes=told.state_bytes if told else 0,
+        status="REWIND" if state == "rewind" else status,
+        counts=msgspec.structs.asdict(head.counts) if head else _NO_COUNTS,
+    )
+
+
+def _member_rows(observed: Observed) -> list[MemberRow]:
+    rows = []
+    for name, group in sorted(observed.cluster.groups.items()):
+        streams_of: dict[str, list[int]] = {}
+        for stream, claim in sorted(group.view.claims.items()):
+            streams_of.setdefault(claim.member, []).append(stream)
+        for member, node in sorted(group.view.members.items()):
+            status = observed.answers.statuses.get((name, member))
+            rows.append(
+                MemberRow(
+                    id=member,
+                    group=name,
+                    address=node.address,
+                    pid=node.pid,
+                    state=status.state if status else node.state,
+                    since=node.since,
+                    streams=streams_of.get(member, []),
+                    rates=status.rates if status else Rates(),
+                    lease_ms=status.lease_ms if status else None,
+                    zookeeper_session=status.zookeeper_session if status else None,
+                    answers=status is not None and (name, member) not in observed.answers.silent,
+                )
+            )
+    return sorted(rows, key=lambda row: (row.id, row.group))
+
+
+def _plan_row(observed: Observed, group: str) -> PlanRow:
+    if group not in observed.answers.plans:
+        return PlanRow(group=group, computed_by=None, moves=[], quota={})
+    member, plan = observed.answers.plans[group]
+    return PlanRow(group=group, computed_by=member, moves=plan.moves, quota=plan.quota)

@@ -1,0 +1,65 @@
+"""Control's settings: where runs and tables live, how Spark is reached, how often the view is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.service_settings import ServiceSettings
+from shared.settings import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlSettings(ServiceSettings):
+    """Read from `BATON_…` variables."""
+
+    refresh_s: float = setting(
+        0.5,
+        "pause between two readings of ZooKeeper, Kafka and the members",
+        unit="s",
+        low=0.05,
+        high=60,
+        outside="shorter costs the cluster more, longer shows older numbers",
+    )
+    status_window_s: float = setting(
+        20.0,
+        "span of a stream's history from which its status (OK, WARN, STOP, STALL, REWIND) is told",
+        unit="s",
+        low=1,
+        high=3600,
+        outside="shorter calls a pause a stop",
+    )
+    runs: str = setting(".baton/runs", "folder with one folder per run of a job")
+    runs_kept: int = setting(
+        200, "ended runs that are remembered; older ones and their folders go", low=1, high=100_000
+    )
+    lake: str = setting(".baton/lake", "folder or URL (`s3a://…`) under which the Delta tables live")
+    jars: str = setting("", "folder with Spark's jars; empty: where `baton jars` keeps them")
+    spark_master: str = setting(
+        "", "Spark master of the jobs; empty: `SPARK_MASTER`, and without that `local[2]`"
+    )
+    run_timeout_s: float = setting(
+        3600.0, "longest time that a run may take; a run may ask for less", unit="s", low=1, high=7 * 86_400
+    )
+
+
+def spark_master_for(settings: ControlSettings, environment: Mapping[str, str]) -> str:
+    """The master to hand to Spark: the setting, else `SPARK_MASTER`, else two local threads."""
+    return settings.spark_master or environment.get("SPARK_MASTER") or "local[2]"
+
+
+def spark_jars_for(settings: ControlSettings, environment: Mapping[str, str]) -> Path:
+    """The folder of Spark's jars: the setting, else the cache that `baton jars` fills."""
+    if settings.jars:
+        return Path(settings.jars).absolute()
+    cache = environment.get("BATON_CACHE")
+    if not cache:
+        base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        cache = f"{base}/baton"
+    return Path(cache).absolute() / "jars" / "spark"
+
+
+def lake_for(settings: ControlSettings) -> str:
+    """Where the tables live, as Spark is told: a URL as it is, a folder by its absolute path."""
+    return settings.lake if "://" in settings.lake else str(Path(settings.lake).absolute())
