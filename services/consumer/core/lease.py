@@ -1,0 +1,42 @@
+"""How long a member may act: while its ZooKeeper session is surely alive.
+
+Pure. A server counts a session's time-out from the moment it receives a request, which is never before
+the member sent it; so the *sending* time of the last answered request plus the time-out is a moment before
+which nobody can have taken over. A factor below 1 leaves time to stop. Used by the member and the
+coordinator; the times come from one clock that counts suspension.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FACTOR = 0.75
+"""Share of the time-out that a member trusts. Pings come six times per time-out, a lost connection is made
+again within a second or two: the lease survives both, and a quarter of the time-out remains for stopping."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """`answered_s`: when the last answered request was sent; `timeout_s`: the negotiated time-out.
+
+    >>> lease = Lease(answered_s=100.0, timeout_s=6.0)
+    >>> lease.end_s, lease.is_alive(104.4), lease.is_alive(104.5), lease.left_s(103.0)
+    (104.5, True, False, 1.5)
+    """
+
+    answered_s: float
+    timeout_s: float
+    factor: float = FACTOR
+
+    @property
+    def end_s(self) -> float:
+        """The moment from which the member may not act any more."""
+        return self.answered_s + self.timeout_s * self.factor
+
+    def is_alive(self, now_s: float) -> bool:
+        """Whether the member may act: its ZooKeeper session is surely alive."""
+        return now_s < self.end_s
+
+    def left_s(self, now_s: float) -> float:
+        """Seconds until the member must stop; 0 when it already must have."""
+        return max(0.0, self.end_s - now_s)
