@@ -1,0 +1,114 @@
+"""One run of one job: `python -m services.control.spark.driver <run folder>`.
+
+Reads `request.json`, starts Spark, tells `driver.json` where its UI is, runs the job's program, and
+leaves `result.json` or, with exit code 1, `error.json`. Each file appears whole, by a rename. SIGTERM
+ends the driver and its JVM at once. Started by control's runner; may be run by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from services.control.spark.audit import audit
+from services.control.spark.lake import lake
+from services.control.spark.reports import reports
+from services.control.spark.request import Result, RunRequest, read_request
+from services.control.spark.spark_session import start_spark
+from shared.errors import BatonError, NotFound
+
+PROGRAMS: dict[str, Callable[[SparkSession, RunRequest], Result]] = {
+    "lake": lake,
+    "reports": reports,
+    "audit": audit,
+}
+MOST_MESSAGE = 600
+_log = logging.getLogger("driver")
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the job whose folder is the only argument; the exit code."""
+    if len(arguments) != 1:
+        print("usage: python -m services.control.spark.driver <run folder>", file=sys.stderr)
+        return 2
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    run = Path(arguments[0]).resolve()
+    work = run / "work"
+    signal.signal(signal.SIGTERM, lambda number, frame: _leave(work))
+    try:
+        _publish(run / "result.json", _run(run, work))
+    except Exception as error:
+        _log.exception("failed")
+        _publish(run / "error.json", describe_error(error))
+        return 1
+    finally:
+        _end_java()
+        shutil.rmtree(work, ignore_errors=True)
+    return 0
+
+
+def _run(run: Path, work: Path) -> Result:
+    request = read_request(run)
+    program = PROGRAMS.get(request.job)
+    if program is None:
+        raise NotFound(f"there is no job {request.job!r}, only {', '.join(sorted(PROGRAMS))}")
+    name = f"baton {request.job} {request.group} {request.id}"
+    spark = start_spark(name=name, master=request.master, jars=request.jars, work=work)
+    context = spark.sparkContext
+    _publish(
+        run / "driver.json",
+        {"pid": os.getpid(), "ui": context.uiWebUrl, "application": context.applicationId},
+    )
+    return program(spark, request)
+
+
+def describe_error(error: Exception) -> dict[str, str]:
+    """What `error.json` says: Spark's condition or the error's type, and one sentence."""
+    condition, message = type(error).__name__, str(error)
+    if isinstance(error, PySparkException):
+        condition = error.getCondition() or condition
+    elif isinstance(error, Py4JJavaError):
+        condition = str(error.java_exception.getClass().getSimpleName())
+        message = str(error.java_exception.getMessage())
+    elif isinstance(error, BatonError):
+        message = error.detail
+    first = next((line.strip() for line in message.splitlines() if line.strip()), condition)
+    return {"condition": condition, "message": first[:MOST_MESSAGE]}
+
+
+def _publish(path: Path, content: dict[str, Any]) -> None:
+    """Makes the file appear whole or not at all."""
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(json.dumps(content, ensure_ascii=False))
+    unfinished.replace(path)
+
+
+def _end_java() -> None:
+    """Ends the JVM without its leisurely farewell: everything of worth is committed by now."""
+    context = SparkSession._instantiatedSession and SparkSession._instantiatedSession._sc
+    gateway = getattr(context, "_gateway", None)
+    process = getattr(gateway, "proc", None)
+    if process is not None and process.poll() is None:
+        process.kill()
+        process.wait()
+
+
+def _leave(work: Path) -> None:
+    _end_java()
+    shutil.rmtree(work, ignore_errors=True)
+    os._exit(128 + signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,219 @@
+"""The rules of section 4 a second time: the sessions of one key, from its fragments in offset order.
+
+The audit's own fold, pure and on purpose without `shared/fragments.py` and `services/consumer`. It is
+fed per key instead of per stream: W and A come with every fragment (prefix maxima of the stream), and
+markers are a list per stream, because they close the sessions of every key. Silence closes nothing
+here; it is enough that a later fragment splits. Used by `verdict.py`, and so by `audit.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shared.group import GroupSettings
+
+REMEMBERED = 2_500
+"""Newest ids that a key remembers of its last closed session (section 4, rule 4)."""
+
+
+class Line(NamedTuple):
+    """A readable fragment as the fold needs it; times in ms.
+
+    `appended`: its append time a; `t`: what counts as its time; `w`: W before it; `a`: A including it;
+    `size`: bytes of its value; `digest`: 16 bytes that stand for the value.
+    """
+
+    offset: int
+    appended: int
+    t: int
+    w: int
+    a: int
+    end: bool
+    id: str | None
+    size: int
+    digest: bytes
+
+
+class Mark(NamedTuple):
+    """A marker with a time: closes every open session with last_t <= time."""
+
+    offset: int
+    time: int
+
+
+class Cut(NamedTuple):
+    """What retention leaves uncertain of a stream whose beginning is gone, in ms.
+
+    `a`: A at the first record that is left (append times do not fall); `w_most`: the highest that W can
+    have been before it.
+    """
+
+    a: int
+    w_most: int
+
+
+class Expected:
+    """A session as the rules give it; open while `closed_by` is None.
+
+    `closed_by`: the offset of the record that closed it. `is_due`: open, but silence allows to close it.
+    `is_sure`: nothing that retention cut can have changed it.
+    """
+
+    __slots__ = (
+        *("appended", "closed_by", "digests", "first_offset", "first_t", "ids", "is_due", "is_sure"),
+        *("last_a", "last_offset", "last_t", "reason", "size", "w"),
+    )
+
+    def __init__(self, line: Line, ids: dict[str, None], *, is_sure: bool) -> None:
+        self.first_offset = self.last_offset = line.offset
+        self.appended = line.appended
+        self.first_t = self.last_t = line.t
+        self.w = self.last_a = -1
+        self.size = 0
+        self.digests: list[bytes] = []
+        self.ids = ids
+        self.closed_by: int | None = None
+        self.reason = "gap"
+        self.is_due = False
+        self.is_sure = is_sure
+
+    def __repr__(self) -> str:
+        end = "open" if self.closed_by is None else f"{self.reason} by {self.closed_by}"
+        return f"<Expected {self.first_offset}…{self.last_offset}, {len(self.digests)} fragments, {end}>"
+
+
+class KeyFold:
+    """The fold of one key of one stream. Feed it every fragment of the key in offset order, then finish.
+
+    `markers` are all of the stream's, ascending. `unsure` holds half-open offset ranges in which nothing
+    can be judged, because of what retention cut (the last one may be without end).
+    """
+
+    def __init__(self, settings: GroupSettings, markers: Sequence[Mark], cut: Cut | None = None) -> None:
+        self.settings = settings
+        self.unsure: list[tuple[int, int | None]] = [] if cut is None else [(0, None)]
+        self._markers = markers
+        self._marker = 0
+        self._cut = cut
+        self._open: Expected | None = None
+        self._remembered: dict[str, None] = {}
+        self._remembered_last_a = -1
+        self._seen_a = -1 if cut is None else cut.a
+
+    def __repr__(self) -> str:
+        return f"<KeyFold open {self._open!r}, {len(self._remembered)} ids remembered>"
+
+    def feed(self, line: Line) -> list[Expected]:
+        """Folds the key's next fragment; the sessions that it, or a marker before it, closed."""
+        closed = self._apply_markers(line.offset)
+        self._regain_certainty(line)
+        if self._open is not None and self._splits(self._open, line):
+            closed.append(self._close("gap", line.offset))
+        if self._is_repeat(line):
+            return closed
+        if self._open is not None and self._exceeds(self._open, line):
+            closed.append(self._close("limit", line.offset))
+        self._join(line)
+        if line.end:
+            closed.append(self._close("end", line.offset))
+        return closed
+
+    def finish(self, w: int, a: int) -> list[Expected]:
+        """The sessions that the last markers closed, and the open one; W and A at the log's end."""
+        sessions = self._apply_markers(None)
+        if self._open is not None:
+            silence = self.settings.gap_ms + self.settings.lateness_ms
+            session = self._open
+            session.is_due = w - session.w > silence or a - session.last_a > self.settings.idle_ms
+            sessions.append(session)
+        return sessions
+
+    def is_unsure(self, offset: int) -> bool:
+        """Whether a session that begins at `offset` cannot be judged."""
+        return any(low <= offset and (high is None or offset < high) for low, high in self.unsure)
+
+    def _apply_markers(self, before: int | None) -> list[Expected]:
+        """Rule 2 for the markers between the last fragment and offset `before` (None: all)."""
+        closed = []
+        while self._marker < len(self._markers):
+            mark = self._markers[self._marker]
+            if before is not None and mark.offset > before:
+                break
+            self._marker += 1
+            if self._open is not None and self._open.last_t <= mark.time:
+                closed.append(self._close("gap", mark.offset))
+        return closed
+
+    def _splits(self, session: Expected, line: Line) -> bool:
+        """Rule 3."""
+        settings = self.settings
+        if line.t - session.last_t > settings.gap_ms or line.a - session.last_a > settings.idle_ms:
+            return True
+        silence = settings.gap_ms + settings.lateness_ms
+        if line.w - session.w <= silence:
+            return False
+        most = -1 if self._cut is None else self._cut.w_most
+        if max(line.w, most) - max(session.w, most) <= silence:
+            # with a higher W in the cut part the session would go on
+            session.is_sure = False
+            if not self.unsure or self.unsure[-1][1] is not None:
+                self.unsure.append((session.first_offset, None))
+        return True
+
+    def _is_repeat(self, line: Line) -> bool:
+        """Rule 4."""
+        if line.id is None:
+            return False
+        if self._open is not None:
+            return line.id in self._open.ids
+        return line.id in self._remembered and self._remembers(line.a)
+
+    def _remembers(self, a: int) -> bool:
+        return a <= self._remembered_last_a + self.settings.repeat_ms
+
+    def _exceeds(self, session: Expected, line: Line) -> bool:
+        """Rule 5."""
+        span_ms = max(session.last_t, line.t) - min(session.first_t, line.t)
+        return (
+            len(session.digests) + 1 > self.settings.max_session_fragments
+            or session.size + line.size > self.settings.max_session_bytes
+            or span_ms > self.settings.max_session_span_ms
+        )
+
+    def _join(self, line: Line) -> None:
+        """Rule 6."""
+        session = self._open
+        if session is None:
+            ids = dict(self._remembered) if self._remembers(line.a) else {}
+            session = self._open = Expected(line, ids, is_sure=not self.is_unsure(line.offset))
+        session.first_t = min(session.first_t, line.t)
+        session.last_t = max(session.last_t, line.t)
+        session.w = max(line.w, line.t)
+        session.last_a = line.a
+        session.last_offset = line.offset
+        session.size += line.size
+        session.digests.append(line.digest)
+        if line.id is not None:
+            session.ids[line.id] = None
+
+    def _close(self, reason: str, closed_by: int) -> Expected:
+        session = self._open
+        assert session is not None
+        session.reason, session.closed_by = reason, closed_by
+        ids = session.ids
+        self._remembered = ids if len(ids) <= REMEMBERED else dict.fromkeys(list(ids)[-REMEMBERED:])
+        self._remembered_last_a = session.last_a
+        self._open = None
+        return session
+
+    def _regain_certainty(self, line: Line) -> None:
+        """After so long a silence of the key, whatever was cut is closed and forgotten."""
+        silent_ms = line.a - self._seen_a
+        self._seen_a = line.a
+        if (
+            self.unsure
+            and self.unsure[-1][1] is None
+            and silent_ms > max(self.settings.idle_ms, self.settings.repeat_ms)
+        ):
+            self.unsure[-1] = (self.unsure[-1][0], line.offset)

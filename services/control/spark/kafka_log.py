@@ -1,0 +1,133 @@
+"""Reading Kafka's topics as batches between offsets that were fixed beforehand.
+
+Asks the broker through the Kafka client that is already in Spark's JVM. Offsets are fixed once, so
+that a plan that Spark evaluates twice reads the same; `end - start` is no count of records, because
+transactions leave gaps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from shared.errors import KafkaUnavailable, NotFound
+
+Partition = tuple[str, int]
+OPEN_TRANSACTION_TIMEOUT_S = 60.0
+"""Longer than any transaction of a stream may stay open (10–15 s) before the broker aborts it."""
+_POLL_S = 0.1
+
+
+def topic_partitions(spark: SparkSession, kafka: str, topics: Iterable[str]) -> list[Partition]:
+    """Every partition of the topics. Raises NotFound when one does not exist, KafkaUnavailable."""
+    names = list(topics)
+    with _admin(spark, kafka) as admin:
+        found = admin.describeTopics(_java_list(spark, names)).allTopicNames().get()
+    return [(name, number) for name in names for number in range(found[name].partitions().size())]
+
+
+def offsets(
+    spark: SparkSession, kafka: str, partitions: Iterable[Partition], at: Literal["start", "end", "stable"]
+) -> dict[Partition, int]:
+    """The first offset of each partition, its end, or its stable end: the end for `read_committed`."""
+    kafka_admin = spark._jvm.org.apache.kafka.clients.admin
+    common = spark._jvm.org.apache.kafka.common
+    spec = kafka_admin.OffsetSpec.earliest() if at == "start" else kafka_admin.OffsetSpec.latest()
+    isolation = common.IsolationLevel
+    options = kafka_admin.ListOffsetsOptions(
+        isolation.READ_COMMITTED if at == "stable" else isolation.READ_UNCOMMITTED
+    )
+    wanted = {partition: common.TopicPartition(*partition) for partition in partitions}
+    asked = spark._jvm.java.util.HashMap()
+    for key in wanted.values():
+        asked.put(key, spec)
+    with _admin(spark, kafka) as admin:
+        found = admin.listOffsets(asked, options).all().get()
+        return {partition: int(found.get(key).offset()) for partition, key in wanted.items()}
+
+
+def settled_end(spark: SparkSession, kafka: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    """The stable ends, once no transaction that is open now holds anything back from readers.
+
+    A commit that a head tells of may still be invisible, because another stream's open transaction
+    stands before it in the partition. Raises KafkaUnavailable when one stays open.
+    """
+    partitions = list(partitions)
+    ends = offsets(spark, kafka, partitions, "end")
+    deadline = time.monotonic() + OPEN_TRANSACTION_TIMEOUT_S
+    while True:
+        stable = offsets(spark, kafka, partitions, "stable")
+        if all(stable[partition] >= ends[partition] for partition in partitions):
+            return stable
+        if time.monotonic() > deadline:
+            raise KafkaUnavailable("an open transaction holds back the sessions topic")
+        time.sleep(_POLL_S)
+
+
+def read_log(
+    spark: SparkSession,
+    kafka: str,
+    start: Mapping[Partition, int],
+    end: Mapping[Partition, int],
+) -> DataFrame:
+    """The committed records from `start` up to `end`: topic, partition, offset, appended (ms), key, value."""
+    records = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", kafka)
+        .option("kafka.isolation.level", "read_committed")
+        .option("subscribe", ",".join(sorted({topic for topic, _ in start})))
+        .option("startingOffsets", _by_topic(start))
+        .option("endingOffsets", _by_topic(end))
+        .option("failOnDataLoss", "true")
+        .load()
+    )
+    return records.selectExpr(
+        "topic", "partition", "offset", "unix_millis(timestamp) AS appended", "key", "value"
+    )
+
+
+def _by_topic(offsets: Mapping[Partition, int]) -> str:
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(topics)
+
+
+@contextlib.contextmanager
+def _admin(spark: SparkSession, kafka: str) -> Iterator[Any]:
+    """Kafka's admin client of Spark's JVM; its errors become ours."""
+    properties = spark._jvm.java.util.Properties()
+    properties.put("bootstrap.servers", kafka)
+    properties.put("request.timeout.ms", "10000")
+    properties.put("default.api.timeout.ms", "20000")
+    admin = None
+    try:
+        admin = spark._jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+        yield admin
+    except (PySparkException, Py4JJavaError) as error:
+        what = str(error)
+        if "UnknownTopicOrPartition" in what:
+            raise NotFound(f"a topic does not exist: {_first_line(what)}") from None
+        raise KafkaUnavailable(f"Kafka at {kafka} does not answer: {_first_line(what)}") from None
+    finally:
+        if admin is not None:
+            admin.close()
+
+
+def _first_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if "Exception" in line] or [text]
+    return lines[0].strip()[:300]
+
+
+def _java_list(spark: SparkSession, items: Iterable[str]) -> Any:
+    result = spark._jvm.java.util.ArrayList()
+    for item in items:
+        result.add(item)
+    return result

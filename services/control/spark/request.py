@@ -1,0 +1,52 @@
+"""What a run is asked to do: the file `request.json` that control writes for the driver.
+
+`group_settings` are those of the group's znode; `timeout_s` is kept by whoever started the driver.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shared.errors import InvalidInput
+from shared.group import GroupSettings
+from shared.names import Names
+
+Result = dict[str, Any]
+"""What a program gives back: JSON, small enough to print."""
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of one job. `lake`: folder or URL of the Delta tables; `jars`: folder of Spark's jars."""
+
+    id: str
+    job: str
+    kafka: str
+    lake: str
+    jars: str
+    group_settings: GroupSettings
+    streams: int
+    parameters: dict[str, Any] = {}
+    namespace: str = ""
+    master: str = "local[2]"
+    group: str = "default"
+    timeout_s: float | None = None
+
+    @property
+    def names(self) -> Names:
+        """The names of the Baton that the run is about."""
+        return Names(self.namespace)
+
+    def table(self, *name: str) -> str:
+        """Where a table of the lake lies: `table("reports", "hours")`."""
+        return "/".join((self.lake.rstrip("/"), *name))
+
+
+def read_request(run: Path) -> RunRequest:
+    """The request in a run's folder. Raises InvalidInput."""
+    try:
+        return msgspec.json.decode((run / "request.json").read_bytes(), type=RunRequest)
+    except (OSError, msgspec.DecodeError) as error:
+        raise InvalidInput(f"the request in {run} cannot be read: {error}") from None

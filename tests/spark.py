@@ -1,0 +1,160 @@
+"""What the Spark tests share: a log in real Kafka, its sessions delivered as an owner would, requests.
+
+The sessions come from the consumer's assembler, so that the audit is tried against the code whose
+work it is there to judge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.structs import OffsetAndMetadata
+
+from cli.stack.lock import jar_folder
+from services.consumer.core.assembly import Assembler
+from services.consumer.core.state import Closed
+from services.control.spark.request import RunRequest
+from shared.group import GroupSettings
+from shared.heads import Head
+from shared.kafka import MAX_RECORD_BYTES, ensure_topics, fragments_topics, sessions_topic
+from shared.names import Names
+from shared.routing import initial_table
+from shared.sessions import Session, encode_session, session_id
+
+WEEK_MS = 7 * 86_400_000
+
+
+def fragment(key: str, time: int | None = None, **more: Any) -> tuple[bytes, bytes]:
+    """A fragment as a record's key and value."""
+    body = {"key": key} | ({} if time is None else {"time": time}) | more
+    return key.encode(), msgspec.json.encode(body)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """One Baton in real Kafka whose producer and owners are played by the test."""
+
+    kafka: str
+    namespace: str
+    streams: int = 3
+    group: str = "default"
+    settings: GroupSettings = GroupSettings()
+
+    @property
+    def names(self) -> Names:
+        return Names(self.namespace)
+
+    async def create(self) -> None:
+        """Makes the topics."""
+        specs = fragments_topics(self.names, self.streams, WEEK_MS)
+        specs.append(sessions_topic(self.names, self.group, 2, WEEK_MS))
+        await ensure_topics(self.kafka, specs, 1)
+
+    async def send(self, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+        """Appends fragments to their streams; a record without a key goes to every stream."""
+        table = initial_table(self.streams)
+        async with self._producer() as producer:
+            sent = []
+            for key, value in records:
+                streams = range(self.streams) if key is None else [table.stream_for(key)]
+                for stream in streams:
+                    sent.append(
+                        await producer.send(self.names.fragments(stream), value, key=key, partition=0)
+                    )
+            await asyncio.gather(*sent)
+
+    async def sessions(self) -> tuple[list[tuple[Session, bytes]], dict[int, int]]:
+        """What the owners close over the whole log, with its bytes; and each stream's position."""
+        closed: list[tuple[Session, bytes]] = []
+        positions = {}
+        for stream in range(self.streams):
+            assembler = Assembler(self.settings)
+            for one in assembler.feed(await self._read(stream)) + assembler.close_due():
+                closed.append(self._session(stream, one))
+            positions[stream] = assembler.position
+        return closed, positions
+
+    async def deliver(self, values: Sequence[tuple[bytes, bytes]], *, partition: int = 0) -> None:
+        """Appends records to the sessions topic."""
+        async with self._producer() as producer:
+            sent = [
+                await producer.send(self.names.sessions(self.group), value, key=key, partition=partition)
+                for key, value in values
+            ]
+            await asyncio.gather(*sent)
+
+    async def commit(self, positions: Mapping[int, int]) -> None:
+        """Commits a head per stream, as its owner would."""
+        async with self._producer(transactional_id=f"{self.namespace}.test") as producer:
+            for stream, position in positions.items():
+                head = Head(epoch=1, seq=1, position=position, safe_offset=position)
+                where = TopicPartition(self.names.fragments(stream), 0)
+                async with producer.transaction():
+                    await producer.send_offsets_to_transaction(
+                        {where: OffsetAndMetadata(position, head.metadata())},
+                        self.names.kafka_group(self.group),
+                    )
+
+    def request(self, job: str, lake: Path, **parameters: Any) -> RunRequest:
+        """A run of the job on this pipeline."""
+        return RunRequest(
+            id="run-1",
+            job=job,
+            parameters=parameters,
+            kafka=self.kafka,
+            namespace=self.namespace,
+            lake=str(lake),
+            jars=str(jar_folder("spark")),
+            group=self.group,
+            group_settings=self.settings,
+            streams=self.streams,
+        )
+
+    def _producer(self, **options: Any) -> AIOKafkaProducer:
+        return AIOKafkaProducer(
+            bootstrap_servers=self.kafka, max_request_size=MAX_RECORD_BYTES, linger_ms=5, **options
+        )
+
+    async def _read(self, stream: int) -> list[Any]:
+        where = TopicPartition(self.names.fragments(stream), 0)
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.kafka, group_id=None)
+        await consumer.start()
+        try:
+            consumer.assign([where])
+            begin = (await consumer.beginning_offsets([where]))[where]
+            end = (await consumer.end_offsets([where]))[where]
+            consumer.seek(where, begin)
+            records: list[Any] = []
+            while await consumer.position(where) < end:
+                for batch in (await consumer.getmany(where, timeout_ms=500)).values():
+                    records += batch
+            return records
+        finally:
+            await consumer.stop()
+
+    def _session(self, stream: int, closed: Closed) -> tuple[Session, bytes]:
+        of = closed.session
+        session = Session(
+            id=session_id(self.group, stream, of.key, of.first_offset),
+            group=self.group,
+            key=of.key,
+            stream=stream,
+            epoch=1,
+            first_offset=of.first_offset,
+            last_offset=of.last_offset,
+            first_time=of.low_t,
+            last_time=of.last_t,
+            opened_at=of.opened_at,
+            closed_at=closed.closed_at,
+            fragments=len(of.data),
+            bytes=of.bytes,
+            reason=closed.reason,
+            data=[],
+        )
+        return session, encode_session(session, of.data)
