@@ -1,0 +1,150 @@
+"""In-memory twins of control's sources, and a small cluster for them to tell of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from services.control.adapters.cluster_view import ClusterView
+from services.control.core.observed import Answers, Cluster, Group, MemberStatus, Offsets, Plan, StreamStatus
+from shared.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode, View
+from shared.errors import KafkaUnavailable, ZooKeeperUnavailable
+from shared.group import GroupSettings
+from shared.heads import Counts, Head
+from shared.names import DEFAULT_GROUP, Names
+
+
+@dataclass
+class InMemoryCluster:
+    """A `ClusterSource`; `reads` counts how often it was asked."""
+
+    cluster: Cluster = field(default_factory=Cluster)
+    is_down: bool = False
+    reads: int = 0
+
+    async def read(self) -> Cluster:
+        self.reads += 1
+        if self.is_down:
+            raise ZooKeeperUnavailable("ZooKeeper is down for the test")
+        return self.cluster
+
+
+@dataclass
+class InMemoryOffsets:
+    """An `OffsetSource`."""
+
+    offsets: Offsets = field(default_factory=Offsets)
+    is_down: bool = False
+    reads: int = 0
+
+    async def read(self, count: int, groups: Iterable[str]) -> Offsets:
+        self.reads += 1
+        if self.is_down:
+            raise KafkaUnavailable("Kafka is down for the test")
+        wanted = set(groups)
+        return Offsets(
+            first={n: self.offsets.first.get(n, 0) for n in range(count)},
+            end={n: self.offsets.end.get(n, 0) for n in range(count)},
+            heads={group: heads for group, heads in self.offsets.heads.items() if group in wanted},
+        )
+
+
+@dataclass
+class InMemoryMembers:
+    """A `MemberSource`."""
+
+    statuses: dict[tuple[str, str], MemberStatus] = field(default_factory=dict)
+    plans: dict[str, tuple[str, Plan]] = field(default_factory=dict)
+    reads: int = 0
+
+    async def read(self, members: Mapping[tuple[str, str], MemberNode]) -> Answers:
+        self.reads += 1
+        told = {name: status for name, status in self.statuses.items() if name in members}
+        return Answers(statuses=told, silent=frozenset(set(members) - set(told)), plans=self.plans)
+
+
+class Clock:
+    """A steady clock that only tests move."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass
+class Sources:
+    """All three sources of one small Baton, and its clock."""
+
+    cluster: InMemoryCluster = field(default_factory=InMemoryCluster)
+    offsets: InMemoryOffsets = field(default_factory=InMemoryOffsets)
+    members: InMemoryMembers = field(default_factory=InMemoryMembers)
+    clock: Clock = field(default_factory=Clock)
+
+    @property
+    def reads(self) -> int:
+        """How often any source was asked."""
+        return self.cluster.reads + self.offsets.reads + self.members.reads
+
+    def view(self, *, refresh_s: float = 0.5, status_window_s: float = 20.0) -> ClusterView:
+        """A view on these sources."""
+        return ClusterView(
+            self.cluster,
+            self.offsets,
+            self.members,
+            Names(),
+            refresh_s=refresh_s,
+            status_window_s=status_window_s,
+            clock=self.clock,
+        )
+
+
+def head(position: int, *, epoch: int = 1, seq: int = 1, safe: int | None = None, sessions: int = 0) -> Head:
+    """A head; the safe offset is the position unless given."""
+    counts = Counts(fragments=position, bytes=position * 10, sessions=sessions)
+    safe_offset = position if safe is None else safe
+    return Head(epoch=epoch, seq=seq, position=position, safe_offset=safe_offset, counts=counts)
+
+
+def small_baton(count: int = 4) -> Sources:
+    """`count` streams, 100 records each. Stream 0: m1, running; 1: m1, in an epoch that m1 has not told of;
+    2: m2, which is silent; the rest unowned, without heads."""
+    nodes = {n: StreamNode(epoch=3, owner="m1", address="http://m1") for n in range(3)}
+    claims = {0: ("m1", 3), 1: ("m1", 3), 2: ("m2", 3)}
+    view = View(
+        count=count,
+        members={
+            "m1": MemberNode(address="http://m1", pid=11, since=5),
+            "m2": MemberNode(address="http://m2", pid=12, since=6),
+        },
+        claims={n: ClaimNode(member=member, epoch=epoch) for n, (member, epoch) in claims.items()},
+        nodes=nodes,
+    )
+    status = MemberStatus(
+        id="m1",
+        group=DEFAULT_GROUP,
+        lease_ms=4000,
+        zookeeper_session="0xa",
+        streams=[
+            StreamStatus(stream=0, epoch=3, state="running", position=95, open_sessions=7, state_bytes=700),
+            StreamStatus(stream=1, epoch=2, state="running", position=50, open_sessions=9),
+        ],
+    )
+    plan = Plan(moves=[], quota={"m1": 2, "m2": 2})
+    return Sources(
+        cluster=InMemoryCluster(
+            Cluster(
+                count=count,
+                groups={DEFAULT_GROUP: Group(settings=GroupSettings(), view=view)},
+                producers={"p1": ProducerNode(address="http://p1", pid=21, since=7)},
+            )
+        ),
+        offsets=InMemoryOffsets(
+            Offsets(
+                end=dict.fromkeys(range(count), 100),
+                heads={DEFAULT_GROUP: {0: head(90, epoch=3, safe=80, sessions=4), 1: head(100), 2: head(60)}},
+            )
+        ),
+        members=InMemoryMembers({(DEFAULT_GROUP, "m1"): status}, {DEFAULT_GROUP: ("m1", plan)}),
+    )

@@ -1,0 +1,91 @@
+"""A stream's status is told from how its lag and its commits move, without a threshold."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.control.core.burrow import LagHistory, Sample, Status, status_for
+
+WINDOW_MS = 5000
+
+
+def samples(*rows: tuple[int, int, int]) -> list[Sample]:
+    """One sample a second from (position, end, seq)."""
+    return [
+        Sample(at_ms=at * 1000, position=position, end=end, commit=(1, seq))
+        for at, (position, end, seq) in enumerate(rows)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "rows"),
+    [
+        pytest.param("OK", [(10, 10, 1)] * 6, id="no lag and nothing new"),
+        pytest.param("OK", [(10, 20, 1)] * 5, id="the window is not spanned yet"),
+        pytest.param("OK", [(10, 20, 1)] * 3 + [(20, 20, 2)] + [(20, 30, 2)] * 3, id="no lag for a moment"),
+        pytest.param("OK", [(n * 10, 100, n) for n in range(6)], id="a backlog that shrinks"),
+        pytest.param("OK", [(n * 10, n * 10 + 5, n) for n in range(6)], id="a steady lag"),
+        pytest.param(
+            "OK",
+            [(0, 5, 0), (10, 12, 1), (20, 29, 2), (30, 33, 3), (40, 49, 4), (50, 51, 5)],
+            id="lag up and down",
+        ),
+        pytest.param("OK", [(0, 5, 0), *[(1, 10 + n, 1) for n in range(5)]], id="one commit is no trend"),
+        pytest.param("WARN", [(n * 10, n * 20 + 1, n) for n in range(6)], id="progress, but falling behind"),
+        pytest.param("STOP", [(10, 20 + n, 1) for n in range(6)], id="lag and not a single commit"),
+        pytest.param("STOP", [(0, 1, 0)] * 6, id="lag and nobody ever committed"),
+        pytest.param("STALL", [(10, 20, n) for n in range(6)], id="commits that do not advance"),
+        pytest.param("REWIND", [(10, 20, 1), (9, 20, 2)], id="the position went back"),
+        pytest.param("REWIND", [(10, 20, 1), (9, 20, 2), (20, 20, 3)], id="it went back within the window"),
+        pytest.param("REWIND", [(10, 4, 1)], id="the log ends below the position"),
+    ],
+)
+def test_the_status_follows_from_the_window(status: Status, rows: list[tuple[int, int, int]]) -> None:
+    """Each of Burrow's words has its own pattern of lag and commits."""
+    assert status_for(samples(*rows), window_ms=WINDOW_MS) == status
+
+
+def test_a_new_owners_commit_counts_as_one() -> None:
+    """A commit is told by (epoch, seq): the next owner's seq may begin anywhere."""
+    rows = [Sample(at_ms=n * 1000, position=10, end=20, commit=(n // 3, 7)) for n in range(6)]
+
+    assert status_for(rows, window_ms=WINDOW_MS) == "STALL"
+
+
+def test_the_history_forgets_what_is_older_than_the_window() -> None:
+    """A rewind is told for as long as the window lasts, then it is history."""
+    history = LagHistory(WINDOW_MS)
+
+    def observe(at: int, position: int) -> Status:
+        sample = Sample(at_ms=at * 1000, position=position, end=100, commit=(1, at))
+        return history.observe([(7, sample)])[7]
+
+    told = [observe(at, 50 if at == 0 else 40 + at) for at in range(9)]
+
+    assert told[1:6] == ["REWIND"] * 5
+    assert told[7:] == ["OK"] * 2
+
+
+def test_the_history_spans_the_window_whatever_the_pace() -> None:
+    """Samples that do not divide the window evenly still come to a verdict when it is over."""
+    history = LagHistory(WINDOW_MS)
+
+    told = [
+        history.observe([(0, Sample(at_ms=n * 700, position=1, end=9, commit=(1, 1)))])[0] for n in range(20)
+    ]
+
+    assert told.index("STOP") == 8  # 8 × 700 ms is the first time past 5,000
+    assert set(told[8:]) == {"STOP"}
+
+
+def test_a_stream_that_is_not_named_is_forgotten() -> None:
+    """A stream that was gone begins a new history when it comes back."""
+    history = LagHistory(WINDOW_MS)
+    ahead = Sample(at_ms=0, position=50, end=90, commit=(1, 1))
+    behind = Sample(at_ms=1000, position=10, end=90, commit=(1, 1))
+
+    history.observe([(0, ahead)])
+    history.observe([])
+    statuses = history.observe([(0, behind)])
+
+    assert statuses == {0: "OK"}

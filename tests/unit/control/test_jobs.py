@@ -1,0 +1,63 @@
+"""Jobs are picked by name, and their parameters are typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.control.core.jobs import JOBS, ParametersInvalid, UnknownJob, job_named, parse_parameters
+
+
+def test_an_unknown_job_names_those_that_there_are() -> None:
+    """Whoever mistypes a job is told the right names."""
+    with pytest.raises(UnknownJob, match="audit, lake, reports"):
+        job_named("report")
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_job_runs_without_parameters(name: str) -> None:
+    """Defaults fill what was not given; what has none is left out."""
+    parameters = parse_parameters(job_named(name), {})
+
+    assert parameters == {
+        parameter.name: parameter.default
+        for parameter in JOBS[name].parameters
+        if parameter.default is not None
+    }
+
+
+def test_all_faults_are_told_at_once() -> None:
+    """A wrong name, a wrong type and a value out of range are three faults of one answer."""
+    with pytest.raises(ParametersInvalid) as caught:
+        parse_parameters(JOBS["reports"], {"tip": 1, "top": 0, "item_path": 5})
+
+    assert [name for name, _ in caught.value.faults] == ["tip", "item_path", "top"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("top", True),
+        ("top", "20"),
+        ("top", 20.0),
+        ("top", None),
+        ("top", 1001),
+        ("item_path", ""),
+        ("item_path", "data.path"),
+        ("item_path", "$.data path"),
+        ("item_path", "$.data'); drop"),
+        ("item_path", "$" + ".a" * 600),
+        ("item_path", ["$"]),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused(name: str, value: object) -> None:
+    """Nothing is converted: true is no integer, and a path must be a JSON path."""
+    with pytest.raises(ParametersInvalid) as caught:
+        parse_parameters(JOBS["reports"], {name: value})
+
+    assert [fault for fault, _ in caught.value.faults] == [name]
+
+
+@pytest.mark.parametrize("path", ["$", "$.a", "$.data.path", "$.items[0].name", "$['odd key'][12]"])
+def test_json_paths_are_accepted(path: str) -> None:
+    """Fields, indexes and quoted fields may be mixed."""
+    assert parse_parameters(JOBS["reports"], {"item_path": path})["item_path"] == path

@@ -1,0 +1,136 @@
+"""Rows are joined from three sources, and none of them is believed beyond what it knows."""
+
+from __future__ import annotations
+
+from services.control.core.observed import Answers, Cluster, MemberStatus, Observed, Offsets, StreamStatus
+from services.control.core.report import StreamRow, report_on, samples_for, stream_detail, totals_of
+from shared.names import DEFAULT_GROUP
+from tests.unit.control.sources import Sources, head, small_baton
+
+
+def observed_of(sources: Sources) -> Observed:
+    """What control knows after asking every source of the small Baton."""
+    return Observed(
+        cluster=sources.cluster.cluster,
+        offsets=sources.offsets.offsets,
+        answers=Answers(
+            statuses=sources.members.statuses,
+            silent=frozenset({(DEFAULT_GROUP, "m2")}),
+            plans=sources.members.plans,
+        ),
+    )
+
+
+def rows_of(observed: Observed) -> list[StreamRow]:
+    """The rows of the default group."""
+    return list(report_on(observed, {}).streams[DEFAULT_GROUP])
+
+
+def test_a_row_joins_claim_head_end_and_the_owners_word() -> None:
+    """Position, lag and counts are the committed ones; what is open, the owner tells."""
+    row = rows_of(observed_of(small_baton()))[0]
+
+    assert (row.owner, row.epoch, row.state) == ("m1", 3, "running")
+    assert (row.position, row.end, row.lag, row.safe_offset) == (90, 100, 10, 80)
+    assert (row.open_sessions, row.state_bytes) == (7, 700)
+    assert row.counts["fragments"] == 90
+    assert row.counts["ticks"] == 0
+
+
+def test_what_an_owner_says_of_another_epoch_does_not_count() -> None:
+    """A status that was read before the claim moved on is not mixed with the new epoch."""
+    row = rows_of(observed_of(small_baton()))[1]
+
+    assert (row.owner, row.epoch, row.state, row.open_sessions) == ("m1", 3, "opening", 0)
+
+
+def test_a_stream_that_nobody_ever_owned_begins_where_its_log_begins() -> None:
+    """Without a head the position is the first offset still there, and all after it is lag."""
+    observed = observed_of(small_baton())
+    offsets = Offsets(first={3: 40}, end={3: 100}, heads=observed.offsets.heads)
+
+    row = rows_of(Observed(cluster=observed.cluster, offsets=offsets))[3]
+
+    assert (row.owner, row.epoch, row.state) == (None, 0, "unowned")
+    assert (row.position, row.safe_offset, row.lag) == (40, 40, 60)
+
+
+def test_lag_is_never_negative() -> None:
+    """A log that was lost ends below the position; the status tells that, not the lag."""
+    observed = observed_of(small_baton())
+    offsets = Offsets(end={0: 5}, heads=observed.offsets.heads)
+
+    row = rows_of(Observed(cluster=observed.cluster, offsets=offsets))[0]
+
+    assert row.lag == 0
+
+
+def test_an_owner_that_says_rewind_is_believed() -> None:
+    """A stream that its owner has stopped for lost log is REWIND whatever its history."""
+    observed = observed_of(small_baton())
+    status = MemberStatus(
+        id="m1", group=DEFAULT_GROUP, streams=[StreamStatus(stream=0, epoch=3, state="rewind")]
+    )
+    answers = Answers(statuses={(DEFAULT_GROUP, "m1"): status})
+
+    row = rows_of(Observed(cluster=observed.cluster, offsets=observed.offsets, answers=answers))[0]
+
+    assert row.status == "REWIND"
+
+
+def test_the_default_group_is_listed_before_its_first_member_came() -> None:
+    """A fresh stack shows its streams at once, all unowned."""
+    observed = Observed(cluster=Cluster(count=2), offsets=Offsets(end={0: 1, 1: 1}))
+
+    rows = rows_of(observed)
+
+    assert [row.state for row in rows] == ["unowned", "unowned"]
+
+
+def test_members_that_own_nothing_or_do_not_answer_show() -> None:
+    """Every registered member has a row, with what it has claimed and whether it talks."""
+    rows = report_on(observed_of(small_baton()), {}).members
+
+    assert [(row.id, row.streams, row.answers) for row in rows] == [("m1", [0, 1], True), ("m2", [2], False)]
+    assert (rows[0].lease_ms, rows[0].zookeeper_session) == (4000, "0xa")
+    assert (rows[1].lease_ms, rows[1].zookeeper_session) == (None, None)
+
+
+def test_totals_are_the_sums_of_the_rows() -> None:
+    """Every count, the lag and the open sessions are summed; `streams` is the number of rows."""
+    rows = rows_of(observed_of(small_baton()))
+
+    totals = totals_of(rows)
+
+    assert totals["streams"] == 4
+    assert totals["lag"] == 10 + 0 + 40 + 100
+    assert totals["fragments"] == 90 + 100 + 60
+    assert totals["open_sessions"] == 7
+
+
+def test_a_groups_lag_is_that_of_its_streams() -> None:
+    """The list of groups tells the lag without a second reading."""
+    (group,) = report_on(observed_of(small_baton()), {}).groups
+
+    assert (group.name, group.members, group.streams, group.lag) == ("default", ["m1", "m2"], 4, 150)
+
+
+def test_the_detail_adds_the_node_and_what_the_owner_read() -> None:
+    """One stream's page shows its node, its topic and the owner's own reading position."""
+    observed = observed_of(small_baton())
+
+    detail = stream_detail(observed, DEFAULT_GROUP, rows_of(observed)[0], "fragments.0000")
+
+    assert (detail.topic, detail.address, detail.read_position) == ("fragments.0000", "http://m1", 95)
+    assert (detail.first, detail.last, detail.seq) == (0, 99, 1)
+    assert (detail.node.epoch, detail.node.owner) == (3, "m1")
+
+
+def test_a_stream_whose_end_is_not_known_has_no_sample() -> None:
+    """No verdict rests on an end that nobody told."""
+    observed = observed_of(small_baton())
+    offsets = Offsets(end={1: 100}, heads={DEFAULT_GROUP: {1: head(30, epoch=2, seq=9)}})
+
+    samples = samples_for(Observed(cluster=observed.cluster, offsets=offsets), DEFAULT_GROUP, 5)
+
+    assert [(stream, sample.position, sample.commit) for stream, sample in samples] == [(1, 30, (2, 9))]

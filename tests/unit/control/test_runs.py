@@ -1,0 +1,131 @@
+"""A run ends by what its driver left behind, and only once."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from services.control.core.runs import (
+    GRACE_MS,
+    IllegalTransition,
+    Progress,
+    Run,
+    RunError,
+    Seen,
+    cancelled,
+    decide,
+    public,
+)
+
+RUN = Run(
+    id="r1",
+    job="audit",
+    group="default",
+    parameters={},
+    state="starting",
+    started_at=1_000,
+    timeout_s=60,
+    progress=Progress(tasks=9, completed=3, active=2),
+    pid=77,
+    born="123",
+)
+ERROR = RunError(condition="DIVIDE_BY_ZERO", message="division by zero")
+
+
+@pytest.mark.parametrize(
+    ("seen", "state", "kill"),
+    [
+        pytest.param(Seen(at_ms=2_000, alive=True), "starting", False, id="Spark is still starting"),
+        pytest.param(Seen(at_ms=2_000, alive=True, is_up=True), "running", False, id="Spark is up"),
+        pytest.param(
+            Seen(at_ms=2_000, alive=True, is_up=True, has_result=True, published_at=1_900),
+            "starting",
+            False,
+            id="a result, but the driver is still ending",
+        ),
+        pytest.param(
+            Seen(at_ms=2_000, alive=False, has_result=True), "succeeded", True, id="a result and its end"
+        ),
+        pytest.param(
+            Seen(at_ms=2_000, alive=False, has_result=True, exit_code=-9),
+            "succeeded",
+            True,
+            id="killed after it had published",
+        ),
+        pytest.param(
+            Seen(at_ms=3_001 + GRACE_MS, alive=True, has_result=True, published_at=3_000),
+            "succeeded",
+            True,
+            id="it lingers",
+        ),
+        pytest.param(Seen(at_ms=2_000, alive=False, error=ERROR), "failed", True, id="its own error"),
+        pytest.param(Seen(at_ms=2_000, alive=False, exit_code=0), "failed", True, id="exit 0, no result"),
+        pytest.param(Seen(at_ms=2_000, alive=False), "failed", True, id="gone while nobody looked"),
+        pytest.param(
+            Seen(at_ms=61_000, alive=True, is_up=True), "running", False, id="just within the limit"
+        ),
+        pytest.param(Seen(at_ms=61_001, alive=True, is_up=True), "failed", True, id="past the limit"),
+        pytest.param(
+            Seen(at_ms=61_001, alive=False, has_result=True), "succeeded", True, id="published in time"
+        ),
+    ],
+)
+def test_the_next_step_follows_from_what_is_seen(seen: Seen, state: str, kill: bool) -> None:
+    """Files decide; the processes only say whether to wait; no end leaves a process."""
+    step = decide(RUN, seen)
+
+    assert (step.run.state, step.kill) == (state, kill)
+
+
+@pytest.mark.parametrize(
+    ("seen", "condition", "words"),
+    [
+        (Seen(at_ms=2_000, alive=False, error=ERROR, exit_code=1), "DIVIDE_BY_ZERO", "division by zero"),
+        (Seen(at_ms=2_000, alive=False, exit_code=3, last_words="no memory"), "DriverLost", "exit code 3"),
+        (Seen(at_ms=2_000, alive=False, exit_code=-9), "DriverLost", "signal 9"),
+        (Seen(at_ms=2_000, alive=False), "DriverLost", "is gone"),
+        (Seen(at_ms=99_000, alive=True), "RunTimeout", "60 s"),
+    ],
+)
+def test_a_failed_run_says_why(seen: Seen, condition: str, words: str) -> None:
+    """Spark's condition is handed on; a driver that died without a word is DriverLost."""
+    error = decide(RUN, seen).run.error
+
+    assert error is not None
+    assert error.condition == condition
+    assert words in error.message
+
+
+def test_a_lost_drivers_last_words_are_kept() -> None:
+    """What the driver printed last is often the reason."""
+    error = decide(RUN, Seen(at_ms=2_000, alive=False, exit_code=1, last_words="no memory")).run.error
+
+    assert error is not None
+    assert "no memory" in error.message
+
+
+def test_a_run_that_published_before_the_cancel_has_succeeded() -> None:
+    """A published result is the truth, whoever came too late."""
+    late = cancelled(RUN, Seen(at_ms=5_000, alive=False, has_result=True), "asked")
+    early = cancelled(RUN, Seen(at_ms=5_000, alive=False, exit_code=-15), "asked")
+
+    assert (late.state, early.state) == ("succeeded", "cancelled")
+    assert early.error == RunError(condition="Cancelled", message="asked")
+
+
+def test_an_ended_run_has_no_active_tasks_and_never_changes() -> None:
+    """Ended is ended: a second end is a bug."""
+    ended = RUN.ended("succeeded", 9_000)
+
+    assert (ended.ended_at, ended.progress) == (9_000, Progress(tasks=9, completed=3, active=0))
+    with pytest.raises(IllegalTransition):
+        ended.ended("failed", 9_001)
+
+
+def test_the_api_shows_no_process_numbers() -> None:
+    """Pids are control's own affair."""
+    shown = public(RUN, {"missing": 0})
+
+    assert not {"pid", "born"} & set(shown)
+    assert set(shown) == set(msgspec.to_builtins(RUN)) - {"pid", "born"} | {"result"}
+    assert shown["result"] == {"missing": 0}
