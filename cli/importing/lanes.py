@@ -106,7 +106,7 @@ class Lane:
             receipt = await self._sink.post_fragments(b"\n".join(f.value for f in batch))
         except RequestTooLarge as error:
             if len(batch) == 1:
-                self._tally.count_rejected(batch[0].line, "too_large", error.detail)
+                self._tally.count_rejected(batch[0].line, "size", error.detail)
                 return
             half = len(batch) // 2
             await self._send(batch[:half])

@@ -84,7 +84,7 @@ async def send_log(
 
 def _parse(parser: Parser, line: Line, tally: Tally) -> Row | None:
     if line.raw is None:
-        tally.count_unparsed(line.number, "too_large", f"the line is longer than {MAX_BATCH_BYTES} bytes")
+        tally.count_unparsed(line.number, "size", f"the line is longer than {MAX_BATCH_BYTES} bytes")
         return None
     try:
         row = parser.feed(line.raw)
@@ -101,7 +101,7 @@ def _fragment(row: Row, line: Line, digest: str, tally: Tally) -> Outgoing | Non
     value = encode_fragment(row, fragment_id(digest, line.number, line.raw or b""))
     if len(value) >= MAX_BATCH_BYTES:
         tally.sent += 1
-        tally.count_rejected(line.number, "too_large", f"the fragment would have {len(value)} bytes")
+        tally.count_rejected(line.number, "size", f"the fragment would have {len(value)} bytes")
         return None
     return Outgoing(line.number, row.time_ms, value)
 

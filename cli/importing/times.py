@@ -20,8 +20,8 @@ TIME_UNITS: tuple[TimeUnit, ...] = ("auto", "s", "ms", "rfc3339", "clf")
 SECONDS_BELOW = 100_000_000_000
 """`auto` takes smaller numbers for seconds (until 5138), greater ones for ms (since March 1973)."""
 
-_NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,18})?|\d(?:\.\d{1,18})?[eE]\+?\d{1,2}")
-_CLF = re.compile(r"(\d\d)/([A-Z][a-z][a-z])/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-])(\d\d)(\d\d)")
+_NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,18})?|\d(?:\.\d{1,18})?[eE]\+?\d{1,2}", re.ASCII)
+_CLF = re.compile(r"(\d\d)/([A-Z][a-z][a-z])/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-])(\d\d)(\d\d)", re.ASCII)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)

@@ -1,0 +1,186 @@
+"""A producer and a control in memory, behind httpx's MockTransport, whose answers can go wrong on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import threading
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any
+
+import httpx
+import msgspec
+import uvicorn
+
+from cli.client import BatonClient
+from shared.fragments import FragmentRejected, parse_fragment, time_of
+from shared.routing import StreamTable, initial_table
+
+FAULTS = ("503", "429", "partly stored, then 503", "dropped before", "stored, then dropped")
+MAX_REQUEST_BYTES = 1_048_576
+
+
+class InMemoryProducer:
+    """Accepts as the real producer does; `logs[stream]` holds what "Kafka" has.
+
+    `faults` says what happens to each request, "" for nothing; when it ends, nothing goes wrong any more.
+    """
+
+    def __init__(
+        self,
+        streams: int = 24,
+        faults: Iterable[str] = (),
+        rng: random.Random | None = None,
+        max_request_bytes: int = MAX_REQUEST_BYTES,
+    ) -> None:
+        self.table: StreamTable = initial_table(streams)
+        self.logs: dict[int, list[bytes]] = defaultdict(list)
+        self.requests: list[int] = []
+        self.overlapped = False
+        self._busy: set[int] = set()
+        self._faults = iter(faults)
+        self._rng = rng or random.Random(0)
+        self._max_request_bytes = max_request_bytes
+
+    def client(self, patience_s: float = 1e9) -> BatonClient:
+        """A client of it that never really sleeps."""
+        http = httpx.AsyncClient(transport=httpx.MockTransport(self.answer), base_url="http://producer")
+        return BatonClient(http, patience_s=patience_s, sleep=no_sleep, rng=random.Random(0))
+
+    async def answer(self, request: httpx.Request) -> httpx.Response:
+        """The answer to a request, after some turns of the loop, so that requests can overlap."""
+        if request.url.path == "/table":
+            return httpx.Response(200, content=self.table.encode())
+        if request.url.path == "/markers":
+            places = [{"stream": n, "offset": len(self.logs[n])} for n in range(self.table.count)]
+            for stream in range(self.table.count):
+                self.logs[stream].append(request.content)
+            return httpx.Response(200, json={"markers": places})
+        fragments = request.content.split(b"\n")
+        busy = {self._stream_of(raw) for raw in fragments}
+        self.overlapped |= bool(busy & self._busy)
+        self._busy |= busy
+        try:
+            for _ in range(self._rng.randrange(5)):
+                await asyncio.sleep(0)
+            return self._store(request, fragments)
+        finally:
+            self._busy -= busy
+
+    def _store(self, request: httpx.Request, fragments: list[bytes]) -> httpx.Response:
+        self.requests.append(len(fragments))
+        fault = next(self._faults, "")
+        if fault == "dropped before":
+            raise httpx.ConnectError("refused", request=request)
+        if fault in ("503", "429"):
+            return problem(int(fault), "not now", {"retry-after": "0"})
+        if len(request.content) > self._max_request_bytes:
+            return problem(413, "too large")
+        stored_streams = set(range(self.table.count))
+        if fault.startswith("partly"):
+            stored_streams = {n for n in stored_streams if self._rng.random() < 0.5}
+        rejected: list[dict[str, Any]] = []
+        for index, raw in enumerate(fragments):
+            try:
+                time_of(parse_fragment(raw))
+            except FragmentRejected as error:
+                rejected.append({"index": index, "reason": error.reason, "detail": error.detail})
+                continue
+            if (stream := self._stream_of(raw)) in stored_streams:
+                self.logs[stream].append(raw)
+        if fault == "stored, then dropped":
+            raise httpx.ReadError("reset", request=request)
+        if fault.startswith("partly"):
+            return problem(503, "some are not stored", {"retry-after": "0"})
+        accepted = len(fragments) - len(rejected)
+        body = {"accepted": accepted, "rejected": rejected}
+        return httpx.Response(422 if rejected and not accepted else 200, json=body)
+
+    def _stream_of(self, raw: bytes) -> int:
+        return self.table.stream_for(msgspec.json.decode(raw)["key"].encode())
+
+
+def problem(
+    status: int, detail: str, headers: dict[str, str] | None = None, **members: Any
+) -> httpx.Response:
+    """A problem document."""
+    content = msgspec.json.encode({"type": "urn:baton:x", "status": status, "detail": detail, **members})
+    return httpx.Response(
+        status, content=content, headers={"content-type": "application/problem+json", **(headers or {})}
+    )
+
+
+async def no_sleep(_: float) -> None:
+    """Lets others run, without waiting."""
+    await asyncio.sleep(0)
+
+
+class InMemoryControl:
+    """Answers control's reads from `answers[path]`, and runs of jobs from scripted lists of states."""
+
+    def __init__(self, answers: dict[str, Any] | None = None) -> None:
+        self.answers = answers or {}
+        self.scripts: dict[str, list[dict[str, Any]]] = {}
+        self.started: list[tuple[str, str, Any]] = []
+        self.queries: list[tuple[str, dict[str, str]]] = []
+
+    async def answer(self, request: httpx.Request) -> httpx.Response:
+        """The answer to a request; lists are paged by `limit` and `after`."""
+        path = request.url.path
+        self.queries.append((path, dict(request.url.params)))
+        if request.method == "POST" and path.endswith("/runs"):
+            job = path.split("/")[2]
+            if job not in self.scripts:
+                return problem(422, "faults", errors=[{"in": "top", "detail": "must be 1 … 9"}])
+            self.started.append((job, request.url.params["group"], msgspec.json.decode(request.content)))
+            return httpx.Response(202, json={"id": job, "state": "starting"}, headers={"location": "/runs/x"})
+        if path.startswith("/runs/"):
+            script = self.scripts[path.removeprefix("/runs/")]
+            return httpx.Response(200, json=script.pop(0) if len(script) > 1 else script[0])
+        if path not in self.answers:
+            return problem(404, f"there is no {path}")
+        return httpx.Response(200, json=self._page(self.answers[path], request.url.params))
+
+    def _page(self, answer: dict[str, Any], params: httpx.QueryParams) -> dict[str, Any]:
+        name = next((name for name, value in answer.items() if isinstance(value, list)), None)
+        if name is None or "limit" not in params:
+            return answer
+        cursor = {"streams": "stream", "groups": "name"}.get(name, "id")
+        rows = answer[name]
+        if "after" in params:
+            rows = [row for row in rows if str(row[cursor]) == params["after"]] and rows[
+                [str(row[cursor]) for row in rows].index(params["after"]) + 1 :
+            ]
+        return answer | {name: rows[: int(params["limit"])]}
+
+
+@contextlib.contextmanager
+def served(answer: Callable[[httpx.Request], Awaitable[httpx.Response]]) -> Iterator[str]:
+    """The URL of a real HTTP server that answers so, in a thread, while the block runs."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        assert scope["type"] == "http"
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+        url = f"http://fake{scope['path']}?{scope['query_string'].decode()}"
+        response = await answer(httpx.Request(scope["method"], url, content=body))
+        headers = [(k.lower(), v) for k, v in response.headers.raw]
+        await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        await send({"type": "http.response.body", "body": response.content})
+
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None))
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()

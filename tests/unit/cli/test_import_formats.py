@@ -1,0 +1,205 @@
+"""What the importer reads out of a line, format by format."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.importing.formats import Fields, Format, LineUnreadable, Row, parser_for
+from cli.importing.times import TimeUnit, TimeUnreadable, parse_time
+from shared.errors import InvalidInput
+
+COMMON = b'127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /a.gif?x=1 HTTP/1.0" 200 2326'
+COMBINED = COMMON + b' "http://e.org/\\"q\\"" "Mozilla/4.08 [en]"'
+
+
+def rows(form: Format, fields: Fields, lines: Iterable[bytes]) -> list[Row]:
+    parser = parser_for(form, fields)
+    found = [row for line in lines if (row := parser.feed(line)) is not None]
+    parser.finish()
+    return found
+
+
+def reason_for(form: Format, fields: Fields, *lines: bytes) -> str:
+    with pytest.raises(LineUnreadable) as caught:
+        rows(form, fields, lines)
+    return caught.value.reason
+
+
+ACCESS = Fields(key="host", time="time")
+KEYED = Fields(key="k", time="t")
+
+
+@pytest.mark.parametrize("line", [COMMON, COMBINED])
+def test_an_access_log_gives_its_fields(line: bytes) -> None:
+    """Common and combined lines are read alike; the path is a field of its own."""
+    (row,) = rows("access-log", ACCESS, [line])
+
+    assert (row.key, row.time_ms, row.end) == ("127.0.0.1", 971_211_336_000, False)
+    data = json.loads(row.data)
+    assert (data["user"], data["method"], data["path"]) == ("frank", "GET", "/a.gif?x=1")
+    assert (data["status"], data["bytes"]) == (200, 2326)
+
+
+def test_a_request_that_is_no_request_is_kept_as_text() -> None:
+    """Scanners send anything; the line still counts."""
+    (row,) = rows("access-log", ACCESS, [rb'h - - [10/Oct/2000:13:55:36 -0700] "\x16\x03" 400 -'])
+
+    data = json.loads(row.data)
+    assert data["request"] == r"\x16\x03"
+    assert data["bytes"] is None
+    assert "path" not in data
+
+
+def test_an_access_log_can_be_keyed_by_another_of_its_fields_only() -> None:
+    """A field that an access log cannot have is told before anything is read."""
+    assert rows("access-log", Fields(key="user", time="time"), [COMMON])[0].key == "frank"
+
+    with pytest.raises(InvalidInput, match="no field 'session'"):
+        parser_for("access-log", Fields(key="session", time="time"))
+
+
+def test_a_tsv_row_is_an_object_of_its_columns() -> None:
+    """The header names the columns; values stay text."""
+    (row,) = rows("tsv", Fields(key="host", time="time"), [b"host\ttime\turl", b"h\t807256800\t/a"])
+
+    assert (row.key, row.time_ms) == ("h", 807_256_800_000)
+    assert json.loads(row.data) == {"host": "h", "time": "807256800", "url": "/a"}
+
+
+def test_text_that_is_not_utf8_is_read_as_latin1() -> None:
+    """Old logs are; UTF-8 stays UTF-8."""
+    found = rows("tsv", KEYED, [b"k\tt", b"\xe9t\xe9\t1", "été\t1".encode()])
+
+    assert [row.key for row in found] == ["été", "été"]
+
+
+@pytest.mark.parametrize("form", ["tsv", "csv"])
+def test_a_row_with_other_columns_than_the_header_is_refused(form: Format) -> None:
+    """A row that lost a column would be read wrongly."""
+    separator = b"\t" if form == "tsv" else b","
+
+    assert reason_for(form, KEYED, separator.join((b"k", b"t")), b"only one") == "columns"
+
+
+def test_a_quoted_csv_cell_may_hold_separators_quotes_and_line_ends() -> None:
+    """A record goes on until its quotes are closed."""
+    found = rows("csv", KEYED, [b"k,t,x", b'a,1,"one, ""two""', b"", b'three"', b"b,2,"])
+
+    assert [(row.key, json.loads(row.data)["x"]) for row in found] == [
+        ("a", 'one, "two"\n\nthree'),
+        ("b", ""),
+    ]
+
+
+def test_a_csv_that_ends_inside_quotes_is_told() -> None:
+    """The lines that the open quote swallowed are not lost silently."""
+    assert reason_for("csv", KEYED, b"k,t", b'a,"1', b"b,2") == "malformed"
+
+
+def test_a_json_line_travels_on_untouched_and_is_read_by_dotted_paths() -> None:
+    """The row is the line's own bytes; numbers are fine as keys."""
+    line = b'{"u": {"id": 7},  "at": "1970-01-01T00:00:01Z", "last": true}'
+
+    (row,) = rows("ndjson", Fields(key="u.id", time="at", end="last"), [b" " + line + b" "])
+
+    assert row == Row("7", 1000, True, line)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"{", "malformed"),
+        (b"[1]", "malformed"),
+        (b'{"k":"\xff","t":1}', "encoding"),
+        (b'{"t":1}', "key"),
+        (b'{"k":"","t":1}', "key"),
+        (b'{"k":true,"t":1}', "key"),
+        (b'{"k":"a"}', "time"),
+        (b'{"k":"a","t":true}', "time"),
+        (b'{"k":"a","t":-1}', "time"),
+        (b'{"k":"a","t":1e300}', "time"),
+        (b'{"k":"a","t":"soon"}', "time"),
+        (b"[" * 5000, "malformed"),
+    ],
+)
+def test_a_json_line_that_cannot_be_used_has_a_reason(line: bytes, reason: str) -> None:
+    """One word to count by."""
+    assert reason_for("ndjson", KEYED, line) == reason
+
+
+@pytest.mark.parametrize(
+    ("value", "ends"), [("true", True), ("1", True), ("Yes", True), ("0", False), ("", False)]
+)
+def test_the_end_field_is_true_in_the_usual_spellings(value: str, ends: bool) -> None:
+    """In text formats `true`, `1` and `yes` end a session."""
+    fields = Fields(key="k", time="t", end="e")
+
+    (row,) = rows("tsv", fields, [b"k\tt\te", f"a\t1\t{value}".encode()])
+
+    assert row.end is ends
+
+
+def test_a_header_that_names_a_column_twice_is_refused() -> None:
+    """Which of the two would count is anybody's guess."""
+    with pytest.raises(InvalidInput, match="twice"):
+        rows("csv", KEYED, [b"k,t,t"])
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "time_ms"),
+    [
+        ("807256800", "auto", 807_256_800_000),
+        ("807256800.9999", "s", 807_256_800_999),
+        ("1741000313268", "auto", 1_741_000_313_268),
+        ("5", "ms", 5),
+        ("1.7e9", "auto", 1_700_000_000_000),
+        ("10/Oct/2000:13:55:36 -0700", "auto", 971_211_336_000),
+        ("[31/Dec/2016:23:59:60 +0000]", "clf", 1_483_228_800_000),
+        ("2000-10-10T13:55:36.5-07:00", "auto", 971_211_336_500),
+    ],
+)
+def test_times_of_all_forms_are_exact(text: str, unit: TimeUnit, time_ms: int) -> None:
+    """Fractions floor to ms, nothing goes through floats."""
+    assert parse_time(text, unit) == time_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        ("", "auto"),
+        ("-1", "s"),
+        ("nan", "auto"),
+        ("9e99", "s"),
+        ("999999999999999", "s"),
+        ("30/Feb/2000:00:00:00 +0000", "clf"),
+        ("10/Foo/2000:00:00:00 +0000", "clf"),
+        ("10/Oct/2000:25:00:00 +0000", "clf"),
+        ("10/Oct/2000:00:00:00 +9900", "clf"),
+        ("1741000313268", "rfc3339"),
+        ("2000-10-10", "auto"),
+        ("٣", "s"),
+    ],
+)
+def test_times_that_cannot_be_read_are_refused(text: str, unit: TimeUnit) -> None:
+    """Never guessed, never another exception."""
+    with pytest.raises(TimeUnreadable):
+        parse_time(text, unit)
+
+
+@given(raw=st.binary(max_size=200), form=st.sampled_from(["access-log", "tsv", "csv", "ndjson"]))
+def test_no_line_crashes_a_parser(raw: bytes, form: Format) -> None:
+    """Any bytes are a row, nothing, or unreadable."""
+    fields = ACCESS if form == "access-log" else KEYED
+    parser = parser_for(form, fields)
+    if form in ("tsv", "csv"):
+        parser.feed(b"k\tt" if form == "tsv" else b"k,t")
+
+    with contextlib.suppress(LineUnreadable):
+        row = parser.feed(raw.replace(b"\n", b" "))
+        assert row is None or json.loads(row.data)

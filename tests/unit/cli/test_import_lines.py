@@ -1,0 +1,93 @@
+"""Reading a log's lines in blocks."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.importing.lines import MAX_LINE_BYTES, Line, LineReader, open_lines
+from shared.errors import InvalidInput
+
+
+class Dripping(io.BytesIO):
+    """Gives at most `step` bytes at once, as a pipe may."""
+
+    def __init__(self, data: bytes, step: int) -> None:
+        super().__init__(data)
+        self._step = step
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        return super().read1(self._step)
+
+
+def all_lines(reader: LineReader) -> list[Line]:
+    found: list[Line] = []
+    while (block := reader.read_block()) is not None:
+        found += block
+    return found
+
+
+@given(data=st.binary(max_size=300), step=st.integers(1, 50))
+def test_lines_are_the_same_however_the_bytes_come(data: bytes, step: int) -> None:
+    """Blocks do not show; a last line needs no end."""
+    data = data.replace(b"\xef", b"")
+    expected = data.split(b"\n")
+    if not expected[-1]:
+        expected.pop()
+
+    lines = all_lines(LineReader(Dripping(data, step), io.BytesIO(), None))
+
+    assert [line.raw for line in lines] == [raw.removesuffix(b"\r") for raw in expected]
+    assert [line.number for line in lines] == list(range(1, len(expected) + 1))
+
+
+def test_a_line_that_is_too_long_is_dropped_while_it_is_read() -> None:
+    """It keeps its number, its neighbours are read."""
+    data = b"a\n" + b"x" * (MAX_LINE_BYTES + 1) + b"\nb"
+
+    lines = all_lines(LineReader(Dripping(data, 100_000), io.BytesIO(), None))
+
+    assert lines == [Line(1, b"a"), Line(2, None), Line(3, b"b")]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_gzip_is_told_by_its_first_bytes(tmp_path: Path, packed: bool) -> None:
+    """Whatever the file is called."""
+    file = tmp_path / "log"
+    file.write_bytes(gzip.compress(b"a\nb\n") if packed else b"a\nb\n")
+
+    with open_lines(str(file)) as reader:
+        lines = all_lines(reader)
+
+    assert [line.raw for line in lines] == [b"a", b"b"]
+    assert reader.position == reader.size == file.stat().st_size
+    assert reader.bytes_read == 4
+
+
+def test_gzip_that_is_cut_off_is_told(tmp_path: Path) -> None:
+    """Half a log is no log."""
+    file = tmp_path / "log.gz"
+    file.write_bytes(gzip.compress(bytes(range(256)) * 100)[:-20])
+
+    with open_lines(str(file)) as reader, pytest.raises(InvalidInput, match="damaged or cut off"):
+        all_lines(reader)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    """One sentence with its name."""
+    with pytest.raises(InvalidInput, match="No such file"), open_lines(str(tmp_path / "nothing")):
+        pass
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    """Otherwise the first column's name would start with it."""
+    file = tmp_path / "log"
+    file.write_bytes(b"\xef\xbb\xbfhost\n")
+
+    with open_lines(str(file)) as reader:
+        assert all_lines(reader) == [Line(1, b"host")]

@@ -1,0 +1,183 @@
+"""The lists of control as tables and as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.main import cli
+from cli.show import LAG_COLUMNS, ranges_text
+from tests.unit.cli.fake_services import InMemoryControl, served
+
+STREAMS: list[dict[str, Any]] = [
+    {
+        "stream": n,
+        "owner": "consumer-0" if n < 2 else None,
+        "epoch": 3,
+        "state": "running" if n < 2 else "unowned",
+        "position": 40,
+        "end": 42,
+        "lag": 2,
+        "safe_offset": 30,
+        "open_sessions": 1,
+        "state_bytes": 1234567,
+        "status": "OK",
+        "last_handover": None,
+        "counts": {},
+    }
+    for n in range(3)
+]
+MEMBERS = [
+    {
+        "id": "consumer-0",
+        "group": "default",
+        "address": "http://127.0.0.1:8010",
+        "pid": 4711,
+        "state": "active",
+        "since": 1,
+        "streams": [0, 1],
+        "rates": {"fragments_per_s": 12.5, "bytes_per_s": 1.0, "sessions_per_s": 0.5},
+        "lease_ms": 4000.4,
+        "zookeeper_session": "0x1",
+        "answers": True,
+    },
+    {
+        "id": "consumer-1",
+        "group": "default",
+        "address": "http://127.0.0.1:8011",
+        "pid": 4712,
+        "state": "active",
+        "since": 1,
+        "streams": [],
+        "rates": {},
+        "lease_ms": None,
+        "zookeeper_session": None,
+        "answers": False,
+    },
+]
+ANSWERS: dict[str, Any] = {
+    "/streams": {"streams": STREAMS, "totals": {"streams": 3, "lag": 6, "open_sessions": 3, "sessions": 17}},
+    "/members": {"members": MEMBERS},
+    "/producers": {"producers": [{"id": "p", "address": "http://127.0.0.1:8001", "pid": 4713, "since": 1}]},
+    "/groups": {
+        "groups": [
+            {
+                "name": "default",
+                "settings": {"gap_ms": 1_800_000, "lateness_ms": 300_000, "delivery": "exactly_once"},
+                "members": ["consumer-0", "consumer-1"],
+                "streams": 3,
+                "lag": 6,
+            }
+        ]
+    },
+    "/plan": {
+        "group": "default",
+        "computed_by": "consumer-0",
+        "moves": [{"stream": 2, "from": None, "to": "consumer-1", "why": "has no owner"}],
+        "quota": {"consumer-0": 2, "consumer-1": 1},
+    },
+}
+
+
+def run(control: InMemoryControl, *arguments: str) -> Result:
+    with served(control.answer) as url:
+        return CliRunner().invoke(cli, [*arguments, "--url", url])
+
+
+@pytest.mark.parametrize(
+    ("command", "cells"),
+    [
+        ("streams", ["consumer-0", "running", "unowned", "1,234,567", "17 sessions delivered"]),
+        ("members", ["consumer-1", "http://127.0.0.1:8010", "0-1", "12.50", "does not answer"]),
+        ("producers", ["http://127.0.0.1:8001", "4713"]),
+        ("groups", ["default", "exactly_once", "1,800,000"]),
+        ("plan", ["consumer-1", "has no owner", "Quota: consumer-0 2, consumer-1 1"]),
+    ],
+)
+def test_a_list_is_a_table_for_people_and_controls_own_json_for_machines(
+    command: str, cells: list[str]
+) -> None:
+    """`-o json` prints what control answers, nothing else."""
+    control = InMemoryControl(ANSWERS)
+
+    table = run(control, command)
+    machine = run(control, command, "-o", "json")
+
+    assert table.exit_code == machine.exit_code == 0
+    assert [cell for cell in cells if cell not in table.output] == []
+    assert json.loads(machine.stdout) == ANSWERS[f"/{command}"]
+
+
+def test_lag_has_kafkas_columns_in_kafkas_order() -> None:
+    """Whoever knows kafka-consumer-groups can read it, and so can a script that does."""
+    table = run(InMemoryControl(ANSWERS), "lag", "--namespace", "x")
+
+    lines = [line.split() for line in table.output.splitlines() if line.strip() and "─" not in line]
+    assert lines == [
+        [
+            "GROUP",
+            "TOPIC",
+            "PARTITION",
+            "CURRENT-OFFSET",
+            "LOG-END-OFFSET",
+            "LAG",
+            "CONSUMER-ID",
+            "HOST",
+            "CLIENT-ID",
+        ],
+        ["default", "x.fragments.0000", "0", "40", "42", "2", "consumer-0-0x1", "127.0.0.1", "consumer-0"],
+        ["default", "x.fragments.0001", "0", "40", "42", "2", "consumer-0-0x1", "127.0.0.1", "consumer-0"],
+        ["default", "x.fragments.0002", "0", "40", "42", "2", "-", "-", "-"],
+    ]
+    assert lines[0] == list(LAG_COLUMNS)
+
+
+def test_lag_for_machines_has_the_same_names_in_lower_case() -> None:
+    """A list is an object with one named array."""
+    answer = json.loads(run(InMemoryControl(ANSWERS), "lag", "-o", "json").stdout)
+
+    assert answer["lag"][2] == {
+        "group": "default",
+        "topic": "fragments.0002",
+        "partition": 0,
+        "current_offset": 40,
+        "log_end_offset": 42,
+        "lag": 2,
+        "consumer_id": None,
+        "host": None,
+        "client_id": None,
+    }
+
+
+def test_the_flag_wins_over_the_environment() -> None:
+    """`BATON_URL` says where control is, unless `--url` does."""
+    with served(InMemoryControl(ANSWERS).answer) as url:
+        by_environment = CliRunner().invoke(cli, ["producers"], env={"BATON_URL": url})
+        by_flag = CliRunner().invoke(
+            cli, ["producers", "--url", url], env={"BATON_URL": "http://127.0.0.1:9"}
+        )
+
+    assert by_environment.exit_code == by_flag.exit_code == 0
+
+
+def test_no_list_fails_on_a_group_of_which_nothing_is_known_yet() -> None:
+    """Empty lists are tables without rows."""
+    empty = InMemoryControl(
+        {f"/{name}": {name: []} for name in ("streams", "members", "producers", "groups")}
+    )
+    empty.answers["/plan"] = {"group": "default", "computed_by": None, "moves": [], "quota": {}}
+
+    for command in ("streams", "members", "producers", "groups", "lag", "plan"):
+        result = run(empty, command)
+        assert result.exit_code == 0, result.output
+    assert "Nothing would move." in run(empty, "plan").output
+
+
+def test_ranges_draw_neighbours_together() -> None:
+    """A member with a hundred streams fits into a line."""
+    assert ranges_text(list(range(100))) == "0-99"
+    assert ranges_text([3, 1, 2, 9]) == "1-3, 9"
+    assert ranges_text([]) == ""
