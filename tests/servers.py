@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import shutil
 import signal
@@ -180,8 +181,11 @@ class KafkaServer(Server):
 
 @contextlib.contextmanager
 def temporary_home(name: str) -> Iterator[Path]:
-    """A folder for a server's data, removed at the end."""
-    home = Path(tempfile.mkdtemp(prefix=f"baton-{name}-"))
+    """A folder for a server's data, removed at the end; its name tells whose it is.
+
+    A killed test run leaves it behind. Others may be running beside it: remove only your own process's.
+    """
+    home = Path(tempfile.mkdtemp(prefix=f"baton-{name}-{os.getpid()}-"))
     try:
         yield home
     finally:
