@@ -144,7 +144,7 @@ class SparkRunner:
         run = msgspec.structs.replace(run, pid=processes.leader, born=processes.born)
         self._watched[run.id] = _Watched(run, processes)
         self._keep(run)
-        self._forget_old()
+        self.forget_old()
         log.info("run started", extra={"run": run.id, "job": run.job, "group": group, "pid": run.pid})
         return run
 
@@ -169,6 +169,13 @@ class SparkRunner:
         """Ends every run that is under way, in less than 2 s."""
         why = "control was stopped"
         await asyncio.gather(*(self._cancel(run_id, why) for run_id in list(self._watched)))
+
+    def forget_old(self) -> None:
+        """Forgets all but the newest ended runs, and removes their folders."""
+        ended = [run for run in self.runs() if run.has_ended]
+        for run in ended[self._kept :]:
+            del self._runs[run.id]
+            self._store.remove(run.id)
 
     async def _cancel(self, run_id: str, why: str) -> Run:
         self.run_of(run_id)
@@ -234,12 +241,6 @@ class SparkRunner:
             self._store.save(run)
         except OSError as error:
             log.exception("a run's record cannot be written", extra={"run": run.id, "why": str(error)})
-
-    def _forget_old(self) -> None:
-        ended = [run for run in self.runs() if run.has_ended]
-        for run in ended[self._kept :]:
-            del self._runs[run.id]
-            self._store.remove(run.id)
 
     def _request(self, run: Run, settings: GroupSettings, streams: int) -> dict[str, Any]:
         return {
