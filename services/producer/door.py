@@ -26,6 +26,7 @@ from services.producer.core.ingest import (
     form_for,
     ingest,
 )
+from services.producer.inflight import Hold, Inflight
 from services.producer.metrics import ProducerMetrics
 from services.producer.ports import FragmentSink
 from shared.errors import BatonError, Unavailable, ZooKeeperUnavailable
@@ -33,18 +34,8 @@ from shared.http import RETRY_AFTER_S, kind_for, problem, problem_for
 from shared.routing import StreamTable
 
 PATH = "/fragments"
-STATUS: tuple[tuple[type[BatonError], int], ...] = (
-    (RequestUnreadable, 400),
-    (RequestTooLarge, 413),
-    (UnsupportedType, 415),
-)
-"""Refusals that only this door knows; all others are in shared/http.py."""
 _RETRY = {"Retry-After": str(RETRY_AFTER_S)}
 _log = logging.getLogger(__name__)
-
-
-class Overloaded(Unavailable):
-    """Too much is waiting for Kafka already."""
 
 
 class Leaving(Unavailable):
@@ -57,6 +48,15 @@ class SlowRequest(BatonError):
 
 class Gone(Exception):
     """The client went away before its body was complete; nobody is there to be answered."""
+
+
+STATUS: tuple[tuple[type[BatonError], int], ...] = (
+    (RequestUnreadable, 400),
+    (RequestTooLarge, 413),
+    (UnsupportedType, 415),
+    (SlowRequest, 408),
+)
+"""Refusals that only this door knows; all others are in shared/http.py."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,20 +84,19 @@ class Door:
         self._sink = sink
         self._table = table
         self._limits = limits
-        self._max_inflight_bytes = max_inflight_bytes
+        self._inflight = Inflight(max_inflight_bytes)
         self._read_timeout_s = read_timeout_s
         self._metrics = metrics
-        self._inflight_bytes = 0
         self._is_leaving = False
-        metrics.inflight.set_function(lambda: self._inflight_bytes)
+        metrics.inflight_bytes = lambda: self._inflight.bytes
 
     def __repr__(self) -> str:
-        return f"<Door with {self._inflight_bytes} bytes in flight{', leaving' * self._is_leaving}>"
+        return f"<Door with {self._inflight.bytes} bytes in flight{', leaving' * self._is_leaving}>"
 
     @property
     def inflight_bytes(self) -> int:
         """Bytes of requests that are being read or wait for Kafka."""
-        return self._inflight_bytes
+        return self._inflight.bytes
 
     def complaint(self) -> str:
         """Why no fragments are taken; empty when they are."""
@@ -116,43 +115,24 @@ class Door:
         except Gone:
             return
         if isinstance(answer, Response):
-            self._metrics.answered(answer.status_code)
+            self._metrics.requests[answer.status_code] += 1
             await answer(scope, receive, send)
             return
-        self._metrics.answered(200)
+        self._metrics.requests[200] += 1
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
 
     async def answer(self, scope: Scope, receive: Receive) -> Response | bytes:
         """The body of a 200, or a problem document. Raises Gone when the client is."""
-        held = 0
+        hold = Hold(self._inflight, self._limits.max_request_bytes)
         try:
             if self._is_leaving:
                 raise Leaving
             types, encodings, length = _headers(scope["headers"])
             form = form_for(types, encodings)
-            if length > self._limits.max_request_bytes:
-                raise _too_large(self._limits)
-            chunks: list[bytes] = []
-            async with asyncio.timeout(self._read_timeout_s):
-                more = True
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise Gone
-                    chunk: bytes = message.get("body", b"")
-                    more = message.get("more_body", False)
-                    held += len(chunk)
-                    self._inflight_bytes += len(chunk)
-                    if held > self._limits.max_request_bytes:
-                        raise _too_large(self._limits)
-                    if self._inflight_bytes > self._max_inflight_bytes:
-                        raise Overloaded
-                    chunks.append(chunk)
-            return await self._take(chunks, form)
-        except TimeoutError:
-            return _problem(SlowRequest(), 408, headers={"Connection": "close"})
+            hold.check(length)
+            return await self._take(await _read(receive, hold, self._read_timeout_s), form)
         except UnsupportedType as error:
             return _problem(error, 415, headers=dict([error.accept]))
         except BatonError as error:
@@ -164,7 +144,7 @@ class Door:
             _log.exception("fragments failed")
             return problem(500, "internal-server-error", "an error of ours; it has been logged")
         finally:
-            self._inflight_bytes -= held
+            hold.release()
 
     async def _take(self, chunks: list[bytes], form: Form) -> Response | bytes:
         table = self._table()
@@ -175,7 +155,7 @@ class Door:
         chunks.clear()
         rejected, count, size = ingested.rejected, ingested.count, ingested.bytes
         if rejected:
-            self._metrics.refused(ingested)
+            self._metrics.rejected.update(item.reason for item in rejected)
             if not count:
                 return _none_acceptable(ingested)
         if count:
@@ -184,32 +164,52 @@ class Door:
             try:
                 unstored = await kept
             except Unavailable:
-                self._metrics.unstored.inc(count)
+                self._metrics.unstored += count
                 raise
-            self._metrics.stored.inc(count - len(unstored))
+            self._metrics.stored += count - len(unstored)
             if unstored:
-                self._metrics.unstored.inc(len(unstored))
+                self._metrics.unstored += len(unstored)
                 return _partly_stored(count, unstored, rejected)
-            self._metrics.stored_bytes.inc(size)
+            self._metrics.stored_bytes += size
         return msgspec.json.encode(Answer(accepted=count, rejected=rejected))
 
 
-def _headers(headers: list[tuple[bytes, bytes]]) -> tuple[list[bytes], list[bytes], int]:
-    types: list[bytes] = []
-    encodings: list[bytes] = []
+async def _read(receive: Receive, hold: Hold, timeout_s: float) -> list[bytes]:
+    chunks: list[bytes] = []
+
+    async def read_chunk() -> bool:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
+        chunk: bytes = message.get("body", b"")
+        hold.add(len(chunk))
+        chunks.append(chunk)
+        more: bool = message.get("more_body", False)
+        return more
+
+    if await read_chunk():
+        # a bound only for what did not come in one piece: it costs 4 µs
+        try:
+            async with asyncio.timeout(timeout_s):
+                while await read_chunk():
+                    pass
+        except TimeoutError:
+            raise SlowRequest from None
+    return chunks
+
+
+def _headers(headers: list[tuple[bytes, bytes]]) -> tuple[tuple[bytes, ...], tuple[bytes, ...], int]:
+    types: tuple[bytes, ...] = ()
+    encodings: tuple[bytes, ...] = ()
     length = 0
     for name, value in headers:
         if name == b"content-type":
-            types.append(value)
+            types += (value,)
         elif name == b"content-encoding":
-            encodings.append(value)
+            encodings += (value,)
         elif name == b"content-length" and value.isdigit():
             length = int(value)
     return types, encodings, length
-
-
-def _too_large(limits: Limits) -> RequestTooLarge:
-    return RequestTooLarge(f"a request may have at most {limits.max_request_bytes} bytes")
 
 
 def _problem(error: BatonError, status: int, *, headers: dict[str, str] | None = None) -> Response:

@@ -1,58 +1,63 @@
-"""What the producer counts, for `/metrics`; in a registry of its own."""
+"""What the producer counts, for `/metrics`; in a registry of its own.
+
+Plain numbers, read when asked: a prometheus_client counter costs 2 µs an increment, of which a request
+with one fragment would pay four.
+"""
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter
+from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
-
-from services.producer.core.ingest import Ingested
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 
 class ProducerMetrics:
-    """Counters of one producer process."""
+    """Counts of one producer process; its fields are added to by whoever knows.
+
+    `inflight_bytes` is asked when metrics are read.
+    """
 
     def __init__(self) -> None:
+        self.requests: Counter[int] = Counter()
+        self.rejected: Counter[str] = Counter()
+        self.stored = 0
+        self.stored_bytes = 0
+        self.unstored = 0
+        self.replaced = 0
+        self.inflight_bytes: Callable[[], int] = lambda: 0
         self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "baton_requests",
-            "Requests with fragments, by the status answered",
-            ["status"],
-            registry=self.registry,
+        self.registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as Prometheus wants them."""
+        requests = CounterMetricFamily(
+            "baton_requests", "Requests with fragments, by the status answered", labels=["status"]
         )
-        self.stored = Counter(
-            "baton_fragments_stored", "Fragments that Kafka acknowledged", registry=self.registry
+        for status, count in self.requests.items():
+            requests.add_metric([str(status)], count)
+        yield requests
+        rejected = CounterMetricFamily(
+            "baton_fragments_rejected", "Fragments refused, by reason", labels=["reason"]
         )
-        self.stored_bytes = Counter(
-            "baton_fragment_bytes_stored",
-            "Bytes of the fragments of wholly stored requests",
-            registry=self.registry,
+        for reason, count in self.rejected.items():
+            rejected.add_metric([reason], count)
+        yield rejected
+        yield CounterMetricFamily(
+            "baton_fragments_stored", "Fragments that Kafka acknowledged", value=self.stored
         )
-        self.rejected = Counter(
-            "baton_fragments_rejected", "Fragments refused, by reason", ["reason"], registry=self.registry
+        yield CounterMetricFamily(
+            "baton_fragment_bytes_stored", "Bytes of wholly acknowledged requests", value=self.stored_bytes
         )
-        self.unstored = Counter(
-            "baton_fragments_unstored", "Fragments that Kafka did not acknowledge", registry=self.registry
+        yield CounterMetricFamily(
+            "baton_fragments_unstored", "Fragments that Kafka did not acknowledge", value=self.unstored
         )
-        self.replaced = Counter(
-            "baton_kafka_producers_replaced", "Kafka producers thrown away", registry=self.registry
+        yield CounterMetricFamily(
+            "baton_kafka_producers_replaced", "Kafka producers thrown away", value=self.replaced
         )
-        self.inflight = Gauge(
+        yield GaugeMetricFamily(
             "baton_inflight_bytes",
-            "Bytes of requests being read or waiting for Kafka",
-            registry=self.registry,
+            "Bytes of requests that are being read or wait for Kafka",
+            value=self.inflight_bytes(),
         )
-        # a look-up by label costs more than counting
-        self._by_status: dict[int, Counter] = {}
-
-    def answered(self, status: int) -> None:
-        """One request with fragments was answered."""
-        counter = self._by_status.get(status)
-        if counter is None:
-            counter = self._by_status[status] = self.requests.labels(str(status))
-        counter.inc()
-
-    def refused(self, ingested: Ingested) -> None:
-        """Fragments of a request were rejected."""
-        for reason, count in Tally(rejected.reason for rejected in ingested.rejected).items():
-            self.rejected.labels(reason).inc(count)

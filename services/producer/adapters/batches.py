@@ -16,6 +16,9 @@ from typing import Any, Protocol
 
 from services.producer.core.ingest import Portion
 
+PATIENCE_S = 0.25
+"""Far above a usual acknowledgement (2–10 ms)."""
+
 
 class Builder(Protocol):
     """The part of aiokafka's BatchBuilder that is needed here."""
@@ -65,13 +68,23 @@ class Delivery:
             self.done.set_result(None)
 
 
+@dataclass(slots=True)
+class Round:
+    """Batches that were sent to one lane (a broker) together; `left` of them are on their way."""
+
+    lane: int
+    sent_at: float
+    left: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Records of one stream that travel together; `sent_at` (monotonic, s) once it is on its way."""
+    """Records of one stream that travel together, in a `round` once they are on their way."""
 
+    stream: int
     builder: Builder
     shares: list[tuple[Delivery, list[int], int]] = field(default_factory=list)
-    sent_at: float = 0.0
+    round: Round | None = None
 
     def stored(self, base_offset: int) -> None:
         """Kafka acknowledged the batch, its first record at `base_offset`."""
@@ -87,14 +100,18 @@ class Batch:
 class Backlog:
     """Batches per stream that are not on their way yet, and the one that is.
 
-    `dirty` holds the streams that may have a batch to send: those where `take` is worth a call.
+    aiokafka has one request at a time under way to a broker, so a lane gets its next round when the last
+    one has landed: what is given away earlier would only stop growing. A round that takes longer than
+    PATIENCE_S (one partition of it may be without a leader) is not waited for.
     """
 
-    def __init__(self, new_builder: Callable[[], Builder]) -> None:
+    def __init__(self, new_builder: Callable[[], Builder], lane_of: Callable[[int], int]) -> None:
         self._new_builder = new_builder
+        self._lane_of = lane_of
         self._queues: dict[int, deque[Batch]] = {}
         self._flying: dict[int, Batch] = {}
-        self.dirty: set[int] = set()
+        self._ready: dict[int, set[int]] = {}
+        self._rounds: dict[int, Round] = {}
 
     def __repr__(self) -> str:
         waiting = sum(len(queue) for queue in self._queues.values())
@@ -113,55 +130,75 @@ class Backlog:
         if queue is None:
             queue = self._queues[stream] = deque()
         if not queue:
-            queue.append(Batch(self._new_builder()))
+            queue.append(Batch(stream, self._new_builder()))
+            if stream not in self._flying:
+                self._make_ready(stream)
         batch = queue[-1]
         append, first, start = batch.builder.append, batch.builder.record_count(), 0
         for at, (key, value) in enumerate(records):
             if append(timestamp=now_ms, key=key, value=value) is None:
                 if at > start:
                     _share(batch, delivery, indexes[start:at], first)
-                batch = Batch(self._new_builder())
+                batch = Batch(stream, self._new_builder())
                 queue.append(batch)
                 append, first, start = batch.builder.append, 0, at
                 append(timestamp=now_ms, key=key, value=value)
         _share(batch, delivery, indexes[start:] if start else indexes, first)
-        if stream not in self._flying:
-            self.dirty.add(stream)
 
     def add_portion(self, stream: int, portion: Portion, delivery: Delivery, now_ms: int) -> None:
         """Appends a request's fragments for one stream."""
         self.add(stream, zip(portion.keys, portion.values, strict=True), portion.indexes, delivery, now_ms)
 
-    def take(self, stream: int, now: float) -> Batch | None:
-        """The stream's next batch, from now on on its way; None while another one is, or none waits."""
-        queue = self._queues.get(stream)
-        if not queue or stream in self._flying:
-            return None
-        batch = self._flying[stream] = queue.popleft()
-        batch.sent_at = now
-        return batch
+    def take(self, now: float) -> list[Batch]:
+        """The batches to send now, at most one of each stream; from now on they are on their way."""
+        batches: list[Batch] = []
+        for lane in [lane for lane in self._ready if lane not in self._rounds]:
+            current = self._rounds[lane] = Round(lane, now)
+            for stream in self._ready.pop(lane):
+                batch = self._queues[stream].popleft()
+                batch.round = current
+                current.left += 1
+                self._flying[stream] = batch
+                batches.append(batch)
+        return batches
 
-    def landed(self, stream: int, batch: Batch) -> bool:
+    def landed(self, batch: Batch) -> bool:
         """The batch is no longer on its way; False when it had been given up already."""
-        if self._flying.get(stream) is not batch:
+        if self._flying.get(batch.stream) is not batch:
             return False
-        del self._flying[stream]
-        if self._queues[stream]:
-            self.dirty.add(stream)
+        del self._flying[batch.stream]
+        if self._queues[batch.stream]:
+            self._make_ready(batch.stream)
+        current = batch.round
+        assert current is not None
+        current.left -= 1
+        if not current.left:
+            self._release(current)
         return True
+
+    def lose_patience(self, now: float) -> None:
+        """Rounds older than PATIENCE_S no longer hold up the next one."""
+        for current in [r for r in self._rounds.values() if now - r.sent_at > PATIENCE_S]:
+            self._release(current)
 
     def oldest(self) -> float | None:
         """When the batch that has been on its way for longest was sent."""
-        return min((batch.sent_at for batch in self._flying.values()), default=None)
+        return min((b.round.sent_at for b in self._flying.values() if b.round), default=None)
 
     def give_up(self) -> None:
         """Every record, on its way or waiting, counts as lost."""
         batches = [*self._flying.values(), *(batch for queue in self._queues.values() for batch in queue)]
-        self._flying.clear()
-        self._queues.clear()
-        self.dirty.clear()
+        for state in (self._flying, self._queues, self._ready, self._rounds):
+            state.clear()
         for batch in batches:
             batch.lost()
+
+    def _make_ready(self, stream: int) -> None:
+        self._ready.setdefault(self._lane_of(stream), set()).add(stream)
+
+    def _release(self, current: Round) -> None:
+        if self._rounds.get(current.lane) is current:
+            del self._rounds[current.lane]
 
 
 def _share(batch: Batch, delivery: Delivery, indexes: list[int], first: int) -> None:

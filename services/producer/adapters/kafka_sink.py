@@ -16,10 +16,10 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError
 
-from services.producer.adapters.batches import Backlog, Batch, Delivery
+from services.producer.adapters.batches import PATIENCE_S, Backlog, Batch, Delivery
 from services.producer.core.ingest import Portion
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
@@ -152,15 +152,17 @@ class KafkaFragmentSink:
 
     async def _serve(self, producer: AIOKafkaProducer) -> str:
         """Sends what is added to a new backlog until the producer is of no use; the reason."""
-        self._backlog = Backlog(producer.create_batch)
+        self._backlog = Backlog(producer.create_batch, functools.partial(self._leader_of, producer))
         self._broken = asyncio.get_running_loop().create_future()
         pump = asyncio.create_task(self._pump(producer, self._backlog), name="kafka sink: pump")
         try:
             while not self._broken.done():
-                await asyncio.wait({self._broken}, timeout=self._ack_timeout_s / 20)
-                oldest = self._backlog.oldest()
-                if oldest is not None and time.monotonic() - oldest > self._ack_timeout_s:
+                await asyncio.wait({self._broken}, timeout=min(PATIENCE_S, self._ack_timeout_s / 10))
+                now, oldest = time.monotonic(), self._backlog.oldest()
+                if oldest is not None and now - oldest > self._ack_timeout_s:
                     return f"Kafka has not acknowledged for {self._ack_timeout_s:g} s"
+                self._backlog.lose_patience(now)
+                self._wake.set()
             return self._broken.result()
         finally:
             pump.cancel()
@@ -171,41 +173,36 @@ class KafkaFragmentSink:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                for stream in _drain(backlog.dirty):
-                    batch = backlog.take(stream, time.monotonic())
-                    if batch is None:
-                        continue
+                for batch in backlog.take(time.monotonic()):
                     # returns at once: the topic is known, and no other batch of it is under way
-                    future = await producer.send_batch(batch.builder, self._topics[stream], partition=0)
-                    future.add_done_callback(functools.partial(self._landed, backlog, stream, batch))
+                    topic = self._topics[batch.stream]
+                    future = await producer.send_batch(batch.builder, topic, partition=0)
+                    future.add_done_callback(functools.partial(self._landed, backlog, batch))
         except KAFKA_FAILURES as error:
             self._break(f"Kafka does not take fragments: {error!r}")
         except Exception as error:
             _log.exception("pump failed")
             self._break(f"sending failed: {error!r}")
 
-    def _landed(self, backlog: Backlog, stream: int, batch: Batch, future: asyncio.Future[Any]) -> None:
+    def _landed(self, backlog: Backlog, batch: Batch, future: asyncio.Future[Any]) -> None:
         error = None if future.cancelled() else future.exception()
-        if not backlog.landed(stream, batch):
+        if not backlog.landed(batch):
             return
         if error is None and not future.cancelled():
             batch.stored(future.result().offset)
             self._backoff.reset()
-            if stream in backlog.dirty:
-                self._wake.set()
+            self._wake.set()
         else:
             batch.lost()
             self._break(f"Kafka refused a batch: {error!r}")
 
+    def _leader_of(self, producer: AIOKafkaProducer, stream: int) -> int:
+        leader = producer.client.cluster.leader_for_partition(TopicPartition(self._topics[stream], 0))
+        return -1 if leader is None else leader
+
     def _break(self, why: str) -> None:
         if self._broken is not None and not self._broken.done():
             self._broken.set_result(why)
-
-
-def _drain(streams: set[int]) -> list[int]:
-    drained = list(streams)
-    streams.clear()
-    return drained
 
 
 async def _load_metadata(producer: AIOKafkaProducer, topics: Sequence[str]) -> None:

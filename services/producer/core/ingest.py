@@ -10,6 +10,7 @@ object per fragment, and `msgspec.Raw`, which slices an array without building i
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -96,7 +97,8 @@ class Ingested:
 _slice_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-def form_for(content_types: Sequence[bytes], content_encodings: Sequence[bytes]) -> Form:
+@functools.lru_cache(maxsize=256)
+def form_for(content_types: tuple[bytes, ...], content_encodings: tuple[bytes, ...]) -> Form:
     """The form that the request's `Content-Type` and `Content-Encoding` headers promise.
 
     Raises UnsupportedType unless there is exactly one type that is accepted, with no other charset
