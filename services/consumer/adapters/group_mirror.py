@@ -1,0 +1,249 @@
+"""What a member sees of its group, kept up to date with few reads: the view behind the coordinator.
+
+Watches say which znode may have changed, and only those are read again; in addition, every few seconds,
+the lists and a slice of the rest, in case a watch was lost. Of the streams' own nodes it reads those of
+unowned streams only: nobody but the owner writes the node of a claimed one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
+from typing import TypeVar
+
+import msgspec
+
+from shared.cluster import ClaimNode, MemberNode, StreamNode, View
+from shared.errors import ZooKeeperUnavailable
+from shared.names import Names
+from shared.znodes import Znodes
+
+RELIST_S = 5.0
+"""How often the lists are read again without a watch having said so."""
+SLICE = 64
+"""How many of the single znodes are read again each time: bounded, however many streams there are."""
+IN_FLIGHT = 256
+"""Reads under way at once, so that a call's time-out never counts a long queue."""
+
+T = TypeVar("T", int, str)
+_member_of = msgspec.json.Decoder(MemberNode).decode
+_claim_of = msgspec.json.Decoder(ClaimNode).decode
+_stream_of = msgspec.json.Decoder(StreamNode).decode
+
+
+class GroupMirror:
+    """Members, claims and unowned streams' nodes of one group, as `member` sees them.
+
+    What this member itself wrote is noted at once (`note_…`) and wins over any read that was under way.
+    """
+
+    def __init__(self, zookeeper: Znodes, names: Names, group: str, member: str, count: int) -> None:
+        self.changed = asyncio.Event()
+        self.is_displaced = False
+        """Whether this member's node was last seen missing, or of another ZooKeeper session."""
+        self._zookeeper = zookeeper
+        self._members_path = names.members(group)
+        self._claims_path = names.claims(group)
+        self._streams_path = names.streams(group)
+        self._member = member
+        self._count = count
+        self._reading = asyncio.Lock()
+        self._session_id = 0
+        self._writes = 0
+        self._written: dict[int, int] = {}
+        """Stream → number of this member's last own write about it."""
+        self._forget()
+
+    def _forget(self) -> None:
+        self._members: dict[str, MemberNode] = {}
+        self._claims: dict[int, ClaimNode] = {}
+        self._nodes: dict[int, StreamNode] = {}
+        self._existing: set[int] = set()
+        """Streams that have a node: somebody has owned them."""
+        self._claimed: set[int] = set()
+        """Streams with a claim of anybody, those of this member's former ZooKeeper sessions included."""
+        self._old_members: set[str] = set()
+        self._old_claims: set[int] = set()
+        self._old_nodes: set[int] = set()
+        self._old_lists = True
+        self._relist_at_s = 0.0
+        self._turn = 0
+
+    def note_member(self, node: MemberNode) -> None:
+        """This member's node now has these data."""
+        self._members[self._member] = node
+        self.is_displaced = False
+
+    def note_claim(self, stream: int, claim: ClaimNode) -> None:
+        """This member now holds the claim."""
+        self._note(stream)
+        self._claims[stream] = claim
+        self._claimed.add(stream)
+        self._existing.add(stream)
+        self._nodes.pop(stream, None)
+
+    def note_release(self, stream: int, node: StreamNode) -> None:
+        """This member has given the claim up and left the node like this."""
+        self._note(stream)
+        self._claims.pop(stream, None)
+        self._claimed.discard(stream)
+        self._nodes[stream] = node
+        self._old_nodes.add(stream)
+
+    def _note(self, stream: int) -> None:
+        self._writes += 1
+        self._written[stream] = self._writes
+
+    async def view(self) -> View:
+        """The group as it stands. Raises ZooKeeperUnavailable."""
+        async with self._reading:
+            session = self._zookeeper.session
+            if session is None:
+                raise ZooKeeperUnavailable("not connected to ZooKeeper")
+            if session.id != self._session_id:
+                self._forget()
+                self._session_id = session.id
+            self.changed.clear()
+            now_s = self._zookeeper.now_s()
+            if now_s >= self._relist_at_s:
+                self._relist_at_s = now_s + RELIST_S
+                self._doubt_some()
+            await self._refresh()
+            unowned = {n: node for n, node in self._nodes.items() if n not in self._claims}
+            return View(
+                count=self._count, members=dict(self._members), claims=dict(self._claims), nodes=unowned
+            )
+
+    def _doubt_some(self) -> None:
+        self._old_lists = True
+        self._old_members |= self._members.keys()
+        streams = sorted(self._claims.keys() | self._nodes.keys())
+        if streams:
+            self._turn %= len(streams)
+            for stream in islice(streams, self._turn, self._turn + SLICE):
+                (self._old_claims if stream in self._claims else self._old_nodes).add(stream)
+            self._turn += SLICE
+
+    async def _refresh(self) -> None:
+        if self._old_lists:
+            self._old_lists = False
+            try:
+                await self._read_lists()
+            except BaseException:
+                self._old_lists = True
+                raise
+        await self._read_again(self._old_members, self._read_member)
+        await self._read_again(self._old_claims, self._read_claim)
+        self._old_nodes |= self._existing - self._nodes.keys()
+        self._old_nodes -= self._claims.keys()
+        await self._read_again(self._old_nodes, self._read_node)
+
+    async def _read_again(self, old: set[T], read: Callable[[T], Awaitable[None]]) -> None:
+        """Reads what is in `old`, and takes out of it what could be read (a watch may put it in again)."""
+        while old:
+            some = sorted(old)[:IN_FLIGHT]
+            unread = set(some)
+            old -= unread
+            try:
+                results = await asyncio.gather(
+                    *(_read_one(x, read, unread) for x in some), return_exceptions=True
+                )
+            finally:
+                old |= unread
+            for failure in results:
+                if failure is not None:
+                    raise failure
+
+    async def _read_lists(self) -> None:
+        within, writes = self._session_id, self._writes
+        members, claims, existing = await asyncio.gather(
+            self._zookeeper.children(self._members_path, watch=self._on_lists, within=within),
+            self._zookeeper.children(self._claims_path, watch=self._on_lists, within=within),
+            self._read_existing(),
+        )
+        for gone in self._members.keys() - set(members):
+            self._members.pop(gone)
+        self._old_members |= set(members) - self._members.keys()
+        self.is_displaced |= self._member not in members
+        own = {n for n, number in self._written.items() if number > writes}
+        claimed = self._streams(claims)
+        for stream in self._claimed - claimed - own:
+            self._unclaim(stream)
+        self._old_claims |= claimed - self._claimed - own
+        self._existing |= existing
+
+    async def _read_existing(self) -> set[int]:
+        if len(self._existing) == self._count:
+            return self._existing
+        return self._streams(await self._zookeeper.children(self._streams_path, within=self._session_id))
+
+    def _unclaim(self, stream: int) -> None:
+        self._claims.pop(stream, None)
+        self._claimed.discard(stream)
+        self._existing.add(stream)
+        self._old_nodes.add(stream)
+
+    async def _read_member(self, name: str) -> None:
+        path = f"{self._members_path}/{name}"
+        znode = await self._zookeeper.get(path, watch=self._on_member, within=self._session_id)
+        if znode is None:
+            self._members.pop(name, None)
+        else:
+            self._members[name] = _member_of(znode.data)
+        if name == self._member:
+            self.is_displaced |= znode is None or znode.ephemeral_of != self._session_id
+
+    async def _read_claim(self, stream: int) -> None:
+        writes = self._written.get(stream)
+        path = f"{self._claims_path}/{stream}"
+        znode = await self._zookeeper.get(path, watch=self._on_claim, within=self._session_id)
+        if self._written.get(stream) != writes:
+            return
+        if znode is None:
+            self._unclaim(stream)
+            return
+        claim = _claim_of(znode.data)
+        self._claimed.add(stream)
+        if claim.member == self._member and znode.ephemeral_of != self._session_id:
+            self._claims.pop(stream, None)
+            self._existing.add(stream)
+        else:
+            self._claims[stream] = claim
+            self._nodes.pop(stream, None)
+
+    async def _read_node(self, stream: int) -> None:
+        writes = self._written.get(stream)
+        path = f"{self._streams_path}/{stream}"
+        znode = await self._zookeeper.get(path, watch=self._on_node, within=self._session_id)
+        if self._written.get(stream) != writes:
+            return
+        if znode is None:
+            self._nodes.pop(stream, None)
+            self._existing.discard(stream)
+        else:
+            self._nodes[stream] = _stream_of(znode.data)
+
+    def _streams(self, names: Iterable[str]) -> set[int]:
+        return {int(name) for name in names if name.isdecimal() and int(name) < self._count}
+
+    def _on_lists(self, path: str) -> None:
+        self._old_lists = True
+        self.changed.set()
+
+    def _on_member(self, path: str) -> None:
+        self._old_members.add(path.rpartition("/")[2])
+        self.changed.set()
+
+    def _on_claim(self, path: str) -> None:
+        self._old_claims.add(int(path.rpartition("/")[2]))
+        self.changed.set()
+
+    def _on_node(self, path: str) -> None:
+        self._old_nodes.add(int(path.rpartition("/")[2]))
+        self.changed.set()
+
+
+async def _read_one(what: T, read: Callable[[T], Awaitable[None]], unread: set[T]) -> None:
+    await read(what)
+    unread.discard(what)

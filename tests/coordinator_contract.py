@@ -1,0 +1,137 @@
+"""What every coordinator promises, run against ZooKeeper (integration) and the in-memory store (unit).
+
+A test module subclasses `CoordinatorContract` and gives the fixture `open_coordinator`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from services.consumer.adapters.coordinator import ZooKeeperCoordinator
+from shared.cluster import ClaimNode, MemberNode, StreamNode, View
+from shared.errors import InvalidInput
+from shared.group import GroupSettings
+
+COUNT = 13
+OpenCoordinator = Callable[[str], Awaitable[ZooKeeperCoordinator]]
+
+
+async def viewed(
+    coordinator: ZooKeeperCoordinator, condition: Callable[[View], bool], timeout_s: float = 10.0
+) -> View:
+    """The first view that fulfils the condition, looked at whenever the coordinator says `changed`."""
+    async with asyncio.timeout(timeout_s):
+        while not condition(view := await coordinator.view()):
+            await coordinator.changed.wait()
+    return view
+
+
+def node(coordinator: ZooKeeperCoordinator) -> MemberNode:
+    return MemberNode(address=f"http://{coordinator.member}")
+
+
+class CoordinatorContract:
+    """The promises; `open_coordinator(member)` gives a joined member of one group of 13 streams."""
+
+    async def test_the_settings_of_the_first_member_are_the_groups(
+        self, open_coordinator: OpenCoordinator
+    ) -> None:
+        """Other settings are refused, and every difference is named."""
+        a = await open_coordinator("a")
+
+        await a.ensure_group(GroupSettings())
+        with pytest.raises(InvalidInput, match=r"gap_ms: 1 / 1800000, delivery: at_most_once / exactly_once"):
+            await a.ensure_group(GroupSettings(gap_ms=1, delivery="at_most_once"))
+
+    async def test_members_see_each_other_come_change_and_leave(
+        self, open_coordinator: OpenCoordinator
+    ) -> None:
+        """A member's node and its data are in everybody's next view."""
+        a, b = await open_coordinator("a"), await open_coordinator("b")
+
+        await viewed(a, lambda view: view.members.keys() == {"a", "b"})
+        await b.join(MemberNode(address="http://b", state="draining"))
+        view = await viewed(a, lambda view: view.members["b"].state == "draining")
+        await b.leave()
+        after = await viewed(a, lambda view: "b" not in view.members)
+
+        assert view.members["b"].address == "http://b"
+        assert after.members == {"a": node(a)}
+
+    async def test_a_claim_raises_the_epoch_and_is_seen_by_all(
+        self, open_coordinator: OpenCoordinator
+    ) -> None:
+        """One member holds the stream; the other's attempt is None and changes nothing."""
+        a, b = await open_coordinator("a"), await open_coordinator("b")
+
+        first, second = await a.claim(3), await b.claim(3)
+        view = await viewed(b, lambda view: 3 in view.claims)
+
+        assert (first, second) == (1, None)
+        assert view.claims == {3: ClaimNode(member="a", epoch=1)}
+        assert (await a.view()).claims == view.claims
+        assert await b.read_claim(3) == ClaimNode(member="a", epoch=1)
+
+    async def test_claiming_what_one_holds_gives_the_same_epoch(
+        self, open_coordinator: OpenCoordinator
+    ) -> None:
+        """A claim whose answer was lost can be made again: it is still one claim."""
+        a = await open_coordinator("a")
+
+        assert [await a.claim(3), await a.claim(3), await a.adopt(3)] == [1, 1, 1]
+
+    async def test_a_release_leaves_seq_and_target_and_the_next_claim_clears_them(
+        self, open_coordinator: OpenCoordinator
+    ) -> None:
+        """The node of an unowned stream says who owned it last, how far, and for whom it is meant."""
+        a, b = await open_coordinator("a"), await open_coordinator("b")
+        epoch = await a.claim(3)
+        assert epoch == 1
+        await viewed(b, lambda view: 3 in view.claims)
+
+        assert await a.release(3, epoch, 17, "b")
+        view = await viewed(b, lambda view: 3 not in view.claims)
+        again = await b.claim(3)
+        assert again == 2
+        assert await b.release(3, again, None, None)
+        last = await viewed(a, lambda view: view.node(3).epoch == 2)
+
+        assert view.node(3) == StreamNode(epoch=1, owner="a", address="http://a", seq=17, target="b")
+        assert last.node(3) == StreamNode(epoch=2, owner="b", address="http://b")
+
+    async def test_a_release_of_another_epoch_is_refused(self, open_coordinator: OpenCoordinator) -> None:
+        """Only the claim that is meant is given up, and only once."""
+        a, b = await open_coordinator("a"), await open_coordinator("b")
+        await a.claim(3)
+
+        assert not await a.release(3, 2, None, None)
+        assert not await b.release(3, 1, None, None)
+        assert await a.release(3, 1, None, None)
+        assert not await a.release(3, 1, None, None)
+
+    async def test_an_epoch_is_raised_above_that_of_a_head(self, open_coordinator: OpenCoordinator) -> None:
+        """The holder alone may raise it; the claim is then of the new epoch, and can be released in it."""
+        a, b = await open_coordinator("a"), await open_coordinator("b")
+        await a.claim(3)
+        await viewed(b, lambda view: 3 in view.claims)
+
+        assert await b.raise_epoch(3, 41) is None
+        assert await a.raise_epoch(3, 41) == 42
+
+        await viewed(b, lambda view: view.claims[3].epoch == 42)
+        assert (await a.view()).claims[3] == ClaimNode(member="a", epoch=42)
+        assert await a.release(3, 42, 0, None)
+        assert await b.claim(3) == 43
+
+    async def test_everybody_sees_the_same_after_many_claims(self, open_coordinator: OpenCoordinator) -> None:
+        """Members race for all streams: one winner each, and all views agree on who it is."""
+        members = [await open_coordinator(name) for name in "abcde"]
+
+        epochs = await asyncio.gather(*(m.claim(n) for n in range(COUNT) for m in members))
+        views = [await viewed(m, lambda view: len(view.claims) == COUNT) for m in members]
+
+        assert sorted(epoch or 0 for epoch in epochs) == [0] * 4 * COUNT + [1] * COUNT
+        assert all(view.claims == views[0].claims for view in views)

@@ -1,0 +1,155 @@
+"""The coordinator on a real ZooKeeper: the same contract as in memory, races, expiries, restarts, speed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from services.consumer.adapters.coordinator import ZooKeeperCoordinator
+from services.consumer.core.balance import plan
+from shared.cluster import ClaimNode
+from shared.errors import ZooKeeperUnavailable
+from shared.group import GroupSettings
+from shared.names import Names
+from shared.zookeeper import ZooKeeper
+from tests.coordinator_contract import COUNT, CoordinatorContract, OpenCoordinator, node, viewed
+from tests.servers import ZooKeeperServer
+
+
+class Members:
+    """Coordinators of one group, each with a client of its own, as processes have."""
+
+    def __init__(self, servers: str, namespace: str) -> None:
+        self._servers, self._names = servers, Names(namespace)
+        self._clients: list[ZooKeeper] = []
+
+    async def open(
+        self, member: str, count: int = COUNT, timeout_s: float = 6.0
+    ) -> tuple[ZooKeeperCoordinator, ZooKeeper]:
+        client = ZooKeeper(self._servers, timeout_s)
+        self._clients.append(client)
+        await client.connect(20)
+        coordinator = ZooKeeperCoordinator(
+            client, self._names, "default", member, count=count, address=f"http://{member}"
+        )
+        await coordinator.ensure_group(GroupSettings())
+        await coordinator.join(node(coordinator))
+        return coordinator, client
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+
+
+@pytest.fixture
+async def members(zookeeper: str, namespace: str) -> AsyncIterator[Members]:
+    members = Members(zookeeper, namespace)
+    yield members
+    await members.close()
+
+
+class TestContract(CoordinatorContract):
+    """The contract of all coordinators."""
+
+    @pytest.fixture
+    def open_coordinator(self, members: Members) -> OpenCoordinator:
+        async def open_one(member: str) -> ZooKeeperCoordinator:
+            return (await members.open(member))[0]
+
+        return open_one
+
+
+async def test_five_members_racing_for_two_hundred_streams_have_one_winner_each(members: Members) -> None:
+    """However many claims are in flight, a stream is won once, and the losers know that they lost."""
+    count = 200
+    racers = [(await members.open(name, count))[0] for name in "abcde"]
+
+    won = await asyncio.gather(*(m.claim(n) for n in range(count) for m in racers))
+    view = await viewed(racers[0], lambda view: len(view.claims) == count)
+
+    winners = {n: [m for m in range(5) if won[5 * n + m] is not None] for n in range(count)}
+    assert {n: len(who) for n, who in winners.items()} == dict.fromkeys(range(count), 1)
+    assert {n: racers[who[0]].member for n, who in winners.items()} == {
+        n: claim.member for n, claim in view.claims.items()
+    }
+
+
+async def test_a_member_that_froze_past_its_session_holds_nothing_any_more(members: Members) -> None:
+    """After an expiry nothing decided in the old session is sent; the new one claims again."""
+    b, _ = await members.open("b")
+    a, client = await members.open("a", timeout_s=1.0)
+    await a.claim(3)
+    old = a.session_id
+
+    time.sleep(2.5)  # noqa: ASYNC251  the freeze itself: nothing in this process runs, nor pings
+    seen = await viewed(b, lambda view: 3 not in view.claims)
+    async with asyncio.timeout(10):
+        while a.session_id == old or not client.is_connected:  # noqa: ASYNC110  polled with a deadline
+            await asyncio.sleep(0.01)
+    released = await a.release(3, 1, 0, None)
+    await a.join(node(a))
+    view = await a.view()
+
+    assert "a" not in seen.members
+    assert not released
+    assert view.claims == {}
+    assert await a.claim(3) == 2
+    back = await viewed(b, lambda view: 3 in view.claims and "a" in view.members)
+    assert back.claims[3] == ClaimNode(member="a", epoch=2)
+
+
+async def test_claims_outlive_a_restart_of_zookeeper(
+    members: Members, zookeeper_server: ZooKeeperServer
+) -> None:
+    """The same ZooKeeper session goes on with its claims; the lease runs on meanwhile, and begins anew."""
+    a, client = await members.open("a", timeout_s=10.0)
+    await a.claim(3)
+    await a.view()
+    old, lease = a.session_id, a.lease
+    assert lease is not None
+
+    await asyncio.to_thread(zookeeper_server.kill)
+    async with asyncio.timeout(10):
+        while client.is_connected:  # noqa: ASYNC110  polled with a deadline
+            await asyncio.sleep(0.01)
+    with pytest.raises(ZooKeeperUnavailable):
+        await a.read_claim(3)
+    await asyncio.to_thread(zookeeper_server.start)
+    await client.connect(20)
+    view = await a.view()
+
+    assert a.session_id == old
+    assert view.claims == {3: ClaimNode(member="a", epoch=1)}
+    assert a.lease is not None
+    assert a.lease.end_s > lease.end_s
+    assert await a.release(3, 1, 0, None)
+
+
+async def test_288_streams_are_claimed_by_four_members_as_planned(members: Members) -> None:
+    """Everybody claims what the plan names for it, many at once, and all see the same in the end."""
+    count = 288
+    coordinators = [(await members.open(name, count))[0] for name in "abcd"]
+
+    async def settle(coordinator: ZooKeeperCoordinator) -> None:
+        view = await viewed(coordinator, lambda view: len(view.members) == 4)
+        in_flight = asyncio.Semaphore(16)
+
+        async def claim(stream: int) -> None:
+            async with in_flight:
+                await coordinator.claim(stream)
+
+        await asyncio.gather(*(claim(n) for n in plan(view).streams_of(coordinator.member)))
+        await viewed(coordinator, lambda view: len(view.claims) == count)
+
+    started_s = time.monotonic()
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(settle(c) for c in coordinators))
+    print(f"settled in {time.monotonic() - started_s:.2f} s")
+
+    views = [await c.view() for c in coordinators]
+    assert all(view == views[0] for view in views)
+    assert [len(views[0].streams_of(name)) for name in "abcd"] == [72] * 4
+    assert plan(views[0]).moves == ()

@@ -1,0 +1,223 @@
+"""The coordinator over an in-memory ZooKeeper: its contract, and what lost answers and expiries do to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.consumer.adapters.coordinator import ZooKeeperCoordinator
+from shared.cluster import ClaimNode, MemberNode
+from shared.errors import Conflict, ZooKeeperUnavailable
+from shared.group import GroupSettings
+from tests.coordinator_contract import COUNT, CoordinatorContract, OpenCoordinator, node
+from tests.fakes.coordinator import InMemoryCoordinator, ZnodeStore
+
+
+async def joined(store: ZnodeStore, member: str) -> InMemoryCoordinator:
+    coordinator = InMemoryCoordinator(store, member, count=COUNT)
+    await coordinator.ensure_group(GroupSettings())
+    await coordinator.join(node(coordinator))
+    return coordinator
+
+
+@pytest.fixture
+def store() -> ZnodeStore:
+    return ZnodeStore()
+
+
+class TestContract(CoordinatorContract):
+    """The contract of all coordinators."""
+
+    @pytest.fixture
+    def open_coordinator(self, store: ZnodeStore) -> OpenCoordinator:
+        async def open_one(member: str) -> ZooKeeperCoordinator:
+            return await joined(store, member)
+
+        return open_one
+
+
+async def test_a_claim_whose_answer_was_lost_is_won(store: ZnodeStore) -> None:
+    """An unknown outcome is read back: own id and the present ZooKeeper session mean won."""
+    a = await joined(store, "a")
+
+    a.zookeeper.lose_answers = 1
+    epoch = await a.claim(3)
+
+    assert epoch == 1
+    assert await a.release(3, 1, 5, None)
+
+
+async def test_a_claim_whose_request_was_lost_is_not_won(store: ZnodeStore) -> None:
+    """Nothing is believed that cannot be read."""
+    a, b = await joined(store, "a"), await joined(store, "b")
+
+    a.zookeeper.lose_requests = 1
+    epoch = await a.claim(3)
+
+    assert epoch is None
+    assert await b.claim(3) == 1
+
+
+async def test_a_claim_that_takes_effect_later_shows_in_a_later_view(store: ZnodeStore) -> None:
+    """A claim of its own in the present ZooKeeper session that it does not know of can be taken up."""
+    a = await joined(store, "a")
+
+    a.zookeeper.delay_requests = 1
+    epoch = await a.claim(3)
+    before = await a.view()
+    a.zookeeper.deliver_delayed()
+    after = await a.view()
+
+    assert epoch is None
+    assert before.claims == {}
+    assert after.claims == {3: ClaimNode(member="a", epoch=1)}
+    assert await a.adopt(3) == 1
+
+
+async def test_a_release_whose_answer_was_lost_is_done(store: ZnodeStore) -> None:
+    """What stands at the node tells that it was this release."""
+    a, b = await joined(store, "a"), await joined(store, "b")
+    await a.claim(3)
+
+    a.zookeeper.lose_answers = 1
+    done = await a.release(3, 1, 5, "b")
+
+    assert done
+    assert await b.claim(3) == 2
+
+
+async def test_a_late_release_fails_once_the_claim_was_adopted_again(store: ZnodeStore) -> None:
+    """Going on after an unknown release writes the node once, so that the delayed release is refused."""
+    a = await joined(store, "a")
+    await a.claim(3)
+
+    a.zookeeper.delay_requests = 1
+    done = await a.release(3, 1, 5, "b")
+    adopted = await a.adopt(3)
+    delivered = a.zookeeper.deliver_delayed()
+
+    assert (done, adopted, delivered) == (False, 1, [False])
+    assert await a.read_claim(3) == ClaimNode(member="a", epoch=1)
+
+
+async def test_a_late_release_succeeds_when_nobody_went_on(store: ZnodeStore) -> None:
+    """The twin of the test before: without adopting, the delayed release would have taken effect."""
+    a = await joined(store, "a")
+    await a.claim(3)
+
+    a.zookeeper.delay_requests = 1
+    await a.release(3, 1, 5, "b")
+
+    assert a.zookeeper.deliver_delayed() == [True]
+    assert await a.read_claim(3) is None
+
+
+async def test_a_new_zookeeper_session_joins_again_and_holds_nothing(store: ZnodeStore) -> None:
+    """After an expiry the old claims are gone; the streams' nodes still name the last owner."""
+    a = await joined(store, "a")
+    await a.claim(3)
+    old = a.session_id
+    assert old is not None
+
+    store.expire(old)
+    with pytest.raises(ZooKeeperUnavailable):
+        await a.view()
+    await a.join(node(a))
+    view = await a.view()
+
+    assert a.session_id != old
+    assert view.members.keys() == {"a"}
+    assert view.claims == {}
+    assert (view.node(3).owner, view.node(3).epoch) == ("a", 1)
+    assert not await a.release(3, 1, 0, None)
+    assert await a.claim(3) == 2
+
+
+async def test_ephemerals_of_a_former_process_are_not_adopted_but_replaced(store: ZnodeStore) -> None:
+    """The next process of the same id deletes stale ephemerals in the transactions of its own."""
+    former = await joined(store, "a")
+    await former.claim(3)
+
+    a = await joined(store, "a")
+    view = await a.view()
+    read, adopted, claimed = await a.read_claim(3), await a.adopt(3), await a.claim(3)
+    assert former.session_id is not None
+    store.expire(former.session_id)
+    after = await a.view()
+
+    assert view.claims == {}
+    assert view.node(3).owner == "a"
+    assert (read, adopted, claimed) == (None, None, 2)
+    assert after.claims == {3: ClaimNode(member="a", epoch=2)}
+    assert after.members.keys() == {"a"}
+
+
+async def test_two_live_processes_of_one_id_are_told_apart(store: ZnodeStore) -> None:
+    """The one that was there first finds its node taken over, and says so instead of fighting."""
+    first = await joined(store, "a")
+    await first.view()
+
+    await joined(store, "a")
+    await first.view()
+
+    with pytest.raises(Conflict):
+        await first.join(node(first))
+
+
+async def test_the_lease_ends_while_disconnected_and_begins_anew_after(store: ZnodeStore) -> None:
+    """Only answered requests prolong it."""
+    now = 100.0
+    store.clock = lambda: now
+    a = await joined(store, "a")
+    assert a.lease is not None
+    assert a.lease.left_s(a.now_s()) == 4.5
+
+    now = 101.0
+    a.zookeeper.disconnect()
+    now = 104.0
+    during = a.lease.left_s(a.now_s())
+    now = 106.0
+    late = a.lease.is_alive(a.now_s())
+    a.zookeeper.reconnect()
+
+    assert during == 1.5
+    assert not late
+    assert a.lease.left_s(a.now_s()) == 4.5
+    assert a.session_age_ms == 6000
+
+
+async def test_a_view_of_what_has_not_changed_asks_nothing(store: ZnodeStore) -> None:
+    """Watches tell what to read again; a quiet group costs no requests."""
+    a, b = await joined(store, "a"), await joined(store, "b")
+    for stream in range(COUNT):
+        await (a if stream % 2 else b).claim(stream)
+    before = await a.view()
+
+    calls = a.zookeeper.calls
+    after = await a.view()
+    quiet = a.zookeeper.calls - calls
+    await b.release(0, 1, None, None)
+    await a.view()
+    one_release = a.zookeeper.calls - calls
+
+    assert after == before
+    assert quiet == 0
+    assert 0 < one_release <= 12
+
+
+async def test_a_lost_watch_is_made_good_after_some_seconds(store: ZnodeStore) -> None:
+    """Lists are read again every 5 s, and what they name in slices."""
+    now = 0.0
+    store.clock = lambda: now
+    a, b = await joined(store, "a"), await joined(store, "b")
+    await a.view()
+
+    store.watches.clear()
+    await b.claim(3)
+    await b.join(MemberNode(address="http://b", state="draining"))
+    early = await a.view()
+    now = 5.0
+    late = await a.view()
+
+    assert early.claims == {}
+    assert late.claims == {3: ClaimNode(member="b", epoch=1)}
+    assert late.members["b"].state == "draining"
