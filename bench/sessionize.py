@@ -103,7 +103,7 @@ async def baton(kafka: str, group: str) -> int:
     """The real stream workers over the real log; the sessions delivered."""
     from services.consumer.adapters.kafka_sink import KafkaStreamLog
     from services.consumer.core.stream import StreamLimits
-    from services.consumer.stream_worker import StreamWorker, Surroundings
+    from services.consumer.stream_worker import Hold, StreamWorker, Surroundings
     from shared.group import GroupSettings
     from shared.kafka import checkpoints_topic, ensure_topics, sessions_topic
 
@@ -113,7 +113,7 @@ async def baton(kafka: str, group: str) -> int:
         1,
     )
 
-    async def is_mine(_stream: int, _epoch: int) -> bool:
+    async def is_mine() -> bool:
         return True
 
     settings = GroupSettings()
@@ -123,13 +123,11 @@ async def baton(kafka: str, group: str) -> int:
         settings=settings,
         limits=StreamLimits(),
         log=log,
-        is_mine=is_mine,
-        lease_alive=lambda: True,
         now_s=time.monotonic,
         wall_ms=lambda: time.time_ns() // 1_000_000,
-        commit_s=lambda: 1.0,
     )
-    workers = [StreamWorker(n, 1, around) for n in range(STREAMS)]
+    hold = Hold(is_mine=is_mine, lease_alive=lambda: True, commit_s=lambda: 1.0)
+    workers = [StreamWorker(n, 1, around, hold) for n in range(STREAMS)]
     tasks = [asyncio.create_task(worker.run()) for worker in workers]
     while sum(max(0, worker.position) for worker in workers) < FRAGMENTS:  # noqa: ASYNC110
         await asyncio.sleep(0.02)

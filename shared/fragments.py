@@ -63,7 +63,7 @@ def parse_fragment(raw: bytes) -> Fragment:
     try:
         if not raw.isascii():
             raw.decode()
-        if raw.count(b"{") + raw.count(b"[") > MAX_NESTING:
+        if _has_many(b"{", raw) or _has_many(b"[", raw):
             _check_nesting(raw)
         fragment = _decode_fragment(raw)
     except UnicodeDecodeError as error:
@@ -127,10 +127,10 @@ def parse_rfc3339(text: str) -> int:
     return ms
 
 
-def parse_marker(raw: bytes | None) -> Marker:
+def parse_marker(raw: bytes) -> Marker:
     """The marker or tick that a record without a key holds. Raises FragmentRejected otherwise."""
     try:
-        marker = _decode_marker(raw or b"")
+        marker = _decode_marker(raw)
     except (msgspec.DecodeError, RecursionError) as error:
         raise FragmentRejected("marker", f"neither a marker nor a tick: {error}") from None
     if marker.time is not None and not 0 <= marker.time <= MAX_TIME_MS:
@@ -141,6 +141,17 @@ def parse_marker(raw: bytes | None) -> Marker:
 def encode_marker(time_ms: int | None) -> bytes:
     """The value of a marker's record, or of a tick's when `time_ms` is None."""
     return b"{}" if time_ms is None else b'{"time":%d}' % time_ms
+
+
+def _has_many(bracket: bytes, raw: bytes) -> bool:
+    """Whether there are enough of a bracket for too deep a nesting; `find` scans ten times as fast as
+    `count` (memchr), and most fragments have few of them."""
+    at = raw.find(bracket)
+    for _ in range(MAX_NESTING // 2):
+        if at < 0:
+            return False
+        at = raw.find(bracket, at + 1)
+    return at >= 0
 
 
 def _check_nesting(raw: bytes) -> None:

@@ -134,6 +134,20 @@ async def list_topics(kafka: str) -> list[str]:
             raise KafkaUnavailable(f"topics cannot be listed: {error!r}") from None
 
 
+async def count_partitions(kafka: str, topic: str) -> int:
+    """How many partitions the topic has. Raises KafkaUnavailable, also while it is not there yet."""
+    async with admin_client(kafka) as admin:
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                found = await admin.describe_topics([topic])
+        except KAFKA_FAILURES as error:
+            raise KafkaUnavailable(f"{topic} cannot be described: {error!r}") from None
+    partitions = [len(one["partitions"]) for one in found if one["topic"] == topic and not one["error_code"]]
+    if not partitions or not partitions[0]:
+        raise KafkaUnavailable(f"there is no topic {topic} yet")
+    return partitions[0]
+
+
 async def read_heads(
     admin: AIOKafkaAdminClient, names: Names, group: str, streams: Iterable[int]
 ) -> dict[int, Head]:

@@ -65,16 +65,23 @@ def main(name: str, settings_class: type[S], serve: Callable[[S, asyncio.Event],
     logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)
     for noisy in ("aiokafka", "aiozk", "httpx", "httpcore"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
+    code = 0
     try:
         uvloop.run(_run(settings, serve))
-    except BatonError as error:
-        logging.getLogger(name).error("failed", extra={"why": error.detail}, exc_info=True)
-        print(f"{name}: {error.detail}", file=sys.stderr)
-        return 1
-    except Exception:
+    except* BatonError as group:
+        first = _first(group)
+        logging.getLogger(name).error("failed", extra={"why": first.detail}, exc_info=True)
+        print(f"{name}: {first.detail}", file=sys.stderr)
+        code = 1
+    except* Exception:
         logging.getLogger(name).exception("crashed")
-        return 1
-    return 0
+        code = 1
+    return code
+
+
+def _first(group: BaseExceptionGroup[BatonError]) -> BatonError:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 async def _run(settings: S, serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> None:

@@ -7,7 +7,7 @@ unknown; throw the reader or sink away, read the claim afresh, open anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from services.consumer.core.assembly import Record
@@ -87,4 +87,12 @@ class StreamLog(Protocol):
 
     def sink(self, stream: int) -> SessionSink:
         """A sink for the stream's commits, not opened yet."""
+        ...
+
+    async def ends(self, count: int) -> Mapping[int, int]:
+        """The next offset to be written of streams 0 … count - 1, asked afresh. Raises Unavailable."""
+        ...
+
+    async def close(self) -> None:
+        """Lets go of the shared clients; never raises, never hangs."""
         ...

@@ -121,9 +121,6 @@ class ConsumerSettings(ServiceSettings):
         low=0,
         outside="shorter lets everybody evacuate when ZooKeeper was gone for all",
     )
-    lease_factor: float = setting(
-        0.7, "share of the ZooKeeper time-out for which a member trusts its session", low=0.1, high=0.95
-    )
     release_s: float = setting(
         20.0, "how long an orderly stop may take before the process leaves without it", unit="s", low=1
     )

@@ -35,27 +35,33 @@ Outcome = Literal["stopped", "lost"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a worker is given by its member.
-
-    `is_mine(stream, epoch)`: a fresh read of the claim in the member's ZooKeeper session; `lease_alive`:
-    whether the member may act; `now_s`, `wall_ms`: clocks; `commit_s`: present pace of commits.
-    """
+    """What a worker is given by its member: `now_s`, `wall_ms` are clocks."""
 
     group: str
     settings: GroupSettings
     limits: StreamLimits
     log: StreamLog
-    is_mine: Callable[[int, int], Awaitable[bool]]
-    lease_alive: Callable[[], bool]
     now_s: Callable[[], float]
     wall_ms: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A worker's hold on its stream, in the ZooKeeper session of the claim.
+
+    `is_mine`: a fresh read of the claim; `lease_alive`: whether the member may act on it; `commit_s`:
+    present pace of commits.
+    """
+
+    is_mine: Callable[[], Awaitable[bool]]
+    lease_alive: Callable[[], bool]
     commit_s: Callable[[], float]
 
 
 class StreamWorker:
     """Runs one stream in one epoch; `run` returns when it was stopped or the stream was lost."""
 
-    def __init__(self, stream: int, epoch: int, around: Surroundings) -> None:
+    def __init__(self, stream: int, epoch: int, around: Surroundings, hold: Hold) -> None:
         self.stream = stream
         self.epoch = epoch
         self.state: State = "opening"
@@ -64,6 +70,7 @@ class StreamWorker:
         self.opened_after_s = -1.0
         self.stored_epoch = -1
         self._around = around
+        self._hold = hold
         self._stop = asyncio.Event()
         self._reader: FragmentReader | None = None
         self._sink: SessionSink | None = None
@@ -193,7 +200,7 @@ class StreamWorker:
         core.close_due()
         if self.state == "replaying" and not core.assembler.is_replaying:
             self.state = "running"
-        await self._commit_if(lambda core: core.is_commit_due(around.now_s(), around.commit_s()))
+        await self._commit_if(lambda core: core.is_commit_due(around.now_s(), self._hold.commit_s()))
         if core.is_tick_due(around.now_s(), around.wall_ms()):
             assert self._sink is not None
             await self._sink.tick()
@@ -207,7 +214,7 @@ class StreamWorker:
         core, sink, around = self.core, self._sink, self._around
         assert core is not None
         assert sink is not None
-        if not is_due(core) or not around.lease_alive():
+        if not is_due(core) or not self._hold.lease_alive():
             return
         commit = core.prepare_commit()
         offsets = await sink.commit(commit)
@@ -228,15 +235,15 @@ class StreamWorker:
     def _patience_s(self, core: Stream) -> float:
         """How long a fetch may wait: until the next commit, or at leisure when nothing is open."""
         if core.has_changes:
-            return core.seconds_to_commit(self._around.now_s(), self._around.commit_s())
+            return core.seconds_to_commit(self._around.now_s(), self._hold.commit_s())
         return IDLE_FETCH_S
 
     async def _await_lease(self) -> None:
         """Past its lease the member neither reads nor commits; back in it, the claim is read afresh."""
-        if self._around.lease_alive() or self._stop.is_set():
+        if self._hold.lease_alive() or self._stop.is_set():
             return
         log.warning("paused: the lease is over", extra={"stream": self.stream})
-        while not self._around.lease_alive() and not self._stop.is_set():
+        while not self._hold.lease_alive() and not self._stop.is_set():
             await self._pause(LEASE_POLL_S)
         if not await self._is_still_mine():
             raise NotOwner(f"stream {self.stream}: the claim of epoch {self.epoch} is gone")
@@ -244,7 +251,7 @@ class StreamWorker:
     async def _is_still_mine(self) -> bool:
         while not self._stop.is_set():
             try:
-                return await self._around.is_mine(self.stream, self.epoch)
+                return await self._hold.is_mine()
             except Unavailable:
                 await self._pause(LEASE_POLL_S)
         return False

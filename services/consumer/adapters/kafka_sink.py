@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -26,6 +26,7 @@ from shared.errors import KafkaUnavailable
 from shared.fragments import encode_marker
 from shared.group import GroupSettings
 from shared.kafka import KAFKA_FAILURES, MAX_RECORD_BYTES, read_heads
+from shared.kafka_bounds import LogBounds
 from shared.names import Names
 
 log = logging.getLogger(__name__)
@@ -71,12 +72,20 @@ class KafkaStreamLog:
         self._admin: AIOKafkaAdminClient | None = None
         self._plain: AIOKafkaProducer | None = None
         self._lock = asyncio.Lock()
+        self._bounds = LogBounds(kafka, names)
 
     def reader(self, stream: int) -> FragmentReader:
         return KafkaFragmentReader(self.kafka, self.names, stream)
 
     def sink(self, stream: int) -> SessionSink:
         return KafkaSessionSink(self, stream)
+
+    async def ends(self, count: int) -> Mapping[int, int]:
+        return await self._bounds.ends(count)
+
+    async def close(self) -> None:
+        await self._bounds.close()
+        await self.drop_shared()
 
     async def admin(self) -> AIOKafkaAdminClient:
         """The shared admin client, started. Raises KafkaUnavailable."""

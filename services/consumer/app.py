@@ -1,0 +1,35 @@
+"""The HTTP face of a member: its status, what it thinks should move, health and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Response
+
+from services.consumer.metrics import ConsumerMetrics
+from shared.http import install_health, install_problems
+
+
+def create_app(
+    *,
+    status: Callable[[], dict[str, Any]],
+    plan: Callable[[], dict[str, Any]],
+    complaints: Callable[[], list[str]],
+    metrics: ConsumerMetrics,
+) -> FastAPI:
+    """The app over a member; `status` and `plan` are asked at every request."""
+    app = FastAPI(title="Baton consumer", summary="One member of a group", version="1")
+    install_problems(app)
+    install_health(app, complaints, metrics.registry)
+
+    @app.get("/status", tags=["member"], summary="What this member is and runs")
+    async def get_status() -> Response:
+        return Response(msgspec.json.encode(status()), media_type="application/json")
+
+    @app.get("/plan", tags=["member"], summary="What would move, and why, by this member's view")
+    async def get_plan() -> Response:
+        return Response(msgspec.json.encode(plan()), media_type="application/json")
+
+    return app
