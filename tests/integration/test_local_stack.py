@@ -109,7 +109,7 @@ async def test_up_and_down_leave_data_and_no_process(tmp_path: Path) -> None:
         stopped = baton("down", "--home", str(tmp_path))
 
         assert (started.returncode, started.stderr) == (0, "")
-        assert (len(running), ready) == (6, True)
+        assert (len(running), ready) == (5, True)
         assert (again.returncode, "already running" in again.stderr) == (1, True)
         assert stopped.returncode == 0
         assert not any(map(is_alive, running))
