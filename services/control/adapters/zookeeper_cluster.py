@@ -1,7 +1,7 @@
 """Everything that stands in ZooKeeper, kept current by watches: what did not change is not read again.
 
-A refresh of a quiet cluster of a thousand streams costs no request at all. As a safety net for watches
-that were lost, all is read afresh every RESYNC_S.
+A refresh of a quiet cluster of a thousand streams costs one request, which shows that ZooKeeper answers
+and brings the watches' news with it. As a safety net for lost watches, all is read afresh every RESYNC_S.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ZooKeeperCluster:
     """A `ClusterSource` on a connected `Znodes`."""
 
     def __init__(self, znodes: Znodes, names: Names) -> None:
-        self._tree = _WatchedTree(znodes)
+        self._tree = _WatchedTree(znodes, names.root)
         self._names = names
         self._last = Cluster()
         self._seen_changes = -1
@@ -45,7 +45,7 @@ class ZooKeeperCluster:
 
         Raises ZooKeeperUnavailable. A node that cannot be read is logged and left out.
         """
-        self._tree.resync()
+        await self._tree.sync()
         changes = self._tree.changes
         if changes != self._seen_changes:
             self._last = await self._read()
@@ -92,8 +92,9 @@ class ZooKeeperCluster:
 class _WatchedTree:
     """Parsed znodes and lists of children, each forgotten when its watch tells of a change."""
 
-    def __init__(self, znodes: Znodes) -> None:
+    def __init__(self, znodes: Znodes, root: str) -> None:
         self._znodes = znodes
+        self._root = root
         self._known: dict[str, Any] = {}
         self._children: dict[str, list[str]] = {}
         self._reading: set[str] = set()
@@ -104,8 +105,12 @@ class _WatchedTree:
     def __repr__(self) -> str:
         return f"{len(self._known)} znodes known"
 
-    def resync(self) -> None:
-        """Forgets everything when that has not happened for RESYNC_S."""
+    async def sync(self) -> None:
+        """Returns when every watch that has fired has been heard of. Raises ZooKeeperUnavailable.
+
+        Forgets everything when that has not happened for RESYNC_S.
+        """
+        await self._znodes.get(self._root)
         if self._znodes.now_s() - self._synced_s > RESYNC_S:
             self._known.clear()
             self._children.clear()

@@ -28,13 +28,12 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream as its owner tells of it; `committed` is the head's position."""
+    """One stream as its owner tells of it; `position` is the next offset to read, -1 while opening."""
 
     stream: int
     epoch: int
     state: StreamState
-    position: int = 0
-    committed: int = 0
+    position: int = -1
     open_sessions: int = 0
     state_bytes: int = 0
     covered: int = 0
@@ -49,7 +48,7 @@ class MemberStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: str = "active"
     since: int = 0
     lease_ms: float = 0.0
-    zookeeper_session: str = ""
+    zookeeper_session: str | None = None
     rates: Rates = Rates()
     streams: list[StreamStatus] = []
 

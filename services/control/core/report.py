@@ -210,7 +210,7 @@ def stream_detail(observed: Observed, group: str, row: StreamRow, topic: str) ->
         node=StreamNodeRow(
             epoch=node.epoch, owner=node.owner, address=node.address, seq=node.seq, target=node.target
         ),
-        read_position=told.position if told else None,
+        read_position=told.position if told and told.position >= 0 else None,
         covered=told.covered if told else 0,
         cut=told.cut if told else 0,
     )

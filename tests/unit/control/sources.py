@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -16,14 +17,17 @@ from shared.names import DEFAULT_GROUP, Names
 
 @dataclass
 class InMemoryCluster:
-    """A `ClusterSource`; `reads` counts how often it was asked."""
+    """A `ClusterSource`; `reads` counts how often it was asked, a mute one never answers."""
 
     cluster: Cluster = field(default_factory=Cluster)
     is_down: bool = False
+    is_mute: bool = False
     reads: int = 0
 
     async def read(self) -> Cluster:
         self.reads += 1
+        if self.is_mute:
+            await asyncio.Event().wait()
         if self.is_down:
             raise ZooKeeperUnavailable("ZooKeeper is down for the test")
         return self.cluster

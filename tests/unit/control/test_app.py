@@ -1,0 +1,360 @@
+"""Control's HTTP face: pages from memory, problems as documents, and a documentation that is true."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import msgspec
+import pydantic
+import pytest
+
+from services.control import models
+from services.control.app import create_app
+from services.control.core import report
+from services.control.core.jobs import JOBS, Job
+from services.control.core.runs import JobAlreadyRunning, Run, UnknownRun
+from services.control.metrics import registry_for
+from shared.group import GroupSettings
+from shared.heads import Counts
+from tests.unit.control.sources import Sources, small_baton
+
+
+@dataclass
+class InMemoryRunner:
+    """A `JobRunner` whose runs do nothing."""
+
+    known: dict[str, Run] = field(default_factory=dict)
+    settings: GroupSettings | None = None
+
+    async def start(
+        self,
+        job: Job,
+        *,
+        group: str,
+        parameters: Mapping[str, str | int],
+        settings: GroupSettings,
+        streams: int,
+        timeout_s: float | None,
+    ) -> Run:
+        if any(run.job == job.name and not run.has_ended for run in self.known.values()):
+            raise JobAlreadyRunning("a run of it has not ended yet")
+        run = Run(
+            id=f"r{len(self.known)}",
+            job=job.name,
+            group=group,
+            parameters=dict(parameters),
+            state="starting",
+            started_at=streams,
+            timeout_s=timeout_s or 60,
+        )
+        self.known[run.id] = run
+        self.settings = settings
+        return run
+
+    def runs(self) -> Sequence[Run]:
+        return list(reversed(self.known.values()))
+
+    def run_of(self, run_id: str) -> Run:
+        if run_id not in self.known:
+            raise UnknownRun(f"there is no run {run_id!r}")
+        return self.known[run_id]
+
+    def result_of(self, run_id: str) -> Any:
+        return {"answer": 42} if self.run_of(run_id).state == "succeeded" else None
+
+    async def cancel(self, run_id: str) -> Run:
+        run = self.run_of(run_id)
+        self.known[run_id] = run if run.has_ended else run.ended("cancelled", 9)
+        return self.known[run_id]
+
+
+@dataclass
+class Face:
+    """The app on a small Baton, and a client of it."""
+
+    sources: Sources
+    runner: InMemoryRunner
+    http: httpx.AsyncClient
+
+    async def get(self, path: str, **query: str | int) -> dict[str, Any]:
+        """The JSON of a 200."""
+        response = await self.http.get(path, params=query)
+        assert response.status_code == 200, response.text
+        answer: dict[str, Any] = response.json()
+        return answer
+
+
+async def face_of(sources: Sources, *, is_read: bool = True) -> Face:
+    """The app on the sources, after one reading of them."""
+    view, runner = sources.view(), InMemoryRunner()
+    if is_read:
+        await view.step()
+    app = create_app(view=view, runner=runner, registry=registry_for(view, runner))
+    http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control")
+    return Face(sources, runner, http)
+
+
+@pytest.fixture
+async def face() -> AsyncIterator[Face]:
+    face = await face_of(small_baton())
+    async with face.http:
+        yield face
+
+
+async def test_streams_are_one_array_with_totals(face: Face) -> None:
+    """The list is an object with one named array; totals are those of the whole group."""
+    answer = await face.get("/streams")
+
+    assert [row["stream"] for row in answer["streams"]] == [0, 1, 2, 3]
+    assert answer["streams"][0]["lag"] == 10
+    assert answer["totals"]["lag"] == 150
+    assert answer["stale_ms"] == 0
+
+
+async def test_pages_join_to_the_whole_list(face: Face) -> None:
+    """`limit` and `after` page through without gaps; the totals do not depend on the page."""
+    whole = await face.get("/streams")
+    paged, after = [], -1
+    while page := (await face.get("/streams", limit=3, after=after))["streams"]:
+        paged += page
+        after = page[-1]["stream"]
+
+    assert paged == whole["streams"]
+    assert (await face.get("/streams", limit=1))["totals"] == whole["totals"]
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "ids"),
+    [("/members", "id", ["m1", "m2"]), ("/producers", "id", ["p1"]), ("/groups", "name", ["default"])],
+)
+async def test_lists_page_by_name(face: Face, path: str, name: str, ids: list[str]) -> None:
+    """Members, producers and groups are sorted by name and go on after one."""
+    rows = (await face.get(path))[path[1:]]
+    rest = (await face.get(path, after=ids[0], limit=1))[path[1:]]
+
+    assert [row[name] for row in rows] == ids
+    assert [row[name] for row in rest] == ids[1:2]
+
+
+async def test_members_can_be_those_of_one_group(face: Face) -> None:
+    """A group without members has none; without `group` all are listed."""
+    assert (await face.get("/members", group="other"))["members"] == []
+    assert len((await face.get("/members", group="default"))["members"]) == 2
+
+
+async def test_no_request_asks_a_source(face: Face) -> None:
+    """However often and whatever is asked, the cluster is not: only the refresh reads."""
+    before = face.sources.reads
+
+    for path in ("/streams", "/streams/0", "/members", "/producers", "/groups", "/plan", "/metrics", "/runs"):
+        for _ in range(20):
+            assert (await face.http.get(path)).status_code == 200
+    assert (await face.http.get("/readyz")).status_code == 200
+
+    assert face.sources.reads == before
+
+
+async def test_a_thousand_streams_are_encoded_once_per_reading() -> None:
+    """Two requests between two readings send the very same rows, of one encoding."""
+    face = await face_of(small_baton(1000))
+    async with face.http:
+        first = await face.http.get("/streams")
+        second = await face.http.get("/streams")
+
+    assert len(first.json()["streams"]) == 1000
+    assert first.content == second.content
+
+
+async def test_one_stream_is_shown_in_detail(face: Face) -> None:
+    """The row, and the node and topic behind it."""
+    detail = await face.get("/streams/0")
+
+    assert (detail["topic"], detail["first"], detail["last"]) == ("fragments.0000", 0, 99)
+    assert detail["node"]["owner"] == "m1"
+
+
+async def test_the_plan_is_the_members(face: Face) -> None:
+    """Control shows what a member has computed, and which one."""
+    plan = await face.get("/plan")
+
+    assert plan == {"group": "default", "computed_by": "m1", "moves": [], "quota": {"m1": 2, "m2": 2}}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "kind"),
+    [
+        ("GET", "/streams?group=nobody", 404, "unknown-group"),
+        ("GET", "/streams/4", 404, "unknown-stream"),
+        ("GET", "/streams/x", 422, "invalid-input"),
+        ("GET", "/streams?limit=0", 422, "invalid-input"),
+        ("GET", "/plan?group=nobody", 404, "unknown-group"),
+        ("GET", "/nothing", 404, "not-found"),
+        ("POST", "/streams", 405, "method-not-allowed"),
+        ("GET", "/runs/r9", 404, "unknown-run"),
+        ("GET", "/runs?after=r9", 404, "unknown-run"),
+        ("DELETE", "/runs/r9", 404, "unknown-run"),
+        ("POST", "/jobs/nothing/runs", 404, "unknown-job"),
+        ("POST", "/jobs/lake/runs?group=nobody", 404, "unknown-group"),
+        ("POST", "/jobs/lake/runs?timeout_s=nan", 422, "invalid-input"),
+    ],
+)
+async def test_refusals_are_problem_documents(
+    face: Face, method: str, path: str, status: int, kind: str
+) -> None:
+    """Every refusal has its status, its type and a sentence."""
+    response = await face.http.request(method, path)
+
+    assert (response.status_code, response.json()["type"]) == (status, f"urn:baton:{kind}")
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.json()["detail"]
+
+
+@pytest.mark.parametrize("path", ["/streams", "/members", "/groups", "/plan"])
+async def test_what_has_not_been_read_is_503(path: str) -> None:
+    """Before the first reading the answer is to come back later, not an empty list."""
+    face = await face_of(small_baton(), is_read=False)
+    async with face.http:
+        response = await face.http.get(path)
+        ready = await face.http.get("/readyz")
+        live = await face.http.get("/livez")
+
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+    assert (ready.status_code, live.status_code) == (503, 200)
+
+
+async def test_a_run_is_accepted_followed_and_cancelled(face: Face) -> None:
+    """202 with its Location; there it can be watched; DELETE ends it."""
+    response = await face.http.post("/jobs/reports/runs", json={"top": 3})
+
+    assert response.status_code == 202
+    run = response.json()
+    assert response.headers["location"] == f"/runs/{run['id']}"
+    assert run["parameters"] == {"item_path": "$.data.path", "top": 3}
+    assert (await face.get(f"/runs/{run['id']}")) == run
+    assert (await face.http.delete(f"/runs/{run['id']}")).json()["state"] == "cancelled"
+    assert face.runner.settings == GroupSettings()
+
+
+async def test_a_run_needs_no_body(face: Face) -> None:
+    """Every job runs with its defaults."""
+    assert (await face.http.post("/jobs/lake/runs")).status_code == 202
+
+
+async def test_a_second_run_of_a_job_is_a_conflict(face: Face) -> None:
+    """409 tells the caller to look again, not to repeat."""
+    await face.http.post("/jobs/lake/runs")
+
+    response = await face.http.post("/jobs/lake/runs")
+
+    assert (response.status_code, response.json()["type"]) == (409, "urn:baton:job-already-running")
+
+
+async def test_all_faults_of_parameters_are_listed(face: Face) -> None:
+    """One answer names every fault with its parameter."""
+    response = await face.http.post("/jobs/reports/runs", json={"tip": 1, "top": "many"})
+
+    assert (response.status_code, response.json()["type"]) == (422, "urn:baton:parameters-invalid")
+    assert [fault["in"] for fault in response.json()["errors"]] == ["tip", "top"]
+
+
+async def test_only_a_run_itself_shows_its_result(face: Face) -> None:
+    """Results may be large: the list leaves them out."""
+    run = (await face.http.post("/jobs/lake/runs")).json()
+    face.runner.known[run["id"]] = face.runner.known[run["id"]].ended("succeeded", 9)
+
+    listed = (await face.get("/runs"))["runs"]
+
+    assert "result" not in listed[0]
+    assert (await face.get(f"/runs/{run['id']}"))["result"] == {"answer": 42}
+
+
+async def test_runs_page_from_the_newest(face: Face) -> None:
+    """`after` goes on with what was started before it."""
+    for name in JOBS:
+        await face.http.post(f"/jobs/{name}/runs")
+
+    first = (await face.get("/runs", limit=2))["runs"]
+    rest = (await face.get("/runs", limit=2, after=first[-1]["id"]))["runs"]
+
+    assert [run["id"] for run in [*first, *rest]] == ["r2", "r1", "r0"]
+
+
+async def test_jobs_tell_their_parameters(face: Face) -> None:
+    """What may be given, of which type, with which default."""
+    jobs = {job["name"]: job for job in (await face.get("/jobs"))["jobs"]}
+
+    assert set(jobs) == {"audit", "lake", "reports"}
+    assert [p["name"] for p in jobs["reports"]["parameters"]] == ["item_path", "top"]
+
+
+def test_every_answer_is_as_documented() -> None:
+    """Rows are encoded without pydantic, so their fields are held against the documented ones here."""
+    pairs: list[tuple[type[msgspec.Struct], type[pydantic.BaseModel]]] = [
+        (report.StreamRow, models.Stream),
+        (report.StreamDetail, models.StreamDetail),
+        (report.StreamNodeRow, models.StreamNode),
+        (report.MemberRow, models.Member),
+        (report.ProducerRow, models.Producer),
+        (report.GroupRow, models.Group),
+        (report.PlanRow, models.Plan),
+        (GroupSettings, models.GroupSettings),
+        (Counts, models.Counts),
+    ]
+
+    differences = [
+        (row.__name__, set(row.__struct_fields__) ^ set(model.model_fields))
+        for row, model in pairs
+        if set(row.__struct_fields__) != set(model.model_fields)
+    ]
+
+    assert differences == []
+
+
+async def test_real_answers_pass_the_documented_models(face: Face) -> None:
+    """What is sent validates, strictly, as what `/docs` promises."""
+    await face.http.post("/jobs/reports/runs")
+    answers: list[tuple[str, type[pydantic.BaseModel]]] = [
+        ("/streams", models.Streams),
+        ("/streams/0", models.StreamDetail),
+        ("/members", models.Members),
+        ("/producers", models.Producers),
+        ("/groups", models.Groups),
+        ("/plan", models.Plan),
+        ("/jobs", models.Jobs),
+        ("/runs", models.Runs),
+        ("/runs/r0", models.Run),
+    ]
+
+    for path, model in answers:
+        response = await face.http.get(path)
+        model.model_validate_json(response.content, strict=True, extra="forbid")
+
+
+async def test_every_route_is_documented(face: Face) -> None:
+    """`/docs` shows each route under a tag and with a summary."""
+    schema = await face.get("/openapi.json")
+
+    operations = [op for path in schema["paths"].values() for op in _operations(path)]
+    assert {"/streams", "/streams/{stream}", "/members", "/producers", "/groups", "/plan", "/jobs"} <= set(
+        schema["paths"]
+    )
+    assert all(op.get("tags") and op.get("summary") for op in operations)
+    assert (await face.http.get("/docs")).status_code == 200
+
+
+async def test_metrics_tell_lag_and_runs(face: Face) -> None:
+    """Prometheus sees the same numbers, without ids as labels."""
+    await face.http.post("/jobs/lake/runs")
+
+    text = (await face.http.get("/metrics")).text
+
+    assert 'baton_lag_fragments{group="default"} 150.0' in text
+    assert 'baton_streams_unowned{group="default"} 1.0' in text
+    assert 'baton_runs{job="lake",state="starting"} 1.0' in text
+
+
+def _operations(path: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from (path[method] for method in ("get", "post", "delete") if method in path)

@@ -1,0 +1,146 @@
+"""The view is read in the background and survives its sources."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+
+import msgspec
+import pytest
+
+from services.control.adapters.cluster_view import UnknownGroup, UnknownStream
+from shared.errors import KafkaUnavailable, ZooKeeperUnavailable
+from shared.names import DEFAULT_GROUP
+from tests.unit.control.sources import Sources, head, small_baton
+
+
+async def test_nothing_is_served_before_it_was_read() -> None:
+    """An empty list would be a lie: until ZooKeeper and Kafka have told, the answer is 503."""
+    sources = small_baton()
+    sources.offsets.is_down = True
+    view = sources.view()
+
+    with pytest.raises(ZooKeeperUnavailable):
+        view.served(with_offsets=False)
+    await view.step()
+
+    assert len(view.served(with_offsets=False).members) == 2
+    with pytest.raises(KafkaUnavailable, match="down for the test"):
+        view.streams(DEFAULT_GROUP)
+
+
+async def test_a_source_that_fails_leaves_the_last_reading() -> None:
+    """The last good reading goes on being served, told as old, and complained about."""
+    sources = small_baton()
+    view = sources.view()
+    await view.step()
+
+    sources.cluster.is_down = sources.offsets.is_down = True
+    sources.clock.now_s += 60
+    await view.step()
+
+    assert len(view.streams(DEFAULT_GROUP).rows) == 4
+    assert view.stale_ms() == 60_000
+    assert view.complaints() == [
+        "ZooKeeper cannot be read: ZooKeeper is down for the test",
+        "Kafka cannot be read: Kafka is down for the test",
+    ]
+
+
+async def test_a_short_failure_is_no_complaint() -> None:
+    """One missed reading is everyday life."""
+    sources = small_baton()
+    view = sources.view()
+    await view.step()
+
+    sources.offsets.is_down = True
+    sources.clock.now_s += 2
+    await view.step()
+
+    assert view.complaints() == []
+
+
+async def test_a_source_that_is_back_is_no_complaint() -> None:
+    """Readiness follows the newest reading."""
+    sources = small_baton()
+    view = sources.view()
+    sources.cluster.is_down = True
+    await view.step()
+    before = view.complaints()
+
+    sources.cluster.is_down = False
+    await view.step()
+
+    assert before
+    assert view.complaints() == []
+
+
+async def test_kafka_away_makes_no_stream_stop() -> None:
+    """Numbers that could not be read again say nothing of how a stream does."""
+    sources = small_baton()
+    view = sources.view(status_window_s=5)
+    await view.step()
+
+    sources.offsets.is_down = True
+    for _ in range(20):
+        sources.clock.now_s += 1
+        await view.step()
+
+    statuses = {row.status for row in view.served().report.streams[DEFAULT_GROUP]}
+    assert statuses == {"OK"}
+
+
+async def test_statuses_come_from_the_history_of_readings() -> None:
+    """A stream without a commit over the window is STOP, one that goes on is not."""
+    sources = small_baton()
+    view = sources.view(status_window_s=5)
+
+    for n in range(7):
+        heads = {0: head(90), 2: head(60 + n, seq=n)}
+        offsets = dataclasses.replace(sources.offsets.offsets, heads={DEFAULT_GROUP: heads})
+        sources.offsets.offsets = offsets
+        await view.step()
+        sources.clock.now_s += 1
+
+    rows = view.served().report.streams[DEFAULT_GROUP]
+    assert [row.status for row in rows] == ["STOP", "STOP", "OK", "STOP"]
+
+
+async def test_a_mute_source_holds_up_no_other() -> None:
+    """Each source is read at its own pace: a hanging ZooKeeper does not stop Kafka's numbers."""
+    sources = small_baton()
+    sources.cluster.is_mute = True
+    view = sources.view(refresh_s=0.01)
+
+    running = asyncio.create_task(view.run(), name="view")
+    deadline = time.monotonic() + 5
+    while sources.offsets.reads < 3:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+    running.cancel()
+
+    assert sources.cluster.reads == 1
+
+
+async def test_unknown_groups_and_streams_are_not_found() -> None:
+    """The sentence says what there is."""
+    sources = small_baton()
+    view = sources.view()
+    await view.step()
+
+    with pytest.raises(UnknownGroup, match="'nobody'"):
+        view.streams("nobody")
+    with pytest.raises(UnknownStream, match="0 … 3"):
+        view.stream(DEFAULT_GROUP, 4)
+
+
+async def test_without_a_table_there_are_no_streams() -> None:
+    """Before the producer made the table the list is empty, and that is no failure."""
+    view = Sources().view()
+    await view.step()
+
+    assert view.streams(DEFAULT_GROUP).rows == []
+    assert msgspec.json.decode(view.streams(DEFAULT_GROUP).totals)["streams"] == 0
+    with pytest.raises(UnknownStream):
+        view.stream(DEFAULT_GROUP, 0)

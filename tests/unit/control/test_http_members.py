@@ -1,0 +1,114 @@
+"""Members are asked over HTTP; none of them can hurt control by its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from services.control.adapters.http_members import HttpMembers
+from shared.cluster import MemberNode
+
+Answer = Callable[[httpx.Request], httpx.Response]
+NODES = {("default", name): MemberNode(address=f"http://{name}:1") for name in ("m0", "m1")}
+
+
+def status_of(member: str) -> dict[str, Any]:
+    """A status as members send it, with a field that control does not know."""
+    return {
+        "id": member,
+        "group": "default",
+        "state": "active",
+        "lease_ms": 3999.5,
+        "zookeeper_session": None,
+        "rates": {"fragments_per_s": 1.5, "bytes_per_s": 2, "sessions_per_s": 0},
+        "streams": [{"stream": 3, "epoch": 2, "state": "opening", "position": -1, "novelty": [1]}],
+    }
+
+
+class Peers:
+    """Members as an HTTP transport; `answers` overrides what one of them says."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Answer] = {}
+        self.asked: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        member = request.url.host
+        self.asked.append(f"{member}{request.url.path}")
+        if member in self.answers:
+            return self.answers[member](request)
+        if request.url.path == "/plan":
+            moves = [{"stream": 3, "from": "m0", "to": "m1", "why": "spread"}]
+            return httpx.Response(200, json={"moves": moves, "quota": {"m0": 1, "m1": 1}})
+        return httpx.Response(200, json=status_of(member))
+
+
+@pytest.fixture
+def peers() -> Peers:
+    return Peers()
+
+
+async def test_statuses_and_one_plan_are_read(peers: Peers) -> None:
+    """Every member tells its status, one of them the plan."""
+    async with HttpMembers(httpx.MockTransport(peers)) as members:
+        answers = await members.read(NODES)
+
+    assert set(answers.statuses) == set(NODES)
+    assert answers.statuses["default", "m0"].streams[0].stream == 3
+    member, plan = answers.plans["default"]
+    assert (member, plan.quota) == ("m0", {"m0": 1, "m1": 1})
+    assert (plan.moves[0].from_, plan.moves[0].to) == ("m0", "m1")
+    assert peers.asked.count("m0/plan") == 1
+    assert "m1/plan" not in peers.asked
+
+
+def _refuse(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("refused", request=request)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(_refuse, id="refused"),
+        pytest.param(lambda _: httpx.Response(503, json={}), id="503"),
+        pytest.param(lambda _: httpx.Response(302, headers={"location": "http://evil"}), id="redirect"),
+        pytest.param(lambda _: httpx.Response(200, content=b"<html>"), id="no JSON"),
+        pytest.param(lambda _: httpx.Response(200, json={"id": "m1", "group": 5}), id="wrong type"),
+        pytest.param(lambda _: httpx.Response(200, json=status_of("m7")), id="another member's"),
+    ],
+)
+async def test_a_member_that_answers_badly_is_silent(peers: Peers, answer: Answer) -> None:
+    """Its last status stands while it is registered, and it is told as silent; the other is not touched."""
+    async with HttpMembers(httpx.MockTransport(peers)) as members:
+        before = await members.read(NODES)
+        peers.answers["m1"] = answer
+        during = await members.read(NODES)
+        after = await members.read({("default", "m0"): NODES["default", "m0"]})
+
+    assert before.silent == frozenset()
+    assert during.silent == {("default", "m1")}
+    assert set(during.statuses) == set(NODES)
+    assert set(after.statuses) == {("default", "m0")}
+    assert not any(asked.startswith("evil") for asked in peers.asked)
+
+
+async def test_the_plan_comes_from_an_active_member_that_answers(peers: Peers) -> None:
+    """A draining or silent member is not asked for the plan."""
+    peers.answers["m0"] = _refuse
+    nodes = NODES | {("default", "a"): MemberNode(address="http://a:1", state="draining")}
+
+    async with HttpMembers(httpx.MockTransport(peers)) as members:
+        answers = await members.read(nodes)
+
+    assert answers.plans["default"][0] == "m1"
+
+
+async def test_no_members_no_questions(peers: Peers) -> None:
+    """A group without members has neither statuses nor a plan."""
+    async with HttpMembers(httpx.MockTransport(peers)) as members:
+        answers = await members.read({})
+
+    assert (answers.statuses, answers.plans, peers.asked) == ({}, {}, [])

@@ -1,0 +1,159 @@
+"""Control's picture of ZooKeeper is current, and costs next to nothing while nothing changes."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from services.control.adapters.zookeeper_cluster import RESYNC_S, ZooKeeperCluster
+from shared.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode
+from shared.errors import ZooKeeperUnavailable
+from shared.group import GroupSettings
+from shared.names import Names
+from shared.routing import initial_table
+from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore
+
+NAMES = Names()
+STREAMS = 50
+
+
+class Baton:
+    """A Baton in an in-memory ZooKeeper; its clock is only moved by tests."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.store = ZnodeStore(clock=lambda: self.now_s)
+        self.writer = InMemoryZooKeeper(self.store)
+        self.reader = InMemoryZooKeeper(self.store)
+        self.source = ZooKeeperCluster(self.reader, NAMES)
+
+    async def fill(self) -> None:
+        """One group of two members; m0 owns the even streams."""
+        for path in (NAMES.producers, NAMES.groups):
+            await self.writer.make_path(path)
+        await self.put(NAMES.table, initial_table(STREAMS).encode())
+        await self.put(NAMES.producer("p"), ProducerNode(address="http://p"))
+        await self.put(NAMES.group("default"), GroupSettings(gap_ms=7))
+        for path in (NAMES.members("default"), NAMES.claims("default"), NAMES.streams("default")):
+            await self.writer.make_path(path)
+        for member in ("m0", "m1"):
+            await self.put(NAMES.member("default", member), MemberNode(address=f"http://{member}"))
+        for stream in range(0, STREAMS, 2):
+            await self.put(NAMES.stream("default", stream), StreamNode(epoch=1, owner="m0"))
+            await self.put(NAMES.claim("default", stream), ClaimNode(member="m0", epoch=1))
+
+    async def put(self, path: str, value: msgspec.Struct | bytes) -> None:
+        """Makes or writes a znode."""
+        data = value if isinstance(value, bytes) else msgspec.json.encode(value)
+        if not await self.writer.create(path, data):
+            await self.writer.set(path, data)
+
+    async def calls_of_a_read(self) -> int:
+        """How many one-way trips the next reading takes."""
+        before = self.reader.calls
+        await self.source.read()
+        return self.reader.calls - before
+
+
+@pytest.fixture
+async def baton() -> Baton:
+    baton = Baton()
+    await baton.fill()
+    return baton
+
+
+async def test_everything_is_read(baton: Baton) -> None:
+    """Table, producers, and of each group settings, members, claims and nodes."""
+    cluster = await baton.source.read()
+
+    group = cluster.groups["default"]
+    assert cluster.count == group.view.count == STREAMS
+    assert cluster.producers["p"].address == "http://p"
+    assert group.settings == GroupSettings(gap_ms=7)
+    assert sorted(group.view.members) == ["m0", "m1"]
+    assert group.view.streams_of("m0") == list(range(0, STREAMS, 2))
+    assert group.view.node(4) == StreamNode(epoch=1, owner="m0")
+    assert group.view.node(5).epoch == 0
+
+
+async def test_a_quiet_cluster_costs_one_request(baton: Baton) -> None:
+    """What no watch has told of is not read again."""
+    first = await baton.source.read()
+
+    assert await baton.calls_of_a_read() == 2  # there and back
+    assert await baton.source.read() is first
+
+
+async def test_one_change_costs_a_few_requests(baton: Baton) -> None:
+    """A claim that moves is read anew, the other streams are not."""
+    await baton.source.read()
+
+    await baton.put(NAMES.claim("default", 4), ClaimNode(member="m1", epoch=2))
+    calls = await baton.calls_of_a_read()
+
+    cluster = await baton.source.read()
+    assert cluster.groups["default"].view.claims[4] == ClaimNode(member="m1", epoch=2)
+    assert calls <= 6
+
+
+async def test_what_comes_and_goes_is_seen(baton: Baton) -> None:
+    """New members and groups show, released claims and dead producers do not."""
+    await baton.source.read()
+
+    await baton.writer.delete(NAMES.claim("default", 4))
+    await baton.writer.delete(NAMES.producer("p"))
+    await baton.put(NAMES.member("default", "m2"), MemberNode(address="http://m2"))
+    await baton.put(NAMES.group("other"), GroupSettings())
+    cluster = await baton.source.read()
+
+    assert 4 not in cluster.groups["default"].view.claims
+    assert cluster.producers == {}
+    assert sorted(cluster.groups["default"].view.members) == ["m0", "m1", "m2"]
+    assert sorted(cluster.groups) == ["default", "other"]
+
+
+async def test_zookeeper_away_is_told(baton: Baton) -> None:
+    """What is remembered is never passed off as having just been read."""
+    await baton.source.read()
+    baton.reader.disconnect()
+
+    with pytest.raises(ZooKeeperUnavailable):
+        await baton.source.read()
+
+    await baton.put(NAMES.claim("default", 4), ClaimNode(member="m1", epoch=2))
+    baton.reader.reconnect()
+    cluster = await baton.source.read()
+    assert cluster.groups["default"].view.claims[4].member == "m1"
+
+
+async def test_a_lost_watch_is_made_good(baton: Baton) -> None:
+    """Whatever became of the watches, everything is read afresh now and then."""
+    await baton.source.read()
+    baton.store.watches.clear()
+    await baton.put(NAMES.claim("default", 4), ClaimNode(member="m1", epoch=2))
+
+    old = await baton.source.read()
+    baton.now_s += RESYNC_S + 1
+    new = await baton.source.read()
+
+    assert old.groups["default"].view.claims[4].member == "m0"
+    assert new.groups["default"].view.claims[4].member == "m1"
+
+
+async def test_a_torn_znode_hides_only_itself(baton: Baton) -> None:
+    """What cannot be read is left out; the rest is shown."""
+    await baton.put(NAMES.claim("default", 4), b'{"member": ')
+    await baton.put(NAMES.claims("default") + "/odd", b"{}")
+    await baton.put(NAMES.group("default"), b"nonsense")
+
+    cluster = await baton.source.read()
+
+    assert cluster.groups["default"].settings is None
+    assert cluster.groups["default"].view.streams_of("m0") == [n for n in range(0, STREAMS, 2) if n != 4]
+
+
+async def test_an_empty_zookeeper_is_an_empty_cluster() -> None:
+    """Before anybody came there is nothing, and that is no failure."""
+    cluster = await Baton().source.read()
+
+    assert (cluster.count, cluster.groups, cluster.producers) == (0, {}, {})
