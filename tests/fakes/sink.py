@@ -1,0 +1,46 @@
+"""Kafka in memory for the producer's door: the same contract as `KafkaFragmentSink`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+
+from services.producer.core.ingest import Portion
+from shared.errors import KafkaUnavailable
+
+Record = tuple[bytes | None, bytes]
+
+
+class InMemoryFragmentSink:
+    """Keeps records in `logs[stream]`; streams in `mute` never acknowledge, `down` refuses everything."""
+
+    def __init__(self, streams: int) -> None:
+        self.logs: list[list[Record]] = [[] for _ in range(streams)]
+        self.mute: set[int] = set()
+        self.down = False
+
+    def send(self, portions: Mapping[int, Portion]) -> Awaitable[list[int]]:
+        """See FragmentSink."""
+        if self.down:
+            raise KafkaUnavailable("Kafka is down")
+        unstored: list[int] = []
+        count = 0
+        for stream, portion in portions.items():
+            count += len(portion.indexes)
+            if stream in self.mute:
+                unstored += portion.indexes
+            else:
+                self.logs[stream] += zip(portion.keys, portion.values, strict=True)
+        return self._answer(sorted(unstored), count)
+
+    async def send_to_all(self, value: bytes) -> list[int]:
+        """See FragmentSink."""
+        if self.down or self.mute:
+            raise KafkaUnavailable("Kafka did not acknowledge the record in every stream")
+        for log in self.logs:
+            log.append((None, value))
+        return [len(log) - 1 for log in self.logs]
+
+    async def _answer(self, unstored: list[int], count: int) -> list[int]:
+        if count and len(unstored) == count:
+            raise KafkaUnavailable("Kafka did not acknowledge the fragments in time")
+        return unstored

@@ -1,0 +1,417 @@
+"""Every answer of the producer's HTTP face, over ASGI with an in-memory sink."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from typing import Any
+
+import httpx
+import pytest
+
+from services.producer.app import create_app
+from services.producer.core.ingest import Portion
+from services.producer.door import Door
+from services.producer.metrics import ProducerMetrics
+from services.producer.settings import ProducerSettings
+from shared.routing import StreamTable, initial_table
+from tests.fakes.sink import InMemoryFragmentSink
+
+TABLE = initial_table(24)
+JSON = {"content-type": "application/json"}
+NDJSON = {"content-type": "application/x-ndjson"}
+
+
+class Producer:
+    """A producer's HTTP face on an in-memory sink."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.sink = InMemoryFragmentSink(TABLE.count)
+        self.table: StreamTable | None = TABLE
+        self.complaints: list[str] = []
+        self.door = self.make_door(ProducerSettings(**settings))
+        self.client = httpx.AsyncClient(transport=httpx.ASGITransport(self.door), base_url="http://producer")
+
+    def make_door(self, settings: ProducerSettings) -> Door:
+        return create_app(
+            settings=settings,
+            sink=self.sink,
+            table=lambda: self.table,
+            table_json=lambda: self.table.encode() if self.table else b"",
+            complaints=lambda: self.complaints,
+            metrics=ProducerMetrics(),
+        )
+
+    async def post(
+        self, body: bytes | AsyncIterator[bytes], headers: Mapping[str, str] = JSON
+    ) -> httpx.Response:
+        return await self.client.post("/fragments", content=body, headers=headers)
+
+
+@pytest.fixture
+async def producer() -> AsyncIterator[Producer]:
+    producer = Producer()
+    async with producer.client:
+        yield producer
+
+
+def assert_problem(answer: httpx.Response, status: int, kind: str) -> dict[str, Any]:
+    """The answer is a problem document of RFC 9457, and says so."""
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    body: dict[str, Any] = answer.json()
+    assert body["type"] == f"urn:baton:{kind}"
+    assert body["status"] == status
+    assert body["title"]
+    assert body["detail"]
+    return body
+
+
+async def test_accepted_fragments_are_stored_as_posted(producer: Producer) -> None:
+    """200 says how many were accepted; the sink has their bytes under their keys."""
+    answer = await producer.post(b'{"key":"visitor-1",  "data":1}')
+
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == {"accepted": 1, "rejected": []}
+    assert producer.sink.logs[10] == [(b"visitor-1", b'{"key":"visitor-1",  "data":1}')]
+
+
+async def test_some_rejected_is_a_200_that_names_them(producer: Producer) -> None:
+    """The good ones are kept; each bad one is listed by index, reason and detail."""
+    answer = await producer.post(b'{"key":"a"}\n{"key":""}\nnonsense\n{"key":"b"}', NDJSON)
+
+    assert answer.status_code == 200
+    body = answer.json()
+    assert body["accepted"] == 2
+    assert [(r["index"], r["reason"]) for r in body["rejected"]] == [(1, "key"), (2, "malformed")]
+    assert all(set(r) == {"index", "reason", "detail"} and r["detail"] for r in body["rejected"])
+    assert sum(map(len, producer.sink.logs)) == 2
+
+
+@pytest.mark.parametrize(("body", "headers"), [(b"[]", JSON), (b"", NDJSON), (b"\n\n", NDJSON)])
+async def test_no_fragments_is_a_200_with_0(producer: Producer, body: bytes, headers: dict[str, str]) -> None:
+    """An empty array (or NDJSON without lines) is no fault; Kafka is not asked."""
+    producer.sink.down = True
+
+    answer = await producer.post(body, headers)
+
+    assert answer.status_code == 200
+    assert answer.json() == {"accepted": 0, "rejected": []}
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "kind"),
+    [
+        (b"", JSON, 400, "request-unreadable"),
+        (b"nonsense", JSON, 400, "request-unreadable"),
+        (b"42", JSON, 400, "request-unreadable"),
+        (b'[{"key":"a"}', JSON, 400, "request-unreadable"),
+        (b'{"key":"a"} {"key":"b"}', JSON, 400, "request-unreadable"),
+        (b'{"key":"\xff"}', JSON, 400, "request-unreadable"),
+        (b" " * (1024 * 1024 + 1), JSON, 413, "request-too-large"),
+        (b'{"key":"a"}\n' * 2_501, NDJSON, 413, "request-too-large"),
+        (b"[" + b'{"key":"a"},' * 2_500 + b'{"key":"a"}]', JSON, 413, "request-too-large"),
+        (b'{"key":"a"}', {}, 415, "unsupported-type"),
+        (b'{"key":"a"}', {"content-type": "text/plain"}, 415, "unsupported-type"),
+        (b'{"key":"a"}', {"content-type": "application/json; charset=utf-16"}, 415, "unsupported-type"),
+        (b'{"key":"a"}', JSON | {"content-encoding": "gzip"}, 415, "unsupported-type"),
+        (b"{}", JSON, 422, "fragments-rejected"),
+        (b'{"key":"a","time":"x"}', JSON, 422, "fragments-rejected"),
+        (b"[1,2]", JSON, 422, "fragments-rejected"),
+        (b"nonsense\nnonsense", NDJSON, 422, "fragments-rejected"),
+        (b'{"key":"a","data":"' + b"x" * 32 * 1024 + b'"}', JSON, 422, "fragments-rejected"),
+    ],
+)
+async def test_every_refusal_has_its_status_and_problem(
+    producer: Producer, body: bytes, headers: dict[str, str], status: int, kind: str
+) -> None:
+    """Section 3's refusals; nothing of such a request is stored."""
+    answer = await producer.post(body, headers)
+
+    assert_problem(answer, status, kind)
+    assert not any(producer.sink.logs)
+    assert "retry-after" not in answer.headers
+
+
+async def test_none_acceptable_lists_every_reason(producer: Producer) -> None:
+    """422 carries the same list that a 200 would."""
+    body = assert_problem(await producer.post(b'[{"key":""},{}]'), 422, "fragments-rejected")
+
+    assert body["accepted"] == 0
+    assert [(r["index"], r["reason"]) for r in body["rejected"]] == [(0, "key"), (1, "invalid")]
+
+
+async def test_a_refused_type_is_told_what_is_accepted(producer: Producer) -> None:
+    """415 answers with Accept or Accept-Encoding, as RFC 9110 asks."""
+    by_type = await producer.post(b"x", {"content-type": "text/html"})
+    by_encoding = await producer.post(b"x", JSON | {"content-encoding": "br"})
+
+    assert by_type.headers["accept"] == "application/json, application/x-ndjson"
+    assert by_encoding.headers["accept-encoding"] == "identity"
+
+
+async def test_an_oversized_body_is_refused_before_all_of_it_is_read() -> None:
+    """A body without a length is counted while it is read, and given up at the limit."""
+    producer = Producer(max_request_bytes=10_000, max_fragment_bytes=1_000)
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while True:
+            sent += 1_000
+            yield b" " * 1_000
+
+    async with producer.client:
+        answer = await producer.post(endless())
+
+    assert_problem(answer, 413, "request-too-large")
+    assert sent == 11_000
+    assert producer.door.inflight_bytes == 0
+
+
+async def test_an_announced_oversize_is_refused_unread(producer: Producer) -> None:
+    """Content-Length alone decides."""
+    scope = {
+        "type": "http",
+        "path": "/fragments",
+        "method": "POST",
+        "headers": [(b"content-type", b"application/json"), (b"content-length", b"9999999")],
+    }
+
+    async def receive() -> dict[str, Any]:
+        raise AssertionError("the body was asked for")
+
+    answer = await producer.door.answer(scope, receive)
+
+    assert not isinstance(answer, bytes)
+    assert answer.status_code == 413
+
+
+async def test_a_body_that_stops_arriving_is_given_up() -> None:
+    """408 after the read time-out; its bytes no longer count."""
+    producer = Producer(read_timeout_s=0.1)
+
+    async def stalling() -> AsyncIterator[bytes]:
+        yield b'{"key":'
+        await asyncio.Event().wait()
+
+    async with producer.client:
+        answer = await producer.post(stalling())
+
+    assert_problem(answer, 408, "slow-request")
+    assert producer.door.inflight_bytes == 0
+
+
+async def test_a_client_that_goes_away_is_not_answered(producer: Producer) -> None:
+    """A disconnect in the middle of a body ends the request without storing anything."""
+    messages = iter(
+        [{"type": "http.request", "body": b'{"key":"a"}', "more_body": True}, {"type": "http.disconnect"}]
+    )
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "path": "/fragments", "method": "POST", "headers": headers}
+    await producer.door(scope, receive, send)
+
+    assert sent == []
+    assert not any(producer.sink.logs)
+    assert producer.door.inflight_bytes == 0
+
+
+async def test_kafka_away_is_a_503_to_be_retried(producer: Producer) -> None:
+    """Nothing is reported accepted, and Retry-After says to come again."""
+    producer.sink.down = True
+
+    answer = await producer.post(b'[{"key":"a"},{"key":""}]')
+
+    body = assert_problem(answer, 503, "kafka-unavailable")
+    assert answer.headers["retry-after"] == "1"
+    assert "accepted" not in body
+
+
+async def test_a_partly_stored_request_names_what_was_not(producer: Producer) -> None:
+    """503 with the indexes that were not acknowledged, and the rejected ones apart."""
+    keys = ["visitor-1", "199.72.81.55", "", "visitor-2"]  # streams 10, 4, none, 10
+    producer.sink.mute = {4}
+
+    answer = await producer.post(json.dumps([{"key": key} for key in keys]).encode())
+
+    body = assert_problem(answer, 503, "kafka-unavailable")
+    assert answer.headers["retry-after"] == "1"
+    assert (body["accepted"], body["unstored"]) == (2, [1])
+    assert [r["index"] for r in body["rejected"]] == [2]
+    assert [key for key, _ in producer.sink.logs[10]] == [b"visitor-1", b"visitor-2"]
+
+
+async def test_without_a_stream_table_fragments_are_refused_for_now(producer: Producer) -> None:
+    """Before there is a table nothing can be routed: 503, also for markers and for the table."""
+    producer.table = None
+
+    for answer in (
+        await producer.post(b'{"key":"a"}'),
+        await producer.client.post("/markers", json={"time": 1}),
+        await producer.client.get("/table"),
+    ):
+        assert_problem(answer, 503, "zoo-keeper-unavailable")
+        assert answer.headers["retry-after"] == "1"
+
+
+async def test_what_is_in_flight_is_bounded() -> None:
+    """Beyond max_inflight_bytes a request is refused with 503, until others are answered."""
+
+    class Stalled(InMemoryFragmentSink):
+        def __init__(self) -> None:
+            super().__init__(TABLE.count)
+            self.release = asyncio.Event()
+            self.waiting = asyncio.Event()
+
+        def send(self, portions: Mapping[int, Portion]) -> Awaitable[list[int]]:
+            kept = super().send(portions)
+
+            async def later() -> list[int]:
+                self.waiting.set()
+                await self.release.wait()
+                return await kept
+
+            return later()
+
+    producer = Producer()
+    stalled = producer.sink = Stalled()
+    limits = {"max_inflight_bytes": 1024 * 1024, "max_request_bytes": 1024 * 1024}
+    producer.door = producer.make_door(ProducerSettings(**limits))
+    body = json.dumps([{"key": "a", "data": "x" * 30_000}] * 20).encode()
+    transport = httpx.ASGITransport(producer.door)
+    async with httpx.AsyncClient(transport=transport, base_url="http://producer") as client:
+        first = asyncio.create_task(client.post("/fragments", content=body, headers=JSON))
+        await asyncio.wait_for(stalled.waiting.wait(), 5)
+
+        refused = await client.post("/fragments", content=body, headers=JSON)
+        held = producer.door.inflight_bytes
+        stalled.release.set()
+        stored = await first
+        again = await client.post("/fragments", content=body, headers=JSON)
+
+    assert_problem(refused, 503, "overloaded")
+    assert refused.headers["retry-after"] == "1"
+    assert held == len(body)
+    assert (stored.status_code, again.status_code) == (200, 200)
+    assert producer.door.inflight_bytes == 0
+
+
+async def test_a_leaving_producer_refuses(producer: Producer) -> None:
+    """After leave(), 503 for fragments and a complaint at /readyz; /livez still answers."""
+    producer.door.leave()
+
+    assert_problem(await producer.post(b'{"key":"a"}'), 503, "leaving")
+    assert_problem(await producer.client.get("/readyz"), 503, "not-ready")
+    assert (await producer.client.get("/livez")).status_code == 200
+
+
+async def test_an_error_of_ours_is_a_problem_too(producer: Producer) -> None:
+    """What nobody expected is a 500 in the same form, without its inside."""
+
+    def broken(portions: Mapping[int, Portion]) -> Awaitable[list[int]]:
+        raise RuntimeError("secret")
+
+    producer.sink.send = broken  # type: ignore[method-assign]
+
+    body = assert_problem(await producer.post(b'{"key":"a"}'), 500, "internal-server-error")
+
+    assert "secret" not in json.dumps(body)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
+async def test_other_methods_are_refused(producer: Producer, method: str) -> None:
+    """405 with the method that is allowed."""
+    answer = await producer.client.request(method, "/fragments")
+
+    assert_problem(answer, 405, "method-not-allowed")
+    assert answer.headers["allow"] == "POST"
+
+
+async def test_a_marker_goes_into_every_stream(producer: Producer) -> None:
+    """POST /markers answers with the marker's offset in each stream."""
+    await producer.post(b'{"key":"visitor-1"}')
+
+    answer = await producer.client.post("/markers", json={"time": 1_700_000_000_000})
+
+    assert answer.status_code == 200
+    offsets = {marker["stream"]: marker["offset"] for marker in answer.json()["markers"]}
+    assert offsets == {stream: 1 if stream == 10 else 0 for stream in range(24)}
+    assert all(log[-1] == (None, b'{"time":1700000000000}') for log in producer.sink.logs)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b"[]", b"7", b'{"time":"7"}', b'{"time":1.5}', b'{"time":-1}', b'{"time":true}', b"x"],
+)
+async def test_an_invalid_marker_is_refused(producer: Producer, body: bytes) -> None:
+    """422 with what is wrong; nothing is written."""
+    answer = await producer.client.post("/markers", content=body, headers=JSON)
+
+    problem = assert_problem(answer, 422, "invalid-input")
+    assert problem["errors"]
+    assert not any(producer.sink.logs)
+
+
+async def test_a_marker_that_not_every_stream_has_is_a_503(producer: Producer) -> None:
+    """A marker counts only when all streams have it; writing it again is harmless."""
+    producer.sink.mute = {3}
+
+    answer = await producer.client.post("/markers", json={"time": 1})
+
+    assert_problem(answer, 503, "kafka-unavailable")
+
+
+async def test_the_table_is_served_as_it_is_stored(producer: Producer) -> None:
+    """GET /table gives the znode's bytes."""
+    answer = await producer.client.get("/table")
+
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.content == TABLE.encode()
+
+
+async def test_readiness_tells_every_complaint(producer: Producer) -> None:
+    """/readyz is 503 with the reasons while there are any."""
+    ready = await producer.client.get("/readyz")
+    producer.complaints = ["", "Kafka is away", "no table"]
+    not_ready = await producer.client.get("/readyz")
+
+    assert ready.status_code == 200
+    assert assert_problem(not_ready, 503, "not-ready")["detail"] == "Kafka is away; no table"
+
+
+async def test_metrics_count_what_happened(producer: Producer) -> None:
+    """Stored fragments and bytes, rejected ones by reason, requests by status."""
+    await producer.post(b'[{"key":"a"},{"key":""}]')
+    await producer.post(b"nonsense")
+
+    text = (await producer.client.get("/metrics")).text
+
+    for line in (
+        "baton_fragments_stored_total 1.0",
+        "baton_fragment_bytes_stored_total 11.0",
+        'baton_fragments_rejected_total{reason="key"} 1.0',
+        'baton_requests_total{status="200"} 1.0',
+        'baton_requests_total{status="400"} 1.0',
+        "baton_inflight_bytes 0.0",
+    ):
+        assert line in text.splitlines()
+
+
+async def test_the_documentation_names_both_forms_and_every_status(producer: Producer) -> None:
+    """OpenAPI documents POST /fragments although FastAPI never answers it."""
+    document = (await producer.client.get("/openapi.json")).json()
+
+    operation = document["paths"]["/fragments"]["post"]
+    assert set(operation["requestBody"]["content"]) == {"application/json", "application/x-ndjson"}
+    assert set(operation["responses"]) == {"200", "400", "408", "413", "415", "422", "503"}

@@ -1,0 +1,363 @@
+"""The rules of core/ingest.py: what is a request, what is a fragment of it, where it goes."""
+
+from __future__ import annotations
+
+import json
+import zlib
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.producer.core.ingest import (
+    Form,
+    Ingested,
+    Limits,
+    RequestTooLarge,
+    RequestUnreadable,
+    UnsupportedType,
+    form_for,
+    ingest,
+)
+from shared.routing import StreamTable, initial_table
+
+TABLE = initial_table(24)
+LIMITS = Limits(max_fragment_bytes=32 * 1024, max_request_bytes=1024 * 1024, max_request_fragments=2_500)
+
+
+def take(
+    body: bytes, form: Form = Form.JSON, table: StreamTable = TABLE, limits: Limits = LIMITS
+) -> Ingested:
+    return ingest(body, form, table, limits)
+
+
+def accepted(ingested: Ingested) -> dict[int, tuple[int, bytes, bytes]]:
+    """index → stream, key, value."""
+    return {
+        index: (stream, key, value)
+        for stream, portion in ingested.accepted.items()
+        for index, key, value in zip(portion.indexes, portion.keys, portion.values, strict=True)
+    }
+
+
+def reasons(ingested: Ingested) -> list[tuple[int, str]]:
+    return [(rejected.index, rejected.reason) for rejected in ingested.rejected]
+
+
+@pytest.mark.parametrize(
+    ("key", "slot", "stream"),
+    [
+        ("visitor-1", 1780, 10),
+        ("visitor-2", 1870, 10),
+        ("199.72.81.55", 763, 4),
+        ("piweba3y.prodigy.com", 3841, 22),
+        ("ключ", 1562, 9),
+        ("\U0001f600", 1348, 7),
+    ],
+)
+def test_the_stream_of_a_key_never_changes(key: str, slot: int, stream: int) -> None:
+    """Golden values: slot = crc32 of the key's UTF-8 & 0xFFF, stream by the first table of 24."""
+    body = json.dumps({"key": key}).encode()
+
+    taken = accepted(take(body))
+
+    assert zlib.crc32(key.encode()) & 0xFFF == slot
+    assert taken == {0: (stream, key.encode(), body)}
+
+
+def test_an_object_is_one_fragment_without_the_space_around_it() -> None:
+    """A JSON object is a request of one fragment; its value is the object's own bytes."""
+    ingested = take(b' \r\n{"key": "a",  "data":{"x":1.0e2}}\n')
+
+    assert [value for _, _, value in accepted(ingested).values()] == [b'{"key": "a",  "data":{"x":1.0e2}}']
+
+
+def test_the_items_of_an_array_keep_their_bytes() -> None:
+    """Space inside an item is kept, space between items is not part of any."""
+    ingested = take(b'[ {"key":"a" , "n": 1.50} ,\n{"key":"b"}]')
+
+    assert {i: value for i, (_, _, value) in accepted(ingested).items()} == {
+        0: b'{"key":"a" , "n": 1.50}',
+        1: b'{"key":"b"}',
+    }
+
+
+@pytest.mark.parametrize("body", [b"[]", b" [ ] "])
+def test_an_empty_array_is_no_fragment_and_no_fault(body: bytes) -> None:
+    """An empty array is readable and holds nothing."""
+    ingested = take(body)
+
+    assert (ingested.count, ingested.total, ingested.rejected) == (0, 0, [])
+
+
+@pytest.mark.parametrize("body", [b"", b"\n", b"\r\n \n", b"\xef\xbb\xbf"])
+def test_ndjson_without_lines_is_no_fragment_and_no_fault(body: bytes) -> None:
+    """NDJSON of no lines is the empty list, as an empty array is."""
+    assert take(body, Form.NDJSON).total == 0
+
+
+def test_blank_lines_are_not_counted() -> None:
+    """The index of a fragment in NDJSON counts fragments, not lines."""
+    ingested = take(b'\n{"key":"a"}\r\n\r\n{}\n  \n{"key":"c"}', Form.NDJSON)
+
+    assert sorted(accepted(ingested)) == [0, 2]
+    assert reasons(ingested) == [(1, "invalid")]
+    assert accepted(ingested)[0][2] == b'{"key":"a"}'
+
+
+def test_a_byte_order_mark_is_not_part_of_the_first_fragment() -> None:
+    """A byte order mark before the body is ignored, as RFC 8259 allows, in both forms."""
+    for form in Form:
+        ingested = take(b'\xef\xbb\xbf{"key":"a"}', form)
+
+        assert accepted(ingested)[0][2] == b'{"key":"a"}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"   ",
+        b"\xef\xbb\xbf",
+        b"nonsense",
+        b"42",
+        b'"text"',
+        b"null",
+        b"true",
+        b'{"key":"a"',
+        b'{"key":"a"} x',
+        b'{"key":"a"}{"key":"b"}',
+        b'{"key":"a"}\n{"key":"b"}',
+        b'{"key":"a","data":NaN}',
+        b'{"key":"a","data":"\xff"}',
+        b'{"key":"\\ud800"}',
+        b"{'key':'a'}",
+        b'[{"key":"a"}',
+        b'[{"key":"a"},]',
+        b'[{"key":"a"}] x',
+        b"[" * 200_000,
+        '{"key":"a"}'.encode("utf-16"),
+        b"\x00",
+    ],
+)
+def test_a_body_that_is_not_json_is_unreadable_as_a_whole(body: bytes) -> None:
+    """Neither an object nor an array in strict JSON: the whole request is refused."""
+    with pytest.raises(RequestUnreadable):
+        take(body)
+
+
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        (b"{}", "invalid"),
+        (b'{"id":"x"}', "invalid"),
+        (b'{"key":1}', "invalid"),
+        (b'{"key":null}', "invalid"),
+        (b'{"key":"a","end":"yes"}', "invalid"),
+        (b'{"key":"a","time":1.5}', "invalid"),
+        (b'{"key":"a","time":null}', "invalid"),
+        (b'{"key":"a","id":7}', "invalid"),
+        (b'{"key":""}', "key"),
+        (b'{"key":"' + b"k" * 257 + b'"}', "key"),
+        (b'{"key":"' + "ж".encode() * 129 + b'"}', "key"),
+        (b'{"key":"a","id":"' + b"i" * 65 + b'"}', "id"),
+        (b'{"key":"a","time":-1}', "time"),
+        (b'{"key":"a","time":253402300800000}', "time"),
+        (b'{"key":"a","time":"yesterday"}', "time"),
+        (b'{"key":"a","time":"2026-02-30T00:00:00Z"}', "time"),
+        (b'{"key":"a","time":"1969-12-31T23:59:59Z"}', "time"),
+        (b'{"key":"a","data":' + b"[" * 101 + b"]" * 101 + b"}", "nesting"),
+        (b'{"key":"a","data":"' + b"x" * 32 * 1024 + b'"}', "size"),
+    ],
+)
+def test_a_fragment_is_refused_alone_with_its_reason(item: bytes, reason: str) -> None:
+    """Each refusal of a fragment has a word of its own, in every form of request, and spares the others."""
+    good = b'{"key":"good"}'
+
+    assert reasons(take(item)) == [(0, reason)]
+    for body, form in (
+        (b"[" + good + b"," + item + b"," + good + b"]", Form.JSON),
+        (good + b"\n" + item + b"\n" + good, Form.NDJSON),
+    ):
+        ingested = take(body, form)
+        assert reasons(ingested) == [(1, reason)]
+        assert sorted(accepted(ingested)) == [0, 2]
+
+
+@pytest.mark.parametrize("item", [b"1", b'"a"', b"null", b"[]", b'[{"key":"a"}]'])
+def test_an_item_that_is_no_object_is_refused_alone(item: bytes) -> None:
+    """An array of other things is readable; each thing is refused."""
+    ingested = take(b'[{"key":"a"},' + item + b"]")
+
+    assert reasons(ingested) == [(1, "invalid")]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"), [(b"nonsense", "malformed"), (b'{"key":"\xff"}', "encoding"), (b"{", "malformed")]
+)
+def test_a_line_that_is_not_json_is_refused_alone(line: bytes, reason: str) -> None:
+    """In NDJSON each line stands for itself."""
+    ingested = take(b'{"key":"a"}\n' + line, Form.NDJSON)
+
+    assert reasons(ingested) == [(1, reason)]
+    assert ingested.count == 1
+
+
+def test_bytes_that_are_not_utf8_spoil_only_their_item_of_an_array() -> None:
+    """An array whose structure is readable is read, item by item."""
+    assert reasons(take(b'[{"key":"a","data":"\xff"},{"key":"b"}]')) == [(0, "encoding")]
+
+
+@pytest.mark.parametrize("time", [b"0", b"253402300799999", b'"2026-11-21T12:00:00.123456+01:00"'])
+def test_readable_times_are_accepted(time: bytes) -> None:
+    """Integer ms and RFC 3339, from 1970 through 9999."""
+    assert take(b'{"key":"a","time":' + time + b"}").count == 1
+
+
+def test_a_fragment_of_exactly_the_limit_is_accepted() -> None:
+    """The limit itself is allowed."""
+    body = b'{"key":"a","data":"' + b"x" * (LIMITS.max_fragment_bytes - 21) + b'"}'
+
+    assert len(body) == LIMITS.max_fragment_bytes
+    assert take(body).count == 1
+
+
+@pytest.mark.parametrize("form", Form)
+def test_more_fragments_than_the_limit_are_too_large(form: Form) -> None:
+    """2,500 fragments are taken, 2,501 refused as a whole."""
+
+    def body(count: int) -> bytes:
+        items = [b'{"key":"a"}'] * count
+        return b"\n".join(items) if form is Form.NDJSON else b"[" + b",".join(items) + b"]"
+
+    assert take(body(2_500), form).count == 2_500
+    with pytest.raises(RequestTooLarge):
+        take(body(2_501), form)
+
+
+def test_a_body_above_the_limit_is_too_large() -> None:
+    """The request's size is checked whatever it holds."""
+    with pytest.raises(RequestTooLarge):
+        take(b" " * (LIMITS.max_request_bytes + 1))
+
+
+@pytest.mark.parametrize(
+    ("types", "form"),
+    [
+        ((b"application/json",), Form.JSON),
+        ((b"Application/JSON; charset=UTF-8",), Form.JSON),
+        ((b'application/json;charset="utf-8"',), Form.JSON),
+        ((b"application/json ; profile=x",), Form.JSON),
+        ((b"application/x-ndjson",), Form.NDJSON),
+        ((b"application/x-ndjson; charset=utf8",), Form.NDJSON),
+    ],
+)
+def test_the_content_type_says_the_form(types: tuple[bytes, ...], form: Form) -> None:
+    """Case and parameters do not matter, but for the charset."""
+    assert form_for(types, ()) is form
+    assert form_for(types, (b"identity",)) is form
+
+
+@pytest.mark.parametrize(
+    ("types", "encodings"),
+    [
+        ((), ()),
+        ((b"",), ()),
+        ((b"text/plain",), ()),
+        ((b"application/x-www-form-urlencoded",), ()),
+        ((b"application/jsonx",), ()),
+        ((b"application/json, application/json",), ()),
+        ((b"application/json", b"application/json"), ()),
+        ((b"application/json", b"application/x-ndjson"), ()),
+        ((b"application/json; charset=latin-1",), ()),
+        ((b"\xff\xfe",), ()),
+        ((b"application/json",), (b"gzip",)),
+        ((b"application/json",), (b"identity", b"br")),
+    ],
+)
+def test_other_types_and_encodings_are_refused(
+    types: tuple[bytes, ...], encodings: tuple[bytes, ...]
+) -> None:
+    """Exactly one accepted type, UTF-8, and no encoding."""
+    with pytest.raises(UnsupportedType) as caught:
+        form_for(types, encodings)
+
+    name, value = caught.value.accept
+    assert (name, value) in {
+        ("Accept", "application/json, application/x-ndjson"),
+        ("Accept-Encoding", "identity"),
+    }
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+FRAGMENTS = st.fixed_dictionaries(
+    {"key": st.text(min_size=1, max_size=20)},
+    optional={
+        "end": st.booleans(),
+        "time": st.integers(0, 253_402_300_799_999),
+        "id": st.text(max_size=10),
+        "data": JSON,
+    },
+)
+ITEMS = st.lists(FRAGMENTS | JSON, max_size=8)
+
+
+@settings(max_examples=100)
+@given(items=ITEMS, indent=st.sampled_from([None, 1]), ascii_only=st.booleans(), form=st.sampled_from(Form))
+def test_every_item_is_accepted_with_its_bytes_or_rejected_once(
+    items: list[object], indent: int | None, ascii_only: bool, form: Form
+) -> None:
+    """Accepted and rejected indexes together are 0 … n - 1, bytes are untouched, routing is crc32 & 0xFFF."""
+    texts = [
+        json.dumps(item, indent=None if form is Form.NDJSON else indent, ensure_ascii=ascii_only).encode()
+        for item in items
+    ]
+    body = b"\n".join(texts) if form is Form.NDJSON else b"[" + b" ,\n".join(texts) + b"]"
+
+    ingested = take(body, form)
+
+    taken = accepted(ingested)
+    assert sorted([*taken, *(index for index, _ in reasons(ingested))]) == list(range(len(items)))
+    assert ingested.total == len(items)
+    assert ingested.bytes == sum(len(value) for _, _, value in taken.values())
+    for index, (stream, key, value) in taken.items():
+        item = items[index]
+        assert isinstance(item, dict)
+        assert value == texts[index]
+        assert key == str(item["key"]).encode()
+        low, high = stream * 4096 // 24, (stream + 1) * 4096 // 24
+        assert low <= zlib.crc32(key) & 0xFFF < high
+
+
+@settings(max_examples=100)
+@given(body=st.binary(max_size=200), form=st.sampled_from(Form))
+def test_no_body_breaks_it(body: bytes, form: Form) -> None:
+    """Whatever arrives is accepted, rejected, or refused with an error of ours."""
+    try:
+        ingested = take(body, form)
+    except RequestUnreadable:
+        return
+
+    for _, _, value in accepted(ingested).values():
+        assert msgspec.json.decode(value)["key"]
+
+
+@settings(max_examples=100)
+@given(items=st.lists(FRAGMENTS, min_size=1, max_size=30))
+def test_order_within_a_stream_is_that_of_the_request(items: list[dict[str, object]]) -> None:
+    """A stream's portion lists its fragments in the order in which they were posted."""
+    body = json.dumps(items).encode()
+
+    ingested = take(body, table=initial_table(3))
+
+    for portion in ingested.accepted.values():
+        assert portion.indexes == sorted(portion.indexes)

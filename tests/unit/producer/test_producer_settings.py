@@ -1,0 +1,46 @@
+"""The producer's settings refuse what could not work."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.producer.settings import ProducerSettings
+from shared.errors import SettingsInvalid
+from shared.settings import load
+
+
+def test_all_faults_are_told_at_once() -> None:
+    """Each malformed value has its sentence in one error."""
+    mapping = {"BATON_STREAMS": "4097", "BATON_PORT": "x", "BATON_COMPRESSION": "lz4"}
+
+    with pytest.raises(SettingsInvalid) as caught:
+        load(ProducerSettings, mapping)
+
+    assert len(caught.value.faults) == 3
+
+
+@pytest.mark.parametrize(
+    ("mapping", "named"),
+    [
+        ({"BATON_MAX_FRAGMENT_BYTES": "2000", "BATON_MAX_REQUEST_BYTES": "1000"}, "BATON_MAX_FRAGMENT_BYTES"),
+        ({"BATON_MAX_FRAGMENT_BYTES": str(900 * 1024 + 1)}, "must fit into a session"),
+        (
+            {"BATON_MAX_REQUEST_BYTES": "2097152", "BATON_MAX_INFLIGHT_BYTES": "1048576"},
+            "BATON_MAX_INFLIGHT_BYTES",
+        ),
+        ({"BATON_PRODUCER": "a/b"}, "BATON_PRODUCER"),
+        ({"BATON_NAMESPACE": "A"}, "BATON_NAMESPACE"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(mapping: dict[str, str], named: str) -> None:
+    """A fragment must fit into a request and a session, a request into what may be in flight."""
+    with pytest.raises(SettingsInvalid) as caught:
+        load(ProducerSettings, mapping)
+
+    assert any(named in fault for fault in caught.value.faults)
+
+
+def test_the_number_of_streams_may_be_left_open() -> None:
+    """Without BATON_STREAMS a producer takes what is stored."""
+    assert load(ProducerSettings, {}).streams is None
+    assert load(ProducerSettings, {"BATON_STREAMS": "97"}).streams == 97
