@@ -1,0 +1,254 @@
+"""The plan: examples, properties on random views, and a dumb twin that tries every assignment."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.consumer.core.balance import Plan, plan
+from shared.cluster import ClaimNode, MemberNode, MemberState, StreamNode, View
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def members(**states: MemberState) -> dict[str, MemberNode]:
+    return {name: MemberNode(address="", state=state) for name, state in states.items()}
+
+
+def active(names: str) -> dict[str, MemberNode]:
+    return {name: MemberNode(address="") for name in names}
+
+
+def claims(**streams: list[int]) -> dict[int, ClaimNode]:
+    return {n: ClaimNode(member=name, epoch=1) for name, numbers in streams.items() for n in numbers}
+
+
+def random_view(seed: int, count: int, names: str) -> View:
+    """Any view, possible or not: claims of members that are gone, targets that drain, …"""
+    rng = random.Random(seed)
+    states: list[MemberState] = ["joining", "active", "active", "active", "draining"]
+    present = {name: rng.choice(states) for name in names if rng.random() < 0.7}
+    claims, nodes = {}, {}
+    claimed, targeted, skewed = rng.random(), rng.random(), rng.choice(names)
+    for stream in range(count):
+        owner = rng.choice([skewed, *names])
+        if rng.random() < claimed:
+            claims[stream] = ClaimNode(member=owner, epoch=1)
+        elif rng.random() < 0.8:
+            target = rng.choice(names) if rng.random() < targeted else None
+            nodes[stream] = StreamNode(epoch=1, owner=owner, target=target)
+    return View(count=count, members=members(**present), claims=claims, nodes=nodes)
+
+
+def views(max_count: int = 40, names: str = "abcdef") -> st.SearchStrategy[View]:
+    """Seeded instead of drawn piece by piece: a hundred times as fast."""
+    return st.builds(random_view, st.integers(0, 2**40), st.integers(1, max_count), st.just(names))
+
+
+def holder(view: View, stream: int) -> str | None:
+    """Who runs the stream, or is about to: the active claimer, else the active target."""
+    claim = view.claims.get(stream)
+    name = claim.member if claim is not None else view.node(stream).target
+    return name if name is not None and is_active(view, name) else None
+
+
+def is_active(view: View, name: str) -> bool:
+    return name in view.members and view.members[name].state == "active"
+
+
+def kept(view: View, owner: dict[int, str]) -> tuple[int, int]:
+    """How many streams stay with their holder, and how many unowned ones go back to their last owner."""
+    held = sum(1 for n, name in owner.items() if holder(view, n) == name)
+    back = sum(
+        1
+        for n, name in owner.items()
+        if n not in view.claims and holder(view, n) is None and view.node(n).owner == name
+    )
+    return held, back
+
+
+def best(view: View) -> tuple[int, int] | None:
+    """The dumb twin: the most that any assignment with a spread of at most 1 keeps."""
+    names = [name for name in sorted(view.members) if is_active(view, name)]
+    results = []
+    for owners in itertools.product(names, repeat=view.count):
+        shares = [owners.count(name) for name in names]
+        if max(shares) - min(shares) <= 1:
+            results.append(kept(view, dict(enumerate(owners))))
+    return max(results) if names else None
+
+
+def test_thirteen_streams_over_five_members_are_3_3_3_2_2() -> None:
+    """The example of the design."""
+    result = plan(View(count=13, members=active("abcde")))
+
+    assert list(result.quota.values()) == [3, 3, 3, 2, 2]
+    assert Counter(result.owner.values()) == {"a": 3, "b": 3, "c": 3, "d": 2, "e": 2}
+
+
+def test_a_fourth_member_takes_only_what_it_needs() -> None:
+    """12 streams at 3 members, one joins: one stream of each moves, and nothing else."""
+    held = claims(a=[0, 1, 2, 3], b=[4, 5, 6, 7], c=[8, 9, 10, 11])
+
+    result = plan(View(count=12, members=active("abcd"), claims=held))
+
+    assert [(move.source, move.target) for move in result.moves] == [("a", "d"), ("b", "d"), ("c", "d")]
+    assert {move.why for move in result.moves} == {f"{name} holds 4, its share is 3" for name in "abc"}
+
+
+def test_a_draining_member_gets_nothing_and_gives_everything() -> None:
+    """Its streams are planned for the others, with the reason."""
+    view = View(count=4, members=members(a="draining", b="active"), claims=claims(a=[0, 1], b=[2, 3]))
+
+    result = plan(view)
+
+    assert result.quota == {"b": 4}
+    assert [(move.stream, move.target, move.why) for move in result.moves] == [
+        (0, "b", "a is draining"),
+        (1, "b", "a is draining"),
+    ]
+
+
+def test_unowned_streams_go_to_their_target_then_to_their_last_owner() -> None:
+    """A live target counts as an owner; a last owner is preferred where that costs no move."""
+    nodes = {
+        0: StreamNode(epoch=1, owner="a", target="b"),
+        1: StreamNode(epoch=1, owner="b"),
+        2: StreamNode(epoch=1, owner="a"),
+        3: StreamNode(epoch=1, owner="b", target="gone"),
+    }
+
+    result = plan(View(count=4, members=active("ab"), nodes=nodes))
+
+    assert result.owner[0] == "b"
+    assert result.owner[2] == "a"
+    assert sorted(result.owner[n] for n in (1, 3)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("state", ["joining", "draining"])
+def test_without_an_active_member_nothing_is_planned(state: MemberState) -> None:
+    """Nobody is there to own anything."""
+    assert plan(View(count=3, members=members(a=state), claims=claims(a=[0]))) == Plan(
+        owner={}, quota={}, moves=()
+    )
+
+
+def test_with_more_members_than_streams_some_own_nothing() -> None:
+    """Each stream has one owner, and the rest a quota of 0."""
+    result = plan(View(count=2, members=active("abc"), claims=claims(c=[0])))
+
+    assert result.quota == {"a": 1, "b": 0, "c": 1}
+    assert result.owner == {0: "c", 1: "a"}
+
+
+@settings(max_examples=1000, deadline=None)
+@given(view=views())
+def test_every_stream_has_one_active_owner_and_the_spread_is_at_most_1(view: View) -> None:
+    """Floor for everyone, one more for n mod c of them, and the quotas are what the plan gives."""
+    result = plan(view)
+
+    names = [name for name in view.members if is_active(view, name)]
+    if not names:
+        assert result.owner == {}
+        return
+    shares = {name: len(result.streams_of(name)) for name in names}
+    assert list(result.owner) == list(range(view.count))
+    assert shares == result.quota
+    assert max(shares.values()) - min(shares.values()) <= 1
+
+
+@settings(max_examples=1000, deadline=None)
+@given(view=views(), seed=st.integers(0, 10**6))
+def test_the_plan_is_the_same_whatever_the_order_of_the_view(view: View, seed: int) -> None:
+    """Members that got the same facts in another order agree."""
+    rng = random.Random(seed)
+
+    def shuffled(mapping: Mapping[K, V]) -> dict[K, V]:
+        return dict(rng.sample(list(mapping.items()), len(mapping)))
+
+    other = View(
+        count=view.count,
+        members=shuffled(view.members),
+        claims=shuffled(view.claims),
+        nodes=shuffled(view.nodes),
+    )
+
+    assert plan(other) == plan(view)
+
+
+@settings(max_examples=500, deadline=None)
+@given(view=views(max_count=6, names="abc"))
+def test_no_assignment_moves_fewer_streams(view: View) -> None:
+    """As many streams as possible stay; then as many unowned ones as possible go back to their last owner."""
+    result = plan(view)
+
+    if result.owner:
+        assert kept(view, dict(result.owner)) == best(view)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(view=views())
+def test_a_plan_that_was_carried_out_plans_no_more_moves(view: View) -> None:
+    """The plan is a fixed point: nothing oscillates."""
+    result = plan(view)
+
+    after = View(
+        count=view.count,
+        members=view.members,
+        claims={n: ClaimNode(member=name, epoch=2) for n, name in result.owner.items()},
+    )
+    again = plan(after)
+
+    assert again.owner == result.owner
+    assert again.moves == ()
+
+
+@settings(max_examples=1000, deadline=None)
+@given(view=views(), seed=st.integers(0, 2**40))
+def test_any_part_of_a_plan_carried_out_leaves_the_rest_of_it_standing(view: View, seed: int) -> None:
+    """While the members act one by one, nobody's part of the plan changes under them."""
+    result = plan(view)
+    if not result.owner:
+        return
+    rng = random.Random(seed)
+    claims, nodes = dict(view.claims), dict(view.nodes)
+    for stream in rng.sample(range(view.count), rng.randint(0, view.count)):
+        if rng.random() < 0.5:
+            claims[stream] = ClaimNode(member=result.owner[stream], epoch=2)
+        else:
+            claims.pop(stream, None)
+            nodes[stream] = StreamNode(epoch=2, owner="z", target=result.owner[stream])
+
+    now = View(count=view.count, members=view.members, claims=claims, nodes=nodes)
+    again = plan(now)
+
+    assert again.quota == result.quota
+    moved = {n for n in again.owner if holder(now, n) not in (None, again.owner[n])}
+    assert moved <= {n for n in result.owner if holder(view, n) not in (None, result.owner[n])}
+
+
+def test_a_large_view_is_planned_in_milliseconds() -> None:
+    """4,096 streams over 50 members: each member plans at every change, so it must not cost."""
+    rng = random.Random(7)
+    names = [f"member-{i}" for i in range(50)]
+    view = View(
+        count=4096,
+        members={name: MemberNode(address="") for name in names},
+        claims={n: ClaimNode(member=rng.choice(names), epoch=1) for n in range(4096)},
+    )
+
+    started_s = time.process_time()
+    for _ in range(5):
+        result = plan(view)
+
+    assert len(result.owner) == 4096
+    assert (time.process_time() - started_s) / 5 < 0.05
