@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -206,7 +206,7 @@ async def test_a_body_that_stops_arriving_is_given_up() -> None:
 
 async def test_a_client_that_goes_away_is_not_answered(producer: Producer) -> None:
     """A disconnect in the middle of a body ends the request without storing anything."""
-    messages = iter(
+    messages: Iterator[dict[str, Any]] = iter(
         [{"type": "http.request", "body": b'{"key":"a"}', "more_body": True}, {"type": "http.disconnect"}]
     )
     sent: list[Any] = []
@@ -285,8 +285,7 @@ async def test_what_is_in_flight_is_bounded() -> None:
 
     producer = Producer()
     stalled = producer.sink = Stalled()
-    limits = {"max_inflight_bytes": 1024 * 1024, "max_request_bytes": 1024 * 1024}
-    producer.door = producer.make_door(ProducerSettings(**limits))
+    producer.door = producer.make_door(ProducerSettings(max_inflight_bytes=1024 * 1024))
     body = json.dumps([{"key": "a", "data": "x" * 30_000}] * 20).encode()
     transport = httpx.ASGITransport(producer.door)
     async with httpx.AsyncClient(transport=transport, base_url="http://producer") as client:

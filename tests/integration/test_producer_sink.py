@@ -1,0 +1,197 @@
+"""The sink's contract, on a real broker and in memory; and what a stalled broker does to the real one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from services.producer.adapters.kafka_sink import KafkaFragmentSink
+from services.producer.core.ingest import Portion
+from services.producer.ports import FragmentSink
+from shared.errors import KafkaUnavailable
+from shared.kafka import ensure_topics, fragments_topics
+from shared.names import Names
+from tests.fakes.sink import InMemoryFragmentSink, Record
+from tests.servers import KafkaServer
+
+STREAMS = 4
+
+
+async def eventually(is_so: Callable[[], bool], within_s: float = 30.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def kafka_sink(
+    kafka: str, namespace: str, *, ack_timeout_s: float = 10.0, max_batch_bytes: int = 512 * 1024
+) -> AsyncIterator[KafkaFragmentSink]:
+    """A running sink whose topics exist."""
+    names = Names(namespace)
+    await ensure_topics(kafka, fragments_topics(names, STREAMS, 3_600_000), 1)
+    sink = KafkaFragmentSink(kafka, ack_timeout_s=ack_timeout_s, max_batch_bytes=max_batch_bytes)
+    running = asyncio.create_task(sink.run())
+    try:
+        sink.set_topics([names.fragments(stream) for stream in range(STREAMS)])
+        await eventually(lambda: not sink.complaint())
+        yield sink
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def read_all(kafka: str, namespace: str) -> list[list[Record]]:
+    """Everything that the streams' topics hold, in offset order."""
+    partitions = [TopicPartition(Names(namespace).fragments(stream), 0) for stream in range(STREAMS)]
+    async with AIOKafkaConsumer(bootstrap_servers=kafka, auto_offset_reset="earliest") as consumer:
+        consumer.assign(partitions)
+        ends = await consumer.end_offsets(partitions)
+        logs: dict[TopicPartition, list[Record]] = {partition: [] for partition in partitions}
+        for partition in partitions:
+            await consumer.seek_to_beginning(partition)
+        while [p for p in partitions if await consumer.position(p) < ends[p]]:
+            for partition, records in (await consumer.getmany(timeout_ms=1000)).items():
+                logs[partition] += [(record.key, record.value) for record in records]
+    return [logs[partition] for partition in partitions]
+
+
+def portion(*names: bytes, first: int = 0) -> Portion:
+    return Portion(list(range(first, first + len(names))), [b"k-" + name for name in names], list(names))
+
+
+@pytest.fixture(params=["kafka", "memory"])
+async def either(
+    request: pytest.FixtureRequest, namespace: str
+) -> AsyncIterator[tuple[FragmentSink, Callable[[], object]]]:
+    """The real sink and its twin, each with a way to read what it keeps."""
+    if request.param == "memory":
+        memory = InMemoryFragmentSink(STREAMS)
+        yield memory, lambda: memory.logs
+        return
+    kafka: str = request.getfixturevalue("kafka")
+    async with kafka_sink(kafka, namespace) as sink:
+        yield sink, lambda: read_all(kafka, namespace)
+
+
+async def kept(read: Callable[[], object]) -> object:
+    found = read()
+    return await found if asyncio.iscoroutine(found) else found
+
+
+async def test_records_are_kept_per_stream_in_order(
+    either: tuple[FragmentSink, Callable[[], object]],
+) -> None:
+    """Contract: keys and values as given, each stream in the order of the sends, markers without a key."""
+    sink, read = either
+
+    first = await sink.send({0: portion(b"a", b"b"), 2: portion(b"c", first=2)})
+    offsets = await sink.send_to_all(b'{"time":1}')
+    second = await sink.send({2: portion(b"d")})
+
+    assert (first, second) == ([], [])
+    assert offsets == [2, 0, 1, 0]
+    marker = (None, b'{"time":1}')
+    assert await kept(read) == [
+        [(b"k-a", b"a"), (b"k-b", b"b"), marker],
+        [marker],
+        [(b"k-c", b"c"), marker, (b"k-d", b"d")],
+        [marker],
+    ]
+
+
+async def test_many_requests_at_once_keep_their_order(
+    either: tuple[FragmentSink, Callable[[], object]],
+) -> None:
+    """Contract: what is sent later in one stream has the higher offset, however many are under way."""
+    sink, read = either
+    requests = [[b"%d.%d" % (number, item) for item in range(20)] for number in range(50)]
+
+    answers = await asyncio.gather(*(sink.send({1: portion(*request)}) for request in requests))
+
+    assert answers == [[]] * 50
+    logs = await kept(read)
+    assert isinstance(logs, list)
+    assert [value for _, value in logs[1]] == [value for request in requests for value in request]
+
+
+async def test_requests_larger_than_a_batch_are_kept_whole(kafka: str, namespace: str) -> None:
+    """A request's records may span several batches to one stream."""
+    values = [b"%06d" % number + b"x" * 1_000 for number in range(200)]
+
+    async with kafka_sink(kafka, namespace, max_batch_bytes=16 * 1024) as sink:
+        assert await sink.send({3: portion(*values)}) == []
+
+    assert [value for _, value in (await read_all(kafka, namespace))[3]] == values
+
+
+async def test_before_kafka_answers_nothing_is_taken(namespace: str) -> None:
+    """Without a broker the sink complains and refuses at once."""
+    sink = KafkaFragmentSink("127.0.0.1:1", ack_timeout_s=1.0)
+    running = asyncio.create_task(sink.run())
+    sink.set_topics(["t"])
+    await eventually(lambda: "does not answer" in sink.complaint())
+
+    with pytest.raises(KafkaUnavailable):
+        await sink.send({0: portion(b"a")})
+    with pytest.raises(KafkaUnavailable):
+        await sink.send_to_all(b"{}")
+
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def test_a_stalled_broker_is_told_and_outlived(kafka_server: KafkaServer, namespace: str) -> None:
+    """While Kafka is mute nothing is reported kept, soon at once; afterwards the same sink works."""
+    async with kafka_sink(kafka_server.address, namespace, ack_timeout_s=1.0) as sink:
+        assert await sink.send({0: portion(b"before")}) == []
+        kafka_server.pause()
+
+        waited = await asyncio.gather(*(attempt(sink, b"%d" % number) for number in range(100)))
+        complaint = sink.complaint()
+        at_once = await attempt(sink, b"at once")
+        kafka_server.resume()
+        await eventually(lambda: not sink.complaint())
+        assert await sink.send({0: portion(b"after")}) == []
+
+    stored = [value for _, value in (await read_all(kafka_server.address, namespace))[0]]
+    assert waited == ["refused"] * 100
+    assert "has not acknowledged for 1 s" in complaint
+    assert at_once == "refused"
+    assert (stored[0], stored[-1]) == (b"before", b"after")
+    assert b"at once" not in stored
+
+
+async def test_a_restarted_broker_is_found_again(kafka_server: KafkaServer, namespace: str) -> None:
+    """A broker that was killed and comes back is used by the same sink; what it acknowledged is there."""
+    async with kafka_sink(kafka_server.address, namespace, ack_timeout_s=2.0) as sink:
+        assert await sink.send({0: portion(b"before")}) == []
+        await asyncio.to_thread(kafka_server.kill)
+        refused = await attempt(sink, b"while away")
+        await asyncio.to_thread(kafka_server.start)
+
+        answers: list[str] = []
+        deadline = time.monotonic() + 60
+        while (not answers or answers[-1] == "refused") and time.monotonic() < deadline:
+            answers.append(await attempt(sink, b"after"))
+            await asyncio.sleep(0.1)
+
+    stored = [value for _, value in (await read_all(kafka_server.address, namespace))[0]]
+    assert refused == "refused"
+    assert answers[-1] == "kept"
+    assert (stored[0], stored[-1]) == (b"before", b"after")
+
+
+async def attempt(sink: KafkaFragmentSink, value: bytes) -> str:
+    try:
+        async with asyncio.timeout(20):
+            unstored = await sink.send({0: portion(value), 1: portion(value, first=1)})
+    except KafkaUnavailable:
+        return "refused"
+    return f"all but {unstored}" if unstored else "kept"
