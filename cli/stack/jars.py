@@ -154,7 +154,7 @@ def _fetch(
         if faults:
             raise JarsUnavailable(
                 f"{len(faults)} of {len(jars)} jars could not be fetched: {', '.join(faults[:3])}"
-                f"{' …' if len(faults) > 3 else ''}; is the network there?{_reason(messages)}"
+                f"{' …' if len(faults) > 3 else ''}{_reason(messages)}"
             )
 
 
@@ -184,7 +184,7 @@ def _reason(messages: IO[bytes]) -> str:
     for word in ("Exception", "Server access error", "not found", "Error"):
         for line in lines:
             if word in line:
-                return f" ({line.strip(' :')[:200]})"
+                return f"; is the network there? ({line.strip().strip(':').strip()[:200]})"
     return ""
 
 
