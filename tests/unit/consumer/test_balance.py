@@ -150,7 +150,7 @@ def test_with_more_members_than_streams_some_own_nothing() -> None:
     assert result.owner == {0: "c", 1: "a"}
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(view=views())
 def test_every_stream_has_one_active_owner_and_the_spread_is_at_most_1(view: View) -> None:
     """Floor for everyone, one more for n mod c of them, and the quotas are what the plan gives."""
@@ -166,7 +166,7 @@ def test_every_stream_has_one_active_owner_and_the_spread_is_at_most_1(view: Vie
     assert max(shares.values()) - min(shares.values()) <= 1
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(view=views(), seed=st.integers(0, 10**6))
 def test_the_plan_is_the_same_whatever_the_order_of_the_view(view: View, seed: int) -> None:
     """Members that got the same facts in another order agree."""
@@ -195,7 +195,7 @@ def test_no_assignment_moves_fewer_streams(view: View) -> None:
         assert kept(view, dict(result.owner)) == best(view)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(view=views())
 def test_a_plan_that_was_carried_out_plans_no_more_moves(view: View) -> None:
     """The plan is a fixed point: nothing oscillates."""
@@ -212,7 +212,7 @@ def test_a_plan_that_was_carried_out_plans_no_more_moves(view: View) -> None:
     assert again.moves == ()
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(view=views(), seed=st.integers(0, 2**40))
 def test_any_part_of_a_plan_carried_out_leaves_the_rest_of_it_standing(view: View, seed: int) -> None:
     """While the members act one by one, nobody's part of the plan changes under them."""

@@ -273,17 +273,17 @@ class World:
         return effects
 
     def settle(self) -> None:
-        """Lets the members act until they have been still for 20 s; fails when that takes minutes."""
+        """Lets the members act until they have been still for 12 s; fails when that takes minutes."""
         still_since_ms, end_ms = self.now_ms, self.now_ms + 300_000
-        while self.now_ms - still_since_ms < 20_000:
+        while self.now_ms - still_since_ms < 12_000:
             assert self.now_ms < end_ms, "the members do not come to rest"
-            self.now_ms += self.rng.randint(1, 700)
+            self.now_ms += self.rng.randint(1, 1500)
             for name in self.rng.sample(sorted(self.members), len(self.members)):
                 if name not in self.hung and self.step(name):
                     still_since_ms = self.now_ms
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(80))
 def test_members_that_come_go_and_drain_always_come_to_rest_in_the_plan(seed: int) -> None:
     """Whatever happens, in the end every stream has one owner, the spread is 1, and nothing moves."""
     world = World(seed)
@@ -316,7 +316,7 @@ def test_members_that_come_go_and_drain_always_come_to_rest_in_the_plan(seed: in
     assert plan(view).moves == ()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(15))
 def test_when_zookeeper_was_gone_for_everybody_nobody_evacuates(seed: int) -> None:
     """All come back within the settle time: each claims what it had, and no stream changes its owner."""
     world = World(seed)
@@ -338,7 +338,7 @@ def test_when_zookeeper_was_gone_for_everybody_nobody_evacuates(seed: int) -> No
     assert world.claimed == 2 * world.count
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(15))
 def test_a_hung_member_costs_a_grace_and_its_streams_do_not_go_to_and_fro(seed: int) -> None:
     """A member that stands in ZooKeeper and does nothing is passed over, once per stream."""
     world = World(seed)
