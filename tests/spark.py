@@ -28,6 +28,7 @@ from shared.routing import initial_table
 from shared.sessions import Session, encode_session, session_id
 
 WEEK_MS = 7 * 86_400_000
+DEFAULTS = GroupSettings()
 
 
 def fragment(key: str, time: int | None = None, **more: Any) -> tuple[bytes, bytes]:
@@ -44,7 +45,7 @@ class Pipeline:
     namespace: str
     streams: int = 3
     group: str = "default"
-    settings: GroupSettings = GroupSettings()
+    settings: GroupSettings = DEFAULTS
 
     @property
     def names(self) -> Names:
@@ -60,13 +61,11 @@ class Pipeline:
         """Appends fragments to their streams; a record without a key goes to every stream."""
         table = initial_table(self.streams)
         async with self._producer() as producer:
-            sent = []
-            for key, value in records:
-                streams = range(self.streams) if key is None else [table.stream_for(key)]
-                for stream in streams:
-                    sent.append(
-                        await producer.send(self.names.fragments(stream), value, key=key, partition=0)
-                    )
+            sent = [
+                await producer.send(self.names.fragments(stream), value, key=key, partition=0)
+                for key, value in records
+                for stream in (range(self.streams) if key is None else [table.stream_for(key)])
+            ]
             await asyncio.gather(*sent)
 
     async def sessions(self) -> tuple[list[tuple[Session, bytes]], dict[int, int]]:
@@ -75,8 +74,8 @@ class Pipeline:
         positions = {}
         for stream in range(self.streams):
             assembler = Assembler(self.settings)
-            for one in assembler.feed(await self._read(stream)) + assembler.close_due():
-                closed.append(self._session(stream, one))
+            done = assembler.feed(await self._read(stream)) + assembler.close_due()
+            closed += [self._session(stream, one) for one in done]
             positions[stream] = assembler.position
         return closed, positions
 

@@ -1,9 +1,9 @@
 """The job `reports`: what the lake's sessions say, per hour and day, as Delta tables.
 
-`<lake>/reports/periods` (one row per hour and one per day), `items`, `entries`, `exits` (the top of
-what a JSON path finds in the fragments). All are computed from one version of the table `sessions` and
-each is published by one commit that replaces the group's rows. Times are UTC; a session belongs to the
-hour and day of its first_time.
+`<lake>/reports/periods` (one row per hour and one per day) and `<lake>/reports/items` (the top of what
+a JSON path finds in the fragments: anywhere, first, last in a session). Both are computed from one
+version of the table `sessions` and published by one commit each, which replaces the group's rows.
+Times are UTC; a session belongs to the hour and day of its first_time.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ MOST_TOP = 10_000
 SHOWN_PERIODS = 31
 """Newest hours and days that stand in the result; the table has all."""
 PERCENTILES = (50, 90, 99)
+REASONS = ("end", "gap", "limit")
+POSITIONS = {"any": "items", "entry": "entries", "exit": "exits"}
+"""What the column `position` says, and the name of its rows in the result."""
 _PATH = re.compile(r"\$(\.[A-Za-z_][A-Za-z0-9_-]*|\['[^'\]]+'\]|\[[0-9]+\])+")
 
 
@@ -41,11 +44,10 @@ def reports(spark: SparkSession, request: RunRequest) -> Result:
         .load(table)
         .where(f.col("group") == request.group)
     )
-    found = {"periods": periods(sessions)} | item_reports(sessions, item_path, top)
-    for name, report in found.items():
-        _publish(report, request, name, version)
+    _publish(periods(sessions), request, "periods", version)
+    _publish(items(sessions, item_path, top), request, "items", version)
     return {"group": request.group, "sessions_version": version, "item_path": item_path} | _shown(
-        spark, request, found
+        spark, request
     )
 
 
@@ -64,29 +66,25 @@ def check_parameters(parameters: dict[str, Any]) -> tuple[str, int]:
 
 def periods(sessions: DataFrame) -> DataFrame:
     """One row per hour and per day in which a session began; percentiles are exact."""
-    by_key = Window.partitionBy("key")
+    began = f.timestamp_millis("first_time")
     timed = sessions.select(
-        "*",
-        f.timestamp_millis("first_time").alias("began"),
+        *("key", "fragments", "bytes", "reason", began.alias("began")),
         (f.col("last_time") - f.col("first_time")).alias("duration_ms"),
-        f.min(f.timestamp_millis("first_time")).over(by_key).alias("key_began"),
+        f.min(began).over(Window.partitionBy("key")).alias("key_began"),
+        f.explode(f.array(f.lit("hour"), f.lit("day"))).alias("period"),
     )
-    each = [_per_period(timed, period) for period in ("hour", "day")]
-    return each[0].unionByName(each[1])
-
-
-def _per_period(timed: DataFrame, period: str) -> DataFrame:
-    is_new = f.date_trunc(period, "key_began") == f.date_trunc(period, "began")
+    # date_trunc takes a column for its unit only in SQL
+    start = f.expr("date_trunc(period, began)")
+    is_new = f.expr("date_trunc(period, key_began)") == f.col("start")
     percentiles: list[Column] = [
         f.percentile(value, f.lit(p / 100)).alias(f"{name}_p{p}")
         for value, name in (("duration_ms", "duration_ms"), ("fragments", "length"))
         for p in PERCENTILES
     ]
-    ends = [
-        f.count_if(f.col("reason") == reason).alias(f"ended_{reason}") for reason in ("end", "gap", "limit")
-    ]
+    ends = [f.count_if(f.col("reason") == reason).alias(f"ended_{reason}") for reason in REASONS]
     return (
-        timed.groupBy(f.date_trunc(period, "began").alias("start"))
+        timed.withColumn("start", start)
+        .groupBy("period", "start")
         .agg(
             f.count("*").alias("sessions"),
             f.sum("fragments").alias("fragments"),
@@ -96,29 +94,29 @@ def _per_period(timed: DataFrame, period: str) -> DataFrame:
             f.count_distinct(f.when(is_new, f.col("key"))).alias("keys_new"),
             f.count_distinct(f.when(~is_new, f.col("key"))).alias("keys_returning"),
         )
-        .select(f.lit(period).alias("period"), "*")
     )
 
 
-def item_reports(sessions: DataFrame, item_path: str, top: int) -> dict[str, DataFrame]:
-    """The top items, and the top first and last items of sessions; fragments without one do not count."""
-    found = sessions.select(
-        "id", f.transform("data", lambda fragment: f.get_json_object(fragment, item_path)).alias("all")
-    ).select("id", f.filter("all", lambda item: item.isNotNull()).alias("items"))
-    items = found.select("id", f.explode("items").alias("item"))
-    ranked = items.groupBy("item").agg(f.count("*").alias("n"), f.count_distinct("id").alias("sessions"))
-    reports = {"items": ranked}
-    for name, position in (("entries", 1), ("exits", -1)):
-        one = found.where(f.size("items") > 0).select(f.element_at("items", position).alias("item"))
-        count = f.count("*")
-        reports[name] = one.groupBy("item").agg(count.alias("n"), count.alias("sessions"))
-    return {name: _top(report, top) for name, report in reports.items()}
+def items(sessions: DataFrame, item_path: str, top: int) -> DataFrame:
+    """The top of all items, and of the first and last ones of sessions (in offset order).
 
-
-def _top(report: DataFrame, top: int) -> DataFrame:
-    best = report.orderBy(f.desc("n"), "item").limit(top)
-    place = f.row_number().over(Window.orderBy(f.desc("n"), "item"))
-    return best.select(place.alias("place"), "item", f.col("n").alias("count"), "sessions")
+    `count`: fragments with the item for `any`, sessions for `entry` and `exit`. Fragments in which the
+    path finds nothing do not count.
+    """
+    found = f.transform("data", lambda fragment: f.get_json_object(fragment, item_path))
+    of_session = sessions.select("id", f.filter(found, lambda item: item.isNotNull()).alias("items"))
+    one = of_session.select("id", "items", f.posexplode("items").alias("at", "item"))
+    positions = f.array(
+        f.lit("any"),
+        f.when(f.col("at") == 0, f.lit("entry")),
+        f.when(f.col("at") == f.size("items") - 1, f.lit("exit")),
+    )
+    each = one.select("id", "item", f.explode(f.array_compact(positions)).alias("position"))
+    counted = each.groupBy("position", "item").agg(
+        f.count("*").alias("count"), f.count_distinct("id").alias("sessions")
+    )
+    place = f.row_number().over(Window.partitionBy("position").orderBy(f.desc("count"), "item"))
+    return counted.withColumn("place", place).where(f.col("place") <= top)
 
 
 def _publish(report: DataFrame, request: RunRequest, name: str, version: int) -> None:
@@ -135,20 +133,26 @@ def _publish(report: DataFrame, request: RunRequest, name: str, version: int) ->
     )
 
 
-def _shown(spark: SparkSession, request: RunRequest, found: dict[str, DataFrame]) -> Result:
-    shown: Result = {"tables": {name: request.table("reports", name) for name in found}}
+def _shown(spark: SparkSession, request: RunRequest) -> Result:
+    """The newest periods and all top items, as they stand in the published tables."""
+    tables = {name: request.table("reports", name) for name in ("periods", "items")}
     published = {
-        name: spark.read.format("delta").load(path).where(f.col("group") == request.group).drop("group")
-        for name, path in shown["tables"].items()
+        name: spark.read.format("delta")
+        .load(path)
+        .where(f.col("group") == request.group)
+        .drop("group", "sessions_version")
+        for name, path in tables.items()
     }
-    for period in ("hour", "day"):
-        rows = published["periods"].where(f.col("period") == period).drop("period", "sessions_version")
-        newest = rows.orderBy(f.desc("start")).limit(SHOWN_PERIODS).orderBy("start")
-        timed = newest.withColumn("start", f.date_format("start", "yyyy-MM-dd'T'HH:mm:ss'Z'"))
-        shown[f"{period}s"] = [row.asDict() for row in timed.collect()]
-    for name in ("items", "entries", "exits"):
-        rows = published[name].drop("sessions_version").orderBy("place")
-        shown[name] = [row.asDict() for row in rows.collect()]
+    newest = f.row_number().over(Window.partitionBy("period").orderBy(f.desc("start")))
+    shown: Result = {"tables": tables} | {name: [] for name in ("hours", "days", *POSITIONS.values())}
+    recent = published["periods"].withColumn("newest", newest).where(f.col("newest") <= SHOWN_PERIODS)
+    timed = recent.withColumn("start", f.date_format("start", "yyyy-MM-dd'T'HH:mm:ss'Z'"))
+    for row in timed.orderBy("period", "start").drop("newest").collect():
+        values = row.asDict()
+        shown[values.pop("period") + "s"].append(values)
+    for row in published["items"].orderBy("position", "place").collect():
+        values = row.asDict()
+        shown[POSITIONS[values.pop("position")]].append(values)
     return shown
 
 

@@ -1,0 +1,69 @@
+"""Reading a delivered session gives back its fields and the very bytes of its fragments."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.control.spark.delivered import NUMBERS, NotASession, read_session
+from shared.sessions import Session, encode_session
+
+FIELDS: dict[str, Any] = {"id": "i", "group": "g", "key": "k", "reason": "end"} | dict.fromkeys(NUMBERS, 5)
+
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(_values, st.sampled_from([None, 2]), st.booleans(), st.text(" \t\r\n", max_size=2)))
+)
+def test_fragments_keep_their_bytes(bodies: list[tuple[Any, int | None, bool, str]]) -> None:
+    """However a fragment is spelled, indented or padded, what is sliced out is what was put in."""
+    data = [
+        (
+            space + json.dumps({"key": "k", "data": body}, indent=indent, ensure_ascii=is_plain) + space
+        ).encode()
+        for body, indent, is_plain, space in bodies
+    ]
+    session = Session(**FIELDS, data=[])
+
+    fields, fragments = read_session(encode_session(session, data))
+
+    assert [fragment.encode() for fragment in fragments] == data
+    assert dict(fields) == FIELDS
+
+
+def test_numbers_longer_than_python_converts_are_no_obstacle() -> None:
+    """A fragment may hold a number of any length."""
+    fragment = b'{"key":"k","data":' + b"7" * 5000 + b"}"
+
+    _, (found,) = read_session(encode_session(Session(**FIELDS, data=[]), [fragment]))
+
+    assert found.encode() == fragment
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *(b"", b"{", b"null", b"[]", b"{}", b"\xff", b"x"),
+        json.dumps(FIELDS).encode(),
+        json.dumps(FIELDS | {"data": {}}).encode(),
+        json.dumps(FIELDS | {"data": [], "stream": "5"}).encode(),
+        json.dumps(FIELDS | {"data": [], "key": None}).encode(),
+        json.dumps(FIELDS | {"data": [], "fragments": True}).encode(),
+        json.dumps(FIELDS | {"data": []}).encode() + b"{}",
+        json.dumps(FIELDS | {"data": [1]}).encode()[:-2],
+    ],
+)
+def test_what_is_no_session_is_refused(raw: bytes) -> None:
+    """Truncated, mistyped or trailed by something: NotASession, never another error."""
+    with pytest.raises(NotASession):
+        read_session(raw)

@@ -1,0 +1,260 @@
+"""The audit's own fold: each rule of section 4 by a worked example, and against the consumer's assembler."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.consumer.core.assembly import Assembler
+from services.control.spark.audit_rows import digest
+from services.control.spark.fold import Cut, Expected, KeyFold, Line, Mark
+from services.control.spark.reading import read_record
+from shared.group import GroupSettings
+
+SMALL = GroupSettings(
+    gap_ms=100,
+    lateness_ms=20,
+    idle_ms=200,
+    future_ms=50,
+    repeat_ms=60,
+    max_session_fragments=4,
+    max_session_bytes=400,
+    max_session_span_ms=300,
+)
+
+
+def line(offset: int, t: int, *, w: int = -1, a: int = 0, end: bool = False, name: str | None = None) -> Line:
+    """A fragment of 10 bytes; by default W lags and A stands still."""
+    return Line(offset, a, t, w, a, end, name, 10, b"%016d" % offset)
+
+
+def fold(lines: list[Line], marks: list[Mark] | None = None, cut: Cut | None = None) -> list[Expected]:
+    """The sessions of one key under SMALL, the open one last."""
+    key = KeyFold(SMALL, marks or [], cut)
+    sessions = [session for one in lines for session in key.feed(one)]
+    return sessions + key.finish(max(one.t for one in lines), max(one.a for one in lines))
+
+
+def spans(sessions: list[Expected]) -> list[tuple[int, int, str, int | None]]:
+    """First and last offset, reason and closing record of each session."""
+    return [(one.first_offset, one.last_offset, one.reason, one.closed_by) for one in sessions]
+
+
+def test_a_gap_in_event_time_splits() -> None:
+    """Rule 3: a fragment more than gap after the session's highest time closes it, one at gap does not."""
+    sessions = fold([line(0, 1000), line(1, 1100), line(5, 1201)])
+
+    assert spans(sessions) == [(0, 1, "gap", 5), (5, 5, "gap", None)]
+
+
+def test_an_older_fragment_does_not_split() -> None:
+    """Rule 3: a fragment that is merely older than the last joins, and moves only the lowest time."""
+    sessions = fold([line(0, 1000), line(1, 800), line(2, 1090)])
+
+    assert spans(sessions) == [(0, 2, "gap", None)]
+    assert (sessions[0].first_t, sessions[0].last_t) == (800, 1090)
+
+
+def test_the_streams_progress_splits_a_silent_session() -> None:
+    """Rule 3: W beyond gap + lateness since the session's last fragment closes it, whatever t says."""
+    at_the_limit = fold([line(0, 1000), line(9, 1050, w=1120)])
+    beyond = fold([line(0, 1000), line(9, 1050, w=1121)])
+
+    assert spans(at_the_limit) == [(0, 9, "gap", None)]
+    assert spans(beyond) == [(0, 0, "gap", 9), (9, 9, "gap", None)]
+
+
+def test_silence_in_append_time_splits() -> None:
+    """Rule 3: A beyond idle since the session's last fragment closes it."""
+    sessions = fold([line(0, 1000, a=0), line(1, 1001, a=200), line(2, 1002, a=401)])
+
+    assert spans(sessions) == [(0, 1, "gap", 2), (2, 2, "gap", None)]
+
+
+def test_a_marker_closes_what_lies_at_or_before_its_time() -> None:
+    """Rule 2: last_t <= time closes with reason gap; a session that reaches further stays open."""
+    sessions = fold([line(0, 1000), line(4, 1050)], [Mark(2, 999), Mark(3, 1000), Mark(7, 1050)])
+
+    assert spans(sessions) == [(0, 0, "gap", 3), (4, 4, "gap", 7)]
+
+
+def test_an_end_closes_with_its_own_fragment() -> None:
+    """Rule 6: the fragment that says end belongs to the session that it closes."""
+    sessions = fold([line(0, 1000), line(1, 1001, end=True), line(2, 1002)])
+
+    assert spans(sessions) == [(0, 1, "end", 1), (2, 2, "gap", None)]
+
+
+def test_a_repeat_in_an_open_session_is_dropped_and_leaves_it_as_it_was() -> None:
+    """Rule 4: a repeat does not join, nor renew last_a, so silence counts from the fragment before it."""
+    sessions = fold([line(0, 1000, name="x"), line(1, 1001, a=150, name="x"), line(2, 1002, a=201)])
+
+    assert spans(sessions) == [(0, 0, "gap", 2), (2, 2, "gap", None)]
+
+
+def test_ids_are_remembered_until_repeat_after_the_last_fragment() -> None:
+    """Rule 4: a closed session's ids are known while A <= last_a + repeat, and not a millisecond longer."""
+    in_time = fold([line(0, 1000, name="x", end=True), line(1, 1001, a=60, name="x")])
+    too_late = fold([line(0, 1000, name="x", end=True), line(1, 1001, a=61, name="x")])
+
+    assert spans(in_time) == [(0, 0, "end", 0)]
+    assert spans(too_late) == [(0, 0, "end", 0), (1, 1, "gap", None)]
+
+
+def test_a_session_takes_over_what_its_key_remembers() -> None:
+    """Rule 4: ids remembered at the opening stay known while that session is open."""
+    lines = [line(0, 1000, name="x", end=True), line(1, 1001, a=50), line(2, 1002, a=190, name="x")]
+
+    assert spans(fold(lines)) == [(0, 0, "end", 0), (1, 1, "gap", None)]
+
+
+def test_a_limit_closes_before_the_fragment_that_would_exceed_it() -> None:
+    """Rule 5: number, bytes and span count the new fragment."""
+    number = fold([line(offset, 1000) for offset in range(6)])
+    size = fold([line(0, 1000)._replace(size=300), line(1, 1000)._replace(size=101)])
+    span = fold([line(0, 1000), line(1, 1100), line(2, 1200), line(3, 1300), line(4, 1301)])
+
+    assert spans(number) == [(0, 3, "limit", 4), (4, 5, "gap", None)]
+    assert spans(size) == [(0, 0, "limit", 1), (1, 1, "gap", None)]
+    assert spans(span)[0] == (0, 3, "limit", 4)
+
+
+def test_a_repeat_never_meets_a_limit() -> None:
+    """Rules 4 and 5 in order: a full session drops a repeat instead of closing for it."""
+    lines = [line(offset, 1000, name=f"i{offset}") for offset in range(4)]
+
+    assert spans(fold([*lines, line(4, 1000, name="i0")])) == [(0, 3, "gap", None)]
+
+
+def test_after_a_limit_the_next_session_knows_the_ids_of_the_closed_one() -> None:
+    """Rule 4: what the key remembers is looked up after a close by rule 5."""
+    lines = [line(offset, 1000, name=f"i{offset}") for offset in range(5)]
+
+    assert spans(fold([*lines, line(5, 1000, name="i0")])) == [(0, 3, "limit", 4), (4, 4, "gap", None)]
+
+
+@pytest.mark.parametrize(("w", "a", "is_due"), [(1120, 200, False), (1121, 0, True), (0, 201, True)])
+def test_silence_makes_an_open_session_due(w: int, a: int, is_due: bool) -> None:
+    """At the log's end a session may be closed when W or A has left it behind."""
+    key = KeyFold(SMALL, [])
+    key.feed(line(0, 1000))
+
+    (session,) = key.finish(w, a)
+
+    assert (session.closed_by, session.is_due) == (None, is_due)
+
+
+def test_what_may_have_begun_before_the_cut_is_not_judged() -> None:
+    """Retention: a key is unsure until it was silent for longer than idle and repeat."""
+    sessions = fold(
+        [line(90, 1000, a=10, end=True), line(91, 1000, a=210), line(95, 1000, a=411)], cut=Cut(0, 60)
+    )
+
+    assert [one.is_sure for one in sessions] == [False, False, True]
+
+
+def test_a_split_that_the_cut_part_could_prevent_is_not_judged() -> None:
+    """Retention: where W decides and may have been higher, the sessions around the split are unsure."""
+    lines = [line(90, 1000, a=300), line(91, 1050, w=1121, a=310), line(92, 1050, w=1121, a=700)]
+
+    unsure = fold(lines, cut=Cut(0, 1010))
+    sure = fold(lines, cut=Cut(0, 1000))
+
+    assert [one.is_sure for one in unsure] == [False, False, True]
+    assert [one.is_sure for one in sure] == [True, True, True]
+
+
+class Logged(msgspec.Struct, frozen=True):
+    """A record for the assembler."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+def _value(key: str, time: int | None, name: int | None, end: bool, pad: int) -> bytes:
+    body = {"key": key, "data": "x" * pad}
+    optional = {"time": time, "id": None if name is None else f"i{name}", "end": end or None}
+    return msgspec.json.encode(body | {k: v for k, v in optional.items() if v is not None})
+
+
+_fragments = st.builds(
+    lambda key, time, name, end, pad: (key.encode(), _value(key, time, name, end, pad)),
+    st.sampled_from("abc"),
+    st.none() | st.integers(0, 1500),
+    st.none() | st.integers(0, 5),
+    st.sampled_from([False] * 6 + [True]),
+    st.sampled_from([0, 0, 0, 150]),
+)
+_marks = st.sampled_from([(None, b"{}"), (b"a", b"[]"), (b"b", None), (None, b"{")]) | st.builds(
+    lambda time: (None, b'{"time":%d}' % time), st.integers(0, 1500)
+)
+_steps = st.tuples(st.sampled_from([0, 1, 5, 30, 30, 70, 210, -20]), st.integers(1, 3))
+_logs = st.lists(st.tuples(st.one_of(*[_fragments] * 7, _marks), _steps), max_size=60)
+
+
+@settings(max_examples=200, deadline=None)
+@given(_logs)
+def test_fold_and_assembler_give_the_same_sessions(
+    log: list[tuple[tuple[bytes | None, bytes | None], tuple[int, int]]],
+) -> None:
+    """Written twice, the rules give the same sessions of every log: offsets, times, reasons, fragments."""
+    offsets = list(accumulate((step[1] for _, step in log), initial=0))[1:]
+    times = list(accumulate((step[0] for _, step in log), initial=100))[1:]
+    records = [
+        Logged(offset, at, key, value)
+        for offset, at, ((key, value), _) in zip(offsets, times, log, strict=True)
+    ]
+
+    assembler = Assembler(SMALL)
+    theirs = sorted(
+        (
+            *(s.key, s.first_offset, s.last_offset, s.low_t, s.last_t, s.opened_at, s.bytes),
+            *(closed.reason, [digest(raw) for raw in s.data]),
+        )
+        for closed in assembler.feed(records) + assembler.close_due()
+        for s in [closed.session]
+    )
+    still_open = sorted((s.key, s.first_offset, len(s.data)) for s in assembler.open.values())
+
+    ours = _fold_log(records)
+    assert theirs == sorted(
+        (key, s.first_offset, s.last_offset, s.first_t, s.last_t, s.appended, s.size, s.reason, s.digests)
+        for key, s in ours
+        if s.closed_by is not None or s.is_due
+    )
+    assert still_open == sorted(
+        (key, s.first_offset, len(s.digests)) for key, s in ours if s.closed_by is None and not s.is_due
+    )
+
+
+def _fold_log(records: list[Logged]) -> list[tuple[str, Expected]]:
+    """What the audit does with a stream, in a few lines and without Spark."""
+    w = a = -1
+    lines: dict[str, list[Line]] = {}
+    marks = []
+    for record in records:
+        a = max(a, record.timestamp)
+        read = read_record(record.key, record.value)
+        if read.kind == "marker" and read.time is not None:
+            marks.append(Mark(record.offset, read.time))
+        if read.kind != "fragment" or record.value is None:
+            continue
+        at = record.timestamp
+        t = at if read.time is None else min(read.time, at + SMALL.future_ms)
+        size = len(record.value)
+        lines.setdefault(read.key, []).append(
+            Line(record.offset, at, t, w, a, read.end, read.id, size, digest(record.value))
+        )
+        w = max(w, t)
+    sessions = []
+    for key, of_key in lines.items():
+        one = KeyFold(SMALL, marks)
+        sessions += [(key, session) for each in of_key for session in one.feed(each)]
+        sessions += [(key, session) for session in one.finish(w, a)]
+    return sessions
