@@ -198,13 +198,20 @@ class ZooKeeper:
 
     async def _keep(self) -> None:
         while True:
-            link, sent_s = await self._open()
-            self._take(link, sent_s)
-            await self._ping_until_lost(link)
-            log.warning("connection to ZooKeeper lost", extra={"server": link.server})
+            try:
+                link, sent_s = await self._open()
+                self._take(link, sent_s)
+                await self._ping_until_lost(link)
+                log.warning("connection to ZooKeeper lost", extra={"server": link.server})
+            except Exception:  # whatever comes out of aiozk: the connection must come back
+                log.exception("keeping the connection to ZooKeeper failed")
+                await asyncio.sleep(RETRY_S)
             self._connected.clear()
-            self._credentials, self._link = link.credentials, None
-            await link.abandon()
+            if self._link is not None:
+                lost, self._link = self._link, None
+                if lost.credentials.session_id:
+                    self._credentials = lost.credentials
+                await lost.abandon()
 
     async def _open(self) -> tuple[Link, float]:
         """A new link, however long it takes, and when its first request was sent."""

@@ -1,0 +1,104 @@
+"""What every `Znodes` promises, run against ZooKeeper (integration) and the in-memory store (unit).
+
+A test module subclasses `ZnodesContract` and gives the fixtures `client` and `root`, the path of a znode
+that has one child `a` without data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from shared.errors import NotFound, ZooKeeperUnavailable
+from shared.znodes import Check, Create, Delete, Set, Znodes
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    """Returns when the condition holds; fails the test after the time-out."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110  what is polled has no event
+            await asyncio.sleep(0.01)
+
+
+def session_id(client: Znodes) -> int:
+    assert client.session is not None
+    return client.session.id
+
+
+class ZnodesContract:
+    """The promises of a client of ZooKeeper."""
+
+    async def test_a_znode_is_made_read_written_and_deleted_by_version(
+        self, client: Znodes, root: str
+    ) -> None:
+        """Writes are refused with False unless the version fits; reads tell data and version."""
+        assert await client.create(f"{root}/x", b"1")
+        assert not await client.create(f"{root}/x", b"2")
+
+        assert await client.set(f"{root}/x", b"3", 0)
+        assert not await client.set(f"{root}/x", b"4", 0)
+        assert not await client.set(f"{root}/none", b"4")
+        znode = await client.get(f"{root}/x")
+
+        assert znode is not None
+        assert (znode.data, znode.version, znode.ephemeral_of) == (b"3", 1, 0)
+        assert await client.children(root) == ["a", "x"]
+        assert not await client.delete(f"{root}/x", 0)
+        assert not await client.delete(root)
+        assert await client.delete(f"{root}/x", 1)
+        assert await client.get(f"{root}/x") is None
+        assert await client.children(f"{root}/x") == []
+
+    async def test_a_znode_without_a_parent_is_not_made(self, client: Znodes, root: str) -> None:
+        """A missing parent is a fault of the caller, told apart from losing a race."""
+        with pytest.raises(NotFound):
+            await client.create(f"{root}/none/x")
+
+    async def test_a_transaction_does_all_or_nothing(self, client: Znodes, root: str) -> None:
+        """One refused operation refuses all of them, and that is a False."""
+        done = await client.transact([Create(f"{root}/x", b"1"), Set(f"{root}/a", b"2", 0)])
+        refused = await client.transact([Set(f"{root}/x", b"3", 0), Check(f"{root}/a", 0)])
+        replaced = await client.transact([Delete(f"{root}/x", 0), Create(f"{root}/x", b"4", ephemeral=True)])
+
+        assert (done, refused, replaced) == (True, False, True)
+        x = await client.get(f"{root}/x")
+        assert x is not None
+        assert (x.data, x.version, x.ephemeral_of) == (b"4", 0, session_id(client))
+
+    async def test_a_watch_is_told_once_of_each_kind_of_change(self, client: Znodes, root: str) -> None:
+        """Children, data, the appearing and the going of a znode are told to who read them with a watch."""
+        told: list[str] = []
+        await client.children(root, watch=told.append)
+        await client.get(f"{root}/a", watch=told.append)
+        assert await client.get(f"{root}/new", watch=told.append) is None
+        assert await client.children(f"{root}/later", watch=told.append) == []
+
+        await client.set(f"{root}/a", b"1")
+        await client.set(f"{root}/a", b"2")
+        await client.create(f"{root}/new")
+        await client.create(f"{root}/later")
+
+        await until(lambda: len(told) == 4)
+        assert sorted(told) == [root, f"{root}/a", f"{root}/later", f"{root}/new"]
+
+    async def test_a_path_is_made_with_its_ancestors_and_kept_when_it_is_there(
+        self, client: Znodes, root: str
+    ) -> None:
+        """Making a path twice changes nothing."""
+        await client.make_path(f"{root}/x/y/z")
+        await client.set(f"{root}/x", b"1")
+        await client.make_path(f"{root}/x/y/z")
+
+        x = await client.get(f"{root}/x")
+        assert x is not None
+        assert x.data == b"1"
+        assert await client.children(f"{root}/x/y") == ["z"]
+
+    async def test_nothing_is_sent_in_another_zookeeper_session(self, client: Znodes, root: str) -> None:
+        """What was decided in one ZooKeeper session is refused in the next."""
+        with pytest.raises(ZooKeeperUnavailable):
+            await client.create(f"{root}/x", within=session_id(client) + 1)
+
+        assert await client.get(f"{root}/x", within=session_id(client)) is None
