@@ -1,0 +1,228 @@
+"""The producer as a process: it outlives its servers, refuses clearly, and leaves in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from shared.names import Names
+from shared.zookeeper import ZooKeeper
+from tests.servers import KafkaServer, free_port
+
+JSON = {"content-type": "application/json"}
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A producer process and a client of it."""
+
+    process: asyncio.subprocess.Process
+    client: httpx.AsyncClient
+
+    async def until_ready(self, status: int = 200, within_s: float = 60.0) -> httpx.Response:
+        """The answer of /readyz once it has the status."""
+        deadline = time.monotonic() + within_s
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                answer = await self.client.get("/readyz")
+                if answer.status_code == status:
+                    return answer
+            assert self.process.returncode is None, "the producer has ended"
+            assert time.monotonic() < deadline, "the producer did not get there in time"
+            await asyncio.sleep(0.05)
+
+    def peak_bytes(self) -> int:
+        """The most memory that it has ever had."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"VmHWM:\s+(\d+) kB", status)
+        assert found
+        return int(found[1]) * 1024
+
+
+@contextlib.asynccontextmanager
+async def producer(**settings: object) -> AsyncIterator[Running]:
+    """A producer process with these settings (`namespace="x"` → BATON_NAMESPACE)."""
+    port = free_port()
+    environment = {f"BATON_{name.upper()}": str(value) for name, value in settings.items()}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "services.producer",
+        env=os.environ | environment | {"BATON_PORT": str(port)},
+        stderr=asyncio.subprocess.PIPE,
+        limit=16 * MIB,
+    )
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            yield Running(process=process, client=client)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.communicate()
+
+
+async def test_it_starts_before_its_servers(namespace: str) -> None:
+    """Without Kafka and ZooKeeper it lives and says what it waits for; fragments are refused for now."""
+    async with producer(kafka="127.0.0.1:1", zookeeper="127.0.0.1:1", namespace=namespace) as running:
+        not_ready = await running.until_ready(503)
+        alive = await running.client.get("/livez")
+        refused = await running.client.post("/fragments", content=b'{"key":"a"}', headers=JSON)
+
+    assert "no stream table yet" in not_ready.json()["detail"]
+    assert alive.status_code == 200
+    assert refused.status_code == 503
+    assert refused.headers["retry-after"] == "1"
+
+
+async def test_it_takes_fragments_registers_and_leaves_in_order(
+    kafka: str, zookeeper: str, namespace: str
+) -> None:
+    """200 means that Kafka has the bytes; SIGTERM ends it with code 0, its entry gone at once."""
+    names = Names(namespace)
+    settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace, "streams": 3}
+    body = b'{"key":"visitor-1","data":[1, 2]}'
+    async with ZooKeeper(zookeeper, 4.0) as znodes:
+        async with producer(**settings, producer="p1") as running:
+            await running.until_ready()
+            answer = await running.client.post("/fragments", content=body, headers=JSON)
+            marker = await running.client.post("/markers", json={"time": 5})
+            table = await running.client.get("/table")
+            entry = await znodes.get(names.producer("p1"))
+            running.process.send_signal(signal.SIGTERM)
+            code = await asyncio.wait_for(running.process.wait(), 30)
+            left = await znodes.get(names.producer("p1"))
+        stored = await znodes.get(names.table)
+
+    async with AIOKafkaConsumer(bootstrap_servers=kafka, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(names.fragments(1), 0)])
+        first, second = await consumer.getone(), await consumer.getone()
+    assert answer.json() == {"accepted": 1, "rejected": []}
+    assert (first.key, first.value, first.timestamp_type) == (b"visitor-1", body, 1)
+    assert (second.key, second.value) == (None, b'{"time":5}')
+    assert {"stream": 1, "offset": 1} in marker.json()["markers"]
+    assert stored is not None
+    assert table.content == stored.data
+    assert entry is not None
+    assert (code, left) == (0, None)
+
+
+async def test_it_refuses_another_number_of_streams(kafka: str, zookeeper: str, namespace: str) -> None:
+    """Asking for another number than stored: one sentence on stderr, exit code 1."""
+    settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace}
+    async with producer(**settings, streams=2) as running:
+        await running.until_ready()
+
+    async with producer(**settings, streams=3) as running:
+        _, errors = await asyncio.wait_for(running.process.communicate(), 60)
+
+    assert running.process.returncode == 1
+    sentence = errors.decode().strip().splitlines()[-1]
+    assert sentence.startswith(
+        "producer: 3 streams are asked for (BATON_STREAMS), but the stream table has 2"
+    )
+
+
+async def test_malformed_settings_name_all_faults(namespace: str) -> None:
+    """Exit code 2 and one line per fault."""
+    async with producer(streams=0, ack_timeout_s="soon", namespace=namespace) as running:
+        _, errors = await asyncio.wait_for(running.process.communicate(), 60)
+
+    assert running.process.returncode == 2
+    assert len(errors.decode().strip().splitlines()) == 2
+
+
+async def test_memory_stays_bounded_while_kafka_stalls(
+    kafka_server: KafkaServer, zookeeper: str, namespace: str
+) -> None:
+    """Hundreds of megabytes offered to a producer whose broker is mute: 503 for all, and no growth."""
+    settings = {"kafka": kafka_server.address, "zookeeper": zookeeper, "namespace": namespace, "streams": 3}
+    fragment = b'{"key":"visitor-1","data":"' + b"x" * 30_000 + b'"}'
+    body = b"[" + b",".join([fragment] * 33) + b"]"
+    async with producer(**settings, ack_timeout_s=2, max_inflight_bytes=16 * MIB) as running:
+        await running.until_ready()
+        stored = await running.client.post("/fragments", content=body, headers=JSON)
+        before = running.peak_bytes()
+        kafka_server.pause()
+
+        async def offer() -> set[int]:
+            return {
+                (await running.client.post("/fragments", content=body, headers=JSON)).status_code
+                for _ in range(10)
+            }
+
+        statuses = await asyncio.gather(*(offer() for _ in range(40)))
+        grown = running.peak_bytes() - before
+        kafka_server.resume()
+        await running.until_ready()
+        again = await running.client.post("/fragments", content=body, headers=JSON)
+
+    assert set().union(*statuses) == {503}
+    assert (stored.status_code, again.status_code) == (200, 200)
+    # 400 requests of 1 MB were offered, 16 MB of them may be in flight, in up to six copies
+    print("GROWN", grown / MIB)
+    assert grown < 6 * 16 * MIB
+
+
+async def test_a_refused_upload_of_any_size_is_answered(kafka: str, zookeeper: str, namespace: str) -> None:
+    """A body of 30 MB gets its 413 over a real connection, and the producer does not hold it."""
+    async with producer(kafka=kafka, zookeeper=zookeeper, namespace=namespace, streams=1) as running:
+        await running.until_ready()
+        before = running.peak_bytes()
+
+        async def chunks() -> AsyncIterator[bytes]:
+            for _ in range(30):
+                yield b" " * MIB
+
+        announced = await running.client.post("/fragments", content=b" " * 30 * MIB, headers=JSON)
+        chunked = await running.client.post("/fragments", content=chunks(), headers=JSON)
+        grown = running.peak_bytes() - before
+
+    assert (announced.status_code, chunked.status_code) == (413, 413)
+    print("GROWN", grown / MIB)
+    assert grown < 10 * MIB
+
+
+async def test_requests_in_flight_are_finished_before_it_leaves(
+    kafka_server: KafkaServer, zookeeper: str, namespace: str
+) -> None:
+    """SIGTERM while a request waits for Kafka: that request gets its answer, new ones none."""
+    settings = {"kafka": kafka_server.address, "zookeeper": zookeeper, "namespace": namespace}
+    async with producer(**settings, streams=1) as running:
+        await running.until_ready()
+        kafka_server.pause()
+        waiting = asyncio.create_task(running.client.post("/fragments", content=b'{"key":"a"}', headers=JSON))
+        deadline = time.monotonic() + 10
+        while "baton_inflight_bytes 11.0" not in (await running.client.get("/metrics")).text:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+
+        running.process.send_signal(signal.SIGTERM)
+        while await is_listening(running.client.base_url):
+            assert time.monotonic() < deadline
+        kafka_server.resume()
+        answer = await waiting
+        code = await asyncio.wait_for(running.process.wait(), 30)
+
+    assert answer.json() == {"accepted": 1, "rejected": []}
+    assert code == 0
+
+
+async def is_listening(url: httpx.URL) -> bool:
+    async with httpx.AsyncClient(base_url=url) as another:
+        try:
+            await another.get("/livez")
+        except httpx.TransportError:
+            return False
+    return True

@@ -1,0 +1,180 @@
+"""The stream table on real servers: made once, by whoever comes first, topics before table."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from services.producer.presence import Presence
+from services.producer.settings import ProducerSettings
+from shared.cluster import ProducerNode
+from shared.kafka import ensure_topics, fragments_topics, list_topics
+from shared.names import Names
+from shared.routing import StreamTable, initial_table
+from shared.stream_table import WrongNumberOfStreams, count_of, ensure_table, read_table, wait_for_table
+from shared.zookeeper import ZooKeeper
+
+
+@pytest.fixture
+async def znodes(zookeeper: str) -> AsyncIterator[ZooKeeper]:
+    async with ZooKeeper(zookeeper, 4.0) as client:
+        yield client
+
+
+async def ensure(znodes: ZooKeeper, kafka: str, namespace: str, streams: int | None) -> StreamTable:
+    return await ensure_table(
+        znodes,
+        Names(namespace),
+        kafka=kafka,
+        streams=streams,
+        default_streams=24,
+        retention_ms=3_600_000,
+        replication=1,
+    )
+
+
+async def test_racing_producers_make_one_table(
+    kafka: str, zookeeper: str, znodes: ZooKeeper, namespace: str
+) -> None:
+    """Five at once agree on one table; its topics exist; it was written once."""
+    clients = [ZooKeeper(zookeeper, 4.0) for _ in range(5)]
+    try:
+        await asyncio.gather(*(client.connect(30.0) for client in clients))
+
+        tables = await asyncio.gather(*(ensure(client, kafka, namespace, 7) for client in clients))
+    finally:
+        await asyncio.gather(*(client.close() for client in clients))
+
+    stored = await znodes.get(Names(namespace).table)
+    assert tables == [initial_table(7)] * 5
+    assert stored is not None
+    assert (stored.data, stored.version) == (initial_table(7).encode(), 0)
+    assert count_of(Names(namespace), await list_topics(kafka)) == 7
+
+
+async def test_racing_for_different_numbers_has_one_winner(
+    kafka: str, zookeeper: str, znodes: ZooKeeper, namespace: str
+) -> None:
+    """Those who ask for another number than the one that was stored are refused."""
+    wanted = [3, 5, 3, 5]
+    clients = [ZooKeeper(zookeeper, 4.0) for _ in wanted]
+    try:
+        await asyncio.gather(*(client.connect(30.0) for client in clients))
+
+        outcomes = await asyncio.gather(
+            *(ensure(client, kafka, namespace, n) for client, n in zip(clients, wanted, strict=True)),
+            return_exceptions=True,
+        )
+    finally:
+        await asyncio.gather(*(client.close() for client in clients))
+
+    stored = await read_table(znodes, Names(namespace))
+    assert stored is not None
+    for number, outcome in zip(wanted, outcomes, strict=True):
+        if number == stored.count:
+            assert outcome == stored
+        else:
+            assert isinstance(outcome, WrongNumberOfStreams)
+
+
+async def test_another_number_than_stored_is_refused_in_a_sentence(
+    kafka: str, znodes: ZooKeeper, namespace: str
+) -> None:
+    """The stored number counts; not asking for one takes it."""
+    await ensure(znodes, kafka, namespace, 3)
+
+    with pytest.raises(WrongNumberOfStreams, match=r"4 streams are asked for .* has 3; "):
+        await ensure(znodes, kafka, namespace, 4)
+    assert await ensure(znodes, kafka, namespace, None) == initial_table(3)
+
+
+async def test_without_a_table_the_topics_fix_the_number(
+    kafka: str, znodes: ZooKeeper, namespace: str
+) -> None:
+    """ZooKeeper was reset, Kafka kept: the number of streams is that of the fragments topics."""
+    names = Names(namespace)
+    await ensure_topics(kafka, fragments_topics(names, 5, 3_600_000), 1)
+
+    with pytest.raises(WrongNumberOfStreams, match=r"24 streams are asked for .* fix 5 streams"):
+        await ensure(znodes, kafka, namespace, 24)
+    nothing_yet = await read_table(znodes, names)
+    table = await ensure(znodes, kafka, namespace, None)
+
+    assert nothing_yet is None
+    assert table == initial_table(5)
+
+
+async def test_without_table_and_topics_there_is_a_default(
+    kafka: str, znodes: ZooKeeper, namespace: str
+) -> None:
+    """The first producer of all that asks for nothing makes 24 streams."""
+    assert (await ensure(znodes, kafka, namespace, None)).count == 24
+
+
+async def test_others_wait_for_the_table(kafka: str, znodes: ZooKeeper, namespace: str) -> None:
+    """wait_for_table returns what the first producer makes, as soon as it is there."""
+    waiting = asyncio.create_task(wait_for_table(znodes, Names(namespace)))
+
+    made = await ensure(znodes, kafka, namespace, 2)
+
+    assert await asyncio.wait_for(waiting, 10) == made
+
+
+async def test_a_producer_registers_again_in_a_new_session(
+    kafka: str, zookeeper: str, znodes: ZooKeeper, namespace: str
+) -> None:
+    """The entry is ephemeral; one of an earlier ZooKeeper session is replaced, not adopted."""
+    settings = ProducerSettings(
+        kafka=kafka, zookeeper=zookeeper, namespace=namespace, streams=2, producer="p1"
+    )
+    path = settings.names.producer("p1")
+    tables: list[StreamTable] = []
+    earlier = ZooKeeper(zookeeper, 4.0)
+    await earlier.connect(30.0)
+    await Presence(earlier, settings, tables.append).step()
+    before = await znodes.get(path)
+
+    later = ZooKeeper(zookeeper, 4.0)
+    await later.connect(30.0)
+    presence = Presence(later, settings, tables.append)
+    await presence.step()
+    await presence.step()
+    after = await znodes.get(path)
+    await earlier.close()
+    still = await znodes.get(path)
+    await later.close()
+    gone = await znodes.get(path)
+
+    assert before is not None
+    assert after is not None
+    assert before.ephemeral_of != after.ephemeral_of
+    assert still == after
+    assert gone is None
+    entry = msgspec.json.decode(after.data, type=ProducerNode)
+    assert entry.address == settings.address
+    assert tables == [initial_table(2), initial_table(2)]
+
+
+async def test_a_changed_table_is_seen(kafka: str, zookeeper: str, znodes: ZooKeeper, namespace: str) -> None:
+    """A table that is written anew is routed by at once; one that vanishes is made as it was."""
+    settings = ProducerSettings(kafka=kafka, zookeeper=zookeeper, namespace=namespace, streams=2)
+    tables: asyncio.Queue[StreamTable] = asyncio.Queue()
+    presence = Presence(znodes, settings, tables.put_nowait)
+    running = asyncio.create_task(presence.run())
+    try:
+        first = await asyncio.wait_for(tables.get(), 30)
+        moved = StreamTable(version=2, owner_of=tuple(1 - owner for owner in first.owner_of))
+
+        await znodes.set(settings.names.table, moved.encode())
+        second = await asyncio.wait_for(tables.get(), 30)
+        await znodes.delete(settings.names.table)
+        third = await asyncio.wait_for(tables.get(), 30)
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+    assert (first, second) == (initial_table(2), moved)
+    assert third.count == 2
