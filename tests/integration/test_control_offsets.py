@@ -1,0 +1,128 @@
+"""Control's offsets and heads against a real Kafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import RecordsToDelete
+from aiokafka.structs import OffsetAndMetadata
+
+from services.control.adapters.kafka_offsets import KafkaOffsets
+from services.control.core.observed import Offsets
+from shared.errors import KafkaUnavailable
+from shared.heads import Counts, Head
+from shared.kafka import admin_client, ensure_topics, fragments_topics
+from shared.names import Names
+from tests.servers import KafkaServer
+
+
+async def write_fragments(kafka: str, names: Names, counts: Mapping[int, int]) -> None:
+    """So many records into each stream."""
+    producer = AIOKafkaProducer(bootstrap_servers=kafka)
+    await producer.start()
+    try:
+        for stream, count in counts.items():
+            for n in range(count):
+                await producer.send_and_wait(names.fragments(stream), b'{"key":"k%d"}' % n, key=b"k%d" % n)
+    finally:
+        await producer.stop()
+
+
+async def write_head(kafka: str, names: Names, group: str, stream: int, head: Head) -> None:
+    """Commits a head as an owner does."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=kafka, group_id=names.kafka_group(group), enable_auto_commit=False
+    )
+    partition = TopicPartition(names.fragments(stream), 0)
+    await consumer.start()
+    try:
+        consumer.assign([partition])
+        await consumer.commit({partition: OffsetAndMetadata(head.safe_offset, head.metadata())})
+    finally:
+        await consumer.stop()
+
+
+async def make_streams(kafka: str, names: Names, count: int) -> None:
+    """The topics of so many streams."""
+    await ensure_topics(kafka, fragments_topics(names, count, 3_600_000), 1)
+
+
+async def read_at_last(source: KafkaOffsets, count: int, groups: Sequence[str] = ("default",)) -> Offsets:
+    """A reading; a broker that is new, or new to these topics, refuses at first, as it does to control."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return await source.read(count, groups)
+        except KafkaUnavailable:
+            assert time.monotonic() < deadline
+
+
+async def test_ends_firsts_and_heads_are_read(kafka: str, namespace: str) -> None:
+    """Every stream has an end, even an empty one; heads are those of the group asked for."""
+    names = Names(namespace)
+    await make_streams(kafka, names, 3)
+    await write_fragments(kafka, names, {0: 5, 2: 9})
+    head = Head(epoch=2, seq=3, position=7, safe_offset=4, counts=Counts(fragments=7, ticks=1))
+    await write_head(kafka, names, "default", 2, head)
+
+    async with KafkaOffsets(kafka, names) as source:
+        offsets = await read_at_last(source, 3, ["default", "other"])
+
+    assert offsets.end == {0: 5, 1: 0, 2: 9}
+    assert offsets.first == {0: 0, 1: 0, 2: 0}
+    assert offsets.heads == {"default": {2: head}, "other": {}}
+
+
+async def test_later_readings_see_what_was_written_since(kafka: str, namespace: str) -> None:
+    """The clients are kept, their answers are not; what retention cut shows at a new reader."""
+    names = Names(namespace)
+    await make_streams(kafka, names, 2)
+
+    async with KafkaOffsets(kafka, names) as source:
+        before = await read_at_last(source, 2)
+        await write_fragments(kafka, names, {1: 4})
+        after = await source.read(2, ["default"])
+    async with admin_client(kafka) as admin:
+        await admin.delete_records({TopicPartition(names.fragments(1), 0): RecordsToDelete(before_offset=3)})
+    async with KafkaOffsets(kafka, names) as source:
+        cut = await read_at_last(source, 2)
+
+    assert (before.end[1], after.end[1]) == (0, 4)
+    assert cut.first == {0: 0, 1: 3}
+
+
+async def test_many_streams_are_one_reading(kafka: str, namespace: str) -> None:
+    """A hundred streams take one request each for ends, firsts and heads, not one per stream."""
+    names = Names(namespace)
+    await make_streams(kafka, names, 100)
+
+    async with KafkaOffsets(kafka, names) as source:
+        await read_at_last(source, 100)
+        begun = time.monotonic()
+        offsets = await source.read(100, ["default"])
+
+    assert len(offsets.end) == 100
+    assert time.monotonic() - begun < 2  # a request per stream, or aiokafka's wait of 20 s, would take longer
+
+
+async def test_a_mute_broker_is_told_in_time(
+    kafka_server: KafkaServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that keeps its connections and says nothing is unavailable, and later it is back."""
+    monkeypatch.setattr("services.control.adapters.kafka_offsets.CALL_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("shared.kafka.CALL_TIMEOUT_S", 1.0)
+    names = Names(namespace)
+    await make_streams(kafka_server.address, names, 2)
+
+    async with KafkaOffsets(kafka_server.address, names) as source:
+        await read_at_last(source, 2)
+        kafka_server.pause()
+        with pytest.raises(KafkaUnavailable):
+            await source.read(2, ["default"])
+        kafka_server.resume()
+        offsets = await read_at_last(source, 2)
+
+    assert offsets.end == {0: 0, 1: 0}

@@ -1,0 +1,183 @@
+"""Control as a process of its own, on real Kafka, ZooKeeper and Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from cli.stack.jars import fetch_jars
+from cli.stack.leash import on_leash
+from cli.stack.lock import jar_folder
+from services.control.adapters.process_group import ProcessGroup
+from services.control.adapters.run_store import RunStore
+from shared.cluster import ClaimNode, MemberNode, StreamNode
+from shared.group import GroupSettings
+from shared.heads import Counts, Head
+from shared.kafka import ensure_topics, fragments_topics, sessions_topic
+from shared.names import Names
+from shared.routing import initial_table
+from shared.zookeeper import ZooKeeper
+from tests.integration.test_control_offsets import write_fragments, write_head
+from tests.servers import free_port
+
+DEADLINE_S = 120.0
+HEAD = Head(epoch=4, seq=2, position=5, safe_offset=3, counts=Counts(fragments=5, bytes=50, sessions=1))
+
+
+class ControlProcess:
+    """One control, as `python -m services.control` starts it, and a client of it."""
+
+    def __init__(self, home: Path, kafka: str, zookeeper: str, namespace: str) -> None:
+        self.port = free_port()
+        self.store = RunStore(home / "runs")
+        self._log = home / "control.log"
+        self._environment = {
+            "BATON_KAFKA": kafka,
+            "BATON_ZOOKEEPER": zookeeper,
+            "BATON_NAMESPACE": namespace,
+            "BATON_PORT": str(self.port),
+            "BATON_REFRESH_S": "0.1",
+            "BATON_RUNS": str(self.store.folder),
+            "BATON_LAKE": str(home / "lake"),
+            "BATON_JARS": str(jar_folder("spark")),
+            "BATON_SPARK_MASTER": "local[1]",
+        }
+        self.http = httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{self.port}", trust_env=False, timeout=DEADLINE_S
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it; it dies with the test process."""
+        argv = on_leash([sys.executable, "-m", "services.control"])
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(argv, env=os.environ | self._environment, stdout=log, stderr=log)
+
+    async def stop(self) -> int:
+        """Stops it in its own order; the exit code."""
+        assert self.process is not None
+        self.process.terminate()
+        return await asyncio.to_thread(self.process.wait, DEADLINE_S)
+
+    async def until(self, path: str, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The answer at `path` once it is as wanted."""
+        answer: dict[str, Any] = {}
+
+        async def is_so() -> bool:
+            nonlocal answer
+            with contextlib.suppress(httpx.TransportError):
+                response = await self.http.get(path)
+                answer = response.json()
+                return response.status_code == 200 and reached(answer)
+            return False
+
+        await poll(is_so, lambda: f"{path}: {answer}; {self._log.read_text()[-2000:]}")
+        return answer
+
+    def processes_of(self, run_id: str) -> ProcessGroup:
+        """The processes of a run, as control has written them down."""
+        (run,) = (run for run in self.store.load() if run.id == run_id)
+        return ProcessGroup(run.pid, run.born)
+
+
+async def poll(reached: Callable[[], Awaitable[bool]], told: Callable[[], str]) -> None:
+    """Returns when `reached` says so; fails at the deadline with what `told` tells."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not await reached():
+        assert time.monotonic() < deadline, told()
+        await asyncio.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def small_baton(kafka: str, zookeeper: str, names: Names) -> AsyncIterator[ZooKeeper]:
+    """Two streams with fragments; in `default` a member owns stream 0, which has committed HEAD."""
+    await ensure_topics(
+        kafka,
+        [*fragments_topics(names, 2, 3_600_000), sessions_topic(names, "default", 1, 3_600_000)],
+        1,
+    )
+    await write_fragments(kafka, names, {0: 9, 1: 2})
+    await write_head(kafka, names, "default", 0, HEAD)
+    async with ZooKeeper(zookeeper, 6.0) as znodes:
+        for path in (names.root, names.groups, names.producers):
+            await znodes.make_path(path)
+        await znodes.create(names.table, initial_table(2).encode())
+        await znodes.create(names.group("default"), GroupSettings(gap_ms=77).encode())
+        for path in (names.members("default"), names.claims("default"), names.streams("default")):
+            await znodes.make_path(path)
+        address = f"http://127.0.0.1:{free_port()}"
+        member = msgspec.json.encode(MemberNode(address=address))
+        await znodes.create(names.member("default", "m0"), member, ephemeral=True)
+        node = msgspec.json.encode(StreamNode(epoch=4, owner="m0"))
+        await znodes.create(names.stream("default", 0), node)
+        claim = msgspec.json.encode(ClaimNode(member="m0", epoch=4))
+        await znodes.create(names.claim("default", 0), claim, ephemeral=True)
+        yield znodes
+
+
+async def test_control_shows_the_cluster_as_it_is(
+    tmp_path: Path, kafka: str, zookeeper: str, namespace: str
+) -> None:
+    """Claims, heads and ends of real servers; a member that is gone leaves its stream unowned."""
+    names = Names(namespace)
+    control = ControlProcess(tmp_path, kafka, zookeeper, namespace)
+    async with control.http, small_baton(kafka, zookeeper, names) as znodes:
+        control.start()
+
+        before = await control.until("/streams", lambda answer: bool(answer["streams"]))
+        groups = (await control.http.get("/groups")).json()["groups"]
+        members = (await control.http.get("/members")).json()["members"]
+        await znodes.delete(names.claim("default", 0))
+        after = await control.until("/streams", lambda answer: answer["streams"][0]["owner"] is None)
+
+        assert await control.stop() == 0
+
+    row = before["streams"][0]
+    assert (row["owner"], row["epoch"], row["position"], row["end"], row["lag"]) == ("m0", 4, 5, 9, 4)
+    assert row["safe_offset"] == 3
+    assert before["totals"]["sessions"] == 1
+    assert [stream["lag"] for stream in before["streams"]] == [4, 2]
+    assert groups[0]["settings"]["gap_ms"] == 77
+    assert [(member["id"], member["streams"], member["answers"]) for member in members] == [
+        ("m0", [0], False)
+    ]
+    assert (after["streams"][0]["state"], after["streams"][0]["epoch"]) == ("unowned", 4)
+
+
+async def test_a_real_run_leaves_no_process(
+    tmp_path: Path, kafka: str, zookeeper: str, namespace: str
+) -> None:
+    """Cancelled while Spark runs, or ended with control: driver and JVM are gone within 2 s."""
+    fetch_jars("spark", quiet=True)
+    control = ControlProcess(tmp_path, kafka, zookeeper, namespace)
+    async with control.http, small_baton(kafka, zookeeper, Names(namespace)):
+        control.start()
+        await control.until("/streams", lambda answer: bool(answer["streams"]))
+
+        run = (await control.http.post("/jobs/lake/runs")).json()
+        await control.until(f"/runs/{run['id']}", lambda answer: answer["state"] != "starting")
+        begun = time.monotonic()
+        cancelled = (await control.http.delete(f"/runs/{run['id']}")).json()
+        took_s = time.monotonic() - begun
+        is_empty = control.processes_of(run["id"]).is_empty()
+
+        other = (await control.http.post("/jobs/lake/runs")).json()
+        driver = control.processes_of(other["id"])
+        assert driver.is_alive()
+        assert await control.stop() == 0
+
+    assert cancelled["state"] == "cancelled"
+    assert is_empty
+    assert took_s < 2.5  # the promise is 2 s from the request's arrival
+    assert driver.is_empty()
+    assert {run.state for run in control.store.load()} == {"cancelled"}
