@@ -20,6 +20,9 @@ from shared.routing import StreamTable
 from shared.runtime import http_server, main
 from shared.zookeeper import ZooKeeper
 
+KEEP_ALIVE_S = 65
+"""Above the 60 s after which load balancers drop idle connections: they must be the ones to close."""
+
 
 async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
     """Runs a producer until `stop`; then refuses new requests, finishes those in flight, and leaves."""
@@ -55,6 +58,7 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
         "ws": "none",
         "lifespan": "off",
         "proxy_headers": False,
+        "timeout_keep_alive": KEEP_ALIVE_S,
         "timeout_graceful_shutdown": grace_s,
     }
 

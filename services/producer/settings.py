@@ -57,7 +57,7 @@ class ProducerSettings(ServiceSettings):
         "most bytes of requests that are being read or wait for Kafka; beyond it 503",
         unit="bytes",
         low=1024 * 1024,
-        outside="memory is about four times this when Kafka stalls",
+        outside="memory grows by up to three times this when Kafka stalls",
     )
     max_batch_bytes: int = setting(
         512 * 1024,
