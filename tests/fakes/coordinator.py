@@ -104,7 +104,8 @@ class InMemoryZooKeeper:
 
     Faults, each set by the test: `lose_requests` writes are not done, `lose_answers` writes are done
     without an answer, `delay_requests` writes are done only at `deliver_delayed()`; all of them raise
-    ZooKeeperUnavailable. `disconnect()` until `reconnect()` every call does.
+    ZooKeeperUnavailable. `disconnect()` until `reconnect()` every call does. `slow[path]`: the answer to
+    the next read of the path is on its way until the event is set.
     """
 
     def __init__(self, store: ZnodeStore, session_timeout_s: float = 6.0) -> None:
@@ -112,6 +113,7 @@ class InMemoryZooKeeper:
         self.lose_requests = 0
         self.lose_answers = 0
         self.delay_requests = 0
+        self.slow: dict[str, asyncio.Event] = {}
         self.calls = 0
         self._delayed: list[tuple[Sequence[Operation], int]] = []
         self._timeout_s = session_timeout_s
@@ -177,7 +179,7 @@ class InMemoryZooKeeper:
         await self._travel(within)
         self._watch(path, watch)
         znode = self.store.znodes.get(path)
-        await self._travel(within)
+        await self._return(path, within)
         return znode
 
     async def children(
@@ -187,7 +189,7 @@ class InMemoryZooKeeper:
         await self._travel(within)
         self._watch(path, watch)
         names = self.store.children(path)
-        await self._travel(within)
+        await self._return(path, within)
         return names
 
     async def create(
@@ -243,6 +245,11 @@ class InMemoryZooKeeper:
         if within is not None and within != self._session.id:
             raise ZooKeeperUnavailable("that ZooKeeper session is over")
         return self._session.id
+
+    async def _return(self, path: str, within: int | None) -> None:
+        if path in self.slow:
+            await self.slow.pop(path).wait()
+        await self._travel(within)
 
     def _watch(self, path: str, watch: Watch | None) -> None:
         if watch is not None:

@@ -228,6 +228,60 @@ async def test_a_lost_watch_is_made_good_after_some_seconds(store: ZnodeStore) -
     assert late.members["b"].state == "draining"
 
 
+async def test_what_could_not_be_read_again_is_not_forgotten(store: ZnodeStore) -> None:
+    """A watch is told once; when the reading after it fails, a later view makes up for it."""
+    a, b = await joined(store, "a"), await joined(store, "b")
+    await a.claim(3)
+    await b.view()
+
+    await a.raise_epoch(3, 41)
+    b.zookeeper.disconnect()
+    with pytest.raises(ZooKeeperUnavailable):
+        await b.view()
+    b.zookeeper.reconnect()
+
+    assert (await b.view()).claims == {3: ClaimNode(member="a", epoch=42)}
+
+
+@pytest.mark.parametrize("slow", ["lists", "claim", "node"])
+async def test_a_slow_answer_does_not_undo_what_was_written_meanwhile(store: ZnodeStore, slow: str) -> None:
+    """What this member has just won or released stands in the view, whatever older reads say."""
+    names = Names()
+    a, b = await joined(store, "a"), await joined(store, "b")
+    epoch = await b.claim(3)
+    assert epoch is not None
+    if slow == "node":
+        await b.release(3, epoch, None, None)
+    await a.view()
+    if slow == "claim":
+        await b.raise_epoch(3, 5)
+    elif slow == "node":
+        await b.claim(3)
+        await b.release(3, 2, None, None)
+    else:
+        await b.claim(4)
+
+    path = {"lists": names.claims("default"), "claim": names.claim("default", 3)}.get(
+        slow, names.stream("default", 3)
+    )
+    answer = a.zookeeper.slow[path] = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(5):
+        viewing = tasks.create_task(a.view())
+        while path in a.zookeeper.slow:  # noqa: ASYNC110  polled with a deadline
+            await asyncio.sleep(0)
+        if slow == "claim":
+            await b.release(3, 6, None, "a")
+        stream = 7 if slow == "lists" else 3
+        won = await a.claim(stream)
+        answer.set()
+    view = viewing.result()
+
+    assert won is not None
+    assert view.claims[stream] == ClaimNode(member="a", epoch=won)
+    assert stream not in view.nodes
+    assert (await a.view()).claims[stream] == view.claims[stream]
+
+
 class Chaos:
     """Three members over one store that claim and release at random while everything goes wrong."""
 
