@@ -1,6 +1,6 @@
 """What control's HTTP face documents: pydantic models of its answers.
 
-Lists are sent from bytes that were encoded once per refresh (`core/report.py` has their rows), so these
+Lists are sent from bytes that were encoded once per refresh (`core/rows.py` has them), so these
 models only describe; a test holds both to the same fields.
 """
 

@@ -19,13 +19,13 @@ from services.control.core.burrow import LagHistory, Status
 from services.control.core.observed import Answers, Cluster, Observed, Offsets
 from services.control.core.report import (
     Report,
-    StreamDetail,
     group_names,
     report_on,
     samples_for,
     stream_detail,
     totals_of,
 )
+from services.control.core.rows import StreamDetail
 from services.control.ports import ClusterSource, MemberSource, OffsetSource
 from shared.errors import BatonError, KafkaUnavailable, NotFound, Unavailable, ZooKeeperUnavailable
 from shared.names import Names

@@ -15,7 +15,7 @@ from shared.errors import InvalidInput, NotFound
 
 MAX_TEXT = 1000
 """Longest text that a parameter may hold, in characters."""
-_JSON_PATH = r"\$(\.[A-Za-z_][A-Za-z0-9_-]*|\[\d{1,6}\]|\['[^'\\]{1,200}'\])*"
+_JSON_PATH = r"\$(\.[A-Za-z_][A-Za-z0-9_-]*|\[[0-9]{1,6}\]|\['[^'\\\]]{1,200}'\])+"
 
 
 class UnknownJob(NotFound):
@@ -101,14 +101,6 @@ JOBS: Mapping[str, Job] = {
         Job(
             name="audit",
             description="Recomputes all sessions from the raw fragments, compares them with the delivered.",
-            parameters=(
-                Parameter(
-                    name="truth",
-                    type="string",
-                    description="file with the sessions that are known to be right, as `baton generate` "
-                    "writes it; they are compared too",
-                ),
-            ),
         ),
     )
 }

@@ -12,113 +12,22 @@ from dataclasses import dataclass
 import msgspec
 
 from services.control.core.burrow import Sample, Status
-from services.control.core.observed import (
-    Group,
-    MemberStatus,
-    Move,
-    Observed,
-    Rates,
-    StreamState,
-    StreamStatus,
+from services.control.core.observed import Group, MemberStatus, Observed, Rates, StreamState, StreamStatus
+from services.control.core.rows import (
+    GroupRow,
+    MemberRow,
+    PlanRow,
+    ProducerRow,
+    StreamDetail,
+    StreamNodeRow,
+    StreamRow,
 )
 from shared.cluster import View
-from shared.group import GroupSettings
 from shared.heads import Counts, Head
 from shared.names import DEFAULT_GROUP
 
 _NO_COUNTS = msgspec.structs.asdict(Counts())
 _NO_GROUP = Group(settings=None, view=View(count=0))
-
-
-class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream of a group; `position` and `counts` are those of the committed head."""
-
-    stream: int
-    owner: str | None
-    epoch: int
-    state: StreamState
-    position: int
-    end: int
-    lag: int
-    safe_offset: int
-    open_sessions: int
-    state_bytes: int
-    status: Status
-    last_handover: None = None
-    counts: dict[str, int]
-
-
-class StreamNodeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The stream's node in ZooKeeper: its last owner (or present one) and its target."""
-
-    epoch: int
-    owner: str
-    address: str
-    seq: int | None
-    target: str | None
-
-
-class StreamDetail(StreamRow, frozen=True, kw_only=True):
-    """One stream of a group with what `GET /streams/{n}` adds.
-
-    `first`, `last`: first offset still in the log and that of its last record (`first - 1` if empty).
-    `read_position`, `covered`, `cut`: what the owner says of its memory.
-    """
-
-    group: str
-    topic: str
-    first: int
-    last: int
-    seq: int | None
-    address: str | None
-    node: StreamNodeRow
-    read_position: int | None
-    covered: int
-    cut: int
-
-
-class MemberRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One member; `streams` are those that it has claimed, `answers` whether it told its status just now."""
-
-    id: str
-    group: str
-    address: str
-    pid: int
-    state: str
-    since: int
-    streams: list[int]
-    rates: Rates
-    lease_ms: float | None
-    zookeeper_session: str | None
-    answers: bool
-
-
-class ProducerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One producer as it registered itself."""
-
-    id: str
-    address: str
-    pid: int
-    since: int
-
-
-class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One group; `streams` is their number, `members` the members' ids."""
-
-    name: str
-    settings: GroupSettings | None
-    members: list[str]
-    streams: int
-    lag: int
-
-
-class PlanRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What would move in a group, as `computed_by` (a member, None without any) computed it."""
-
-    group: str
-    computed_by: str | None
-    moves: list[Move]
-    quota: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ import pytest
 
 from services.control import models
 from services.control.app import create_app
-from services.control.core import report
+from services.control.core import rows
 from services.control.core.jobs import JOBS, Job
 from services.control.core.runs import JobAlreadyRunning, Run, UnknownRun
 from services.control.metrics import registry_for
@@ -293,13 +293,13 @@ async def test_jobs_tell_their_parameters(face: Face) -> None:
 def test_every_answer_is_as_documented() -> None:
     """Rows are encoded without pydantic, so their fields are held against the documented ones here."""
     pairs: list[tuple[type[msgspec.Struct], type[pydantic.BaseModel]]] = [
-        (report.StreamRow, models.Stream),
-        (report.StreamDetail, models.StreamDetail),
-        (report.StreamNodeRow, models.StreamNode),
-        (report.MemberRow, models.Member),
-        (report.ProducerRow, models.Producer),
-        (report.GroupRow, models.Group),
-        (report.PlanRow, models.Plan),
+        (rows.StreamRow, models.Stream),
+        (rows.StreamDetail, models.StreamDetail),
+        (rows.StreamNodeRow, models.StreamNode),
+        (rows.MemberRow, models.Member),
+        (rows.ProducerRow, models.Producer),
+        (rows.GroupRow, models.Group),
+        (rows.PlanRow, models.Plan),
         (GroupSettings, models.GroupSettings),
         (Counts, models.Counts),
     ]
