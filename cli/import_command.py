@@ -52,12 +52,16 @@ class ImportOptions:
 
 @dataclass(slots=True)
 class Outcome:
-    """What an import came to; `failure` says why it did not go through."""
+    """What an import came to; `failure` says why it did not go through.
+
+    `sending_s` is the part of `seconds` until everything, the marker too, was acknowledged.
+    """
 
     tally: Tally
     markers: list[MarkerPosition]
     retries: int = 0
     seconds: float = 0.0
+    sending_s: float = 0.0
     delivered: bool | None = None
     failure: str | None = None
 
@@ -187,7 +191,7 @@ async def run_import(options: ImportOptions) -> Outcome:
 
 
 async def _import(options: ImportOptions, outcome: Outcome, progress: ImportProgress) -> None:
-    tally = outcome.tally
+    tally, started = outcome.tally, time.monotonic()
     parser = parser_for(options.form, options.fields)
     with open_lines(options.file) as lines:
         progress.begin(lines.size)
@@ -210,6 +214,7 @@ async def _import(options: ImportOptions, outcome: Outcome, progress: ImportProg
                     outcome.markers = await producer.post_markers(tally.highest_time_ms)
             finally:
                 outcome.retries = producer.retries
+                outcome.sending_s = time.monotonic() - started
     if options.wait and outcome.markers:
         outcome.delivered = False
         async with connect(options.control, patience_s=WAIT_PATIENCE_S) as control:
@@ -245,6 +250,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "markers": outcome.markers,
         "delivered": outcome.delivered,
         "seconds": round(outcome.seconds, 3),
+        "sending_s": round(outcome.sending_s, 3),
         "failure": outcome.failure,
     }
 
@@ -265,6 +271,6 @@ def _print(outcome: Outcome) -> None:
     print_table(("", "count"), rows)
     for reason, found in tally.reasons.items():
         click.echo(f"{found.count:,} × {reason}, first in line {found.line:,}: {found.detail}")
-    rate = tally.accepted / outcome.seconds if outcome.seconds else 0.0
-    done = ", everything is delivered" if outcome.delivered else ""
-    click.echo(f"{outcome.seconds:.1f} s, {rate:,.0f} fragments/s{done}")
+    rate = tally.accepted / outcome.sending_s if outcome.sending_s else 0.0
+    done = f"; everything was delivered after {outcome.seconds:.1f} s" if outcome.delivered else ""
+    click.echo(f"Sent in {outcome.sending_s:.1f} s, {rate:,.0f} fragments/s{done}")

@@ -1,0 +1,84 @@
+"""The importer against the producer's own HTTP face, so that both mean the same by every answer."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import httpx
+
+from cli.client import BatonClient
+from cli.importing.formats import Fields, parser_for
+from cli.importing.lanes import BatchLimits
+from cli.importing.lines import Line
+from cli.importing.pipeline import send_log
+from cli.importing.tally import Tally
+from services.producer.app import create_app
+from services.producer.metrics import ProducerMetrics
+from services.producer.settings import ProducerSettings
+from shared.routing import initial_table
+from tests.fakes.sink import InMemoryFragmentSink
+
+TABLE = initial_table(3)
+
+
+class OneBlock:
+    """All lines at once."""
+
+    bytes_read = position = 0
+
+    def __init__(self, raws: list[bytes]) -> None:
+        self._blocks = [[Line(number, raw) for number, raw in enumerate(raws, 1)]]
+
+    def read_block(self) -> list[Line] | None:
+        """The lines, then the end."""
+        return self._blocks.pop() if self._blocks else None
+
+
+async def test_importer_and_producer_agree_on_every_answer() -> None:
+    """Partial and whole 503, refused fragments, requests that are too large, table and markers."""
+    sink = InMemoryFragmentSink(TABLE.count)
+    door = create_app(
+        settings=ProducerSettings(max_request_bytes=900, max_fragment_bytes=750),
+        sink=sink,
+        table=lambda: TABLE,
+        table_json=TABLE.encode,
+        complaints=list,
+        metrics=ProducerMetrics(),
+    )
+    troubles = [lambda: sink.mute.add(1), lambda: setattr(sink, "down", True)]
+
+    async def sleep(_: float) -> None:  # one trouble after the other, then all is well
+        sink.mute.clear()
+        sink.down = False
+        if troubles:
+            troubles.pop(0)()
+
+    sink.down = True
+    raws = [json.dumps({"key": f"k{n % 5}", "time": n, "n": n}).encode() for n in range(40)]
+    raws[10] = json.dumps({"key": "x" * 300, "time": 1}).encode()
+    raws[20] = json.dumps({"key": "k0", "time": 1, "pad": "x" * 740}).encode()
+    raws[30] = json.dumps({"key": "k0", "time": 1, "pad": "x" * 2000}).encode()
+    http = httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url="http://producer")
+    client = BatonClient(http, patience_s=1e9, sleep=sleep, rng=random.Random(0))
+    tally = Tally()
+
+    await send_log(
+        OneBlock(raws),
+        parser_for("ndjson", Fields(key="key", time="time", unit="ms")),
+        name="log",
+        table=await client.table(),
+        sink=client,
+        lanes=1,
+        limits=BatchLimits(fragments=8),
+        tally=tally,
+    )
+    markers = await client.post_markers(39)
+
+    assert (tally.sent, tally.accepted, tally.rejected) == (40, 37, 3)
+    assert {reason: found.count for reason, found in tally.reasons.items()} == {"key": 1, "size": 2}
+    stored = {json.loads(value)["data"]["n"] for log in sink.logs for key, value in log if key}
+    assert stored == set(range(40)) - {10, 20, 30}
+    assert client.retries == 3
+    assert not troubles
+    assert [place.offset for place in markers] == [len(log) - 1 for log in sink.logs]
