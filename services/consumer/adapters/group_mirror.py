@@ -35,7 +35,8 @@ _stream_of = msgspec.json.Decoder(StreamNode).decode
 class GroupMirror:
     """Members, claims and unowned streams' nodes of one group, as `member` sees them.
 
-    What this member itself wrote is noted at once (`note_…`) and wins over any read that was under way.
+    What this member itself wrote is noted at once (`note_…`) and wins over lists that were under way; a
+    single znode that was read too early is read again, because its watch tells of the write.
     """
 
     def __init__(self, zookeeper: Znodes, names: Names, group: str, member: str, count: int) -> None:
@@ -195,11 +196,8 @@ class GroupMirror:
             self.is_displaced |= znode is None or znode.ephemeral_of != self._session_id
 
     async def _read_claim(self, stream: int) -> None:
-        writes = self._written.get(stream)
         path = f"{self._claims_path}/{stream}"
         znode = await self._zookeeper.get(path, watch=self._on_claim, within=self._session_id)
-        if self._written.get(stream) != writes:
-            return
         if znode is None:
             self._unclaim(stream)
             return
@@ -213,11 +211,8 @@ class GroupMirror:
             self._nodes.pop(stream, None)
 
     async def _read_node(self, stream: int) -> None:
-        writes = self._written.get(stream)
         path = f"{self._streams_path}/{stream}"
         znode = await self._zookeeper.get(path, watch=self._on_node, within=self._session_id)
-        if self._written.get(stream) != writes:
-            return
         if znode is None:
             self._nodes.pop(stream, None)
             self._existing.discard(stream)
