@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import RecordsToDelete
 from aiokafka.structs import OffsetAndMetadata
 
 from cli.stack.lock import jar_folder
@@ -22,7 +23,7 @@ from services.consumer.core.state import Closed
 from services.control.spark.request import RunRequest
 from shared.group import GroupSettings
 from shared.heads import Head
-from shared.kafka import MAX_RECORD_BYTES, ensure_topics, fragments_topics, sessions_topic
+from shared.kafka import MAX_RECORD_BYTES, admin_client, ensure_topics, fragments_topics, sessions_topic
 from shared.names import Names
 from shared.routing import initial_table
 from shared.sessions import Session, encode_session, session_id
@@ -99,6 +100,15 @@ class Pipeline:
                         {where: OffsetAndMetadata(position, head.metadata())},
                         self.names.kafka_group(self.group),
                     )
+
+    async def cut(self, offsets: Mapping[int, int]) -> None:
+        """Deletes what lies below the offsets, as retention would."""
+        wanted = {
+            TopicPartition(self.names.fragments(stream), 0): RecordsToDelete(before_offset=offset)
+            for stream, offset in offsets.items()
+        }
+        async with admin_client(self.kafka) as admin:
+            await admin.delete_records(wanted)
 
     def request(self, job: str, lake: Path, **parameters: Any) -> RunRequest:
         """A run of the job on this pipeline."""

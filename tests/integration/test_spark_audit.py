@@ -7,7 +7,10 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from services.control.spark.audit import audit
+from shared.sessions import parse_session
 from tests.spark import Pipeline, fragment
 
 if TYPE_CHECKING:
@@ -54,3 +57,65 @@ async def test_an_honest_delivery_has_no_differences(
 
     assert (result["missing"], result["extra"], result["different"]) == (0, 0, 0), result["examples"]
     assert result["delivered"] == result["expected"] == len(sessions) > 300
+
+
+async def test_every_planted_fault_is_found(
+    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
+) -> None:
+    """One session lost, doubled, with a changed byte, with a shifted boundary, in a wrong stream, made up."""
+    pipeline = Pipeline(kafka=kafka, namespace=namespace, streams=2)
+    await pipeline.create()
+    await pipeline.send(
+        [fragment(f"k{n % 8}", 1_700_000_000_000 + n, data=n, end=n >= 24) for n in range(32)]
+    )
+    sessions, positions = await pipeline.sessions()
+    honest = {session.key: value for session, value in sessions}
+    planted = [
+        ("k0", []),
+        ("k1", [honest["k1"]] * 2),
+        ("k2", [honest["k2"].replace(b'"data":10', b'"data":11')]),
+        ("k3", [_with(honest["k3"], fragments=3, without_last=True)]),
+        ("k4", [_with(honest["k4"], stream=1 - parse_session(honest["k4"]).stream)]),
+        ("k5", [honest["k5"], _with(honest["k5"], id="f" * 32)]),
+        ("k6", [honest["k6"], b"{"]),
+        ("k7", [_with(honest["k7"], epoch=9, closed_at=1)]),
+    ]
+    await pipeline.deliver([(key.encode(), value) for key, values in planted for value in values])
+    await pipeline.commit(positions)
+
+    result = await asyncio.to_thread(audit, spark, pipeline.request("audit", tmp_path))
+
+    found = sorted((example["kind"], example["key"]) for example in result["examples"])
+    assert found == [
+        *(("different", "k2"), ("different", "k3")),
+        *(("extra", ""), ("extra", "k1"), ("extra", "k4"), ("extra", "k5")),
+        *(("missing", "k0"), ("missing", "k4")),
+    ]
+    assert (result["missing"], result["extra"], result["different"]) == (2, 4, 2)
+    assert result["sound"] is False
+
+
+async def test_what_retention_cut_is_counted_and_not_judged(
+    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
+) -> None:
+    """With the beginning of the log gone nothing is called missing or extra that may well be right."""
+    pipeline = Pipeline(kafka=kafka, namespace=namespace, streams=1)
+    await pipeline.create()
+    await pipeline.send([fragment(f"k{n % 4}", data=n, end=n % 10 == 9) for n in range(100)])
+    sessions, positions = await pipeline.sessions()
+    await pipeline.deliver([(session.key.encode(), value) for session, value in sessions])
+    await pipeline.commit(positions)
+    await pipeline.cut({0: 50})
+
+    result = await asyncio.to_thread(audit, spark, pipeline.request("audit", tmp_path))
+
+    assert (result["missing"], result["extra"], result["different"]) == (0, 0, 0), result["examples"]
+    assert (result["cut_streams"], result["fragments"], result["judged"]) == (1, 50, 0)
+    assert result["not_judged"] >= len(sessions)
+
+
+def _with(value: bytes, *, without_last: bool = False, **fields: Any) -> bytes:
+    session = msgspec.json.decode(value) | fields
+    if without_last:
+        session["data"].pop()
+    return msgspec.json.encode(session)

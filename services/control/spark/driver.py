@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -96,9 +97,7 @@ def _publish(path: Path, content: dict[str, Any]) -> None:
 
 def _end_java() -> None:
     """Ends the JVM without its leisurely farewell: everything of worth is committed by now."""
-    context = SparkSession._instantiatedSession and SparkSession._instantiatedSession._sc
-    gateway = getattr(context, "_gateway", None)
-    process = getattr(gateway, "proc", None)
+    process = getattr(SparkContext._gateway, "proc", None)
     if process is not None and process.poll() is None:
         process.kill()
         process.wait()
@@ -107,6 +106,8 @@ def _end_java() -> None:
 def _leave(work: Path) -> None:
     _end_java()
     shutil.rmtree(work, ignore_errors=True)
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)  # a JVM that is just being started is in this group too
     os._exit(128 + signal.SIGTERM)
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from services.control.spark.delivered import NUMBERS, TEXTS, read_session
+from services.control.spark.delta import NO_TABLE, newest_version
 from services.control.spark.request import Result, RunRequest
 
 BATCH_RECORDS = 50_000
@@ -41,8 +42,9 @@ def lake(spark: SparkSession, request: RunRequest) -> Result:
     Raises what Spark raises; running it again goes on where it stopped.
     """
     table = request.table("sessions")
-    create_sessions_table(spark, table)
-    before = _version(spark, table)
+    before = newest_version(spark, table)
+    if before == NO_TABLE:
+        create_sessions_table(spark, table)
     records = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", request.kafka)
@@ -125,10 +127,6 @@ def _application(request: RunRequest) -> str:
     return f"baton-lake-{request.group}-{hashlib.blake2b(source.encode(), digest_size=6).hexdigest()}"
 
 
-def _version(spark: SparkSession, table: str) -> int:
-    return int(spark.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 1").first().version)
-
-
 def _result(spark: SparkSession, request: RunRequest, table: str, before: int) -> Result:
     sums = (
         spark.read.format("delta")
@@ -137,10 +135,11 @@ def _result(spark: SparkSession, request: RunRequest, table: str, before: int) -
         .selectExpr("count(*) AS sessions", "sum(fragments) AS fragments", "sum(bytes) AS bytes")
         .first()
     )
+    version = newest_version(spark, table)
     return {
         "table": table,
-        "version": _version(spark, table),
-        "commits": _version(spark, table) - before,
+        "version": version,
+        "commits": version - before,
         "sessions": sums.sessions,
         "fragments": sums.fragments or 0,
         "bytes": sums.bytes or 0,

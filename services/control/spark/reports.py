@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from services.control.spark.delta import NO_TABLE, newest_version
 from services.control.spark.request import Result, RunRequest
 from shared.errors import InvalidInput, NotFound
 
@@ -37,7 +38,9 @@ def reports(spark: SparkSession, request: RunRequest) -> Result:
     """
     item_path, top = check_parameters(request.parameters)
     table = request.table("sessions")
-    version = _version(spark, table)
+    version = newest_version(spark, table)
+    if version == NO_TABLE:
+        raise NotFound(f"there are no sessions in {table} yet: run the job `lake` first")
     sessions = (
         spark.read.format("delta")
         .option("versionAsOf", version)
@@ -154,12 +157,3 @@ def _shown(spark: SparkSession, request: RunRequest) -> Result:
         values = row.asDict()
         shown[POSITIONS[values.pop("position")]].append(values)
     return shown
-
-
-def _version(spark: SparkSession, table: str) -> int:
-    """The table's newest version. Raises NotFound when the lake has no table yet."""
-    context = spark.sparkContext
-    path = context._jvm.org.apache.hadoop.fs.Path(table + "/_delta_log")
-    if not path.getFileSystem(context._jsc.hadoopConfiguration()).exists(path):
-        raise NotFound(f"there are no sessions in {table} yet: run the job `lake` first")
-    return int(spark.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 1").first().version)
