@@ -134,6 +134,15 @@ def test_unowned_streams_go_to_their_target_then_to_their_last_owner() -> None:
     assert sorted(result.owner[n] for n in (1, 3)) == ["a", "b"]
 
 
+def test_a_target_above_its_share_keeps_what_was_released_to_it() -> None:
+    """That stream has paused already, and pausing a running one instead would not be worse."""
+    nodes = {2: StreamNode(epoch=1, owner="b", target="a")}
+
+    result = plan(View(count=4, members=active("ab"), claims=claims(a=[0, 1], b=[3]), nodes=nodes))
+
+    assert result.owner == {0: "a", 1: "b", 2: "a", 3: "b"}
+
+
 @pytest.mark.parametrize("state", ["joining", "draining"])
 def test_without_an_active_member_nothing_is_planned(state: MemberState) -> None:
     """Nobody is there to own anything."""
