@@ -135,7 +135,7 @@ def test_unowned_streams_go_to_their_target_then_to_their_last_owner() -> None:
 
 
 def test_a_target_above_its_share_keeps_what_was_released_to_it() -> None:
-    """That stream has paused already, and pausing a running one instead would not be worse."""
+    """That stream was just moved there; to move it on before it runs would only lengthen its pause."""
     nodes = {2: StreamNode(epoch=1, owner="b", target="a")}
 
     result = plan(View(count=4, members=active("ab"), claims=claims(a=[0, 1], b=[3]), nodes=nodes))
