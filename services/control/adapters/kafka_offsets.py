@@ -19,6 +19,7 @@ from shared.errors import KafkaUnavailable
 from shared.kafka import CALL_TIMEOUT_S, KAFKA_FAILURES, admin_client, read_heads
 from shared.names import Names
 
+CLOSE_TIMEOUT_S = 2.0
 READS_PER_FIRST = 10
 """First offsets move only by retention, so they are asked for in every tenth reading."""
 
@@ -98,5 +99,5 @@ class KafkaOffsets:
 
 async def _stop(consumer: AIOKafkaConsumer) -> None:
     with contextlib.suppress(*KAFKA_FAILURES):
-        async with asyncio.timeout(CALL_TIMEOUT_S):
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await consumer.stop()

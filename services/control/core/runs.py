@@ -77,10 +77,15 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return self.state in ENDED
 
     def ended(self, state: RunState, at_ms: int, error: RunError | None = None) -> Run:
-        """This run, ended so. Raises IllegalTransition when it has ended before."""
+        """This run, ended so. Raises IllegalTransition when it has ended before.
+
+        No task is active any more, and none is left of a success: Spark did not need the others.
+        """
         if self.has_ended:
             raise IllegalTransition(f"run {self.id} is {self.state} and cannot become {state}")
-        progress = msgspec.structs.replace(self.progress, active=0)
+        completed = self.progress.completed
+        tasks = completed if state == "succeeded" else self.progress.tasks
+        progress = msgspec.structs.replace(self.progress, active=0, tasks=tasks)
         return msgspec.structs.replace(self, state=state, ended_at=at_ms, error=error, progress=progress)
 
 

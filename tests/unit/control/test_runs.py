@@ -115,11 +115,16 @@ def test_a_run_that_published_before_the_cancel_has_succeeded() -> None:
 
 def test_an_ended_run_has_no_active_tasks_and_never_changes() -> None:
     """Ended is ended: a second end is a bug."""
-    ended = RUN.ended("succeeded", 9_000)
+    ended = RUN.ended("failed", 9_000)
 
     assert (ended.ended_at, ended.progress) == (9_000, Progress(tasks=9, completed=3, active=0))
     with pytest.raises(IllegalTransition):
         ended.ended("failed", 9_001)
+
+
+def test_a_success_has_no_task_left() -> None:
+    """Tasks of stages that Spark skipped after all do not make a finished bar look unfinished."""
+    assert RUN.ended("succeeded", 9_000).progress == Progress(tasks=3, completed=3, active=0)
 
 
 def test_the_api_shows_no_process_numbers() -> None:
