@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    GroupLoadInProgressError,
+    KafkaError,
+    NotCoordinatorForGroupError,
+)
+from aiokafka.structs import OffsetAndMetadata
 
 from shared.errors import InvalidInput, KafkaUnavailable
 from shared.heads import Head, parse_head
@@ -23,6 +29,11 @@ MAX_RECORD_BYTES = 2 * 1024 * 1024
 """Largest record of `sessions` and `checkpoints`, and the largest batch anywhere."""
 CALL_TIMEOUT_S = 10.0
 _TOPIC_EXISTS = 36
+_COORDINATOR_MOVES = (
+    GroupCoordinatorNotAvailableError,
+    GroupLoadInProgressError,
+    NotCoordinatorForGroupError,
+)
 KAFKA_FAILURES = (KafkaError, TimeoutError, OSError)
 """What a call of aiokafka raises when the broker is away, slow or refuses."""
 
@@ -158,7 +169,7 @@ async def read_heads(
     partitions = [TopicPartition(names.fragments(n), 0) for n in streams]
     try:
         async with asyncio.timeout(CALL_TIMEOUT_S):
-            found = await admin.list_consumer_group_offsets(names.kafka_group(group), partitions=partitions)
+            found = await _group_offsets(admin, names.kafka_group(group), partitions)
     except KAFKA_FAILURES as error:
         raise KafkaUnavailable(f"committed offsets cannot be read: {error!r}") from None
     heads = {}
@@ -167,3 +178,17 @@ async def read_heads(
         if stream is not None and committed.offset >= 0:
             heads[stream] = parse_head(committed.offset, committed.metadata)
     return heads
+
+
+async def _group_offsets(
+    admin: AIOKafkaAdminClient, kafka_group: str, partitions: list[TopicPartition]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Committed offsets; tries again while the group's coordinator is being found or made."""
+    while True:
+        try:
+            found: dict[TopicPartition, OffsetAndMetadata] = await admin.list_consumer_group_offsets(
+                kafka_group, partitions=partitions
+            )
+            return found
+        except _COORDINATOR_MOVES:
+            await asyncio.sleep(0.05)

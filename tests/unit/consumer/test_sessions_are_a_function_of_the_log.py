@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from services.consumer.core import assembly, checkpoint
@@ -160,7 +161,7 @@ def park_without_the_fold_state(patch: pytest.MonkeyPatch) -> None:
 
     def wrong(session: OpenSession, start: int) -> Any:
         whole = wire(session, start)
-        return type(whole)(*[getattr(whole, f) if f != "last_a" else 0 for f in whole.__struct_fields__])
+        return msgspec.structs.replace(whole, last_a=0)
 
     patch.setattr(checkpoint, "_parked_wire", wrong)
 

@@ -1,0 +1,198 @@
+"""The Kafka log keeps the promises of `log_ports.py`, and what only a real broker can show."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from services.consumer.adapters.kafka_sink import KafkaStreamLog
+from services.consumer.core.checkpoint import new_stream
+from services.consumer.core.stream import Stream, StreamLimits
+from services.consumer.log_ports import StreamLog
+from shared.group import Delivery, GroupSettings
+from shared.kafka import checkpoints_topic, ensure_topics, fragments_topics, read_heads, sessions_topic
+from shared.names import Names
+from shared.sessions import parse_session
+from tests.log_contract import SETTINGS, Append, LogContract, commit, fragment, opened, read_to_end
+from tests.reference import Rec
+
+RETENTION_MS = 604_800_000
+
+
+@pytest.fixture
+async def names(kafka: str, namespace: str) -> Names:
+    names = Names(namespace)
+    topics = [
+        *fragments_topics(names, 2, RETENTION_MS),
+        sessions_topic(names, "default", 2, -1),
+        checkpoints_topic(names, "default", 2),
+    ]
+    await ensure_topics(kafka, topics, 1)
+    return names
+
+
+@pytest.fixture
+async def append(kafka: str, names: Names) -> AsyncIterator[Append]:
+    async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+
+        async def append(stream: int, key: bytes | None, value: bytes) -> int:
+            sent = await producer.send_and_wait(names.fragments(stream), value=value, key=key, partition=0)
+            offset: int = sent.offset
+            return offset
+
+        yield append
+
+
+async def delivered(kafka: str, names: Names, partition: int) -> list[bytes]:
+    """The values in a partition of the sessions topic, as a `read_committed` reader sees them."""
+    where = TopicPartition(names.sessions("default"), partition)
+    async with AIOKafkaConsumer(
+        bootstrap_servers=kafka, isolation_level="read_committed", auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.assign([where])
+        end = (await consumer.end_offsets([where]))[where]
+        found: list[bytes] = []
+        async with asyncio.timeout(20):
+            while await consumer.position(where) < end:
+                batches = await consumer.getmany(timeout_ms=200)
+                found += [record.value for record in batches.get(where, ())]
+    return found
+
+
+class TestKafkaLog(LogContract):
+    """The contract on a real broker."""
+
+    @pytest.fixture
+    async def stream_log(self, kafka: str, names: Names) -> AsyncIterator[StreamLog]:
+        log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
+        yield log
+        await log.close()
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once", "at_most_once"])
+async def test_every_delivery_mode_delivers_the_sessions_of_a_commit(
+    kafka: str, names: Names, append: Append, delivery: Delivery
+) -> None:
+    """Without a failure the three modes give the same: each session once, fragments as they were posted."""
+    log = KafkaStreamLog(kafka, names, "default", GroupSettings(delivery=delivery), 2)
+    await append(1, b"k", fragment("k", pad=5))
+    await append(1, b"k", fragment("k", end=True))
+    records = await read_to_end(log.reader(1), 0)
+    sink = log.sink(1)
+    await sink.open()
+    stream = _stream_1(sink_settings=GroupSettings(delivery=delivery))
+    stream.feed(records, 0.0)
+
+    await commit(stream, sink)
+
+    (session,) = [parse_session(raw) for raw in await delivered(kafka, names, 1)]
+    assert (session.key, session.stream, session.fragments, session.reason) == ("k", 1, 2, "end")
+    assert [bytes(raw) for raw in session.data] == [fragment("k", pad=5), fragment("k", end=True)]
+    await sink.close()
+    await log.close()
+
+
+async def test_a_session_of_nearly_two_megabytes_is_delivered(kafka: str, names: Names) -> None:
+    """Sessions and checkpoints topics and their producers take records up to 2 MB."""
+    log = KafkaStreamLog(kafka, names, "default", GroupSettings(max_session_bytes=1_900_000), 2)
+    sink = log.sink(1)
+    await sink.open()
+    stream = _stream_1(sink_settings=GroupSettings(max_session_bytes=1_900_000))
+    values = [fragment("k", pad=30_000, end=n == 61) for n in range(62)]
+    stream.feed([Rec(n, 1_000, b"k", value) for n, value in enumerate(values)], 0.0)
+
+    await commit(stream, sink)
+
+    (raw,) = await delivered(kafka, names, 1)
+    assert len(raw) > 1_860_000
+    await sink.close()
+    await log.close()
+
+
+async def test_the_head_is_shown_by_the_committed_offset_of_the_kafka_group(
+    kafka: str, names: Names, append: Append
+) -> None:
+    """Every Kafka tool sees where a restart would begin: the committed offset is the safe offset."""
+    log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
+    await append(0, b"a", fragment("a"))
+    await append(0, b"b", fragment("b", end=True))
+    records = await read_to_end(log.reader(0), 0)
+    sink = log.sink(0)
+    stream = await opened(sink)
+    stream.feed(records, 0.0)
+
+    await commit(stream, sink)
+
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    await admin.start()
+    heads = await read_heads(admin, names, "default", [0, 1])
+    await admin.close()
+    assert heads == {0: stream.head}
+    assert (heads[0].safe_offset, heads[0].position) == (0, 2)
+    await sink.close()
+    await log.close()
+
+
+async def test_a_head_that_kafka_forgot_is_found_in_the_checkpoints(
+    kafka: str, names: Names, append: Append
+) -> None:
+    """A group idle for a week loses its committed offsets; it must not be taken for a new one."""
+    log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
+    await append(0, b"a", fragment("a", end=True))
+    records = await read_to_end(log.reader(0), 0)
+    sink = log.sink(0)
+    stream = await opened(sink)
+    stream.feed(records, 0.0)
+    await commit(stream, sink)
+    await sink.close()
+    await log.close()
+
+    # the same checkpoints, read for a group of which Kafka knows no offset
+    forgotten = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
+    successor = forgotten.sink(0)
+    successor._kafka_group = "forgotten"  # type: ignore[attr-defined]
+    await successor.open()
+    found = [pair async for pair in successor._records(0, None)]  # type: ignore[attr-defined]
+
+    from services.consumer.core.checkpoint import find_head
+
+    assert find_head(found) == stream.head
+    await successor.close()
+    await forgotten.close()
+
+
+async def test_topics_have_the_settings_that_the_design_asks_for(kafka: str, names: Names) -> None:
+    """Append time on fragments, 2 MB records, checkpoints kept for ever."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    await admin.start()
+    from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+    async def configs(topic: str) -> dict[str, str]:
+        (response,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+        return {entry[0]: entry[1] for entry in response.resources[0][4]}
+
+    fragments = await configs(names.fragments(0))
+    checkpoints = await configs(names.checkpoints("default"))
+    await admin.close()
+
+    assert fragments["message.timestamp.type"] == "LogAppendTime"
+    assert fragments["retention.ms"] == str(RETENTION_MS)
+    assert checkpoints["retention.ms"] == "-1"
+    assert checkpoints["cleanup.policy"] == "delete"
+    assert checkpoints["max.message.bytes"] == str(2 * 1024 * 1024)
+
+
+def _stream_1(sink_settings: GroupSettings) -> Stream:
+    return Stream(
+        group="default",
+        stream=1,
+        epoch=1,
+        settings=sink_settings,
+        limits=StreamLimits(),
+        checkpoint=new_stream(),
+        now_s=0.0,
+    )

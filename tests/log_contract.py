@@ -1,0 +1,202 @@
+"""What every log promises its workers, run against Kafka (integration) and the in-memory twin (unit).
+
+A test module subclasses `LogContract` and gives the fixtures `stream_log` and `append`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from services.consumer.core.checkpoint import Commit
+from services.consumer.core.stream import Stream, StreamLimits
+from services.consumer.log_ports import Fenced, FragmentReader, SessionSink, StreamLog
+from shared.errors import KafkaUnavailable
+from shared.group import GroupSettings
+from tests.reference import Rec
+
+Append = Callable[[int, bytes | None, bytes], Awaitable[int]]
+SETTINGS = GroupSettings(repeat_ms=1_000_000_000)
+
+
+def fragment(key: str, *, end: bool = False, pad: int = 0) -> bytes:
+    return f'{{"key":"{key}","end":{str(end).lower()},"data":"{"x" * pad}"}}'.encode()
+
+
+async def read_to_end(reader: FragmentReader, offset: int) -> list[Rec]:
+    """All records from the offset on."""
+    _, end = await reader.bounds()
+    await reader.open(offset)
+    found: list[Rec] = []
+    async with asyncio.timeout(20):
+        while not found or found[-1].offset + 1 < end:
+            found += [Rec(r.offset, r.timestamp, r.key, r.value or b"") for r in await reader.fetch(1.0)]
+    await reader.close()
+    return found
+
+
+async def opened(sink: SessionSink, epoch: int = 1) -> Stream:
+    """The stream as a new owner finds it."""
+    await sink.open()
+    return Stream(
+        group="default",
+        stream=0,
+        epoch=epoch,
+        settings=SETTINGS,
+        limits=StreamLimits(max_replay_fragments=8),
+        checkpoint=await sink.load(),
+        now_s=0.0,
+    )
+
+
+async def commit(stream: Stream, sink: SessionSink) -> Commit:
+    """Commits what the stream has; trims what may be trimmed."""
+    prepared = stream.prepare_commit()
+    below = stream.committed(prepared, await sink.commit(prepared), 0.0)
+    if below:
+        await sink.trim(below)
+    return prepared
+
+
+class LogContract:
+    """The promises; every test has streams 0 and 1 of its own."""
+
+    async def test_records_are_read_in_order_from_any_offset(
+        self, stream_log: StreamLog, append: Append
+    ) -> None:
+        """Offsets ascend by one, keys and values are those that were appended, time is the broker's."""
+        for n in range(5):
+            await append(0, b"k", fragment("k", pad=n))
+
+        found = await read_to_end(stream_log.reader(0), 2)
+
+        assert [(r.offset, r.key, r.value) for r in found] == [
+            (n, b"k", fragment("k", pad=n)) for n in (2, 3, 4)
+        ]
+        assert found[0].timestamp > 0
+
+    async def test_a_fetch_without_records_ends_in_its_time(self, stream_log: StreamLog) -> None:
+        """Nothing to read is an empty answer, not an error."""
+        reader = stream_log.reader(0)
+        await reader.bounds()
+        await reader.open(0)
+
+        assert list(await reader.fetch(0.05)) == []
+        assert reader.end == 0
+        await reader.close()
+
+    async def test_a_fetch_that_is_cancelled_loses_no_record(
+        self, stream_log: StreamLog, append: Append
+    ) -> None:
+        """The next fetch gives what the cancelled one would have given."""
+        reader = stream_log.reader(0)
+        await reader.bounds()
+        await reader.open(0)
+        fetching = asyncio.ensure_future(reader.fetch(30))
+        await asyncio.sleep(0)
+        fetching.cancel()
+        await append(0, b"k", fragment("k"))
+
+        async with asyncio.timeout(20):
+            while not (found := list(await reader.fetch(1.0))):
+                pass
+
+        assert [record.offset for record in found] == [0]
+        await reader.close()
+
+    async def test_a_new_stream_has_an_empty_checkpoint(self, stream_log: StreamLog) -> None:
+        """Nothing committed, nothing in the checkpoints: position 0, epoch 0, nothing covered."""
+        sink = stream_log.sink(0)
+
+        stream = await opened(sink)
+
+        assert (stream.head.position, stream.head.epoch) == (0, 0)
+        await sink.close()
+
+    async def test_what_was_committed_is_what_the_next_owner_loads(
+        self, stream_log: StreamLog, append: Append
+    ) -> None:
+        """Head, covered keys and parked sessions survive, also large ones over several whole sets."""
+        for n in range(120):
+            await append(0, b"long", fragment("long", pad=3000))
+            key = f"k{n}"
+            await append(0, key.encode(), fragment(key, end=True, pad=n))
+        records = await read_to_end(stream_log.reader(0), 0)
+        sink = stream_log.sink(0)
+        stream = await opened(sink)
+        for at in range(0, len(records), 5):
+            stream.feed(records[at : at + 5], 0.0)
+            await commit(stream, sink)
+        await sink.close()
+
+        follower = stream_log.sink(0)
+        found = await opened(follower, epoch=2)
+
+        assert found.head == stream.head
+        assert found.head.position == 240
+        assert found.head.safe_offset > 220
+        assert found.head.counts.sessions == 120
+        assert found.assembler.covered == stream.assembler.covered
+        parked = found.assembler.open["long"]
+        assert parked.data == stream.assembler.open["long"].data[: len(parked.data)]
+        assert len(parked.data) > 100
+        await follower.close()
+
+    async def test_a_later_sink_of_the_stream_fences_an_earlier_one(
+        self, stream_log: StreamLog, append: Append
+    ) -> None:
+        """What the fenced one commits never takes effect, and it is told so or left in the dark."""
+        await append(0, b"k", fragment("k", end=True))
+        records = await read_to_end(stream_log.reader(0), 0)
+        zombie = stream_log.sink(0)
+        stream = await opened(zombie)
+        stream.feed(records, 0.0)
+        owner = stream_log.sink(0)
+        await opened(owner, epoch=2)
+
+        with pytest.raises((Fenced, KafkaUnavailable)):
+            await commit(stream, zombie)
+
+        assert (await owner.load()).head.position == 0
+        await zombie.close()
+        await owner.close()
+
+    async def test_sinks_of_different_streams_do_not_touch_each_other(
+        self, stream_log: StreamLog, append: Append
+    ) -> None:
+        """Starting a sink fences its own stream's only."""
+        await append(0, b"k", fragment("k", end=True))
+        records = await read_to_end(stream_log.reader(0), 0)
+        sink = stream_log.sink(0)
+        stream = await opened(sink)
+        stream.feed(records, 0.0)
+        other = stream_log.sink(1)
+        await other.open()
+
+        await commit(stream, sink)
+
+        assert (await sink.load()).head.position == 1
+        assert (await other.load()).head.position == 0
+        await sink.close()
+        await other.close()
+
+    async def test_a_tick_is_a_record_without_a_key(self, stream_log: StreamLog, append: Append) -> None:
+        """It stands in the stream's own log, with the broker's time."""
+        sink = stream_log.sink(0)
+        await sink.tick()
+
+        found = await read_to_end(stream_log.reader(0), 0)
+
+        assert [(r.key, r.value) for r in found] == [(None, b"{}")]
+        await sink.close()
+
+    async def test_the_ends_of_all_streams_are_told_at_once(
+        self, stream_log: StreamLog, append: Append
+    ) -> None:
+        """The watchdog compares them with the positions."""
+        await append(1, b"k", fragment("k"))
+        await append(1, b"k", fragment("k"))
+
+        assert dict(await stream_log.ends(2)) == {0: 0, 1: 2}
