@@ -14,7 +14,6 @@ import pytest
 
 from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
 
-
 assert hypothesis.__version__, (
     "imported before any test: pytest rewriting it at the end of a run, as its plugin does where no test "
     "has used it, meets a fault of CPython 3.11 (AST constructor recursion depth mismatch)"

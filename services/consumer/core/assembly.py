@@ -133,7 +133,7 @@ class Assembler:
                 continue
             try:
                 fragment = parse_fragment(raw)
-                time = time_of(fragment)
+                time = None if fragment.time is UNSET else time_of(fragment)
                 key = fragment.key
                 if key.encode() != record.key:
                     raise FragmentRejected("key", "the record's key is not the fragment's")
