@@ -46,6 +46,7 @@ COMMANDS = {
     "run": LazyCommand("cli.jobs:run", "Run a Spark job."),
     "runs": LazyCommand("cli.jobs:runs", "List the runs of Spark jobs."),
     "cancel": LazyCommand("cli.jobs:cancel", "Cancel a run."),
+    "settings": LazyCommand("cli.settings_command:settings_command", "Print what can be set, as Markdown."),
     "jars": LazyCommand("cli.stack.jars_command:jars", "Fetch the jars of the lock file."),
 }
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 
 from shared.names import Names, is_namespace
 from shared.settings import setting
+
+EVERYWHERE = frozenset({"0.0.0.0", "::"})
+"""To listen at all interfaces: no address at which others could reach anybody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +22,9 @@ class ServiceSettings:
     host: str = setting("127.0.0.1", "address to listen at")
     port: int = setting(8000, "port to listen at", low=1, high=65_535)
     advertise: str = setting(
-        "", "base URL at which others reach this service, when it is not `http://host:port`"
+        "",
+        "base URL at which others reach this service; empty: `http://host:port`, with the machine's name "
+        "for a host that means all interfaces",
     )
     zookeeper_timeout_s: float = setting(
         6.0,
@@ -39,7 +45,10 @@ class ServiceSettings:
     @property
     def address(self) -> str:
         """The base URL that stands in ZooKeeper, without a trailing slash."""
-        return (self.advertise or f"http://{self.host}:{self.port}").rstrip("/")
+        if self.advertise:
+            return self.advertise.rstrip("/")
+        host = socket.gethostname() if self.host in EVERYWHERE else self.host
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def check(self) -> list[str]:
         """Faults of relations between settings."""
