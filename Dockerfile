@@ -1,0 +1,51 @@
+# Two images from one file: `service` (producer, consumer: Python alone) and `control` (with Java, Spark and
+# Spark's jars). Both hold the versions of requirements.lock, each file checked by its sum, and nothing else.
+
+FROM python:3.11-slim-bookworm AS base
+ENV PATH=/opt/baton/bin:$PATH \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_NO_CACHE_DIR=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONPATH=/app \
+    PYTHONUNBUFFERED=1
+WORKDIR /app
+# /data belongs to the user, so that a new volume which is mounted there does too
+RUN useradd --uid 1000 --create-home baton && install -d -o baton -g baton /data
+
+# the whole lock, as the tests ran with it; what only developers need goes again
+FROM base AS packages
+RUN python -m venv /opt/baton
+COPY requirements.lock ./
+RUN pip install --require-hashes -r requirements.lock \
+    && pip uninstall --yes check-jsonschema hypothesis mypy pytest pytest-asyncio ruff
+
+# without Spark, which is the larger part of it
+FROM packages AS light
+RUN pip uninstall --yes pandas py4j pyarrow pyspark
+
+FROM base AS service
+COPY --from=light /opt/baton /opt/baton
+COPY shared shared
+COPY services services
+USER baton
+CMD ["python", "-P", "-m", "services.producer"]
+
+FROM base AS java
+# procps: Spark's start script calls `ps`
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
+    && rm -rf /var/lib/apt/lists/*
+COPY --from=packages /opt/baton /opt/baton
+
+FROM java AS jars
+COPY shared shared
+COPY cli cli
+RUN BATON_CACHE=/cache python -c "from cli.stack.jars import fetch_jars; fetch_jars('spark')"
+
+FROM java AS control
+COPY --from=jars /cache/jars/spark /opt/spark-jars
+COPY shared shared
+COPY services services
+ENV BATON_JARS=/opt/spark-jars
+USER baton
+CMD ["python", "-P", "-m", "services.control"]
