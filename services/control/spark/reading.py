@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
@@ -17,7 +18,9 @@ Kind = Literal["fragment", "marker", "tick", "unreadable"]
 
 MOST_KEY_BYTES = 256
 MOST_ID_BYTES = 64
-DEEPEST = 100
+DEEPEST = 1000
+_STACK = 5000
+"""Recursion limit while decoding: the deepest text that is readable must not need more."""
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  UTC throughout, the offset is subtracted by hand
 LATEST_MS = (datetime(9999, 12, 31, 23, 59, 59) - EPOCH) // timedelta(milliseconds=1) + 999  # noqa: DTZ001
 _LONGEST_INTEGER = 20
@@ -136,7 +139,12 @@ _decoder = json.JSONDecoder(
 
 
 def _decode_object(raw: bytes) -> tuple[tuple[str, Any], ...]:
-    value = _decoder.decode(raw.decode())
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _STACK))
+    try:
+        value = _decoder.decode(raw.decode())
+    finally:
+        sys.setrecursionlimit(limit)
     if type(value) is not tuple:
         raise ValueError("not an object")
     if raw.count(b"{") + raw.count(b"[") > DEEPEST:

@@ -19,7 +19,7 @@ from enum import Enum
 import msgspec
 
 from shared.errors import InvalidInput
-from shared.fragments import FragmentRejected, parse_fragment, time_of
+from shared.fragments import FragmentRejected, deep_stack, parse_fragment, time_of
 from shared.routing import StreamTable
 
 BOM = b"\xef\xbb\xbf"
@@ -157,7 +157,11 @@ def _elements(body: bytes) -> Sequence[msgspec.Raw]:
     if not body:
         raise RequestUnreadable("the body is empty")
     try:
-        return _slice_array(body)
+        try:
+            return _slice_array(body)
+        except RecursionError:  # one fragment is nested too deep: the others shall not suffer
+            with deep_stack():
+                return _slice_array(body)
     except msgspec.ValidationError:
         raise RequestUnreadable("the body is neither a JSON object nor an array") from None
     except (msgspec.DecodeError, RecursionError) as error:
