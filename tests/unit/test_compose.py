@@ -1,0 +1,166 @@
+"""The stack in containers is the local stack: the same commands, servers and settings.
+
+No container engine is needed: the file is held to the compose specification, and what it says is compared
+with what `cli/stack` starts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from cli.settings_command import SERVICES
+from cli.stack.local import LocalStack
+from cli.stack.options import StackOptions
+from cli.stack.servers import KafkaOptions, ZooKeeperOptions, kafka_config, zookeeper_config
+from services.consumer.settings import ConsumerSettings
+from shared.settings import load, variable_for
+
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "docker-compose.yml"
+COMPOSE: dict[str, Any] = YAML(typ="safe").load(FILE)
+SERVERS = ("zookeeper", "kafka")
+PINNED = re.compile(r"[a-z0-9/.-]+:\d+(\.\d+)+(-[a-z0-9.-]+)?")
+FOREIGN = {"SPARK_LOCAL_IP"}
+"""Variables of the services that Spark reads, not Baton."""
+PLACES = {
+    "log.dirs",
+    "listeners",
+    "advertised.listeners",
+    "controller.quorum.bootstrap.servers",  # the image formats its storage for a fixed quorum
+}
+"""Settings of Kafka that say where it lies and listens, which a container has of its own."""
+
+
+def environment_of(service: str) -> dict[str, str]:
+    """A service's environment as it is where nothing is set outside: `${NAME:-default}` is the default."""
+    given = COMPOSE["services"][service]["environment"]
+    return {name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value)) for name, value in given.items()}
+
+
+def test_the_file_keeps_to_the_compose_specification() -> None:
+    """The published schema of the specification accepts it."""
+    checker = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+
+    answer = subprocess.run([*checker, str(FILE)], capture_output=True, text=True, check=False, timeout=60)
+
+    assert answer.returncode == 0, answer.stdout
+
+
+def test_the_containers_are_the_processes_of_the_local_stack() -> None:
+    """ZooKeeper, Kafka, producer, consumer and control; and nothing else."""
+    assert set(COMPOSE["services"]) == {*SERVERS, *SERVICES}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_is_started_by_the_command_of_the_local_stack(service: str) -> None:
+    """Only the interpreter's path differs."""
+    stack = LocalStack(StackOptions())
+    spec = {"producer": stack._producer, "consumer": lambda: stack._consumer(0), "control": stack._control}[
+        service
+    ]()
+
+    assert COMPOSE["services"][service]["command"] == ["python", *spec.argv[1:]]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_variable_is_a_setting_that_the_service_knows(service: str) -> None:
+    """A misspelt variable would change nothing and tell nobody; and the values are acceptable."""
+    known = {variable_for(field.name) for field in dataclasses.fields(SERVICES[service])}
+    environment = environment_of(service)
+
+    assert set(environment) <= known | FOREIGN
+    settings = load(SERVICES[service], environment)
+    assert (settings.kafka, settings.zookeeper) == ("kafka:9092", "zookeeper:2181")
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_listens_at_its_port_of_the_local_stack(service: str) -> None:
+    """Only control and the producer are published, on loopback; consumers may be any number."""
+    port = {"control": 8000, "producer": 8001, "consumer": 8010}[service]
+    published = [] if service == "consumer" else [f"127.0.0.1:{port}:{port}"]
+
+    assert environment_of(service)["BATON_PORT"] == str(port)
+    assert COMPOSE["services"][service].get("ports", []) == published
+
+
+@pytest.mark.parametrize("service", COMPOSE["services"])
+def test_every_container_tells_its_health_and_waits_for_that_of_those_it_counts_on(service: str) -> None:
+    """`service_healthy` on somebody without a health check would wait for ever."""
+    container = COMPOSE["services"][service]
+
+    assert container["healthcheck"]["test"]
+    for other, how in container.get("depends_on", {}).items():
+        assert how == {"condition": "service_healthy"}
+        assert other in COMPOSE["services"]
+
+
+@pytest.mark.parametrize("service", COMPOSE["services"])
+def test_nothing_keeps_a_container_from_being_scaled_and_its_version_is_fixed(service: str) -> None:
+    """No container name, no `latest`."""
+    container = COMPOSE["services"][service]
+
+    assert "container_name" not in container
+    assert PINNED.fullmatch(container["image"])
+
+
+def test_a_consumer_has_time_to_release_its_streams() -> None:
+    """It is killed only after it would have left by itself."""
+    grace_s = int(COMPOSE["services"]["consumer"]["stop_grace_period"].removesuffix("s"))
+
+    assert grace_s > load(ConsumerSettings, {}).release_s
+
+
+def test_kafka_has_the_settings_of_the_local_stack() -> None:
+    """All but where it lies and listens."""
+    wanted = properties(kafka_config(KafkaOptions(home=Path("kafka"))))
+    given = environment_of("kafka")
+
+    for name in wanted.keys() - PLACES:
+        variable = f"KAFKA_{name.upper().replace('.', '_')}"
+        assert (variable, given.get(variable)) == (variable, wanted[name])
+
+
+def test_zookeeper_has_the_settings_of_the_local_stack() -> None:
+    """All but where it lies and listens."""
+    wanted = properties(zookeeper_config(ZooKeeperOptions(home=Path("zookeeper"))))
+    given = environment_of("zookeeper")
+
+    assert given["ZOO_CFG_EXTRA"] == f"maxSessionTimeout={wanted.pop('maxSessionTimeout')}"
+    names = {
+        "tickTime": "ZOO_TICK_TIME",
+        "maxClientCnxns": "ZOO_MAX_CLIENT_CNXNS",
+        "admin.enableServer": "ZOO_ADMINSERVER_ENABLED",
+        "4lw.commands.whitelist": "ZOO_4LW_COMMANDS_WHITELIST",
+        "autopurge.snapRetainCount": "ZOO_AUTOPURGE_SNAPRETAINCOUNT",
+        "autopurge.purgeInterval": "ZOO_AUTOPURGE_PURGEINTERVAL",
+    }
+    assert wanted.keys() - names.keys() == {"dataDir", "clientPort", "clientPortAddress"}
+    assert {name: given[variable] for name, variable in names.items()} == {
+        name: wanted[name] for name in names
+    }
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_image_holds_what_the_service_runs(service: str) -> None:
+    """The Dockerfile has the target, starts one of its services by default, and copies their code."""
+    stages = re.split(r"(?m)^FROM ", (ROOT / "Dockerfile").read_text())
+    target = COMPOSE["services"][service]["build"]["target"]
+    (stage,) = [stage for stage in stages if stage.splitlines()[0].endswith(f" AS {target}")]
+
+    assert {"COPY shared shared", "COPY services services"} <= set(stage.splitlines())
+    default = json.loads(stage.rpartition("CMD ")[2])
+    assert default[:-1] == COMPOSE["services"][service]["command"][:-1]
+
+
+def properties(text: str) -> dict[str, str]:
+    """A properties file as a mapping."""
+    return dict(line.split("=", 1) for line in text.splitlines())

@@ -1,0 +1,126 @@
+"""The architecture as rules on imports: core decides, adapters do, and each I/O library has its few files.
+
+Read from the source by `ast`, so that a rule also holds where nothing is ever run.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [path for part in ("shared", "services", "cli") for path in sorted((ROOT / part).rglob("*.py"))]
+CORE = [path for path in SOURCES if "core" in path.parts]
+
+PURE = {
+    *(
+        "__future__",
+        "bisect",
+        "collections",
+        "collections.abc",
+        "dataclasses",
+        "enum",
+        "functools",
+        "hashlib",
+    ),
+    *("itertools", "msgspec", "re", "types", "typing", "zlib"),
+    *("shared.cluster", "shared.errors", "shared.fragments", "shared.group", "shared.heads", "shared.names"),
+    *("shared.routing", "shared.sessions"),
+}
+"""What core may import, besides its own service's core: no clock, no randomness, no I/O, no logging."""
+SALTED = {"hash", "id"}
+"""Built-in functions whose answers differ from process to process."""
+SPOKEN_BY = {
+    "aiokafka": ("shared/kafka*.py", "services/*/adapters/kafka_*.py"),
+    "aiozk": ("shared/zookeeper_link.py",),
+    "httpx": (
+        "cli/client.py",
+        "services/control/adapters/http_members.py",
+        "services/control/adapters/spark_*.py",
+    ),
+    "py4j": ("services/control/spark/*.py",),
+    "pyarrow": ("services/control/spark/*.py",),
+    "pyspark": ("services/control/spark/*.py",),
+    "uvicorn": ("shared/runtime.py",),
+    "uvloop": ("shared/runtime.py",),
+    "rich": ("cli/*.py", "cli/stack/*.py"),
+    "click": ("cli/*.py", "cli/stack/*.py"),
+    "pydantic": ("services/*/app.py", "services/control/models.py"),
+}
+"""Libraries that touch the world (or belong to one border), and the files that may import them."""
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Every module that the file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or "."
+
+
+def name_of(path: Path) -> str:
+    """The file's path from the root, as a test's id."""
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", CORE, ids=name_of)
+def test_core_decides_from_its_arguments_alone(path: Path) -> None:
+    """No clock, randomness, I/O or logging, and no built-in `hash`, which is salted in every process."""
+    own = ".".join(path.relative_to(ROOT).parts[:3])
+    foreign = [name for name in imports_of(path) if name not in PURE and not name.startswith(own)]
+    called = {
+        node.func.id
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+
+    assert foreign == []
+    assert called & SALTED == set()
+
+
+def test_every_service_has_a_core() -> None:
+    """So that the rule above is about something."""
+    assert {path.relative_to(ROOT).parts[1] for path in CORE} == {"producer", "consumer", "control"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_services_never_import_each_other_and_nothing_imports_its_users(path: Path) -> None:
+    """`shared` knows no service, a service only itself, and neither knows the command line."""
+    top, second, *_ = (*path.relative_to(ROOT).parts, "")
+    allowed = {"shared": (), "services": (f"services.{second}.",), "cli": ("cli.", "services.")}[top]
+    modules = [f"{name}." for name in imports_of(path) if name.split(".")[0] in ("services", "cli")]
+
+    # `from services.control import models` names the service itself
+    assert [name for name in modules if not name.startswith(allowed)] == []
+
+
+@pytest.mark.parametrize("library", SPOKEN_BY)
+def test_each_io_library_is_imported_only_where_it_is_spoken(library: str) -> None:
+    """One border a library: whoever looks for what Kafka may do to us finds it in a few files."""
+    users = [path for path in SOURCES if any(name.split(".")[0] == library for name in imports_of(path))]
+    strangers = [
+        name_of(path)
+        for path in users
+        if not any(path.relative_to(ROOT).match(pattern) for pattern in SPOKEN_BY[library])
+    ]
+
+    assert users != []
+    assert strangers == []
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if path.read_text()], ids=name_of)
+def test_every_file_begins_by_saying_what_it_is_for(path: Path) -> None:
+    """A docstring opens every file that holds anything."""
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_names_say_what_a_class_is(path: Path) -> None:
+    """No Manager, Helper, Util, Base or Impl: such a name is a place where anything could go."""
+    classes = [node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+
+    assert [name for name in classes if name.endswith(("Manager", "Helper", "Util", "Base", "Impl"))] == []
