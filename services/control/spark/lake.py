@@ -139,7 +139,7 @@ def _result(spark: SparkSession, request: RunRequest, table: str, before: int) -
     return {
         "table": table,
         "version": version,
-        "commits": version - before,
+        "commits": version - max(before, 0),
         "sessions": sums.sessions,
         "fragments": sums.fragments or 0,
         "bytes": sums.bytes or 0,
