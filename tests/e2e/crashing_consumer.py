@@ -1,0 +1,66 @@
+"""A consumer as `python -m services.consumer` starts it, but for a planted SIGKILL of itself.
+
+BATON_TEST_CRASH=`where:n`: at the n-th commit of this process, `before_offsets` (all is sent, the offsets
+are not), `before_commit` (all is sent, the transaction not ended), `after_commit` (ended, its answer not
+used) or `after_sessions` (of the weaker deliveries: sessions sent without a transaction).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+
+from services.consumer.__main__ import serve
+from services.consumer.adapters import kafka_sink
+from services.consumer.settings import ConsumerSettings
+from shared.runtime import main
+
+CRASH = "BATON_TEST_CRASH"
+
+
+class CrashingProducer(AIOKafkaProducer):  # type: ignore[misc]
+    """Kills its process at the planted place."""
+
+    where = ""
+    countdown = 0
+
+    @classmethod
+    def passes(cls, where: str) -> None:
+        """A commit has come to this place."""
+        if where == cls.where:
+            cls.countdown -= 1
+            if cls.countdown == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    async def send_offsets_to_transaction(self, *args: Any, **kwargs: Any) -> None:
+        """Of a transaction, after all sends."""
+        self.passes("before_offsets")
+        await super().send_offsets_to_transaction(*args, **kwargs)
+
+    async def commit_transaction(self) -> None:
+        """The end of a transaction."""
+        self.passes("before_commit")
+        await super().commit_transaction()
+        self.passes("after_commit")
+
+
+class CrashingSink(kafka_sink.KafkaSessionSink):
+    """Dies right after the sessions of an `at_least_once` or `at_most_once` commit were acknowledged."""
+
+    async def _send_sessions(self, producer: AIOKafkaProducer, sessions: Any) -> None:
+        await super()._send_sessions(producer, sessions)
+        if sessions:
+            CrashingProducer.passes("after_sessions")
+
+
+if __name__ == "__main__":
+    if CRASH in os.environ:
+        CrashingProducer.where, _, number = os.environ.pop(CRASH).partition(":")
+        CrashingProducer.countdown = int(number)
+    for name, crashing in (("AIOKafkaProducer", CrashingProducer), ("KafkaSessionSink", CrashingSink)):
+        setattr(kafka_sink, name, crashing)
+    sys.exit(main("consumer", ConsumerSettings, serve))

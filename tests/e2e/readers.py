@@ -1,0 +1,154 @@
+"""Reads what a group has delivered, independently of the code under test, and judges it.
+
+The judgement: the dumb twin's eager fold over the raw log of each stream (tests/reference.py), and what the
+fragments' own ids say, against the sessions topic as a `read_committed` reader sees it, and the heads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from shared.group import GroupSettings
+from shared.heads import Counts, Head
+from shared.kafka import admin_client, read_heads
+from shared.names import DEFAULT_GROUP, Names
+from shared.sessions import Session, parse_session
+from tests.reference import Rec, fold_eagerly
+
+READ_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A group's log and output: streams 0 … streams - 1, partitions of the sessions topic."""
+
+    kafka: str
+    names: Names
+    streams: int
+    partitions: int
+    group: str = DEFAULT_GROUP
+
+    async def heads(self) -> dict[int, Head]:
+        """The committed heads."""
+        async with admin_client(self.kafka) as admin:
+            return await read_heads(admin, self.names, self.group, range(self.streams))
+
+    async def log(self, stream: int) -> list[Rec]:
+        """The raw log of a stream."""
+        return await read_partition(self.kafka, TopicPartition(self.names.fragments(stream), 0))
+
+    async def delivered(self) -> list[Session]:
+        """The sessions, as a `read_committed` reader sees them, partition after partition."""
+        topic = self.names.sessions(self.group)
+        return [
+            parse_session(record.value)
+            for partition in range(self.partitions)
+            for record in await read_partition(self.kafka, TopicPartition(topic, partition))
+        ]
+
+
+async def read_partition(kafka: str, where: TopicPartition) -> list[Rec]:
+    """All committed records of a partition."""
+    async with AIOKafkaConsumer(
+        bootstrap_servers=kafka,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        fetch_max_wait_ms=100,
+    ) as consumer:
+        consumer.assign([where])
+        end = (await consumer.end_offsets([where]))[where]
+        found: list[Rec] = []
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            while await consumer.position(where) < end:
+                batch = (await consumer.getmany(timeout_ms=200)).get(where, ())
+                found += [Rec(one.offset, one.timestamp, one.key, one.value) for one in batch]
+    return found
+
+
+def row_of(session: Session) -> tuple[Any, ...]:
+    """A delivered session in the form of `RefSession.row`."""
+    return (
+        session.key,
+        session.first_offset,
+        session.last_offset,
+        session.first_time,
+        session.last_time,
+        session.opened_at,
+        session.reason,
+        tuple(bytes(fragment) for fragment in session.data),
+    )
+
+
+def ids_of(values: Iterable[bytes]) -> list[str]:
+    """The ids of the fragments that can be read."""
+    found = []
+    for value in values:
+        try:
+            fragment = json.loads(value)
+        except ValueError:
+            continue
+        if "id" in fragment:
+            found.append(fragment["id"])
+    return found
+
+
+async def judge(where: Where, settings: GroupSettings, delivered: list[Session]) -> list[str]:
+    """What is wrong with the output of a group whose sessions have all been closed; empty when nothing is.
+
+    Rule by rule: no session id twice, every fragment in exactly one session, sessions equal to the eager
+    fold, counts of the heads exact.
+    """
+    wrong = []
+    heads = await where.heads()
+    twice = [one for one, number in Counter(session.id for session in delivered).items() if number > 1]
+    if twice:
+        wrong.append(f"{len(twice)} session ids twice, as {twice[:3]}")
+    sent: set[str] = set()
+    for stream in range(where.streams):
+        log = await where.log(stream)
+        found = [session for session in delivered if session.stream == stream]
+        closed, still_open = fold_eagerly(log, settings)
+        expected = sorted(session.row() for session in closed)
+        rows = sorted(map(row_of, found))
+        if still_open:
+            wrong.append(f"stream {stream}: {len(still_open)} sessions were left open by the test")
+        if rows != expected:
+            missing, extra = set(expected) - set(rows), set(rows) - set(expected)
+            wrong.append(
+                f"stream {stream}: {len(rows)} sessions, {len(missing)} missing, {len(extra)} extra: "
+                f"{[row[:3] for row in list(missing)[:3]]} {[row[:3] for row in list(extra)[:3]]}"
+            )
+        if (counts := heads[stream].counts) != (right := counts_of(log, found)):
+            wrong.append(f"stream {stream}: {counts} in the head instead of {right}")
+        sent |= set(ids_of(record.value for record in log))
+    in_sessions = Counter(one for session in delivered for one in ids_of(map(bytes, session.data)))
+    if in_sessions != Counter(sent):
+        lost, doubled = sent - in_sessions.keys(), [one for one, n in in_sessions.items() if n > 1]
+        wrong.append(f"{len(lost)} fragments lost, {len(doubled)} doubled: {list(lost)[:3]} {doubled[:3]}")
+    return wrong
+
+
+def counts_of(log: list[Rec], sessions: list[Session]) -> Counts:
+    """The counts that a head must have at the end of a log whose fragments all have ids."""
+    keyless = [record.value for record in log if record.key is None]
+    readable = [record.value for record in log if record.key is not None and ids_of([record.value])]
+    ticks = sum(value == b"{}" for value in keyless)
+    in_sessions = sum(session.fragments for session in sessions)
+    return Counts(
+        fragments=len(readable),
+        bytes=sum(map(len, readable)),
+        repeats=len(readable) - in_sessions,
+        markers=len(keyless) - ticks,
+        ticks=ticks,
+        unreadable=len(log) - len(keyless) - len(readable),
+        sessions=len(sessions),
+        delivered=in_sessions,
+        delivered_bytes=sum(session.bytes for session in sessions),
+    )
