@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -177,21 +178,33 @@ def options_for(
     )
 
 
-async def run_import(options: ImportOptions) -> Outcome:
-    """Does the whole import; errors of the way end in the outcome's `failure`, never in a lost count."""
+async def run_import(
+    options: ImportOptions, on_progress: Callable[[Tally], None] = lambda _: None
+) -> Outcome:
+    """Does the whole import; errors of the way end in the outcome's `failure`, never in a lost count.
+
+    `on_progress` gets the counts so far whenever lines were read or acknowledged.
+    """
     outcome = Outcome(Tally(), [])
     started = time.monotonic()
     with ImportProgress(outcome.tally) as progress:
         try:
-            await _import(options, outcome, progress)
+            await _import(options, outcome, progress, on_progress)
         except BatonError as error:
             outcome.failure = error.detail
     outcome.seconds = time.monotonic() - started
     return outcome
 
 
-async def _import(options: ImportOptions, outcome: Outcome, progress: ImportProgress) -> None:
+async def _import(
+    options: ImportOptions, outcome: Outcome, progress: ImportProgress, on_progress: Callable[[Tally], None]
+) -> None:
     tally, started = outcome.tally, time.monotonic()
+
+    def update() -> None:
+        progress.update()
+        on_progress(tally)
+
     parser = parser_for(options.form, options.fields)
     with open_lines(options.file) as lines:
         progress.begin(lines.size)
@@ -208,7 +221,7 @@ async def _import(options: ImportOptions, outcome: Outcome, progress: ImportProg
                     lanes=options.lanes,
                     limits=BatchLimits(fragments=options.batch, bytes=MAX_BATCH_BYTES),
                     tally=tally,
-                    on_progress=progress.update,
+                    on_progress=update,
                 )
                 if options.marker and tally.highest_time_ms is not None:
                     outcome.markers = await producer.post_markers(tally.highest_time_ms)

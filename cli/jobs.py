@@ -60,7 +60,7 @@ def run(job: str, given: tuple[str, ...], wait: bool, group: str, url: str, outp
     With --wait the exit code is 1 unless the run succeeds; an audit that finds a difference does not count as
     a success.
     """
-    ended = asyncio.run(_run(url, job, group, parse_parameters(given), wait=wait))
+    ended = asyncio.run(run_job(url, job, group, parse_parameters(given), wait=wait))
     if output == "json":
         print_json(ended)
     elif wait:
@@ -164,9 +164,10 @@ def time_text(ms: int | None) -> str | None:
     return None if ms is None else f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
-async def _run(
+async def run_job(
     url: str, job: str, group: str, parameters: Mapping[str, str | int], *, wait: bool
 ) -> dict[str, Any]:
+    """The run as it was started, or with `wait` once it has ended; draws its progress meanwhile."""
     async with connect(url, patience_s=WAIT_PATIENCE_S if wait else 2.0) as control:
         started = await control.start_run(job, group, parameters)
         if not wait:

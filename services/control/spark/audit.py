@@ -170,7 +170,8 @@ def _result(
     start: Mapping[Partition, int],
 ) -> Result:
     sums = {row.kind: row.n for row in verdicts.groupBy("kind").agg(f.sum("n").alias("n")).collect()}
-    counted = {row.kind: row["count"] for row in fragments.groupBy("kind").count().collect()}
+    by_kind = fragments.groupBy("kind").agg(f.count("*").alias("n"), f.sum("size").alias("size")).collect()
+    counted = {row.kind: row.n for row in by_kind}
     kinds = ("missing", "extra", "different")
     examples = (
         verdicts.where(f.col("kind").isin(*kinds))
@@ -186,6 +187,7 @@ def _result(
         "delivery": request.group_settings.delivery,
         "examples": [row.asDict() for row in examples.collect()],
         "fragments": counted.get("fragment", 0),
+        "bytes": sum(row.size for row in by_kind if row.kind == "fragment"),
         "markers": counted.get("marker", 0),
         "ticks": counted.get("tick", 0),
         "unreadable": counted.get("unreadable", 0),
