@@ -1,0 +1,174 @@
+"""The documentation says what is there: settings, files, links, commands, log messages, routes."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import cli.settings_command
+from cli.main import COMMANDS
+from cli.settings_command import settings_page
+from services.control.core.rows import StreamRow
+from services.producer.core.ingest import Form, ingest
+from services.producer.door import Answer
+from services.producer.settings import ProducerSettings
+from shared.heads import Counts
+from shared.routing import initial_table
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+SOURCES = [path for part in ("shared", "services", "cli") for path in sorted((ROOT / part).rglob("*.py"))]
+GENERATED = {"docs/performance.md"}
+"""Pages that measurements write; a link to one may come before the page."""
+TOP_FOLDERS = "shared|services|cli|bench|tests|docs"
+
+
+def name_of(path: Path) -> str:
+    """The file's path from the root, as a test's id."""
+    return str(path.relative_to(ROOT))
+
+
+def test_the_page_of_settings_is_what_the_code_says() -> None:
+    """`baton settings > docs/settings.md` makes it."""
+    assert (ROOT / "docs" / "settings.md").read_text() == settings_page()
+
+
+def test_no_variable_is_missing_among_the_settings() -> None:
+    """Every `BATON_…` that any source file names has its row."""
+    page = settings_page()
+    named = {
+        name
+        for path in SOURCES
+        for name in re.findall(r"\"(BATON_[A-Z_]+[A-Z])\"|envvar=\"([A-Z_]+)\"", path.read_text())
+        for name in name
+        if name
+    }
+
+    assert {name for name in named if f"| `{name}` |" not in page} == set()
+
+
+def test_the_examples_of_the_settings_page_hold() -> None:
+    """Its docstrings' examples print what they say."""
+    result = doctest.testmod(cli.settings_command)
+
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every relative link names a file that is there, and a heading of it where it names one."""
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in target:
+            continue
+        path, _, heading = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        if not found.exists():
+            if str(found.relative_to(ROOT)) not in GENERATED:
+                broken.append(target)
+        elif heading and heading not in anchors_of(found):
+            broken.append(target)
+
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_that_are_named_exist(page: Path) -> None:
+    """A path in code style that begins with one of our folders is there."""
+    named = re.findall(rf"`((?:{TOP_FOLDERS})/[\w./-]+)`", page.read_text())
+    gone = [path for path in named if path not in GENERATED and not (ROOT / path).exists()]
+
+    assert gone == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_that_are_named_exist(page: Path) -> None:
+    """`baton …` is a command of the command line, `make …` a target of the Makefile."""
+    text = page.read_text()
+    targets = set(re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text()))
+
+    assert set(re.findall(r"(?:`|\n)baton ([a-z]+)", text)) <= COMMANDS.keys()
+    assert set(re.findall(r"(?:`|\n)make ([a-z]+)", text)) <= targets
+
+
+def test_messages_to_look_for_are_those_that_are_logged() -> None:
+    """Each message in the table of `docs/operations.md` is a constant message of some log call."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    table = page[page.index("## Messages in the logs") :]
+    told = re.findall(r"(?m)^\| `([^`]+)` \|", table)
+
+    assert len(told) > 10
+    assert [message for message in told if message not in logged_messages()] == []
+
+
+def test_the_readmes_fragments_get_the_readmes_answer() -> None:
+    """What the first `curl` sends is taken apart by the real code, and answered as is shown."""
+    text = (ROOT / "README.md").read_text()
+    body = re.findall(r"-d '(.*?)'", text, re.DOTALL)[0].encode()
+    (shown,) = re.findall(r'(?m)^\{"accepted".*$', text)
+    limits = ProducerSettings().limits
+
+    ingested = ingest(body, Form.JSON, initial_table(24), limits)
+
+    answer = Answer(accepted=ingested.count, rejected=ingested.rejected)
+    assert msgspec.json.encode(answer).decode() == shown
+
+
+def test_the_readmes_stream_is_a_row_of_controls_answer() -> None:
+    """It has every field of one, in order, and is the stream of the example's key."""
+    text = (ROOT / "README.md").read_text()
+    (shown,) = re.findall(r'\{"streams":\[(\{.*?\}\})\]', text, re.DOTALL)
+
+    row = msgspec.json.decode(shown, type=StreamRow)
+
+    assert msgspec.json.encode(row).decode() == re.sub(r"\n\s*", "", shown)
+    assert row.stream == initial_table(24).stream_for(b"visitor-1")
+    assert set(row.counts) == set(Counts.__struct_fields__)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_settings_that_are_named_exist(page: Path) -> None:
+    """Every `BATON_…` of the prose is a row of the page of settings."""
+    known = set(re.findall(r"(?m)^\| `([A-Z_]+)` \|", settings_page()))
+
+    assert set(re.findall(r"BATON_[A-Z_]+[A-Z]", page.read_text())) <= known
+
+
+def test_the_readme_is_short() -> None:
+    """At most 150 lines: more belongs into docs/."""
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_decisions_are_numbered_without_a_gap() -> None:
+    """So that `docs/adr/0003` in a comment stays one place."""
+    numbers = sorted(path.name[:4] for path in (ROOT / "docs" / "adr").glob("*.md"))
+
+    assert numbers == [f"{number:04d}" for number in range(1, len(numbers) + 1)]
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"(?m)^#+ (.+)$", page.read_text())
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def logged_messages() -> set[str]:
+    """The first argument of every log call; the variable parts of an f-string are `…`."""
+    found = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+                if node.func.attr not in ("info", "warning", "error", "exception"):
+                    continue
+                if isinstance(node.args[0], ast.Constant):
+                    found.add(str(node.args[0].value))
+                elif isinstance(node.args[0], ast.JoinedStr):
+                    parts = node.args[0].values
+                    found.add("".join(str(p.value) if isinstance(p, ast.Constant) else "…" for p in parts))
+    return found
