@@ -23,6 +23,8 @@ from shared.heads import Counts
 log = logging.getLogger(__name__)
 
 IDLE_FETCH_S = 5.0
+LATE_FETCH_S = 5.0
+"""A fetch that overstays its time by so much hangs: it is given up, and the reader can be replaced."""
 TRICKLE_RECORDS = 100
 TRICKLE_PAUSE_S = 0.05
 """After a small batch, wait a moment for more: divides the cost of a trickle by 3 to 5."""
@@ -189,9 +191,12 @@ class StreamWorker:
         core, reader, around = self.core, self._reader, self._around
         assert core is not None
         assert reader is not None
-        fetching = asyncio.ensure_future(reader.fetch(self._patience_s(core)))
+        patience_s = self._patience_s(core)
+        fetching = asyncio.ensure_future(reader.fetch(patience_s))
         try:
-            await asyncio.wait((fetching, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                (fetching, stopping), timeout=patience_s + LATE_FETCH_S, return_when=asyncio.FIRST_COMPLETED
+            )
             records = fetching.result() if fetching.done() else ()
         finally:
             fetching.cancel()
