@@ -1,7 +1,8 @@
 """Kafka in memory: the log, its transactions and their fencing, under the contract of `log_ports.py`.
 
 `InMemoryLog` is the broker, `InMemoryStreamLog` one member's way to it. A test can let it fail: `lose` takes
-the answer of the next commit after or before it took effect, `mute` lets everything time out.
+the answer of the next commit before or after it took effect, or between its two parts where the delivery
+has two, `mute` lets everything time out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from shared.group import GroupSettings
 from shared.heads import Head
 from tests.reference import Rec
 
-Loss = Literal["before", "after"]
+Loss = Literal["before", "between", "after"]
 
 
 @dataclass(slots=True)
@@ -141,23 +142,33 @@ class InMemorySink:
     async def commit(self, commit: Commit) -> list[int]:
         await asyncio.sleep(0)
         self._broker.check_reachable()
+        delivery = self._broker.settings.delivery
         loss = self._broker.lose.pop(0) if self._broker.lose else None
-        if loss == "before":
+        if loss == "before" or (loss == "between" and delivery == "exactly_once"):
             raise KafkaUnavailable("no answer to a commit")
+        if delivery == "at_least_once":
+            self._deliver(commit, is_last_word=loss == "between")
         if self._epoch != self._stored.producer_epoch:
             raise Fenced("a newer producer has started")
-        stored, delivery = self._stored, self._broker.settings.delivery
+        stored = self._stored
         offsets = [stored.next_record + n for n in range(len(commit.records))]
         stored.records.update(zip(offsets, commit.records, strict=True))
         stored.next_record += len(offsets) + 1  # a control record ends the transaction
         stored.head = commit.head_at(offsets)
         self._broker.commits += 1
-        if not (delivery == "at_most_once" and loss == "after"):
-            self._broker.sessions += [(self._stream, value) for _, value in commit.sessions]
+        if loss == "between":
+            raise KafkaUnavailable("the sessions of a commit could not be sent")
+        if delivery != "at_least_once":
+            self._deliver(commit)
         await asyncio.sleep(0)
         if loss == "after":
             raise KafkaUnavailable("the answer to a commit was lost")
         return offsets
+
+    def _deliver(self, commit: Commit, *, is_last_word: bool = False) -> None:
+        self._broker.sessions += [(self._stream, value) for _, value in commit.sessions]
+        if is_last_word:
+            raise KafkaUnavailable("no answer to a commit whose sessions were sent")
 
     async def tick(self) -> None:
         self._broker.append(self._stream, None, encode_marker(None))

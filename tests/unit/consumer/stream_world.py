@@ -1,0 +1,144 @@
+"""A world in memory and on virtual time for workers and members: a broker, a ZooKeeper, clocks.
+
+`StreamWorld` is the broker and what a worker is given; its sinks and readers can be told to hang. The
+sessions delivered are compared with the eager fold of tests/reference.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from services.consumer.core.stream import StreamLimits
+from services.consumer.stream_worker import Hold, StreamWorker, Surroundings
+from shared.group import GroupSettings
+from shared.sessions import Session, parse_session
+from tests.fakes.log import InMemoryLog, InMemoryReader, InMemoryStreamLog
+from tests.fakes.virtual_time import until
+from tests.logs import SETTINGS
+from tests.reference import Rec, fold_eagerly
+
+EPOCH_MS = 1_700_000_000_000
+"""What the clocks on the wall show when virtual time begins."""
+
+
+class HangingReader(InMemoryReader):
+    """Stops returning while its log says so, whatever there is to read."""
+
+    def __init__(self, log: HangingLog, stream: int) -> None:
+        super().__init__(log.broker, stream)
+        self._log = log
+
+    async def fetch(self, timeout_s: float) -> Sequence[Rec]:
+        if self in self._log.hanging:
+            await asyncio.Event().wait()
+        return await super().fetch(timeout_s)
+
+
+class HangingLog(InMemoryStreamLog):
+    """A way to the broker whose readers can be told to hang; it remembers all that it made."""
+
+    def __init__(self, broker: InMemoryLog) -> None:
+        super().__init__(broker)
+        self.readers: list[HangingReader] = []
+        self.hanging: set[HangingReader] = set()
+
+    def reader(self, stream: int) -> HangingReader:
+        self.readers.append(HangingReader(self, stream))
+        return self.readers[-1]
+
+
+class StreamWorld:
+    """A broker, and what a worker of it is given; `mine` and `alive` are the worker's hold."""
+
+    def __init__(self, settings: GroupSettings = SETTINGS, limits: StreamLimits | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        self.settings = settings
+        self.broker = InMemoryLog(settings, now_ms=self.wall_ms)
+        self.log = HangingLog(self.broker)
+        self.mine = True
+        self.alive = True
+        self.around = Surroundings(
+            group="default",
+            settings=settings,
+            limits=limits or StreamLimits(commit_s=0.5),
+            log=self.log,
+            now_s=loop.time,
+            wall_ms=self.wall_ms,
+        )
+
+    def wall_ms(self) -> int:
+        """Both the broker's and the members' clock."""
+        return EPOCH_MS + int(asyncio.get_running_loop().time() * 1000)
+
+    def say(self, key: str, *, stream: int = 0, **fields: Any) -> int:
+        """Appends a fragment; its offset."""
+        value = msgspec.json.encode({"key": key} | fields)
+        return self.broker.append(stream, key.encode(), value)
+
+    def worker(self, epoch: int = 1, stream: int = 0) -> StreamWorker:
+        """A worker that is not running yet."""
+
+        async def is_mine() -> bool:
+            await asyncio.sleep(0)
+            return self.mine
+
+        hold = Hold(is_mine=is_mine, lease_alive=lambda: self.alive, commit_s=lambda: 0.5)
+        return StreamWorker(stream, epoch, self.around, hold)
+
+    def start(self, epoch: int = 1) -> tuple[StreamWorker, asyncio.Task[str]]:
+        """A running worker of stream 0, and its end."""
+        worker = self.worker(epoch)
+        return worker, asyncio.ensure_future(worker.run())
+
+    async def until_committed(self, stream: int = 0) -> None:
+        """Returns when all of the stream's log is committed."""
+        await until(lambda: self.is_committed(stream))
+
+    def is_committed(self, stream: int = 0) -> bool:
+        """Whether the stored head has reached the end of the stream's log."""
+        stored = self.broker.stored(stream)
+        end = stored.first + len(stored.log)
+        return end == 0 or (stored.head is not None and stored.head.position == end)
+
+    def delivered(self) -> list[Session]:
+        """The delivered sessions, in order."""
+        return [parse_session(value) for _, value in self.broker.sessions]
+
+    def keys(self) -> list[str]:
+        """The keys of the delivered sessions, in order."""
+        return [session.key for session in self.delivered()]
+
+    def close_all(self, streams: int = 1) -> None:
+        """A marker at the end of time in every stream."""
+        for stream in range(streams):
+            self.broker.append(stream, None, b'{"time":9000000000000}')
+
+    def expected(self) -> Counter[tuple[Any, ...]]:
+        """The sessions of the eager fold over the whole log of every stream."""
+        rows: Counter[tuple[Any, ...]] = Counter()
+        for stream, stored in self.broker.streams.items():
+            closed, _ = fold_eagerly(stored.log, self.settings)
+            rows.update((stream, *session.row()) for session in closed)
+        return rows
+
+    def rows(self) -> Counter[tuple[Any, ...]]:
+        """The delivered sessions in the form of `expected`."""
+        return Counter(
+            (
+                s.stream,
+                s.key,
+                s.first_offset,
+                s.last_offset,
+                s.first_time,
+                s.last_time,
+                s.opened_at,
+                s.reason,
+                tuple(bytes(fragment) for fragment in s.data),
+            )
+            for s in self.delivered()
+        )
