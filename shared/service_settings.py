@@ -20,7 +20,7 @@ class ServiceSettings:
     zookeeper: str = setting("127.0.0.1:2181", "servers of ZooKeeper, `host:port,…`")
     namespace: str = setting("", "sets several Batons apart on one Kafka and ZooKeeper")
     host: str = setting("127.0.0.1", "address to listen at")
-    port: int = setting(8000, "port to listen at", low=1, high=65_535)
+    port: int = setting(8000, "port to listen at", low=1, high=65_535, outside="there are no other ports")
     advertise: str = setting(
         "",
         "base URL at which others reach this service; empty: `http://host:port`, with the machine's name "
@@ -34,7 +34,13 @@ class ServiceSettings:
         high=60,
         outside="shorter takes a pause for a death; longer leaves a dead member's streams unowned",
     )
-    replication: int = setting(1, "replication factor of the topics that Baton creates", low=1, high=9)
+    replication: int = setting(
+        1,
+        "replication factor of the topics that Baton creates",
+        low=1,
+        high=9,
+        outside="more than there are brokers cannot be created",
+    )
     log_level: str = setting("INFO", "least level to log", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
 
     @property

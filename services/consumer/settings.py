@@ -25,35 +25,50 @@ def _member_id() -> str:
 class ConsumerSettings(ServiceSettings):
     """Read from `BATON_…` variables."""
 
-    port: int = setting(8010, "port to listen at", low=1, high=65_535)
+    port: int = setting(8010, "port to listen at", low=1, high=65_535, outside="there are no other ports")
     group: str = setting(DEFAULT_GROUP, "the group: an independent pipeline over the same fragments")
     member: str = setting(factory=_member_id, doc="id of this member, unique in its group")
     gap_ms: int = setting(
-        _DEFAULT.gap_ms, f"silence in event time that ends a session; {FIXED}", unit="ms", low=1
+        _DEFAULT.gap_ms,
+        f"silence in event time that ends a session; {FIXED}",
+        unit="ms",
+        low=1,
+        outside="without a silence every fragment would be a session",
     )
     lateness_ms: int = setting(
-        _DEFAULT.lateness_ms, f"how far the log may be out of event-time order; {FIXED}", unit="ms", low=0
+        _DEFAULT.lateness_ms,
+        f"how far the log may be out of event-time order; {FIXED}",
+        unit="ms",
+        low=0,
+        outside="a log cannot be less than in order",
     )
     idle_ms: int | None = setting(
         None,
         f"silence in append time that ends a session; default gap + lateness; {FIXED}",
         unit="ms",
         low=1,
+        outside="without a silence every fragment would be a session",
     )
     future_ms: int = setting(
         _DEFAULT.future_ms,
         f"how far a fragment's time may lie ahead of its append time; {FIXED}",
         unit="ms",
         low=0,
+        outside="a fragment cannot have arrived before it was sent",
     )
     repeat_ms: int = setting(
         _DEFAULT.repeat_ms,
         f"how long after a session's last fragment its ids are remembered; {FIXED}",
         unit="ms",
         low=0,
+        outside="0 remembers nothing beyond the session",
     )
     max_session_fragments: int = setting(
-        _DEFAULT.max_session_fragments, f"fragments of one session; {FIXED}", low=1, high=1_000_000
+        _DEFAULT.max_session_fragments,
+        f"fragments of one session; {FIXED}",
+        low=1,
+        high=1_000_000,
+        outside="larger ones do not fit into a record",
     )
     max_session_bytes: int = setting(
         _DEFAULT.max_session_bytes,
@@ -64,7 +79,11 @@ class ConsumerSettings(ServiceSettings):
         outside="a session is one record of at most 2 MB",
     )
     max_session_span_ms: int = setting(
-        _DEFAULT.max_session_span_ms, f"event time that one session may span; {FIXED}", unit="ms", low=1
+        _DEFAULT.max_session_span_ms,
+        f"event time that one session may span; {FIXED}",
+        unit="ms",
+        low=1,
+        outside="without a span no session could have two fragments",
     )
     delivery: str = setting(
         _DEFAULT.delivery, f"what a crash may do to a finished session; {FIXED}", choices=DELIVERIES
@@ -75,15 +94,21 @@ class ConsumerSettings(ServiceSettings):
         unit="bytes",
         low=64,
         high=1_000_000,
+        outside="must be what producers have, or sessions lack room for what they accept",
     )
     session_partitions: int = setting(
-        6, "partitions of the sessions topic when this member creates it", low=1, high=4096
+        6,
+        "partitions of the sessions topic when this member creates it",
+        low=1,
+        high=4096,
+        outside="more than there are streams stay empty",
     )
     session_retention_ms: int = setting(
         604_800_000,
         "how long Kafka keeps finished sessions, when this member creates the topic",
         unit="ms",
         low=-1,
+        outside="-1 keeps them for ever; shorter than the pause between two `lake` runs loses sessions",
     )
     commit_s: float = setting(
         1.0,
@@ -98,21 +123,28 @@ class ConsumerSettings(ServiceSettings):
         "commits of all streams of this member together; with many streams each waits longer",
         low=1,
         high=10_000,
+        outside="more keep the broker busy with transactions, fewer delay sessions",
     )
     max_replay_fragments: int = setting(
         100_000,
         "fragments that a new owner replays at most; longer sessions are parked",
         low=100,
         high=10_000_000,
+        outside="less parks nearly every session, more makes a take-over slow",
     )
     max_replay_bytes: int = setting(
-        100 * 1024 * 1024, "bytes that a new owner replays at most", unit="bytes", low=100_000
+        100 * 1024 * 1024,
+        "bytes that a new owner replays at most",
+        unit="bytes",
+        low=100_000,
+        outside="less parks nearly every session, more makes a take-over slow",
     )
     grace_s: float = setting(
         5.0,
         "an unowned stream that its planned member does not claim may be claimed by any",
         unit="s",
         low=0.1,
+        outside="shorter takes streams from a member that is about to claim them",
     )
     settle_s: float = setting(
         3.0,
@@ -122,7 +154,11 @@ class ConsumerSettings(ServiceSettings):
         outside="shorter lets everybody evacuate when ZooKeeper was gone for all",
     )
     release_s: float = setting(
-        20.0, "how long an orderly stop may take before the process leaves without it", unit="s", low=1
+        20.0,
+        "how long an orderly stop may take before the process leaves without it",
+        unit="s",
+        low=1,
+        outside="shorter leaves claims behind, which others get only after the time-out",
     )
 
     @property

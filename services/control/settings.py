@@ -32,7 +32,11 @@ class ControlSettings(ServiceSettings):
     )
     runs: str = setting(".baton/runs", "folder with one folder per run of a job")
     runs_kept: int = setting(
-        200, "ended runs that are remembered; older ones and their folders go", low=1, high=100_000
+        200,
+        "ended runs that are remembered; older ones and their folders go",
+        low=1,
+        high=100_000,
+        outside="all folders of runs are looked at when control starts",
     )
     lake: str = setting(".baton/lake", "folder or URL (`s3a://…`) under which the Delta tables live")
     jars: str = setting("", "folder with Spark's jars; empty: where `baton jars` keeps them")
@@ -40,7 +44,12 @@ class ControlSettings(ServiceSettings):
         "", "Spark master of the jobs; empty: `SPARK_MASTER`, and without that `local[2]`"
     )
     run_timeout_s: float = setting(
-        3600.0, "longest time that a run may take; a run may ask for less", unit="s", low=1, high=7 * 86_400
+        3600.0,
+        "longest time that a run may take; a run may ask for less",
+        unit="s",
+        low=1,
+        high=7 * 86_400,
+        outside="longer lets a run that hangs hold its job",
     )
 
 

@@ -18,7 +18,7 @@ MAX_FRAGMENT_BYTES = 900 * 1024
 class ProducerSettings(ServiceSettings):
     """Read from `BATON_…` variables."""
 
-    port: int = setting(8001, "port to listen at", low=1, high=65_535)
+    port: int = setting(8001, "port to listen at", low=1, high=65_535, outside="there are no other ports")
     producer: str = setting("", "the producer's id in ZooKeeper; empty: host name and port")
     streams: int | None = setting(
         None,
@@ -43,7 +43,12 @@ class ProducerSettings(ServiceSettings):
         outside="a fragment must fit into a session",
     )
     max_request_bytes: int = setting(
-        1024 * 1024, "largest request", unit="bytes", low=64, high=64 * 1024 * 1024
+        1024 * 1024,
+        "largest request",
+        unit="bytes",
+        low=64,
+        high=64 * 1024 * 1024,
+        outside="a larger one holds up everybody else while it is parsed",
     )
     max_request_fragments: int = setting(
         2_500,
@@ -77,7 +82,12 @@ class ProducerSettings(ServiceSettings):
         outside="shorter than a broker's restart refuses fragments that could have waited",
     )
     read_timeout_s: float = setting(
-        30.0, "how long a client may take to send a request's body", unit="s", low=0.1, high=600
+        30.0,
+        "how long a client may take to send a request's body",
+        unit="s",
+        low=0.1,
+        high=600,
+        outside="shorter cuts off slow clients, longer lets them hold memory",
     )
 
     def check(self) -> list[str]:

@@ -12,13 +12,14 @@ import pytest
 
 import cli.settings_command
 from cli.main import COMMANDS
-from cli.settings_command import settings_page
+from cli.settings_command import SERVICES, range_text, settings_page
 from services.control.core.rows import StreamRow
 from services.producer.core.ingest import Form, ingest
 from services.producer.door import Answer
 from services.producer.settings import ProducerSettings
 from shared.heads import Counts
 from shared.routing import initial_table
+from shared.settings import describe
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -50,6 +51,15 @@ def test_no_variable_is_missing_among_the_settings() -> None:
     }
 
     assert {name for name in named if f"| `{name}` |" not in page} == set()
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_range_says_what_goes_wrong_outside_of_it(service: str) -> None:
+    """A bound without a reason is one that nobody dares to move."""
+    ranged = [row for row in describe(SERVICES[service]()) if range_text(row.spec) and not row.spec.choices]
+
+    assert [row.variable for row in ranged if not row.spec.outside] == []
+    assert [row.variable for row in describe(SERVICES[service]()) if not row.spec.doc] == []
 
 
 def test_the_examples_of_the_settings_page_hold() -> None:
