@@ -8,6 +8,7 @@ something under way are `busy` and left alone. Leaving is an orderly release of 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -256,7 +257,8 @@ class Member:
             if not (self.streams or self._busy or claimed):
                 break
             await self._until_something_changes()
-        await self.coordinator.leave()
+        with contextlib.suppress(Unavailable):  # the ZooKeeper session ends soon, and the node with it
+            await self.coordinator.leave()
 
     async def _until_something_changes(self) -> None:
         changed, woken = self.coordinator.changed, self._wake
