@@ -1,0 +1,121 @@
+"""Several members over one ZooKeeper and one broker, in memory and on virtual time.
+
+`join` starts a member, `kill` ends one without a word (its ZooKeeper session lives on until it is expired),
+`stop` asks one to leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from services.consumer.core.ownership import OwnershipSettings
+from services.consumer.core.stream import StreamLimits
+from services.consumer.member import Member
+from services.consumer.stream_worker import StreamWorker, Surroundings
+from shared.cluster import MemberNode
+from shared.group import GroupSettings
+from tests.fakes.coordinator import InMemoryCoordinator, ZnodeStore
+from tests.fakes.virtual_time import until
+from tests.unit.consumer.stream_world import HangingLog, StreamWorld
+
+TIMEOUT_S = 6.0
+RELEASE_S = 20.0
+
+
+@dataclass(slots=True)
+class Joined:
+    """One member, as the test holds it."""
+
+    coordinator: InMemoryCoordinator
+    member: Member
+    log: HangingLog
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+
+    def worker(self, stream: int) -> StreamWorker:
+        """The worker of a stream that it runs."""
+        return self.member.streams[stream].worker
+
+    @property
+    def running(self) -> list[int]:
+        """The streams whose log it reads."""
+        return [worker.stream for worker in self.member.workers if worker.state == "running"]
+
+    @property
+    def session_id(self) -> int:
+        """Its ZooKeeper session."""
+        assert self.coordinator.session_id is not None
+        return self.coordinator.session_id
+
+
+class GroupWorld(StreamWorld):
+    """A group of `count` streams."""
+
+    def __init__(self, settings: GroupSettings, count: int) -> None:
+        super().__init__(settings)
+        self.count = count
+        self.store = ZnodeStore(clock=asyncio.get_running_loop().time)
+        self.members: dict[str, Joined] = {}
+
+    async def join(self, name: str) -> Joined:
+        """A member that has begun to take part."""
+        log = HangingLog(self.broker)
+        coordinator = InMemoryCoordinator(self.store, name, count=self.count, session_timeout_s=TIMEOUT_S)
+        await coordinator.ensure_group(self.settings)
+        around = Surroundings(
+            group="default",
+            settings=self.settings,
+            limits=StreamLimits(commit_s=0.5),
+            log=log,
+            now_s=asyncio.get_running_loop().time,
+            wall_ms=self.wall_ms,
+        )
+        member = Member(
+            coordinator=coordinator,
+            log=log,
+            around=around,
+            node=MemberNode(address=f"http://{name}"),
+            settings=OwnershipSettings(),
+            release_s=RELEASE_S,
+        )
+        stop = asyncio.Event()
+        task = asyncio.create_task(member.run(stop), name=name)
+        self.members[name] = Joined(coordinator, member, log, stop, task)
+        return self.members[name]
+
+    async def settled(self) -> None:
+        """Returns when every stream is read by one member, and shares differ by one at most."""
+
+        def is_settled() -> bool:
+            shares = [one.running for one in self.members.values()]
+            sizes = [len(share) for share in shares]
+            return sorted(n for share in shares for n in share) == list(range(self.count)) and (
+                max(sizes) - min(sizes) <= 1
+            )
+
+        await until(is_settled)
+
+    async def kill(self, name: str) -> int:
+        """Ends a member in the midst of what it does; its ZooKeeper session, which lives on."""
+        one = self.members.pop(name)
+        one.task.cancel()
+        await asyncio.wait([one.task])
+        one.coordinator.zookeeper.disconnect()
+        return one.session_id
+
+    async def stop(self, name: str) -> float:
+        """Asks a member to leave; how long that took, in seconds."""
+        one, loop = self.members.pop(name), asyncio.get_running_loop()
+        begun_s = loop.time()
+        one.stop.set()
+        await one.task
+        return loop.time() - begun_s
+
+    async def committed(self) -> None:
+        """Returns when all of every stream's log is committed."""
+        await until(lambda: all(map(self.is_committed, range(self.count))))
+
+    async def end(self) -> None:
+        """Stops all members."""
+        await asyncio.gather(*(self.stop(name) for name in list(self.members)))
