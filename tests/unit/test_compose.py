@@ -26,6 +26,7 @@ from shared.settings import load, variable_for
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.yml"
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
 COMPOSE: dict[str, Any] = YAML(typ="safe").load(FILE)
 SERVERS = ("zookeeper", "kafka")
 PINNED = re.compile(r"[a-z0-9/.-]+:\d+(\.\d+)+(-[a-z0-9.-]+)?")
@@ -152,13 +153,32 @@ def test_zookeeper_has_the_settings_of_the_local_stack() -> None:
 @pytest.mark.parametrize("service", SERVICES)
 def test_the_image_holds_what_the_service_runs(service: str) -> None:
     """The Dockerfile has the target, starts one of its services by default, and copies their code."""
-    stages = re.split(r"(?m)^FROM ", (ROOT / "Dockerfile").read_text())
+    stages = re.split(r"(?m)^FROM ", DOCKERFILE)
     target = COMPOSE["services"][service]["build"]["target"]
     (stage,) = [stage for stage in stages if stage.splitlines()[0].endswith(f" AS {target}")]
 
     assert {"COPY shared shared", "COPY services services"} <= set(stage.splitlines())
     default = json.loads(stage.rpartition("CMD ")[2])
     assert default[:-1] == COMPOSE["services"][service]["command"][:-1]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_starts_with_nothing_but_what_its_image_holds(service: str) -> None:
+    """Neither the command line nor, but for control, the packages that the image leaves out."""
+    (left_out,) = re.findall(r"(?m)^FROM packages AS light\nRUN pip uninstall --yes (.+)$", DOCKERFILE)
+    absent = ["cli", "tests", *([] if service == "control" else left_out.split())]
+    run = [f"services.{service}.__main__", *(["services.control.spark.driver"] * (service == "control"))]
+    program = (
+        "import sys, importlib\n"
+        f"for name in {absent}: sys.modules[name] = None\n"
+        f"for name in {run}: importlib.import_module(name)"
+    )
+
+    answer = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert answer.returncode == 0, answer.stderr
 
 
 def properties(text: str) -> dict[str, str]:
