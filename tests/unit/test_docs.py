@@ -97,6 +97,14 @@ def test_files_that_are_named_exist(page: Path) -> None:
     assert gone == []
 
 
+def test_files_that_the_code_names_exist() -> None:
+    """A path in a docstring or comment is there: somebody will follow it."""
+    named = rf"\b(?:{TOP_FOLDERS})/[\w/.-]+\.(?:py|md)\b"
+    pairs = {(name_of(path), found) for path in SOURCES for found in re.findall(named, path.read_text())}
+
+    assert {(where, path) for where, path in pairs if not (ROOT / path).exists()} == set()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_that_are_named_exist(page: Path) -> None:
     """`baton …` is a command of the command line, `make …` a target of the Makefile."""
