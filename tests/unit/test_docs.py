@@ -122,7 +122,7 @@ def test_messages_to_look_for_are_those_that_are_logged() -> None:
     told = re.findall(r"(?m)^\| `([^`]+)` \|", table)
 
     assert len(told) > 10
-    assert [message for message in told if message not in logged_messages()] == []
+    assert set(told) - logged_messages() == set()
 
 
 def test_the_readmes_fragments_get_the_readmes_answer() -> None:
