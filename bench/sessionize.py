@@ -129,7 +129,7 @@ async def baton(kafka: str, group: str) -> int:
     hold = Hold(is_mine=is_mine, lease_alive=lambda: True, commit_s=lambda: 1.0)
     workers = [StreamWorker(n, 1, around, hold) for n in range(STREAMS)]
     tasks = [asyncio.create_task(worker.run()) for worker in workers]
-    while sum(max(0, worker.position) for worker in workers) < FRAGMENTS:  # noqa: ASYNC110
+    while sum(max(0, worker.position) for worker in workers) < FRAGMENTS:
         await asyncio.sleep(0.02)
     for worker in workers:
         worker.stop()

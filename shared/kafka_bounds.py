@@ -1,74 +1,84 @@
-"""First and next offsets of all streams at once: one consumer, assigned to all and reading none.
+"""First and next offsets of many partitions at once, from one consumer that reads none of them.
 
-Asking aiokafka for offsets of partitions that are not assigned takes 20 s. The member's watchdog and
-control's view use it; any failure throws the consumer away, and the next call makes a new one.
+Asking aiokafka for offsets of a topic that is not among its assigned ones takes it 20 s; one assigned
+partition per topic is enough. The member's watchdog, the sinks of new streams and control's view use
+it. Any failure throws the consumer away, and the next call makes a new one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from shared.errors import KafkaUnavailable
 from shared.kafka import CALL_TIMEOUT_S, KAFKA_FAILURES
-from shared.names import Names
 
 
 class LogBounds:
-    """Offsets of the fragments topics of streams 0 … count - 1."""
+    """Asks for offsets; `close` it at the end."""
 
-    def __init__(self, kafka: str, names: Names) -> None:
+    def __init__(self, kafka: str) -> None:
         self._kafka = kafka
-        self._names = names
         self._consumer: AIOKafkaConsumer | None = None
-        self._partitions: list[TopicPartition] = []
+        self._topics: frozenset[str] = frozenset()
+        self._lock = asyncio.Lock()
 
     def __repr__(self) -> str:
-        return f"<LogBounds of {len(self._partitions)} streams at {self._kafka}>"
+        return f"<LogBounds of {len(self._topics)} topics at {self._kafka}>"
 
-    async def ends(self, count: int) -> dict[int, int]:
-        """The next offset to be written, by stream. Raises KafkaUnavailable."""
-        return await self._ask(count, "end_offsets")
+    async def ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The next offset to be written to each partition. Raises KafkaUnavailable."""
+        return await self._ask(partitions, "end_offsets")
 
-    async def firsts(self, count: int) -> dict[int, int]:
-        """The first offset that retention has left, by stream. Raises KafkaUnavailable."""
-        return await self._ask(count, "beginning_offsets")
+    async def firsts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset that retention has left in each partition. Raises KafkaUnavailable."""
+        return await self._ask(partitions, "beginning_offsets")
 
     async def close(self) -> None:
         """Lets go of the consumer; never raises, never hangs."""
-        consumer, self._consumer = self._consumer, None
+        consumer, self._consumer, self._topics = self._consumer, None, frozenset()
         if consumer is not None:
             with contextlib.suppress(*KAFKA_FAILURES):
                 async with asyncio.timeout(2):
                     await consumer.stop()
 
-    async def _ask(self, count: int, what: str) -> dict[int, int]:
+    async def _ask(self, partitions: Sequence[TopicPartition], what: str) -> dict[TopicPartition, int]:
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
-                consumer = await self._started(count)
-                found = await getattr(consumer, what)(self._partitions)
+                consumer = await self._started(frozenset(partition.topic for partition in partitions))
+                found: dict[TopicPartition, int] = await getattr(consumer, what)(partitions)
         except KAFKA_FAILURES as error:
             await self.close()
             raise KafkaUnavailable(f"offsets cannot be read: {error!r}") from None
-        except BaseException:
-            await self.close()
-            raise
-        return {stream: found[partition] for stream, partition in enumerate(self._partitions)}
+        return found
 
-    async def _started(self, count: int) -> AIOKafkaConsumer:
-        if self._consumer is not None and len(self._partitions) == count:
-            return self._consumer
-        await self.close()
-        consumer = self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._kafka,
-            group_id=None,
-            enable_auto_commit=False,
-            request_timeout_ms=int(CALL_TIMEOUT_S * 1000),
-        )
-        await consumer.start()
-        self._partitions = [TopicPartition(self._names.fragments(n), 0) for n in range(count)]
-        consumer.assign(self._partitions)
-        consumer.pause(*self._partitions)
-        return consumer
+    async def _started(self, topics: frozenset[str]) -> AIOKafkaConsumer:
+        async with self._lock:
+            consumer = self._consumer
+            if consumer is None:
+                consumer = AIOKafkaConsumer(
+                    bootstrap_servers=self._kafka,
+                    group_id=None,
+                    enable_auto_commit=False,
+                    request_timeout_ms=int(CALL_TIMEOUT_S * 1000),
+                    retry_backoff_ms=20,
+                    consumer_timeout_ms=60_000,  # nothing is ever fetched, so there is nothing to look for
+                )
+                try:
+                    await consumer.start()
+                except BaseException:
+                    with contextlib.suppress(*KAFKA_FAILURES):
+                        await consumer.stop()
+                    raise
+                self._consumer, self._topics = consumer, frozenset()
+            if not topics <= self._topics:
+                self._topics |= topics
+                assigned = [TopicPartition(topic, 0) for topic in sorted(self._topics)]
+                consumer.assign(assigned)
+                for partition in assigned:
+                    consumer.seek(partition, 0)  # a position: none has to be looked up
+                consumer.pause(*assigned)
+            return consumer

@@ -23,6 +23,7 @@ def stream_status(worker: StreamWorker) -> dict[str, Any]:
         "end": worker.end,
         "committed_at": worker.committed_at_ms,
         "opened_ms": round(worker.opened_after_s * 1000, 1),
+        "first_record_ms": round(worker.first_record_after_s * 1000, 1),
         "counts": msgspec.structs.asdict(worker.counts),
     }
     if core is not None:

@@ -69,7 +69,7 @@ class StreamWorker:
         self.state: State = "opening"
         self.core: Stream | None = None
         self.committed_at_ms = 0
-        self.opened_after_s = -1.0
+        self.opened_after_s = self.first_record_after_s = -1.0
         self.stored_epoch = -1
         self._around = around
         self._hold = hold
@@ -77,6 +77,7 @@ class StreamWorker:
         self._reader: FragmentReader | None = None
         self._sink: SessionSink | None = None
         self._replace_reader = False
+        self._claimed_s = around.now_s()
 
     def __repr__(self) -> str:
         return f"<StreamWorker {self._around.group}/{self.stream} epoch {self.epoch} {self.state}>"
@@ -202,6 +203,8 @@ class StreamWorker:
             fetching.cancel()
         if records:
             core.feed(records, around.now_s())
+            if self.first_record_after_s < 0:
+                self.first_record_after_s = around.now_s() - self._claimed_s
         core.close_due()
         if self.state == "replaying" and not core.assembler.is_replaying:
             self.state = "running"

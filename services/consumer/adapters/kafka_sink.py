@@ -72,7 +72,7 @@ class KafkaStreamLog:
         self._admin: AIOKafkaAdminClient | None = None
         self._plain: AIOKafkaProducer | None = None
         self._lock = asyncio.Lock()
-        self._bounds = LogBounds(kafka, names)
+        self._bounds = LogBounds(kafka)
 
     def reader(self, stream: int) -> FragmentReader:
         return KafkaFragmentReader(self.kafka, self.names, stream)
@@ -81,7 +81,13 @@ class KafkaStreamLog:
         return KafkaSessionSink(self, stream)
 
     async def ends(self, count: int) -> Mapping[int, int]:
-        return await self._bounds.ends(count)
+        partitions = [TopicPartition(self.names.fragments(n), 0) for n in range(count)]
+        ends = await self._bounds.ends(partitions)
+        return {stream: ends[partition] for stream, partition in enumerate(partitions)}
+
+    async def was_ever_written(self, partition: TopicPartition) -> bool:
+        """Whether anything was ever written to the partition. Raises KafkaUnavailable."""
+        return (await self._bounds.ends([partition]))[partition] > 0
 
     async def close(self) -> None:
         await self._bounds.close()
@@ -163,6 +169,8 @@ class KafkaSessionSink:
             raise
         head = heads.get(self._stream)
         if head is None:
+            if not await shared.was_ever_written(self._checkpoints):
+                return new_stream()
             head = find_head([pair async for pair in self._records(0, None)])
             if head is None:
                 return new_stream()

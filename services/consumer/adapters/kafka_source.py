@@ -49,6 +49,7 @@ class KafkaFragmentReader:
             enable_auto_commit=False,
             auto_offset_reset="earliest",  # when retention overtakes a reader: go on at the log's start
             fetch_max_wait_ms=FETCH_WAIT_MS,
+            consumer_timeout_ms=FETCH_WAIT_MS,  # how often it looks around by itself; by default 5 times a s
             request_timeout_ms=FETCH_WAIT_MS + 10_000,
             fetch_max_bytes=FETCH_BYTES,
             max_partition_fetch_bytes=FETCH_BYTES,

@@ -50,7 +50,8 @@ class Assembler:
 
     Invariants: `open` is ordered by the sessions' last fragments, so sessions due by silence stand in
     front (w and last_a never fall in that order); `position` is the next offset to read; below
-    `replay_until` nothing closes and nothing is counted. `covered` is ordered by offset.
+    `replay_until` nothing closes and nothing is counted. `covered` is ordered by offset. Since the last
+    commit, `changed` were covered, and sessions of `unparked` closed that the checkpoint holds.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Assembler:
         self.open: OrderedDict[str, OpenSession] = OrderedDict()
         self.covered: dict[str, Covered] = {}
         self.changed: dict[str, Covered] = {}
+        self.unparked: set[str] = set()
         self.state_bytes = self.bytes_read = 0
         self.fragments = self.bytes = self.repeats = self.markers = self.ticks = self.unreadable = 0
         self.last_unreadable: tuple[int, str] | None = None
@@ -226,7 +228,11 @@ class Assembler:
         return [self._close(session, "gap", self.position - 1, self.a) for session in due]
 
     def drop_covered(self, safe_offset: int, safe_a: int) -> None:
-        """Forgets covered keys that no replay from `safe_offset` (A before it: `safe_a`) can need."""
+        """Forgets covered keys that no replay from `safe_offset` (A before it: `safe_a`) can need.
+
+        What was covered since the last commit and is droppable at once need not even be written, unless
+        it ends a session that the checkpoint holds as parked.
+        """
         dropped = []
         for key, entry in self.covered.items():
             if not is_droppable(entry, safe_offset, safe_a, self.settings.repeat_ms):
@@ -234,10 +240,14 @@ class Assembler:
             dropped.append(key)
         for key in dropped:
             del self.covered[key]
+            if key not in self.unparked:
+                self.changed.pop(key, None)
 
     def _close(self, session: OpenSession, reason: Reason, covered_through: int, a: int) -> Closed:
         del self.open[session.key]
         self.state_bytes -= session.bytes
+        if session.parked:
+            self.unparked.add(session.key)
         ids = session.ids or NO_IDS
         if len(ids) > REMEMBERED_IDS:
             ids = dict.fromkeys(list(ids)[-REMEMBERED_IDS:])

@@ -234,7 +234,9 @@ class CheckpointWriter:
             parts.append(_parked_wire(session, session.parked if self.remaining is None else 0))
             session.parked, session.pin = len(session.data), -1
         if self.remaining is not None:
-            parts += self._whole_part(covered, opened, WHOLE_RECORDS_PER_COMMIT * MAX_CHUNK_BYTES)
+            whole = list(self._whole_part(covered, opened, WHOLE_RECORDS_PER_COMMIT * MAX_CHUNK_BYTES))
+            self._whole_bytes += sum(map(_size, whole))
+            parts += whole
         ends = self.remaining is not None and not self.remaining
         groups = list(_grouped(parts)) or ([[]] if begins or ends else [])
         records = [
@@ -266,7 +268,6 @@ class CheckpointWriter:
         self.written = size if commit.begins is not None else self.written + size
         if self.remaining is None:
             return None
-        self._whole_bytes += size
         self.begun_at = commit.whole_begun_at(offsets)
         if not commit.ends:
             return None

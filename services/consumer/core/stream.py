@@ -172,7 +172,7 @@ class Stream:
             counts=self.counts,
         )
         state.drop_covered(safe_offset, a)
-        changed, state.changed = state.changed, {}
+        changed, state.changed, state.unparked = state.changed, {}, set()
         sessions = [self._encode(closed) for closed in self._pending]
         self._pending, self._pending_bytes = [], 0
         return self.writer.commit(head, sessions, state.covered, state.open, changed, to_park)
