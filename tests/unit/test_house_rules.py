@@ -46,8 +46,8 @@ SPOKEN_BY = {
     "pyspark": ("services/control/spark/*.py",),
     "uvicorn": ("shared/runtime.py",),
     "uvloop": ("shared/runtime.py",),
-    "rich": ("cli/*.py", "cli/stack/*.py"),
-    "click": ("cli/*.py", "cli/stack/*.py"),
+    "rich": ("cli/*.py", "cli/*/*.py"),
+    "click": ("cli/*.py", "cli/*/*.py"),
     "pydantic": ("services/*/app.py", "services/control/models.py"),
 }
 """Libraries that touch the world (or belong to one border), and the files that may import them."""
