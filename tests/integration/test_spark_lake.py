@@ -68,14 +68,15 @@ class Driver:
         run.mkdir()
         (run / "request.json").write_bytes(msgspec.json.encode(request))
         self.run = run
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "services.control.spark.driver", str(run)],
-            cwd=PROJECT,
-            stdin=subprocess.DEVNULL,
-            stdout=(run / "driver.log").open("wb"),
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        with (run / "driver.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "services.control.spark.driver", str(run)],
+                cwd=PROJECT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     def wait_until(self, has_happened: Callable[[], bool]) -> None:
         """Returns as soon as the condition holds, while the driver still runs."""
