@@ -112,7 +112,7 @@ async def test_a_mute_broker_is_told_in_time(
     kafka_server: KafkaServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that keeps its connections and says nothing is unavailable, and later it is back."""
-    monkeypatch.setattr("services.control.adapters.kafka_offsets.CALL_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("shared.kafka_bounds.CALL_TIMEOUT_S", 1.0)
     monkeypatch.setattr("shared.kafka.CALL_TIMEOUT_S", 1.0)
     names = Names(namespace)
     await make_streams(kafka_server.address, names, 2)
