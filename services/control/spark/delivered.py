@@ -8,8 +8,11 @@ compares them with the log.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
+
+from services.control.spark.reading import DEEP_STACK
 
 TEXTS = ("id", "group", "key", "reason")
 NUMBERS = (
@@ -27,12 +30,16 @@ class NotASession(ValueError):
 
 def read_session(raw: bytes) -> tuple[Mapping[str, Any], list[str]]:
     """The fields (TEXTS and NUMBERS) and the fragments' texts. Raises NotASession."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, DEEP_STACK))
     try:
         text = raw.decode()
         fields, fragments = _read_object(text)
     except (ValueError, IndexError, RecursionError, StopIteration) as error:
         # StopIteration is the scanner's word for "no value here"
         raise NotASession(f"not a session: {error!r}") from None
+    finally:
+        sys.setrecursionlimit(limit)
     for name in TEXTS:
         if type(fields.get(name)) is not str:
             raise NotASession(f"`{name}` is not a string")

@@ -19,7 +19,7 @@ Kind = Literal["fragment", "marker", "tick", "unreadable"]
 MOST_KEY_BYTES = 256
 MOST_ID_BYTES = 64
 DEEPEST = 1000
-_STACK = 5000
+DEEP_STACK = 5000
 """Recursion limit while decoding: the deepest text that is readable must not need more."""
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  UTC throughout, the offset is subtracted by hand
 LATEST_MS = (datetime(9999, 12, 31, 23, 59, 59) - EPOCH) // timedelta(milliseconds=1) + 999  # noqa: DTZ001
@@ -140,17 +140,17 @@ _decoder = json.JSONDecoder(
 
 def _decode_object(raw: bytes) -> tuple[tuple[str, Any], ...]:
     limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, _STACK))
+    sys.setrecursionlimit(max(limit, DEEP_STACK))
     try:
-        value = _decoder.decode(raw.decode())
+        value: Any = _decoder.decode(raw.decode())
+        if type(value) is not tuple:
+            raise ValueError("not an object")
+        if raw.count(b"{") + raw.count(b"[") > DEEPEST:
+            _check_depth(value)
+        if b"\\ud" in raw or b"\\uD" in raw:
+            json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair does not encode
     finally:
         sys.setrecursionlimit(limit)
-    if type(value) is not tuple:
-        raise ValueError("not an object")
-    if raw.count(b"{") + raw.count(b"[") > DEEPEST:
-        _check_depth(value)
-    if b"\\ud" in raw or b"\\uD" in raw:
-        json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair does not encode
     return value
 
 

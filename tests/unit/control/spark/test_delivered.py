@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.control.spark.delivered import NUMBERS, NotASession, read_session
+from services.control.spark.reading import DEEPEST, read_record
 from shared.sessions import Session, encode_session
 
 FIELDS: dict[str, Any] = {"id": "i", "group": "g", "key": "k", "reason": "end"} | dict.fromkeys(NUMBERS, 5)
@@ -44,6 +45,17 @@ def test_fragments_keep_their_bytes(bodies: list[tuple[Any, int | None, bool, st
 def test_numbers_longer_than_python_converts_are_no_obstacle() -> None:
     """A fragment may hold a number of any length."""
     fragment = b'{"key":"k","data":' + b"7" * 5000 + b"}"
+
+    _, (found,) = read_session(encode_session(Session(**FIELDS, data=[]), [fragment]))
+
+    assert found.encode() == fragment
+
+
+def test_the_deepest_readable_fragment_is_no_obstacle() -> None:
+    """What a reader of fragments accepts, nested to the limit, can be delivered and read again."""
+    deep = DEEPEST - 1
+    fragment = b'{"key":"k","data":' + b"[" * deep + b'"\\ud83d\\ude00"' + b"]" * deep + b"}"
+    assert read_record(b"k", fragment).kind == "fragment"
 
     _, (found,) = read_session(encode_session(Session(**FIELDS, data=[]), [fragment]))
 
