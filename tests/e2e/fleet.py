@@ -91,7 +91,7 @@ class Fleet:
         self._home = home
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         fixed = {name: getattr(settings, name) for name in settings.__struct_fields__}
-        self._environment = {f"BATON_{name.upper()}": str(value) for name, value in fixed.items()} | {
+        self.environment = {f"BATON_{name.upper()}": str(value) for name, value in fixed.items()} | {
             "BATON_KAFKA": where.kafka,
             "BATON_ZOOKEEPER": zookeeper,
             "BATON_NAMESPACE": where.names.namespace,
@@ -111,7 +111,7 @@ class Fleet:
         argv = on_leash([sys.executable, "-m", "tests.e2e.crashing_consumer"])
         with (self._home / f"consumer-{index}.log").open("ab") as log:
             self._processes[index] = subprocess.Popen(
-                argv, cwd=CHECKOUT, env=os.environ | self._environment | own, stdout=log, stderr=log
+                argv, cwd=CHECKOUT, env=os.environ | self.environment | own, stdout=log, stderr=log
             )
 
     def signal(self, index: int, number: signal.Signals) -> None:

@@ -1,0 +1,121 @@
+"""Members of a group inside the test's own process, on real Kafka and ZooKeeper.
+
+They are wired as `services.consumer` wires them. The log, its judgement and processes of their own, where a
+test needs these, are those of tests/e2e.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.consumer import __main__ as wiring
+from services.consumer.adapters.kafka_sink import KafkaStreamLog
+from services.consumer.member import Member
+from services.consumer.settings import ConsumerSettings
+from services.consumer.stream_worker import StreamWorker
+from shared.cluster import MemberNode
+from shared.group import GroupSettings
+from shared.settings import load
+from shared.zookeeper import ZooKeeper
+from shared.zookeeper_link import Link
+from tests.e2e.fleet import Fleet, fleet, poll
+
+SETTINGS = GroupSettings(gap_ms=60_000, lateness_ms=10_000, idle_ms=3_600_000, repeat_ms=3_600_000)
+
+
+@dataclass(slots=True)
+class Joined:
+    """One member in this process."""
+
+    member: Member
+    zookeeper: ZooKeeper
+    log: KafkaStreamLog
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+
+    def worker(self, stream: int) -> StreamWorker:
+        """The worker of a stream that it runs."""
+        return self.member.streams[stream].worker
+
+    @property
+    def running(self) -> list[int]:
+        """The streams that it reads."""
+        return [worker.stream for worker in self.member.workers if worker.state == "running"]
+
+    @property
+    def session_id(self) -> int:
+        """Its ZooKeeper session."""
+        assert self.zookeeper.session is not None
+        return self.zookeeper.session.id
+
+    async def leave(self) -> None:
+        """An orderly stop."""
+        self.stop.set()
+        await self.task
+        await self.log.close()
+        await self.zookeeper.close()
+
+    async def expire(self) -> None:
+        """Ends its ZooKeeper session behind its back, as the server does after the time-out."""
+        assert self.zookeeper._link is not None
+        thief = Link(self.zookeeper._link.server, 2.0, self.zookeeper._link.credentials, lambda path: None)
+        await thief.open()
+        await thief.end_session()
+        await thief.abandon()
+
+
+class Group:
+    """The members of one group; `fleet` has the log and its judgement."""
+
+    def __init__(self, one: Fleet) -> None:
+        self.fleet = one
+        self.members: list[Joined] = []
+
+    async def join(self, name: str) -> Joined:
+        """A member that has begun to take part."""
+        settings = load(ConsumerSettings, self.fleet.environment | {"BATON_MEMBER": name})
+        zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
+        count, log = await wiring._prepare(settings, zookeeper)
+        node = MemberNode(address=settings.address)
+        member = wiring._member(settings, zookeeper, count, log, node)
+        stop = asyncio.Event()
+        task = asyncio.create_task(member.run(stop), name=name)
+        self.members.append(Joined(member, zookeeper, log, stop, task))
+        return self.members[-1]
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        """Returns when it is so; fails at once when a member has ended by an error."""
+
+        async def is_so() -> bool:
+            for one in self.members:
+                if one.task.done():
+                    one.task.result()
+            return reached()
+
+        await poll(is_so, lambda: f"not reached: {[one.member.workers for one in self.members]}")
+
+    async def end(self) -> None:
+        """Stops all."""
+        await asyncio.gather(*(one.leave() for one in self.members))
+        self.members.clear()
+
+
+@contextlib.asynccontextmanager
+async def group(
+    kafka: str, zookeeper: str, namespace: str, home: Path, *, streams: int = 2
+) -> AsyncIterator[Group]:
+    """A group without members yet; none is left afterwards."""
+    async with fleet(kafka, zookeeper, namespace, home, SETTINGS, streams=streams) as one:
+        found = Group(one)
+        try:
+            yield found
+        finally:
+            for joined in found.members:
+                joined.task.cancel()
+                await asyncio.wait([joined.task])
+                await joined.log.close()
+                await joined.zookeeper.close()

@@ -1,0 +1,199 @@
+"""A member outlives its servers: Kafka mute or restarted, ZooKeeper mute, restarted, or done with it.
+
+No process is started again; nothing is lost, nothing doubled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import RecordsToDelete
+
+from services.consumer import member
+from services.consumer.adapters import kafka_sink
+from services.consumer.adapters.kafka_source import KafkaFragmentReader
+from services.consumer.core.assembly import Record
+from shared.kafka import admin_client
+from tests.e2e.fleet import Visits
+from tests.e2e.readers import judge
+from tests.integration.consumers import SETTINGS, Group, group
+from tests.servers import KafkaServer, ZooKeeperServer
+
+PAUSE_S = 4.0
+"""Longer than a commit may take, and than a ZooKeeper session lives, in these tests."""
+
+TOO_MUCH = 1_000
+TEN_KILOBYTES = b'{"key":"k","data":"' + b"x" * 10_000 + b'"}'
+"""A thousand of them are more than a reader holds in advance."""
+
+
+@pytest.fixture(autouse=True)
+def short_time_outs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same behaviour in less time."""
+    monkeypatch.setattr(kafka_sink, "COMMIT_TIMEOUT_S", 1.5)
+    monkeypatch.setattr(kafka_sink, "START_TIMEOUT_S", 4.0)
+    monkeypatch.setattr(member, "WATCH_EVERY_S", 0.5)
+    monkeypatch.setattr(member, "STALLED_S", 2.0)
+
+
+async def begin(found: Group, visits: Visits) -> None:
+    """A member that runs all streams and has committed something."""
+    one = await found.join("a")
+    await found.until(lambda: len(one.running) == found.fleet.where.streams)
+    await found.fleet.write(visits, 500)
+    await found.until(lambda: all(worker.seq for worker in one.member.workers))
+
+
+async def finish(found: Group, visits: Visits) -> None:
+    """More fragments, the end of all sessions, an orderly stop, and the judgement."""
+    await found.fleet.write(visits, 500)
+    await found.fleet.close_all()
+    await found.end()
+    assert await judge(found.fleet.where, SETTINGS, await found.fleet.where.delivered()) == []
+
+
+async def test_a_mute_kafka(
+    kafka_server: KafkaServer, zookeeper: str, namespace: str, tmp_path: Path
+) -> None:
+    """Stopped for longer than a commit may take: its outcome is unknown, the stored head tells it."""
+    visits = Visits(random.Random(1))
+    async with group(kafka_server.address, zookeeper, namespace, tmp_path) as found:
+        await begin(found, visits)
+        await found.fleet.write(visits, 500)
+        kafka_server.pause()
+        await asyncio.sleep(PAUSE_S)
+        kafka_server.resume()
+
+        await finish(found, visits)
+
+
+async def test_a_restarted_kafka(
+    kafka_server: KafkaServer, zookeeper: str, namespace: str, tmp_path: Path
+) -> None:
+    """Killed and started again: readers and sinks come back, as new ones where they must."""
+    visits = Visits(random.Random(2))
+    async with group(kafka_server.address, zookeeper, namespace, tmp_path) as found:
+        await begin(found, visits)
+        await found.fleet.write(visits, 500)
+        kafka_server.kill()
+        await asyncio.to_thread(kafka_server.start)
+
+        await finish(found, visits)
+
+
+async def test_a_mute_zookeeper(
+    kafka: str, zookeeper_server: ZooKeeperServer, namespace: str, tmp_path: Path
+) -> None:
+    """Past its lease the member neither reads nor commits; afterwards it goes on."""
+    visits = Visits(random.Random(3))
+    async with group(kafka, zookeeper_server.address, namespace, tmp_path) as found:
+        await begin(found, visits)
+        one = found.members[0]
+        zookeeper_server.pause()
+        await found.until(lambda: one.member.lease_ms == 0)
+        positions = {worker.stream: worker.position for worker in one.member.workers}
+        await found.fleet.write(visits, 500)
+        await asyncio.sleep(PAUSE_S)
+        later = {worker.stream: worker.seq for worker in one.member.workers}
+        heads = await found.fleet.where.heads()
+        zookeeper_server.resume()
+
+        assert {stream: head.seq for stream, head in heads.items()} == later
+        assert all(heads[stream].position <= position + 500 for stream, position in positions.items())
+        await finish(found, visits)
+
+
+async def test_a_restarted_zookeeper(
+    kafka: str, zookeeper_server: ZooKeeperServer, namespace: str, tmp_path: Path
+) -> None:
+    """Its data survive a kill: the member comes back to its claims."""
+    visits = Visits(random.Random(4))
+    async with group(kafka, zookeeper_server.address, namespace, tmp_path) as found:
+        await begin(found, visits)
+        zookeeper_server.kill()
+        await asyncio.to_thread(zookeeper_server.start)
+
+        await finish(found, visits)
+
+
+async def test_an_expired_zookeeper_session(
+    kafka: str, zookeeper: str, namespace: str, tmp_path: Path
+) -> None:
+    """It joins again in a new one and claims again; what was not committed is read again."""
+    visits = Visits(random.Random(5))
+    async with group(kafka, zookeeper, namespace, tmp_path) as found:
+        await begin(found, visits)
+        one = found.members[0]
+        before, epoch = one.session_id, one.worker(0).epoch
+        await found.fleet.write(visits, 500)
+
+        await one.expire()
+        await found.until(lambda: one.running == [0, 1] and one.worker(0).epoch > epoch)
+
+        assert one.session_id != before
+        assert one.worker(0).epoch == epoch + 1
+        await finish(found, visits)
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> set[object]:
+    """Readers whose fetches never return."""
+    found: set[object] = set()
+    fetch = KafkaFragmentReader.fetch
+
+    async def may_hang(self: KafkaFragmentReader, timeout_s: float) -> Sequence[Record]:
+        while self in found:  # noqa: ASYNC110  the test fills a plain set
+            await asyncio.sleep(0.05)
+        return await fetch(self, timeout_s)
+
+    monkeypatch.setattr(KafkaFragmentReader, "fetch", may_hang)
+    return found
+
+
+async def test_a_reader_that_hangs(
+    kafka: str, zookeeper: str, namespace: str, tmp_path: Path, hanging: set[object]
+) -> None:
+    """A fetch that never returns: the watchdog has the reader replaced, at the same position."""
+    visits = Visits(random.Random(6))
+    async with group(kafka, zookeeper, namespace, tmp_path) as found:
+        await begin(found, visits)
+        one = found.members[0]
+        hanging.update(worker._reader for worker in one.member.workers)
+
+        await finish(found, visits)
+
+    assert len(hanging) == 2
+
+
+async def test_a_reader_that_retention_overtakes(
+    kafka: str, zookeeper: str, namespace: str, tmp_path: Path, hanging: set[object]
+) -> None:
+    """It goes on at the log's start; every fragment is in a session or counted as cut."""
+    async with group(kafka, zookeeper, namespace, tmp_path, streams=1) as found:
+        where = found.fleet.where
+        one = await found.join("a")
+        await found.until(lambda: one.running == [0])
+        worker = one.worker(0)
+        hanging.add(worker._reader)
+        topic = where.names.fragments(0)
+        async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+            for _ in range(TOO_MUCH):
+                await producer.send(topic, value=TEN_KILOBYTES, key=b"k", partition=0)
+            await producer.flush()
+        async with admin_client(kafka) as admin:
+            partition = TopicPartition(topic, 0)
+            await admin.delete_records({partition: RecordsToDelete(before_offset=TOO_MUCH - 100)})
+
+        hanging.clear()
+        await found.until(lambda: worker.position == TOO_MUCH)
+        cut = worker.core.cut if worker.core is not None else 0
+        await found.fleet.close_all()
+        await found.end()
+
+        assert 100 < cut <= TOO_MUCH - 100
+        assert sum(session.fragments for session in await where.delivered()) == TOO_MUCH - cut
