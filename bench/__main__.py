@@ -1,0 +1,86 @@
+"""`make bench`: starts the servers, runs every measurement, prints one table.
+
+`python -m bench sessionize recovery` runs only those named. Each ratio is of two values of the same round;
+minimum, median and maximum over the rounds are told, with the machine and the versions.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import statistics
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import http, members, recovery, sessionize
+from bench.report import Row
+from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
+
+VERSIONS = ("aiokafka", "aiozk", "fastapi", "msgspec", "uvicorn", "uvloop")
+PARTS = ("sessionize", "http", "members", "recovery")
+
+
+def machine() -> str:
+    """What the figures were measured on."""
+    memory = int(Path("/proc/meminfo").read_text().split()[1]) // 1024 // 1024
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS)
+    return (
+        f"{os.cpu_count()} cores, {memory} GiB, {platform.system()} {platform.release()}, "
+        f"Python {platform.python_version()}, {versions}; load before: {load}"
+    )
+
+
+def _spread(values: list[float]) -> str:
+    if not values:
+        return ""
+    return f"{statistics.median(values):.3g} ({min(values):.3g} … {max(values):.3g})"
+
+
+def table(rows: list[Row]) -> Table:
+    """The rows as one table: median (minimum … maximum)."""
+    shown = Table("figure", "unit", "Baton", "baseline", "ratio", "target")
+    for row in rows:
+        ratios = [mine / other for mine, other in zip(row.baton, row.baseline, strict=False)]
+        shown.add_row(
+            row.name, row.unit, _spread(row.baton), _spread(row.baseline), _spread(ratios), row.target
+        )
+    return shown
+
+
+def main(parts: list[str]) -> int:
+    """Runs the named parts, or all."""
+    unknown = sorted(set(parts) - set(PARTS))
+    if unknown:
+        print(f"no such measurement: {', '.join(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    console = Console(width=160)
+    console.print(machine())
+    rows: list[Row] = []
+    wanted = parts or list(PARTS)
+    with temporary_home("kafka") as kafka_home, temporary_home("zookeeper") as zookeeper_home:
+        kafka, zookeeper = KafkaServer(kafka_home), ZooKeeperServer(zookeeper_home)
+        try:
+            kafka.start()
+            zookeeper.start()
+            if "sessionize" in wanted:
+                rows += sessionize.run(kafka.address)
+            if "recovery" in wanted:
+                rows += recovery.run(kafka.address)
+            if "members" in wanted:
+                rows += members.run(kafka.address, zookeeper.address)
+        finally:
+            kafka.kill()
+            zookeeper.kill()
+    if "http" in wanted:
+        rows += http.run()
+    console.print(table(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,197 @@
+"""Members as processes: what idling costs, how soon a claimed stream is read, how soon four share 288.
+
+All on real servers; the members are `python -m services.consumer`. Absolute figures, no ratios: what
+they are held against are limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+from aiokafka import AIOKafkaProducer
+
+from bench.report import Row
+from shared.names import Names
+from shared.stream_table import ensure_table
+from shared.zookeeper import ZooKeeper
+from tests.servers import free_port
+
+MANY = 288
+FEW = 24
+IDLE_S = 20.0
+READY_S = 120.0
+
+
+async def _make(kafka: str, zookeeper: str, namespace: str, streams: int, records: int) -> None:
+    """A stream table and its topics, `records` fragments in each."""
+    names = Names(namespace)
+    async with ZooKeeper(zookeeper, 6.0) as znodes:
+        await znodes.connect(10)
+        await ensure_table(
+            znodes,
+            names,
+            kafka=kafka,
+            streams=streams,
+            default_streams=streams,
+            retention_ms=604_800_000,
+            replication=1,
+        )
+    if records:
+        async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+            for stream in range(streams):
+                for _ in range(records):
+                    value = b'{"key":"k","end":true}'
+                    await producer.send_and_wait(names.fragments(stream), value, key=b"k", partition=0)
+
+
+@contextlib.contextmanager
+def _member(
+    kafka: str, zookeeper: str, namespace: str, name: str
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    port = free_port()
+    settings = {
+        "BATON_KAFKA": kafka,
+        "BATON_ZOOKEEPER": zookeeper,
+        "BATON_NAMESPACE": namespace,
+        "BATON_MEMBER": name,
+        "BATON_PORT": str(port),
+        "BATON_LOG_LEVEL": "WARNING",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "services.consumer"], env=os.environ | settings, stdin=subprocess.DEVNULL
+    )
+    try:
+        yield process, f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+async def _status(client: httpx.AsyncClient, url: str) -> dict[str, Any]:
+    with contextlib.suppress(httpx.HTTPError):
+        found: dict[str, Any] = (await client.get(f"{url}/status")).json()
+        return found
+    return {"streams": []}
+
+
+async def _until_running(urls: list[str], wanted: list[int]) -> list[dict[str, Any]]:
+    """Statuses, as soon as the members run (and read) their shares; shares in any order."""
+    async with httpx.AsyncClient(timeout=5) as client, asyncio.timeout(READY_S):
+        while True:
+            found = [await _status(client, url) for url in urls]
+            running = [sum(row["state"] == "running" for row in one["streams"]) for one in found]
+            if sorted(running) == sorted(wanted):
+                return found
+            await asyncio.sleep(0.1)
+
+
+def _cpu_s(pid: int) -> float:
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _memory_mb(pid: int) -> float:
+    with open(f"/proc/{pid}/status") as status:
+        line = next(line for line in status if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+def idle(kafka: str, zookeeper: str) -> list[Row]:
+    """One member with 288 empty streams."""
+    asyncio.run(_make(kafka, zookeeper, "bench-idle", MANY, 0))
+    with _member(kafka, zookeeper, "bench-idle", "idle") as (process, url):
+        asyncio.run(_until_running([url], [MANY]))
+        time.sleep(5)  # the last clients settle: this measures, it does not synchronise
+        before_s, began_s = _cpu_s(process.pid), time.monotonic()
+        time.sleep(IDLE_S)
+        share = (_cpu_s(process.pid) - before_s) / (time.monotonic() - began_s) * 100
+        memory = _memory_mb(process.pid)
+    return [
+        Row(
+            name=f"idle member, {MANY} empty streams: CPU",
+            unit="% of a core",
+            baton=[share],
+            baseline=[],
+            target="< 10",
+        ),
+        Row(
+            name=f"idle member, {MANY} empty streams: memory",
+            unit="MB",
+            baton=[memory],
+            baseline=[],
+            target="< 300",
+        ),
+    ]
+
+
+def first_record(kafka: str, zookeeper: str, rounds: int = 5) -> list[Row]:
+    """From a claim to the first record read: a stream alone, and 24 claimed at once."""
+    alone: list[float] = []
+    for number in range(rounds):
+        alone += _first_record_ms(kafka, zookeeper, f"bench-first-{number}", 1)
+    together = _first_record_ms(kafka, zookeeper, "bench-first", FEW)
+    return [
+        Row(name="claim to first record, one stream", unit="ms", baton=alone, baseline=[], target="< 100"),
+        Row(
+            name=f"claim to first record, {FEW} claimed at once",
+            unit="ms",
+            baton=together,
+            baseline=[],
+            target="",
+        ),
+    ]
+
+
+def _first_record_ms(kafka: str, zookeeper: str, namespace: str, streams: int) -> list[float]:
+    asyncio.run(_make(kafka, zookeeper, namespace, streams, 1))
+    with _member(kafka, zookeeper, namespace, "first") as (_, url):
+        asyncio.run(_until_running([url], [streams]))
+        deadline = time.monotonic() + READY_S
+        while time.monotonic() < deadline:
+            rows = httpx.get(f"{url}/status").json()["streams"]
+            if all(row["first_record_ms"] >= 0 for row in rows):
+                return [row["first_record_ms"] for row in rows]
+            time.sleep(0.1)
+    raise TimeoutError("a stream was never read")
+
+
+def sharing(kafka: str, zookeeper: str) -> list[Row]:
+    """Four members come at once to 288 streams: from the last one's joining to all streams read."""
+    namespace = "bench-sharing"
+    asyncio.run(_make(kafka, zookeeper, namespace, MANY, 0))
+    with contextlib.ExitStack() as stack:
+        urls = [stack.enter_context(_member(kafka, zookeeper, namespace, f"m{n}"))[1] for n in range(4)]
+        seconds = asyncio.run(_share(zookeeper, Names(namespace), urls))
+    return [
+        Row(
+            name=f"{MANY} streams over 4 members, all read after the last joined",
+            unit="s",
+            baton=[seconds],
+            baseline=[],
+            target="< 3",
+        )
+    ]
+
+
+async def _share(zookeeper: str, names: Names, urls: list[str]) -> float:
+    async with ZooKeeper(zookeeper, 6.0) as znodes, asyncio.timeout(READY_S):
+        await znodes.connect(10)
+        while len(await znodes.children(names.members("default"))) < len(urls):
+            await asyncio.sleep(0.02)
+    joined_s = time.monotonic()
+    await _until_running(urls, [MANY // 4] * 4)
+    return time.monotonic() - joined_s
+
+
+def run(kafka: str, zookeeper: str) -> list[Row]:
+    """All figures of members."""
+    return [*first_record(kafka, zookeeper), *sharing(kafka, zookeeper), *idle(kafka, zookeeper)]
