@@ -1,0 +1,106 @@
+"""Which format, key and time a demo takes for a log that it is given, and what it refuses."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from cli.demonstrating.log import DemoLog, made_up, real
+from cli.importing.formats import Fields, Format
+from shared.errors import BatonError, InvalidInput
+
+ACCESS = b'h1 - - [01/Aug/1995:00:00:01 -0400] "GET /a HTTP/1.0" 200 1839\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "fields", "item_path"),
+    [
+        (b"host\ttime\turl\na\t807256800\t/x\n", "tsv", Fields(key="host", time="time"), "$.data.url"),
+        (b"user,ts\na,807256800\n", "csv", Fields(key="user", time="ts"), "$.data.path"),
+        (b"host,time,end\na,807256800,1\n", "csv", Fields(key="host", time="time", end="end"), "$.data.path"),
+        (
+            b'{"key": "a", "time": 807256800, "path": "/"}\n',
+            "ndjson",
+            Fields(key="key", time="time", end="end"),
+            "$.data.path",
+        ),
+        (ACCESS, "access-log", Fields(key="host", time="time"), "$.data.path"),
+    ],
+)
+def test_the_first_lines_say_what_a_log_is(
+    tmp_path: Path, text: bytes, form: Format, fields: Fields, item_path: str
+) -> None:
+    """Format, key, time, end and what the reports count come from the header or the first line."""
+    path = tmp_path / "given.log"
+    path.write_bytes(text)
+
+    log = guessed(path)
+
+    assert (log.form, log.fields, log.item_path) == (form, fields, item_path)
+
+
+def test_a_packed_log_is_looked_into(tmp_path: Path) -> None:
+    """Gzip is told by the first bytes, whatever the name; blank lines do not count."""
+    path = tmp_path / "log"
+    path.write_bytes(gzip.compress(b"host\ttime\n\na\t1\nb\t2\n"))
+
+    log = guessed(path)
+
+    assert (log.form, log.lines) == ("tsv", 3)
+
+
+def test_what_the_command_line_says_goes_before_every_guess(tmp_path: Path) -> None:
+    """Options replace the guesses one by one."""
+    path = tmp_path / "given.tsv"
+    path.write_bytes(b"host\ttime\tagent\tseen\na\t1\tb\t2\n")
+
+    log = real(path, "tsv", "agent", "seen", None, "$.data.host")
+
+    assert (log.fields, log.item_path) == (Fields(key="agent", time="seen"), "$.data.host")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (b"", "holds no lines"),
+        (b"host\ttime\n", "no lines but a header"),
+        (b"colour\tsize\na\t1\n", "give --key and --time"),
+        (b"host\ttime\na\tnoon\n", "cannot be read as tsv"),
+        (b"a letter to a friend\n", "cannot be read as access-log"),
+        (b"{not json\n", "give --key and --time"),
+    ],
+)
+def test_a_log_that_cannot_be_guessed_is_refused(tmp_path: Path, text: bytes, sentence: str) -> None:
+    """One sentence with what to say instead, before anything is started."""
+    path = tmp_path / "given.log"
+    path.write_bytes(text)
+
+    with pytest.raises(InvalidInput, match=sentence):
+        guessed(path)
+
+
+def test_a_log_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """A missing file is named."""
+    path = tmp_path / "nowhere.log"
+
+    with pytest.raises(BatonError, match=r"there is no file .*nowhere\.log"):
+        guessed(path)
+
+
+def test_a_log_that_is_made_up_is_the_same_again(tmp_path: Path) -> None:
+    """Visitors and seed decide every byte; another seed makes another log."""
+    (tmp_path / "again").mkdir()
+    first = made_up(tmp_path, 20, 1)
+    before = first.path.read_bytes()
+
+    again = made_up(tmp_path / "again", 20, 1)
+    other = made_up(tmp_path, 20, 2)
+
+    assert again.path.read_bytes() == before != other.path.read_bytes()
+    assert first.lines == len(before.splitlines())
+
+
+def guessed(path: Path) -> DemoLog:
+    return real(path, None, None, None, None, None)

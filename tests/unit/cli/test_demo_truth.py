@@ -1,0 +1,144 @@
+"""The comparison of delivered sessions with the truth of a log that was made up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import astuple
+
+import msgspec
+import pytest
+
+from cli.demonstrating.truth import Findings, TruthCheck
+from cli.generating import TrueSession, Visits, generate
+from cli.importing.formats import Fields, parser_for
+from cli.importing.fragments import encode_fragment, fragment_id, log_digest
+from shared.sessions import Session
+
+NAME = "visits.ndjson"
+VISITS = generate(30, 5)
+LONG = next(place for place, session in enumerate(VISITS.truth) if session.fragments > 2)
+"""The place of a session that has a line to lose."""
+
+
+def test_the_delivered_truth_is_exact() -> None:
+    """Every session of the truth, delivered once in any order, leaves nothing to find."""
+    sessions = delivered(VISITS)
+
+    findings = judge(reversed(sessions))
+
+    assert findings.is_exact
+    assert findings.examples == []
+
+
+def test_a_session_that_was_not_delivered_is_missing() -> None:
+    """What was never delivered is missing, and named."""
+    sessions = delivered(VISITS)
+    del sessions[LONG]
+
+    findings = judge(sessions)
+
+    assert astuple(findings)[:3] == (1, 0, 0)
+    assert findings.examples == [
+        f"missing: {VISITS.truth[LONG].key!r} from line {VISITS.truth[LONG].lines[0]}"
+    ]
+
+
+def test_a_session_that_was_delivered_twice_is_extra() -> None:
+    """A second copy is one too many, even when it is the same."""
+    sessions = delivered(VISITS)
+
+    findings = judge([*sessions, sessions[LONG]])
+
+    assert astuple(findings)[:3] == (0, 1, 0)
+
+
+def cut(session: Session) -> Session:
+    """A session that has lost its last fragment."""
+    return msgspec.structs.replace(session, data=session.data[:-1], fragments=session.fragments - 1)
+
+
+def doubled(session: Session) -> Session:
+    """A session that holds a fragment twice."""
+    return msgspec.structs.replace(
+        session, data=[*session.data, session.data[-1]], fragments=session.fragments + 1
+    )
+
+
+def forged(session: Session) -> Session:
+    """A session one of whose fragments is not its line."""
+    raw = bytes(session.data[-1]).replace(b'"status":200', b'"status":500')
+    raw = raw if raw != bytes(session.data[-1]) else raw.replace(b'"status":404', b'"status":500')
+    return msgspec.structs.replace(session, data=[*session.data[:-1], msgspec.Raw(raw)])
+
+
+def limited(session: Session) -> Session:
+    """A session that is said to have met a limit."""
+    return msgspec.structs.replace(session, reason="limit")
+
+
+def shifted(session: Session) -> Session:
+    """A session that is said to have ended later."""
+    return msgspec.structs.replace(session, last_time=session.last_time + 1)
+
+
+@pytest.mark.parametrize("change", [cut, doubled, forged, limited, shifted])
+def test_a_session_that_is_not_as_it_was_made_is_different(
+    change: Callable[[Session], Session],
+) -> None:
+    """A fragment less, twice or forged, another reason or time: each is told as a difference."""
+    sessions = delivered(VISITS)
+    sessions[LONG] = change(sessions[LONG])
+
+    findings = judge(sessions)
+
+    assert astuple(findings)[:3] == (0, 0, 1)
+
+
+def test_fragments_of_another_log_are_extra() -> None:
+    """Ids tell the logs apart: sessions of a log of another name are none of this truth."""
+    sessions = delivered(VISITS, name="other.ndjson")
+
+    findings = judge(sessions)
+
+    assert (findings.missing, findings.extra) == (len(VISITS.truth), len(sessions))
+    assert len(findings.examples) == 5
+
+
+def judge(sessions: Iterable[Session]) -> Findings:
+    """What the comparison finds."""
+    check = TruthCheck(VISITS, NAME)
+    for session in sessions:
+        check.see(session)
+    return check.finish()
+
+
+def delivered(visits: Visits, name: str = NAME) -> list[Session]:
+    """The sessions of the truth as consumers deliver them."""
+    return [_session(visits, session, log_digest(name)) for session in visits.truth]
+
+
+def _session(visits: Visits, true: TrueSession, digest: str) -> Session:
+    parser = parser_for("ndjson", Fields(key="key", time="time", end="end"))
+    data = []
+    for number in true.lines:
+        raw = msgspec.json.encode(visits.lines[number - 1])
+        row = parser.feed(raw)
+        assert row is not None
+        data.append(msgspec.Raw(encode_fragment(row, fragment_id(digest, number, raw))))
+    return Session(
+        id=f"id-{true.lines[0]}",
+        group="default",
+        key=true.key,
+        stream=0,
+        epoch=1,
+        first_offset=true.lines[0],
+        last_offset=true.lines[-1],
+        first_time=true.first_time,
+        last_time=true.last_time,
+        opened_at=0,
+        closed_at=0,
+        fragments=true.fragments,
+        bytes=sum(len(bytes(raw)) for raw in data),
+        reason=true.reason,
+        data=data,
+    )
