@@ -79,11 +79,6 @@ def checkpoints_topic(names: Names, group: str, streams: int) -> TopicSpec:
     return TopicSpec(name=names.checkpoints(group), partitions=streams, configs=configs)
 
 
-def events_topic(names: Names) -> TopicSpec:
-    """The history: joins, claims, releases, … kept for 30 days."""
-    return TopicSpec(name=names.events, configs={"retention.ms": str(30 * 86_400_000)})
-
-
 @contextlib.asynccontextmanager
 async def admin_client(kafka: str) -> AsyncIterator[AIOKafkaAdminClient]:
     """A started admin client for the block. Raises KafkaUnavailable when no broker answers."""

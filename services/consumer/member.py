@@ -128,6 +128,7 @@ class Member:
             view = self.view = await self.coordinator.view()
         except Unavailable as error:
             log.warning("cannot look", extra={"why": error.detail})
+            await self._remake_group()
             return
         now_ms = int(self.coordinator.now_s() * 1000)
         self._seen = look(self._seen, view, now_ms, self._settings)
@@ -142,6 +143,13 @@ class Member:
         )
         for effect in effects:
             self._begin(effect)
+
+    async def _remake_group(self) -> None:
+        """When ZooKeeper was reset under a running member, somebody has to make the group again."""
+        try:
+            await self.coordinator.ensure_group(self._around.settings)
+        except Unavailable as error:
+            log.warning("cannot make the group", extra={"why": error.detail})
 
     def plan(self) -> dict[str, Any]:
         """What would move, and everyone's quota, by this member's view."""

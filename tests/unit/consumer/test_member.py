@@ -277,6 +277,32 @@ def test_zookeeper_was_reset_and_kafka_kept() -> None:
     in_virtual_time(test)
 
 
+def test_zookeeper_is_reset_under_running_members() -> None:
+    """All znodes and ZooKeeper sessions are gone: a member makes the group again, and all go on."""
+
+    async def test() -> None:
+        world = GroupWorld(LONG, 4)
+        for name in "ab":
+            await world.join(name)
+        await world.settled()
+        world.say("before", end=True)
+        world.say("open")
+        await world.committed()
+
+        for session in list(world.store.sessions):
+            world.store.expire(session)
+        world.store.znodes = {"/": world.store.znodes["/"]}
+        await world.settled()
+        world.say("open", end=True)
+        await world.committed()
+
+        assert sorted(len(one.running) for one in world.members.values()) == [2, 2]
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
 def test_the_watchdog_replaces_a_reader_that_hangs() -> None:
     """Records to read, a running stream and no progress for a while: a new reader goes on in place."""
 
