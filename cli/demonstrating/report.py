@@ -17,8 +17,8 @@ PERIOD_COLUMNS = {
     "sessions": "sessions",
     "fragments": "fragments",
     "bytes": "bytes",
-    "duration_ms_p50": "median ms",
-    "duration_ms_p99": "99 % ms",
+    "duration_ms_p50": "median s",
+    "duration_ms_p99": "99 % s",
     "length_p50": "median length",
     "length_p99": "99 % length",
     "ended_end": "by end",
@@ -44,11 +44,11 @@ def print_ownership(rows: Sequence[Mapping[str, Any]]) -> None:
     table = []
     for owner, owned in sorted(owners.items()):
         streams = ", ".join(str(row["stream"]) for row in owned)
-        claimed_again = sum(1 for row in owned if row["epoch"] > 1)
+        epoch = max(row["epoch"] for row in owned)
         sessions = sum(row["counts"]["sessions"] for row in owned)
-        table.append([owner, len(owned), claimed_again, sessions, streams])
+        table.append([owner, len(owned), epoch, sessions, streams])
     print_table(
-        ("owner", "streams", "claimed anew", "sessions in them", "which"), table, title="Who owns what"
+        ("owner", "streams", "highest epoch", "sessions in them", "which"), table, title="Who owns what"
     )
 
 
@@ -56,7 +56,7 @@ def print_reports(result: Mapping[str, Any]) -> None:
     """Days, the newest hours, the top items."""
     for name, title in (("days", "Per day"), ("hours", f"Per hour, the newest {MOST_HOURS}")):
         rows = result.get(name, [])[-MOST_HOURS:]
-        cells = ([row.get(column) for column in PERIOD_COLUMNS] for row in rows)
+        cells = ([_in_seconds(column, row.get(column)) for column in PERIOD_COLUMNS] for row in rows)
         print_table(PERIOD_COLUMNS.values(), cells, title=title)
     for name, title in ITEM_TABLES.items():
         cells = ([row["item"], row["count"], row["sessions"]] for row in result.get(name, []))
@@ -86,7 +86,19 @@ def print_truth(findings: Findings) -> None:
 
 def print_stages(stages: Iterable[Stage], counts: Counts) -> None:
     """The counts and bytes of every stage, then what is counted apart."""
-    rows = [[stage.name, stage.fragments, stage.bytes, stage.sessions] for stage in stages]
+    rows = [
+        [
+            stage.name if stage.text_bytes is None else f"{stage.name} (bytes of text)",
+            stage.fragments,
+            stage.bytes if stage.text_bytes is None else stage.text_bytes,
+            stage.sessions,
+        ]
+        for stage in stages
+    ]
     print_table(("stage", "fragments", "bytes", "sessions"), rows, title="Counts of every stage")
     apart = ("repeats", "markers", "ticks", "unreadable")
     click.echo("apart: " + ", ".join(f"{getattr(counts, name):,} {name}" for name in apart))
+
+
+def _in_seconds(column: str, value: Any) -> Any:
+    return value / 1000 if "_ms" in column and value is not None else value

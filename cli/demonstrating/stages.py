@@ -43,12 +43,16 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One row: what was counted, how many fragments (repeats left out), how many bytes of them."""
+    """One row: what was counted, how many fragments (repeats left out), how many bytes of them.
+
+    `text_bytes`: bytes of the log's text, which are no fragments' bytes and so are not compared.
+    """
 
     name: str
     fragments: int
     bytes: int | None = None
     sessions: int | None = None
+    text_bytes: int | None = None
 
 
 def stages_of(numbers: Numbers) -> list[Stage]:
@@ -58,7 +62,7 @@ def stages_of(numbers: Numbers) -> list[Stage]:
     repeated = counts.bytes - counts.delivered_bytes if counts.repeats else 0
     in_kafka = numbers.audit["bytes"] - repeated
     return [
-        Stage("lines read", tally.lines),
+        Stage("lines read", tally.lines, text_bytes=tally.bytes_read),
         Stage("parsed", tally.parsed),
         Stage("sent", tally.sent),
         Stage("acknowledged", tally.accepted, tally.bytes),

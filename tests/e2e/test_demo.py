@@ -1,0 +1,95 @@
+"""`baton demo` as a user runs it: on servers of its own, from a log to the proof; and what stops it early."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from cli.stack.options import StackOptions, ports_of
+from cli.stack.probes import check_ports
+from tests.e2e.stack import baton, left_running
+from tests.servers import free_port_offset
+
+EXACT = "missing 0, extra 0, different 0"
+
+
+async def test_a_demo_is_exact_and_leaves_nothing_running(tmp_path: Path) -> None:
+    """A log that is made up comes out as it was made, although a consumer was killed in its middle."""
+    offset = free_port_offset()
+
+    code, out, err = await demo(tmp_path, offset, "--visitors", "150", "--seed", "7")
+
+    assert (code, err) == (0, "")
+    assert "killing consumer-1 with SIGKILL" in out
+    assert "consumer-1 died (SIGKILL)" in out
+    assert f"audit: {EXACT}" in out
+    assert f"truth: {EXACT}" in out
+    assert "Everything is exact" in out
+    assert_nothing_runs(tmp_path, offset)
+
+
+@pytest.mark.soak
+async def test_a_demo_of_a_real_log_is_exact(tmp_path: Path, nasa_log: Path) -> None:
+    """Format, key and time are guessed; the numbers are those that were counted on the log itself."""
+    offset = free_port_offset()
+
+    code, out, err = await demo(tmp_path, offset, str(nasa_log))
+
+    assert (code, err) == (0, "")
+    assert f"audit: {EXACT} (2,989 sessions judged, recomputed in Spark from 30,969 fragments)" in out
+    assert "/images/NASA-logosmall.gif" in out
+    assert_nothing_runs(tmp_path, offset)
+
+
+async def test_an_occupied_port_stops_a_demo(tmp_path: Path) -> None:
+    """One sentence names the port and who needs it; nothing is started."""
+    offset = free_port_offset()
+    with socket.create_server(("127.0.0.1", 8001 + offset)):
+        code, out, err = await demo(tmp_path, offset)
+
+    assert code == 1
+    assert err.startswith(f"baton: port {8001 + offset} (producer) of 127.0.0.1 is in use")
+    assert err.count("\n") == 1
+    assert "is ready" not in out
+    assert_nothing_runs(tmp_path, offset)
+
+
+async def test_a_missing_java_stops_a_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sentence says what is needed and where it was looked for."""
+    monkeypatch.setitem(os.environ, "JAVA_HOME", str(tmp_path / "nowhere"))
+
+    code, _, err = await demo(tmp_path, free_port_offset())
+
+    assert code == 1
+    assert err == f"baton: Baton needs Java 17 or newer, and there is none in JAVA_HOME={tmp_path}/nowhere\n"
+
+
+async def test_a_demo_does_not_mix_with_other_data(tmp_path: Path) -> None:
+    """A home that holds something already is refused: its numbers would not be the demo's."""
+    (tmp_path / "something").touch()
+
+    code, out, err = await baton("demo", "--home", str(tmp_path))
+
+    assert (code, out) == (1, "")
+    assert "is not empty" in err
+
+
+async def test_a_log_that_is_not_there_stops_a_demo(tmp_path: Path) -> None:
+    """It is looked at before anything is started."""
+    code, _, err = await demo(tmp_path, free_port_offset(), str(tmp_path / "nowhere.log"))
+
+    assert (code, err) == (1, f"baton: there is no file {tmp_path}/nowhere.log\n")
+
+
+async def demo(folder: Path, offset: int, *arguments: str) -> tuple[int, str, str]:
+    """A demo in a home inside the folder."""
+    return await baton("demo", "--home", str(folder / "home"), "--port-offset", str(offset), *arguments)
+
+
+def assert_nothing_runs(folder: Path, offset: int) -> None:
+    """No process knows the folder, and every port is free again."""
+    assert left_running(folder) == []
+    check_ports("127.0.0.1", ports_of(StackOptions(port_offset=offset)))
