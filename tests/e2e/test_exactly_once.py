@@ -9,13 +9,17 @@ import asyncio
 import os
 import random
 import signal
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from shared.group import GroupSettings
+from shared.group import Delivery, GroupSettings
 from tests.e2e.fleet import Fleet, Visits, fleet
-from tests.e2e.readers import judge
+from tests.e2e.readers import judge, row_of
+from tests.reference import fold_eagerly
 
 SETTINGS = GroupSettings(
     gap_ms=60_000,
@@ -69,15 +73,19 @@ async def freeze(one: Fleet, rng: random.Random) -> None:
     assert one.is_running(zombie), one.told()
 
 
-async def torment(one: Fleet, rng: random.Random, fragments: int, deaths: int, zombies: int) -> None:
+def steps_for(deaths: int, zombies: int, places: Sequence[str] = PLACES) -> list[str]:
+    """What is to happen: a death in a commit costs two, the other before it plants it."""
+    planted = [places[n % len(places)] for n in range(deaths // 3)]
+    return [*planted, *["random"] * (deaths - 2 * len(planted)), *["zombie"] * zombies]
+
+
+async def torment(one: Fleet, rng: random.Random, fragments: int, steps: list[str]) -> None:
     """Writes the fragments while owners die and freeze; every stream is written to all along."""
     visits = Visits(rng)
     for index in range(CONSUMERS):
         one.start(index)
-    planted = [PLACES[n % len(PLACES)] for n in range(deaths // 3)]
-    steps = [*planted, *["random"] * (deaths - 2 * len(planted)), *["zombie"] * zombies]
     rng.shuffle(steps)
-    for step in steps:
+    for number, step in enumerate(steps, start=1):
         if step == "zombie":
             doing = freeze(one, rng)
         elif step == "random":
@@ -85,8 +93,7 @@ async def torment(one: Fleet, rng: random.Random, fragments: int, deaths: int, z
         else:
             doing = kill_in_commit(one, rng, step)
         await one.write_while(doing, visits, PER_S)
-    await one.write(visits, max(0, fragments - visits.count))
-    assert one.deaths >= deaths
+        await one.write(visits, max(0, fragments * number // len(steps) - visits.count))
 
 
 @pytest.mark.parametrize(
@@ -99,9 +106,39 @@ async def test_every_fragment_is_in_exactly_one_session(
     """Owners killed at random and between send and commit, and zombies, change nothing in the output."""
     rng = random.Random(new_seed())
     async with fleet(kafka, zookeeper, namespace, tmp_path, SETTINGS) as one:
-        await torment(one, rng, fragments, deaths, zombies)
+        await torment(one, rng, fragments, steps_for(deaths, zombies))
 
+        assert one.deaths >= deaths
         await one.close_all()
         await one.stop()
 
         assert await judge(one.where, SETTINGS, await one.where.delivered()) == []
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
+async def test_the_weaker_deliveries_keep_their_promises(
+    kafka: str, zookeeper: str, namespace: str, tmp_path: Path, delivery: Delivery
+) -> None:
+    """at_least_once loses nothing and its copies are equal; at_most_once gives nothing twice."""
+    rng = random.Random(new_seed())
+    settings = msgspec.structs.replace(SETTINGS, delivery=delivery)
+    async with fleet(kafka, zookeeper, namespace, tmp_path, settings) as one:
+        await torment(one, rng, 5000, ["after_sessions", "before_commit", "random"])
+
+        await one.close_all()
+        await one.stop()
+
+        delivered = Counter((session.id, row_of(session)) for session in await one.where.delivered())
+        expected = {
+            session.row()
+            for stream in range(one.where.streams)
+            for session in fold_eagerly(await one.where.log(stream), settings)[0]
+        }
+    rows = {row for _, row in delivered}
+    assert rows <= expected
+    assert len({id_ for id_, _ in delivered}) == len(rows)
+    if delivery == "at_least_once":
+        assert rows == expected
+    else:
+        assert set(delivered.values()) == {1}
+        assert len(expected - rows) < len(expected) / 4
