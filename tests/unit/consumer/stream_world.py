@@ -24,6 +24,8 @@ from tests.reference import Rec, fold_eagerly
 
 EPOCH_MS = 1_700_000_000_000
 """What the clocks on the wall show when virtual time begins."""
+LONG = GroupSettings(repeat_ms=0)
+"""The real defaults: half an hour of silence ends a session."""
 
 
 class HangingReader(InMemoryReader):

@@ -1,0 +1,228 @@
+"""Members whose servers fail them, on virtual time: lost answers, resets, mute brokers, all at random."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import msgspec
+import pytest
+
+from services.consumer.member import STALLED_S, WATCH_EVERY_S
+from shared.cluster import StreamNode
+from shared.errors import InvalidInput
+from shared.names import Names
+from tests.fakes.coordinator import ZnodeStore
+from tests.fakes.virtual_time import in_virtual_time
+from tests.unit.consumer.group_world import GroupWorld
+from tests.unit.consumer.stream_world import LONG
+
+
+def node_of(world: GroupWorld, stream: int) -> StreamNode:
+    """What stands at the stream's node."""
+    return msgspec.json.decode(world.store.znodes[Names().stream("default", stream)].data, type=StreamNode)
+
+
+def test_lost_answers_from_zookeeper_leave_no_stream_unread() -> None:
+    """A claim that was won all the same is taken up; a release that took effect is not repeated."""
+
+    async def test() -> None:
+        world = GroupWorld(LONG, 6)
+        one, two = await world.join("a"), await world.join("b")
+        for n in range(40):
+            one.coordinator.zookeeper.lose_answers += n % 2
+            two.coordinator.zookeeper.lose_requests += n % 3 == 0
+            await asyncio.sleep(0.1)
+            world.say("k", stream=n % 6, end=n % 4 == 0)
+        one.coordinator.zookeeper.lose_answers = two.coordinator.zookeeper.lose_requests = 0
+
+        await world.settled()
+        world.close_all(6)
+        await world.committed()
+
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+def test_zookeeper_was_reset_and_kafka_kept() -> None:
+    """Claims of a lower epoch than the heads: the epoch is raised above them, and the streams go on."""
+
+    async def test() -> None:
+        world = GroupWorld(LONG, 2)
+        for name in "ababab":  # every take-over raises the epoch
+            await world.join(name)
+            await world.settled()
+            world.say("k", end=True)
+            world.say("k", stream=1, end=True)
+            await world.committed()
+            await world.stop(name)
+        before = world.broker.stored(0).head
+        assert before is not None
+        assert before.epoch == 6
+        world.store = ZnodeStore(clock=asyncio.get_running_loop().time)
+
+        one = await world.join("c")
+        await world.settled()
+        world.say("k", end=True)
+        world.say("k", stream=1, end=True)
+        await world.committed()
+
+        assert [worker.epoch for worker in one.member.workers] == [7, 7]
+        assert (node_of(world, 0).epoch, node_of(world, 1).epoch) == (7, 7)
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+def test_zookeeper_is_reset_under_running_members() -> None:
+    """All znodes and ZooKeeper sessions are gone: a member makes the group again, and all go on."""
+
+    async def test() -> None:
+        world = GroupWorld(LONG, 4)
+        for name in "ab":
+            await world.join(name)
+        await world.settled()
+        world.say("before", end=True)
+        world.say("open")
+        await world.committed()
+
+        for session in list(world.store.sessions):
+            world.store.expire(session)
+        world.store.znodes = {"/": world.store.znodes["/"]}
+        await world.settled()
+        world.say("open", end=True)
+        await world.committed()
+
+        assert sorted(len(one.running) for one in world.members.values()) == [2, 2]
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+def test_the_watchdog_replaces_a_reader_that_hangs() -> None:
+    """Records to read, a running stream and no progress for a while: a new reader goes on in place."""
+
+    async def test() -> None:
+        world = GroupWorld(LONG, 1)
+        one = await world.join("a")
+        await world.settled()
+        one.log.hanging.update(one.log.readers)
+        await asyncio.sleep(30)
+        begun_s = asyncio.get_running_loop().time()
+        world.say("k", end=True)
+
+        await world.committed()
+
+        took_s = asyncio.get_running_loop().time() - begun_s
+        assert STALLED_S < took_s < STALLED_S + 4 * WATCH_EVERY_S
+        assert world.keys() == ["k"]
+        assert one.worker(0).epoch == 1
+        await world.end()
+
+    in_virtual_time(test)
+
+
+def test_a_quiet_stream_keeps_its_reader() -> None:
+    """Without records to read there is no progress to be made."""
+
+    async def test() -> None:
+        world = GroupWorld(LONG, 2)
+        one = await world.join("a")
+        await world.settled()
+
+        await asyncio.sleep(600)
+
+        assert len(one.log.readers) == 2
+        await world.end()
+
+    in_virtual_time(test)
+
+
+def test_other_settings_than_the_groups_are_refused() -> None:
+    """A member with other values does not take part; the sentence names them."""
+
+    async def test() -> None:
+        world = GroupWorld(LONG, 1)
+        await world.join("a")
+        world.settings = msgspec.structs.replace(LONG, gap_ms=5)
+
+        with pytest.raises(InvalidInput, match="gap_ms: 5 / 1800000"):
+            await world.join("b")
+
+        await world.end()
+
+    in_virtual_time(test)
+
+
+def test_a_mute_broker_does_not_cost_the_claims() -> None:
+    """Kafka is gone for minutes: the members keep their streams, and an orderly stop still ends in time."""
+
+    async def test() -> None:
+        world = GroupWorld(LONG, 3)
+        one = await world.join("a")
+        await world.settled()
+        world.broker.mute = True
+        for stream in range(3):
+            world.say("k", stream=stream, end=True)
+        await asyncio.sleep(300)
+        epochs = [worker.epoch for worker in one.member.workers]
+
+        took_s = await world.stop("a")
+        world.broker.mute = False
+        await world.join("b")
+        await world.settled()
+        await world.committed()
+
+        assert epochs == [1, 1, 1]
+        assert took_s < 21
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_members_come_die_and_expire_and_every_session_is_delivered_once(seed: int) -> None:
+    """Whatever happens in whatever order: the eager fold's sessions, each once; the group comes to rest."""
+
+    async def test() -> None:
+        rng = random.Random(seed)
+        world = GroupWorld(LONG, 5)
+        await world.join("m0")
+        for n in range(60):
+            for _ in range(rng.randrange(6)):
+                world.say(f"k{rng.randrange(9)}", stream=rng.randrange(5), end=rng.random() < 0.3, id=str(n))
+            await asyncio.sleep(rng.choice([0, 0.05, 1]))
+            name, kind = f"m{rng.randrange(4)}", rng.random()
+            if name not in world.members:
+                await world.join(name)
+            elif kind < 0.1:
+                world.store.expire(await world.kill(name))
+            elif kind < 0.2:
+                world.store.expire(world.members[name].session_id)
+            elif kind < 0.3:
+                session = world.members[name].session_id
+                await world.stop(name)
+                world.store.expire(session)  # as the end of its process does, if it could not leave
+            elif kind < 0.4:
+                world.members[name].coordinator.zookeeper.disconnect()
+            elif kind < 0.7:
+                world.broker.lose.append(rng.choice(["before", "after"]))
+            else:
+                world.members[name].coordinator.zookeeper.reconnect()
+        for one in world.members.values():
+            one.coordinator.zookeeper.reconnect()
+        await world.join("last")
+
+        await world.settled()
+        world.close_all(5)
+        await world.committed()
+
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
