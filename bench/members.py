@@ -16,9 +16,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 
 from bench.report import Row
+from shared.errors import KafkaUnavailable
+from shared.kafka import checkpoints_topic, ensure_topics, sessions_topic
+from shared.kafka_bounds import LogBounds
 from shared.names import Names
 from shared.stream_table import ensure_table
 from shared.zookeeper import ZooKeeper
@@ -31,7 +34,11 @@ READY_S = 120.0
 
 
 async def _make(kafka: str, zookeeper: str, namespace: str, streams: int, records: int) -> None:
-    """A stream table and its topics, `records` fragments in each."""
+    """A stream table and all topics, `records` fragments in each stream.
+
+    What is measured are members that come to a running cluster, so the topics are given time to get
+    their leaders (a broker takes seconds for hundreds of new partitions).
+    """
     names = Names(namespace)
     async with ZooKeeper(zookeeper, 6.0) as znodes:
         await znodes.connect(10)
@@ -44,6 +51,19 @@ async def _make(kafka: str, zookeeper: str, namespace: str, streams: int, record
             retention_ms=604_800_000,
             replication=1,
         )
+    topics = [sessions_topic(names, "default", 6, -1), checkpoints_topic(names, "default", streams)]
+    await ensure_topics(kafka, topics, 1)
+    bounds = LogBounds(kafka)
+    checkpoints = [TopicPartition(names.checkpoints("default"), n) for n in range(streams)]
+    fragments = [TopicPartition(names.fragments(n), 0) for n in range(streams)]
+    for attempt in range(10):
+        try:
+            await bounds.ends([*checkpoints, *fragments])
+            break
+        except KafkaUnavailable:
+            if attempt == 9:
+                raise
+    await bounds.close()
     if records:
         async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
             for stream in range(streams):
@@ -63,7 +83,7 @@ def _member(
         "BATON_NAMESPACE": namespace,
         "BATON_MEMBER": name,
         "BATON_PORT": str(port),
-        "BATON_LOG_LEVEL": "WARNING",
+        "BATON_LOG_LEVEL": "WARNING",  # measured without the cost of logs
     }
     process = subprocess.Popen(
         [sys.executable, "-m", "services.consumer"], env=os.environ | settings, stdin=subprocess.DEVNULL
