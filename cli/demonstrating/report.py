@@ -12,21 +12,10 @@ from cli.demonstrating.truth import Findings
 from cli.output import print_table
 from shared.heads import Counts
 
-PERIOD_COLUMNS = {
-    "start": "start",
-    "sessions": "sessions",
-    "fragments": "fragments",
-    "bytes": "bytes",
-    "duration_ms_p50": "median s",
-    "duration_ms_p99": "99 % s",
-    "length_p50": "median length",
-    "length_p99": "99 % length",
-    "ended_end": "by end",
-    "ended_gap": "by gap",
-    "ended_limit": "by limit",
-    "keys_new": "new keys",
-    "keys_returning": "returning",
-}
+PERIOD_COLUMNS = (
+    *("start", "sessions", "fragments", "seconds 50/99 %", "length 50/99 %"),
+    *("end/gap/limit", "keys new/back"),
+)
 MOST_HOURS = 12
 ITEM_TABLES = {"items": "Top items", "entries": "Top entry items", "exits": "Top exit items"}
 
@@ -56,8 +45,7 @@ def print_reports(result: Mapping[str, Any]) -> None:
     """Days, the newest hours, the top items."""
     for name, title in (("days", "Per day"), ("hours", f"Per hour, the newest {MOST_HOURS}")):
         rows = result.get(name, [])[-MOST_HOURS:]
-        cells = ([_in_seconds(column, row.get(column)) for column in PERIOD_COLUMNS] for row in rows)
-        print_table(PERIOD_COLUMNS.values(), cells, title=title)
+        print_table(PERIOD_COLUMNS, map(period_row, rows), title=title)
     for name, title in ITEM_TABLES.items():
         cells = ([row["item"], row["count"], row["sessions"]] for row in result.get(name, []))
         print_table(("item", "count", "sessions"), cells, title=title)
@@ -100,5 +88,11 @@ def print_stages(stages: Iterable[Stage], counts: Counts) -> None:
     click.echo("apart: " + ", ".join(f"{getattr(counts, name):,} {name}" for name in apart))
 
 
-def _in_seconds(column: str, value: Any) -> Any:
-    return value / 1000 if "_ms" in column and value is not None else value
+def period_row(row: Mapping[str, Any]) -> list[Any]:
+    """A row of the report `periods` as it is shown: related numbers in one cell, times in seconds."""
+    seconds = "/".join(f"{row[f'duration_ms_p{p}'] / 1000:,.0f}" for p in (50, 99))
+    length = "/".join(f"{row[f'length_p{p}']:,.0f}" for p in (50, 99))
+    ends = "/".join(f"{row[f'ended_{reason}']:,}" for reason in ("end", "gap", "limit"))
+    start = row["start"].replace("T", " ").removesuffix(":00Z")
+    keys = f"{row['keys_new']:,}/{row['keys_returning']:,}"
+    return [start, row["sessions"], row["fragments"], seconds, length, ends, keys]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+import signal
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
 from cli.stack.options import StackOptions, ports_of
 from cli.stack.probes import check_ports
-from tests.e2e.stack import baton, left_running
+from tests.e2e.stack import DEADLINE_S, baton, left_running
 from tests.servers import free_port_offset
 
 EXACT = "missing 0, extra 0, different 0"
@@ -41,6 +45,32 @@ async def test_a_demo_of_a_real_log_is_exact(tmp_path: Path, nasa_log: Path) -> 
     assert (code, err) == (0, "")
     assert f"audit: {EXACT} (2,989 sessions judged, recomputed in Spark from 30,969 fragments)" in out
     assert "/images/NASA-logosmall.gif" in out
+    assert_nothing_runs(tmp_path, offset)
+
+
+async def test_a_demo_that_is_told_to_stop_leaves_nothing_running(tmp_path: Path) -> None:
+    """SIGTERM in the middle stops everything in order, and the exit code says that nothing was proven."""
+    offset = free_port_offset()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-u", "-m", "cli.main", "demo", "--visitors", "50"),
+        *("--home", str(tmp_path / "home"), "--port-offset", str(offset)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while "kafka is ready" not in (line := (await process.stdout.readline()).decode()):
+                assert line, "the demo has ended before Kafka was ready"
+            process.send_signal(signal.SIGTERM)
+            out, err = await process.communicate()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+    assert process.returncode == 1
+    assert "zookeeper stopped" in out.decode()
+    assert err.decode().startswith("demo: it was stopped before its end")
     assert_nothing_runs(tmp_path, offset)
 
 

@@ -1,0 +1,61 @@
+"""What a demo prints of the reports and of the ownership."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cli.demonstrating.report import period_row, print_audit, print_ownership
+
+
+def test_a_period_fits_into_a_line() -> None:
+    """Times are seconds, related numbers share a cell, the start has no more than minutes."""
+    row = {
+        "start": "1995-08-01T07:00:00Z",
+        "sessions": 119,
+        "fragments": 1236,
+        "bytes": 345_597,
+        "duration_ms_p50": 55_000.0,
+        "duration_ms_p90": 1.0,
+        "duration_ms_p99": 3_140_820.0,
+        "length_p50": 6.0,
+        "length_p90": 7.0,
+        "length_p99": 49.28,
+        "ended_end": 1,
+        "ended_gap": 118,
+        "ended_limit": 0,
+        "keys_new": 114,
+        "keys_returning": 4,
+    }
+
+    cells = period_row(row)
+
+    assert cells == ["1995-08-01 07:00", 119, 1236, "55/3,141", "6/49", "1/118/0", "114/4"]
+
+
+def test_ownership_is_told_by_owner(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line for each owner, and one for the streams that nobody owns."""
+    rows: list[dict[str, Any]] = [
+        {"stream": 0, "owner": "consumer-1", "epoch": 2, "counts": {"sessions": 5}},
+        {"stream": 1, "owner": None, "epoch": 1, "counts": {"sessions": 0}},
+        {"stream": 2, "owner": "consumer-1", "epoch": 4, "counts": {"sessions": 6}},
+    ]
+
+    print_ownership(rows)
+
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["consumer-1", "2", "4", "11", "0,", "2"] in lines
+    assert ["nobody", "1", "1", "0", "1"] in lines
+
+
+def test_an_audit_with_a_difference_shows_its_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    """The three counts come first, then what they are about."""
+    example = {"kind": "missing", "id": "x", "stream": 3, "key": "h1", "detail": "offsets 0 … 4"}
+    result = {"missing": 1, "extra": 0, "different": 0, "judged": 9, "fragments": 40, "examples": [example]}
+
+    print_audit(result)
+
+    out = capsys.readouterr().out
+    assert out.startswith("audit: missing 1, extra 0, different 0 (9 sessions judged")
+    assert "offsets 0 … 4" in out
