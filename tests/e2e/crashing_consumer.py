@@ -1,8 +1,9 @@
-"""A consumer as `python -m services.consumer` starts it, but for a planted SIGKILL of itself.
+"""A consumer as `python -m services.consumer` starts it, but for a planted signal to itself.
 
-BATON_TEST_CRASH=`where:n`: at the n-th commit of this process, `before_offsets` (all is sent, the offsets
-are not), `before_commit` (all is sent, the transaction not ended), `after_commit` (ended, its answer not
-used) or `after_sessions` (of the weaker deliveries: sessions sent without a transaction).
+BATON_TEST_CRASH=`where:n:signal`: SIGKILL or SIGSTOP at the n-th commit of this process, `before_offsets`
+(all is sent, the offsets are not), `before_commit` (all is sent, the transaction not ended), `after_commit`
+(ended, its answer not used) or `after_sessions` (of the weaker deliveries: sessions sent without a
+transaction).
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ CRASH = "BATON_TEST_CRASH"
 
 
 class CrashingProducer(AIOKafkaProducer):  # type: ignore[misc]
-    """Kills its process at the planted place."""
+    """Signals its process at the planted place."""
 
     where = ""
     countdown = 0
+    signal = signal.SIGKILL
 
     @classmethod
     def passes(cls, where: str) -> None:
@@ -34,7 +36,7 @@ class CrashingProducer(AIOKafkaProducer):  # type: ignore[misc]
         if where == cls.where:
             cls.countdown -= 1
             if cls.countdown == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), cls.signal)
 
     async def send_offsets_to_transaction(self, *args: Any, **kwargs: Any) -> None:
         """Of a transaction, after all sends."""
@@ -59,8 +61,8 @@ class CrashingSink(kafka_sink.KafkaSessionSink):
 
 if __name__ == "__main__":
     if CRASH in os.environ:
-        CrashingProducer.where, _, number = os.environ.pop(CRASH).partition(":")
-        CrashingProducer.countdown = int(number)
+        CrashingProducer.where, number, name = os.environ.pop(CRASH).split(":")
+        CrashingProducer.countdown, CrashingProducer.signal = int(number), signal.Signals[name]
     for name, crashing in (("AIOKafkaProducer", CrashingProducer), ("KafkaSessionSink", CrashingSink)):
         setattr(kafka_sink, name, crashing)
     sys.exit(main("consumer", ConsumerSettings, serve))

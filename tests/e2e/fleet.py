@@ -98,13 +98,13 @@ class Fleet:
             "BATON_ZOOKEEPER_TIMEOUT_S": "2",
             "BATON_SETTLE_S": "1",
             "BATON_GRACE_S": "1",
-            "BATON_COMMIT_S": "0.2",
+            "BATON_COMMIT_S": "0.5",
             "BATON_SESSION_PARTITIONS": str(where.partitions),
             "BATON_MAX_REPLAY_FRAGMENTS": "400",
         }
 
     def start(self, index: int, crash: str | None = None) -> None:
-        """Starts consumer `index`, `crash` being its planted end; it dies with the test process."""
+        """Starts consumer `index`, `crash` being planted in it; it dies with the test process."""
         own = {"BATON_MEMBER": f"consumer-{index}", "BATON_PORT": str(free_port())}
         if crash is not None:
             own[CRASH] = crash
@@ -136,6 +136,15 @@ class Fleet:
         await poll(has_ended, lambda: f"consumer {index} did not die: {self.told()}")
         assert self._processes[index].returncode == -signal.SIGKILL, self.told()
         self.deaths += 1
+
+    async def stopped(self, index: int) -> None:
+        """Returns when consumer `index` stands still by SIGSTOP."""
+        pid = self._processes[index].pid
+
+        async def stands_still() -> bool:
+            return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None  # noqa: ASYNC222  WNOHANG
+
+        await poll(stands_still, lambda: f"consumer {index} goes on: {self.told()}")
 
     async def claims(self) -> dict[int, int]:
         """Stream → index of the consumer that has claimed it."""

@@ -10,7 +10,6 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -29,8 +28,9 @@ SETTINGS = GroupSettings(
     max_session_fragments=40,
 )
 CONSUMERS = 3
-PER_S = 600
+PER_S = 1000
 PLACES = ("before_offsets", "before_commit", "after_commit")
+ZOMBIES = ("zombie", "zombie in a commit")
 
 
 def new_seed() -> int:
@@ -56,27 +56,36 @@ async def kill_in_commit(one: Fleet, rng: random.Random, where: str) -> None:
     claims = await one.until_claimed()
     victim = rng.choice(sorted(set(claims.values())))
     await one.kill(victim)
-    one.start(victim, crash=f"{where}:{rng.randint(1, 8)}")
+    one.start(victim, crash=f"{where}:{rng.randint(1, 4)}:SIGKILL")
     await one.died(victim)
     one.start(victim)
 
 
-async def freeze(one: Fleet, rng: random.Random) -> None:
-    """An owner stands still until others own its streams, and then goes on as if nothing had been."""
+async def freeze(one: Fleet, rng: random.Random, where: str | None) -> None:
+    """An owner stands still until others own its streams, and then goes on as if nothing had been.
+
+    At any moment, or (`where`) in the midst of a commit: it is started anew with that planted.
+    """
     claims = await one.until_claimed()
-    await asyncio.sleep(rng.random())
     zombie = rng.choice(sorted(set(claims.values())))
-    one.signal(zombie, signal.SIGSTOP)
+    if where is None:
+        await asyncio.sleep(rng.random())
+        one.signal(zombie, signal.SIGSTOP)
+    else:
+        await one.kill(zombie)
+        one.start(zombie, crash=f"{where}:{rng.randint(1, 4)}:SIGSTOP")
+    await one.stopped(zombie)
     await one.until_claimed(without=zombie)
     one.signal(zombie, signal.SIGCONT)
     await one.until_owning(zombie)
     assert one.is_running(zombie), one.told()
 
 
-def steps_for(deaths: int, zombies: int, places: Sequence[str] = PLACES) -> list[str]:
+def steps_for(deaths: int, zombies: int) -> list[str]:
     """What is to happen: a death in a commit costs two, the other before it plants it."""
-    planted = [places[n % len(places)] for n in range(deaths // 3)]
-    return [*planted, *["random"] * (deaths - 2 * len(planted)), *["zombie"] * zombies]
+    planted = [PLACES[n % len(PLACES)] for n in range(deaths // 3)]
+    frozen = [ZOMBIES[n % len(ZOMBIES)] for n in range(zombies)]
+    return [*planted, *["random"] * (deaths - 2 * len(planted)), *frozen]
 
 
 async def torment(one: Fleet, rng: random.Random, fragments: int, steps: list[str]) -> None:
@@ -86,8 +95,8 @@ async def torment(one: Fleet, rng: random.Random, fragments: int, steps: list[st
         one.start(index)
     rng.shuffle(steps)
     for number, step in enumerate(steps, start=1):
-        if step == "zombie":
-            doing = freeze(one, rng)
+        if step in ZOMBIES:
+            doing = freeze(one, rng, None if step == ZOMBIES[0] else "before_commit")
         elif step == "random":
             doing = kill_at_random(one, rng)
         else:
@@ -98,7 +107,7 @@ async def torment(one: Fleet, rng: random.Random, fragments: int, steps: list[st
 
 @pytest.mark.parametrize(
     ("fragments", "deaths", "zombies"),
-    [(20_000, 5, 1), pytest.param(120_000, 24, 5, marks=pytest.mark.soak)],
+    [(20_000, 5, 2), pytest.param(120_000, 24, 6, marks=pytest.mark.soak)],
 )
 async def test_every_fragment_is_in_exactly_one_session(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path, fragments: int, deaths: int, zombies: int
