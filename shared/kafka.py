@@ -11,11 +11,13 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import (
+    ConsumerStoppedError,
     GroupCoordinatorNotAvailableError,
     GroupLoadInProgressError,
+    KafkaConnectionError,
     KafkaError,
     NotCoordinatorForGroupError,
 )
@@ -28,13 +30,14 @@ from shared.names import Names
 MAX_RECORD_BYTES = 2 * 1024 * 1024
 """Largest record of `sessions` and `checkpoints`, and the largest batch anywhere."""
 CALL_TIMEOUT_S = 10.0
+DISCARD_TIMEOUT_S = 2.0
 _TOPIC_EXISTS = 36
 _COORDINATOR_MOVES = (
     GroupCoordinatorNotAvailableError,
     GroupLoadInProgressError,
     NotCoordinatorForGroupError,
 )
-KAFKA_FAILURES = (KafkaError, TimeoutError, OSError)
+KAFKA_FAILURES = (KafkaError, ConsumerStoppedError, TimeoutError, OSError)
 """What a call of aiokafka raises when the broker is away, slow or refuses."""
 
 
@@ -96,6 +99,29 @@ async def admin_client(kafka: str) -> AsyncIterator[AIOKafkaAdminClient]:
         with contextlib.suppress(*KAFKA_FAILURES):
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 await client.close()
+
+
+async def discard_producer(producer: AIOKafkaProducer) -> None:
+    """Ends a producer and frees what it holds, whatever state it is in, in bounded time.
+
+    `stop()` alone waits for acknowledgements without bound, and its sender goes on retrying for ever.
+    """
+    sender = producer._sender.sender_task
+    with contextlib.suppress(Exception):
+        if sender is not None:
+            sender.cancel()
+        async with asyncio.timeout(DISCARD_TIMEOUT_S):
+            await producer.client.close()
+            if sender is not None:
+                await asyncio.wait({sender})
+    if sender is not None and not sender.done():
+        sender.cancel()
+    elif sender is not None and not sender.cancelled():
+        sender.exception()  # why it died was told to the ones who sent
+    with contextlib.suppress(Exception):
+        producer._message_accumulator.fail_all(KafkaConnectionError("discarded"))
+        async with asyncio.timeout(DISCARD_TIMEOUT_S):
+            await producer.stop()
 
 
 async def ensure_topics(kafka: str, specs: Iterable[TopicSpec], replication: int) -> list[str]:

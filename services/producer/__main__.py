@@ -15,7 +15,6 @@ from services.producer.app import create_app
 from services.producer.metrics import ProducerMetrics
 from services.producer.presence import Presence
 from services.producer.settings import ProducerSettings
-from shared.errors import BatonError
 from shared.routing import StreamTable
 from shared.runtime import http_server, main
 from shared.zookeeper import ZooKeeper
@@ -80,18 +79,8 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
                 door.leave()
             for task in running:
                 task.cancel()
-    except BaseExceptionGroup as group:
-        ours = group.subgroup(BatonError)
-        if ours is None:
-            raise
-        raise _first(ours) from group
     finally:
         await zookeeper.close()
-
-
-def _first(group: BaseExceptionGroup[BatonError]) -> BatonError:
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
-from aiokafka.errors import KafkaError, ProducerFenced
+from aiokafka.errors import IllegalOperation, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 
 from services.consumer.adapters.kafka_source import KafkaFragmentReader, translated
@@ -25,7 +25,7 @@ from services.consumer.log_ports import Fenced, FragmentReader, SessionSink
 from shared.errors import KafkaUnavailable
 from shared.fragments import encode_marker
 from shared.group import GroupSettings
-from shared.kafka import KAFKA_FAILURES, MAX_RECORD_BYTES, read_heads
+from shared.kafka import KAFKA_FAILURES, MAX_RECORD_BYTES, discard_producer, read_heads
 from shared.kafka_bounds import LogBounds
 from shared.names import Names
 
@@ -45,20 +45,6 @@ PRODUCER_OPTIONS = {
     "request_timeout_ms": 10_000,
     "retry_backoff_ms": 10,
 }
-
-
-async def discard(producer: AIOKafkaProducer) -> None:
-    """Ends a producer in bounded time, whatever state it is in; unsent records are dropped."""
-    ends: tuple[type[BaseException], ...] = (KafkaError, TimeoutError, OSError, AssertionError)
-    with contextlib.suppress(*ends):
-        async with asyncio.timeout(CLOSE_TIMEOUT_S):
-            await producer.stop()
-            return
-    with contextlib.suppress(*ends):
-        async with asyncio.timeout(CLOSE_TIMEOUT_S):
-            if producer._sender is not None:
-                await producer._sender.close()
-            await producer.client.close()
 
 
 class KafkaStreamLog:
@@ -116,7 +102,7 @@ class KafkaStreamLog:
                         async with asyncio.timeout(START_TIMEOUT_S):
                             await producer.start()
                 except BaseException:
-                    await discard(producer)
+                    await discard_producer(producer)
                     raise
                 self._plain = producer
             return self._plain
@@ -127,7 +113,7 @@ class KafkaStreamLog:
             admin, self._admin = self._admin, None
             plain, self._plain = self._plain, None
         if plain is not None:
-            await discard(plain)
+            await discard_producer(plain)
         if admin is not None:
             with contextlib.suppress(*KAFKA_FAILURES):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
@@ -190,8 +176,8 @@ class KafkaSessionSink:
                 return offsets
         except ProducerFenced as error:
             raise Fenced(f"{self!r}: {error!r}") from error
-        except (*KAFKA_FAILURES, AssertionError) as error:
-            # after being fenced, aiokafka asserts on its state instead of saying so
+        except (*KAFKA_FAILURES, AssertionError, IllegalOperation) as error:
+            # after being fenced, aiokafka complains of its own state instead of saying so
             if delivery != "exactly_once":
                 await self._shared.drop_shared()
             raise KafkaUnavailable(f"{self!r}, outcome of a commit unknown: {error!r}") from error
@@ -214,19 +200,25 @@ class KafkaSessionSink:
             log.warning("checkpoints not trimmed", extra={"stream": self._stream, "why": repr(error)})
 
     async def close(self) -> None:
-        await discard(self._producer)
+        await discard_producer(self._producer)
 
     async def _transaction(self, commit: Commit, *, with_sessions: bool) -> list[int]:
         """All sends are awaited before the offsets are added: otherwise the broker refuses some."""
         producer = self._producer
         await producer.begin_transaction()
-        sends = []
-        if with_sessions:
-            for key, value in commit.sessions:
-                sends.append(await self._send(producer, self._sessions, value, key))
-        recorded = [await self._send(producer, self._checkpoints, raw) for raw in commit.records]
-        results = await asyncio.gather(*recorded)
-        await asyncio.gather(*sends)
+        sends: list[asyncio.Future[Any]] = []
+        recorded: list[asyncio.Future[Any]] = []
+        try:
+            if with_sessions:
+                for key, value in commit.sessions:
+                    sends.append(await self._send(producer, self._sessions, value, key))
+            for raw in commit.records:
+                recorded.append(await self._send(producer, self._checkpoints, raw))  # noqa: PERF401
+            results = await asyncio.gather(*recorded)
+            await asyncio.gather(*sends)
+        finally:
+            for sent in (*sends, *recorded):
+                sent.add_done_callback(_look_at)  # one failure is told; the others are of the same cause
         offsets = [result.offset for result in results]
         head = commit.head_at(offsets)
         await producer.send_offsets_to_transaction(
@@ -284,3 +276,9 @@ class KafkaSessionSink:
             with contextlib.suppress(*KAFKA_FAILURES):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await consumer.stop()
+
+
+def _look_at(sent: asyncio.Future[Any]) -> None:
+    """Takes notice of a send's failure, so that asyncio does not complain that nobody did."""
+    if not sent.cancelled():
+        sent.exception()

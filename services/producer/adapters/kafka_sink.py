@@ -9,7 +9,6 @@ one is made. The producer is idempotent: its own retries double nothing.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
 import time
@@ -17,15 +16,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaConnectionError
 
 from services.producer.adapters.batches import PATIENCE_S, Backlog, Batch, Delivery
 from services.producer.core.ingest import Portion
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
-from shared.kafka import KAFKA_FAILURES
+from shared.kafka import KAFKA_FAILURES, discard_producer
 
-DISCARD_TIMEOUT_S = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -112,7 +109,7 @@ class KafkaFragmentSink:
                 backlog, self._backlog = self._backlog, None
                 if backlog is not None:
                     backlog.give_up()
-                await _discard(producer)
+                await discard_producer(producer)
             await asyncio.sleep(self._backoff.next_s())
 
     def _open_backlog(self) -> Backlog:
@@ -143,10 +140,10 @@ class KafkaFragmentSink:
                 await producer.start()
                 await _load_metadata(producer, self._topics)
         except KAFKA_FAILURES as error:
-            await _discard(producer)
+            await discard_producer(producer)
             raise KafkaUnavailable(f"Kafka at {self._kafka} does not answer: {error!r}") from None
         except BaseException:
-            await _discard(producer)
+            await discard_producer(producer)
             raise
         return producer
 
@@ -210,24 +207,3 @@ async def _load_metadata(producer: AIOKafkaProducer, topics: Sequence[str]) -> N
     await producer.client.set_topics(topics)
     for topic in topics:
         await producer.partitions_for(topic)
-
-
-async def _discard(producer: AIOKafkaProducer) -> None:
-    """Ends a producer and frees what it holds, whatever state it is in, in bounded time.
-
-    `stop()` alone waits for acknowledgements without bound, and its sender goes on retrying for ever.
-    """
-    sender = producer._sender.sender_task
-    with contextlib.suppress(Exception):
-        if sender is not None:
-            sender.cancel()
-        async with asyncio.timeout(DISCARD_TIMEOUT_S):
-            await producer.client.close()
-            if sender is not None:
-                await asyncio.wait({sender})
-    if sender is not None and not sender.done():
-        sender.cancel()
-    with contextlib.suppress(Exception):
-        producer._message_accumulator.fail_all(KafkaConnectionError("discarded"))
-        async with asyncio.timeout(DISCARD_TIMEOUT_S):
-            await producer.stop()
