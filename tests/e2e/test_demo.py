@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 import sys
@@ -89,12 +88,27 @@ async def test_an_occupied_port_stops_a_demo(tmp_path: Path) -> None:
 
 async def test_a_missing_java_stops_a_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One sentence says what is needed and where it was looked for."""
-    monkeypatch.setitem(os.environ, "JAVA_HOME", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
 
     code, _, err = await demo(tmp_path, free_port_offset())
 
     assert code == 1
     assert err == f"baton: Baton needs Java 17 or newer, and there is none in JAVA_HOME={tmp_path}/nowhere\n"
+
+
+async def test_a_failed_download_stops_a_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without jars and without a network one sentence says what could not be fetched."""
+    offset = free_port_offset()
+    monkeypatch.setenv("BATON_CACHE", str(tmp_path / "cache"))
+    proxy = (f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=9" for scheme in ("http", "https"))
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", " ".join(proxy))
+
+    code, out, err = await demo(tmp_path, offset)
+
+    assert code == 1
+    assert "jars could not be fetched" in err.splitlines()[-1]
+    assert "is ready" not in out
+    assert_nothing_runs(tmp_path, offset)
 
 
 async def test_a_demo_does_not_mix_with_other_data(tmp_path: Path) -> None:
