@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from services.consumer.core.stream import StreamLimits
 from services.consumer.stream_worker import Hold, StreamWorker, Surroundings
 from shared.group import GroupSettings
 from shared.sessions import Session, parse_session
-from tests.fakes.log import InMemoryLog, InMemoryReader, InMemoryStreamLog
+from tests.fakes.log import InMemoryLog, InMemoryReader, InMemorySink, InMemoryStreamLog
 from tests.fakes.virtual_time import until
 from tests.logs import SETTINGS
 from tests.reference import Rec, fold_eagerly
@@ -41,13 +41,33 @@ class HangingReader(InMemoryReader):
         return await super().fetch(timeout_s)
 
 
+class LateSink(InMemorySink):
+    """Fences only after what its log says has happened, as a slow request does."""
+
+    def __init__(self, log: HangingLog, stream: int) -> None:
+        super().__init__(log.broker, stream)
+        self._log = log
+
+    async def open(self) -> None:
+        if self._log.before_open is not None:
+            await self._log.before_open()
+        await super().open()
+
+
 class HangingLog(InMemoryStreamLog):
-    """A way to the broker whose readers can be told to hang; it remembers all that it made."""
+    """A way to the broker whose readers can be told to hang; it remembers all that it made.
+
+    `before_open`: what happens before the next sinks fence.
+    """
 
     def __init__(self, broker: InMemoryLog) -> None:
         super().__init__(broker)
         self.readers: list[HangingReader] = []
         self.hanging: set[HangingReader] = set()
+        self.before_open: Callable[[], Awaitable[None]] | None = None
+
+    def sink(self, stream: int) -> LateSink:
+        return LateSink(self, stream)
 
     def reader(self, stream: int) -> HangingReader:
         self.readers.append(HangingReader(self, stream))

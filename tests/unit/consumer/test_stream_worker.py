@@ -180,6 +180,31 @@ def test_a_fenced_worker_that_still_owns_goes_on() -> None:
     in_virtual_time(test)
 
 
+def test_the_head_is_read_only_after_fencing() -> None:
+    """What the last owner committed just before it was fenced is not delivered again."""
+
+    async def test() -> None:
+        world = StreamWorld(LONG)
+        last, last_ended = world.start()
+        await until(lambda: last.state == "running")
+        world.say("a", end=True)
+        await until(lambda: last.position == 1)
+        assert not world.is_committed()
+        world.log.before_open = world.until_committed
+
+        worker, ended = world.start(epoch=2)
+        await until(lambda: worker.state == "running")
+        last_ended.cancel()
+        world.log.before_open = None
+        world.say("b", end=True)
+        await world.until_committed()
+
+        assert world.keys() == ["a", "b"]
+        ended.cancel()
+
+    in_virtual_time(test)
+
+
 def test_past_its_lease_it_neither_reads_nor_commits() -> None:
     """What it had read waits; back in the same ZooKeeper session it goes on."""
 
