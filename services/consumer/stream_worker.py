@@ -142,7 +142,7 @@ class StreamWorker:
         around, began_s = self._around, self._around.now_s()
         self.state, self.core = "opening", None
         self._sink, self._reader = around.log.sink(self.stream), around.log.reader(self.stream)
-        (start, end), checkpoint = await asyncio.gather(self._reader.bounds(), self._fence_and_load())
+        (start, end), checkpoint = await self._bounds_and_checkpoint(self._reader)
         self.stored_epoch = checkpoint.head.epoch
         if checkpoint.head.epoch > self.epoch:
             raise StaleEpoch(f"stream {self.stream}: epoch {self.epoch}, but the head's {checkpoint.head!r}")
@@ -168,10 +168,23 @@ class StreamWorker:
         self.state = "replaying" if core.assembler.is_replaying else "running"
         self.opened_after_s = around.now_s() - began_s
 
-    async def _fence_and_load(self) -> Checkpoint:
+    async def _bounds_and_checkpoint(self, reader: FragmentReader) -> tuple[tuple[int, int], Checkpoint]:
+        """Both at once, but bounds that are older than the head are asked for again: an earlier owner may
+        have read and committed between them.
+        """
         assert self._sink is not None
-        await self._sink.open()
-        return await self._sink.load()
+        asking = asyncio.ensure_future(reader.bounds())
+        try:
+            await self._sink.open()
+            checkpoint = await self._sink.load()
+            bounds = await asking
+        finally:
+            if not asking.done():
+                asking.cancel()
+                await asyncio.wait((asking,))
+        if bounds[1] < checkpoint.head.position:
+            bounds = await reader.bounds()
+        return bounds, checkpoint
 
     async def _work(self) -> None:
         if self.state == "rewind":

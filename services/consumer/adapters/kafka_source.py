@@ -64,10 +64,12 @@ class KafkaFragmentReader:
     async def bounds(self) -> tuple[int, int]:
         with translated(f"{self!r} cannot start"):
             async with asyncio.timeout(START_TIMEOUT_S):
-                await self._consumer.start()
-                self._consumer.assign([self._partition])
-                self._consumer.seek(self._partition, 0)  # a position now: no look-up that races with `open`
-                self._consumer.pause(self._partition)
+                if not self._consumer.assignment():
+                    await self._consumer.start()
+                    self._consumer.assign([self._partition])
+                    # a position now: no look-up that races with `open`
+                    self._consumer.seek(self._partition, 0)
+                    self._consumer.pause(self._partition)
                 first = await self._consumer.beginning_offsets([self._partition])
                 end = await self._consumer.end_offsets([self._partition])
         return first[self._partition], end[self._partition]

@@ -222,6 +222,34 @@ def test_a_mute_broker_is_survived() -> None:
     in_virtual_time(test)
 
 
+def test_bounds_older_than_the_head_are_no_lost_log() -> None:
+    """An earlier owner that reads and commits while its successor opens does not look like a rewind."""
+
+    async def test() -> None:
+        world = StreamWorld(LONG)
+        world.start(epoch=1)
+        world.say("a", end=True)
+        await world.until_committed()
+
+        async def the_earlier_owner_goes_on() -> None:
+            world.log.before_open = None
+            await asyncio.sleep(0.1)  # the successor has been told the log's bounds by now
+            world.say("b", end=True)
+            await world.until_committed()
+
+        world.log.before_open = the_earlier_owner_goes_on
+        worker, ended = world.start(epoch=2)
+        await until(lambda: worker.state != "opening")
+        world.say("c", end=True)
+        await world.until_committed()
+
+        assert worker.state == "running"
+        assert world.keys() == ["a", "b", "c"]
+        ended.cancel()
+
+    in_virtual_time(test)
+
+
 def test_the_status_of_a_stream_tells_where_it_stands() -> None:
     """Committed values come from the head, live ones from the fold."""
 
