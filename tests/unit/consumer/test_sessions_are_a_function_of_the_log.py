@@ -200,6 +200,15 @@ def test_whole_sets_at_every_commit_change_nothing(monkeypatch: pytest.MonkeyPat
     assert not [text for seed in range(500) if (text := difference(seed))]
 
 
+def test_whole_sets_spread_over_many_commits_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large state is written bit by bit, with changes in between; owners die in the midst of it."""
+    monkeypatch.setattr(checkpoint, "MAX_CHUNK_BYTES", 60)
+    monkeypatch.setattr(checkpoint, "MIN_WHOLE_BYTES", 200)
+    monkeypatch.setattr(checkpoint, "WHOLE_RECORDS_PER_COMMIT", 1)
+
+    assert not [text for seed in range(1_000) if (text := difference(seed))]
+
+
 def test_a_whole_set_without_the_parked_sessions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole set must hold the parked sessions, because what lies below it is deleted."""
     whole_sets_at_every_commit(monkeypatch)

@@ -1,0 +1,28 @@
+"""The examples in docstrings hold."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+
+import pytest
+
+MODULES = [
+    "services.consumer.core.balance",
+    "services.consumer.core.lease",
+    "shared.backoff",
+    "shared.fragments",
+    "shared.names",
+    "shared.routing",
+    "shared.sessions",
+    "shared.stream_table",
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_hold(name: str) -> None:
+    """An example that does not run misleads."""
+    result = doctest.testmod(importlib.import_module(name))
+
+    assert result.attempted
+    assert not result.failed

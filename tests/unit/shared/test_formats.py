@@ -1,0 +1,147 @@
+"""Heads, sessions, group settings and names: written and read again they are the same."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.errors import InvalidInput
+from shared.group import GroupSettings, parse_group_settings
+from shared.heads import Counts, Head, parse_head
+from shared.names import Names, is_group_name, is_namespace
+from shared.sessions import Session, encode_session, parse_session, session_id
+
+BIG = 2**62
+numbers = st.integers(0, BIG)
+
+
+@given(
+    values=st.lists(numbers, min_size=7, max_size=7),
+    counts=st.lists(numbers, min_size=9, max_size=9),
+)
+def test_a_head_is_read_as_it_was_committed_and_fits_kafka(values: list[int], counts: list[int]) -> None:
+    """Offset metadata takes at most 4,096 bytes; more would kill the producer."""
+    epoch, seq, w, a, ck, last, safe = values
+    head = Head(
+        epoch=epoch,
+        seq=seq,
+        position=safe + 1,
+        safe_offset=safe,
+        w=w,
+        a=a,
+        ck=ck,
+        last=last,
+        counts=Counts(**dict(zip(Counts.__struct_fields__, counts, strict=True))),
+    )
+
+    assert parse_head(safe, head.metadata()) == head
+    assert len(head.metadata()) < 1024
+
+
+def test_the_head_has_the_fields_that_the_protocol_names() -> None:
+    """Tools read it with their eyes."""
+    metadata = json.loads(Head(epoch=3, seq=9, position=12, safe_offset=4, w=5, a=6, ck=0, last=7).metadata())
+
+    assert metadata == {
+        "epoch": 3, "seq": 9, "position": 12, "W": 5, "A": 6, "ck": 0, "last": 7, "counts": {}
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("metadata", ["", "{}", "none", '{"epoch":1}'])
+def test_an_offset_that_carries_no_head_is_told(metadata: str) -> None:
+    """Somebody else committed there: nothing may be built on it."""
+    with pytest.raises(InvalidInput, match="carries no head"):
+        parse_head(5, metadata)
+
+
+def test_a_head_whose_position_lies_below_its_offset_is_refused() -> None:
+    """`0 <= safe_offset <= position` always holds."""
+    with pytest.raises(InvalidInput):
+        parse_head(13, Head(epoch=1, seq=1, position=12, safe_offset=12).metadata())
+
+
+@given(
+    key=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=50),
+    data=st.lists(
+        st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=9), max_size=3), min_size=1
+    ),
+)
+def test_a_session_carries_its_fragments_as_they_were_posted(
+    key: str, data: list[dict[str, int | str]]
+) -> None:
+    """The bytes between its brackets are those of the fragments, spaces and all."""
+    raws = [json.dumps(fields, indent=1).encode() for fields in data]
+    session = Session(
+        id=session_id("g", 3, key, 7),
+        group="g",
+        key=key,
+        stream=3,
+        epoch=1,
+        first_offset=7,
+        last_offset=9,
+        first_time=1,
+        last_time=2,
+        opened_at=3,
+        closed_at=4,
+        fragments=len(raws),
+        bytes=sum(map(len, raws)),
+        reason="gap",
+        data=[],
+    )
+
+    raw = encode_session(session, raws)
+    found = parse_session(raw)
+
+    assert msgspec.structs.replace(found, data=[]) == session
+    assert [bytes(fragment) for fragment in found.data] == raws
+    assert json.loads(raw)["data"] == json.loads(b"[" + b",".join(raws) + b"]")
+
+
+def test_a_session_s_id_never_changes_and_tells_sessions_apart() -> None:
+    """Derived from group, stream, key and first offset, and from nothing else."""
+    assert session_id("default", 0, "visitor-1", 7) == "efe7f956ff60e2a9957663374423d4f3"
+    ids = {
+        session_id(group, stream, key, offset)
+        for group in ("a", "b")
+        for stream in (1, 11)
+        for key in ("k", "1\nk", "k\n1")
+        for offset in (1, 11)
+    }
+    assert len(ids) == 24
+
+
+@given(st.builds(GroupSettings, gap_ms=numbers, delivery=st.sampled_from(["exactly_once", "at_most_once"])))
+def test_the_settings_of_a_group_are_read_as_they_were_written(settings: GroupSettings) -> None:
+    """The audit reads what the first member wrote."""
+    assert parse_group_settings(settings.encode()) == settings
+    assert settings.differences(settings) == []
+
+
+@given(stream=st.integers(0, 4095), namespace=st.sampled_from(["", "a", "a-b"]))
+def test_a_fragments_topic_tells_its_stream_in_its_own_namespace_only(stream: int, namespace: str) -> None:
+    """Without a stream table the existing topics fix the number of streams, those of other Batons do not."""
+    names = Names(namespace)
+
+    assert names.stream_of(names.fragments(stream)) == stream
+    assert Names("other").stream_of(names.fragments(stream)) is None
+
+
+@pytest.mark.parametrize(
+    "topic", ["fragments", "fragments.1", "fragments.00001", "fragments.rejected", "sessions"]
+)
+def test_other_topics_are_no_streams(topic: str) -> None:
+    """The topic of rejected fragments begins alike."""
+    assert Names().stream_of(topic) is None
+
+
+def test_names_that_would_break_a_path_or_a_topic_are_refused() -> None:
+    """Groups and namespaces become parts of topics and znodes."""
+    assert is_group_name("fraud_2-a")
+    assert is_namespace("")
+    for bad in ("", "A", "a/b", "a.b", "ä", "-a", "a" * 70):
+        assert not is_group_name(bad)
+        assert bad == "" or not is_namespace(bad)

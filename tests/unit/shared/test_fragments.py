@@ -1,0 +1,158 @@
+"""Reading a fragment: what is refused and why, times, markers, and that no stack decides."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.fragments import (
+    MAX_NESTING,
+    MAX_TIME_MS,
+    Fragment,
+    FragmentRejected,
+    encode_marker,
+    parse_fragment,
+    parse_marker,
+    parse_rfc3339,
+    time_of,
+)
+
+REFUSED = [
+    (b"", "malformed"),
+    (b"nonsense", "malformed"),
+    (b'{"key":"a"} {"key":"b"}', "malformed"),
+    (b'{"key":"a","data":NaN}', "malformed"),
+    (b'{"key":"a","data":Infinity}', "malformed"),
+    (b'{"key":"a","data":"\\ud800"}', "malformed"),
+    (b'\xef\xbb\xbf{"key":"a"}', "malformed"),
+    (b"[]", "invalid"),
+    (b'"key"', "invalid"),
+    (b'{"data":1}', "invalid"),
+    (b'{"key":7}', "invalid"),
+    (b'{"key":null}', "invalid"),
+    (b'{"key":"a","end":1}', "invalid"),
+    (b'{"key":"a","end":null}', "invalid"),
+    (b'{"key":"a","time":1.5}', "invalid"),
+    (b'{"key":"a","time":true}', "invalid"),
+    (b'{"key":"a","time":null}', "invalid"),
+    (b'{"key":"a","id":7}', "invalid"),
+    (b'{"key":"a","data":"\xff"}', "encoding"),
+    (b'{"key":""}', "key"),
+    (b'{"key":"' + "ж".encode() * 129 + b'"}', "key"),
+    (b'{"key":"a","id":"' + "ж".encode() * 33 + b'"}', "id"),
+    (b'{"key":"a","time":-1}', "time"),
+    (b'{"key":"a","time":253402300800000}', "time"),
+    (b'{"key":"a","time":18446744073709551616}', "time"),
+    (b'{"key":"a","time":"1995-08-01"}', "time"),
+    (b'{"key":"a","time":"2026-02-30T00:00:00Z"}', "time"),
+    (b'{"key":"a","time":"2026-01-01T00:00:00+24:00"}', "time"),
+    (b'{"key":"a","time":"1970-01-01T00:00:00+00:01"}', "time"),
+]
+
+
+def read(raw: bytes) -> tuple[Fragment, int | None]:
+    fragment = parse_fragment(raw)
+    return fragment, time_of(fragment)
+
+
+@pytest.mark.parametrize(("raw", "reason"), REFUSED)
+def test_what_is_no_fragment_is_refused_with_a_word(raw: bytes, reason: str) -> None:
+    """Strict reading: one reason each, and a sentence for a person."""
+    with pytest.raises(FragmentRejected) as refused:
+        read(raw)
+
+    assert refused.value.reason == reason
+    assert refused.value.detail
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+local_times = st.datetimes(
+    min_value=datetime(1970, 1, 2),  # noqa: DTZ001  what zone it is in is the other argument
+    max_value=datetime(9999, 12, 30),  # noqa: DTZ001
+)
+keys = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
+
+
+@given(
+    key=keys,
+    end=st.booleans(),
+    time=st.integers(0, MAX_TIME_MS),
+    fragment_id=st.text(st.characters(exclude_categories=["Cs"]), max_size=16),
+    data=json_values,
+    ascii_only=st.booleans(),
+)
+def test_every_fragment_that_keeps_the_rules_is_read(
+    key: str, end: bool, time: int, fragment_id: str, data: Any, ascii_only: bool
+) -> None:
+    """Whatever JSON it carries, escaped or not, in whatever order of fields."""
+    fields = {"data": data, "id": fragment_id, "key": key, "end": end, "time": time}
+    try:
+        raw = json.dumps(fields, ensure_ascii=ascii_only).encode()
+    except UnicodeEncodeError:  # half of a surrogate pair in `data`
+        return
+    if "\\ud" in raw.decode():
+        return
+
+    fragment, found = read(raw)
+
+    assert (fragment.key, fragment.end, fragment.id, found) == (key, end, fragment_id, time)
+
+
+@given(local_times, st.integers(-1439, 1439))
+def test_an_rfc_3339_time_is_floored_to_milliseconds(moment: datetime, offset: int) -> None:
+    """Whatever its offset; the standard library is the twin."""
+    sign, (hours, minutes) = "-" if offset < 0 else "+", divmod(abs(offset), 60)
+    text = f"{moment.isoformat()}{sign}{hours:02d}:{minutes:02d}"
+
+    twin = datetime.fromisoformat(text)
+    since = twin.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+
+    assert parse_rfc3339(text) == (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+
+
+def test_a_leap_second_is_the_first_of_the_next_minute() -> None:
+    """RFC 3339 allows it, and event time must not fail over it."""
+    assert parse_rfc3339("2016-12-31T23:59:60Z") == parse_rfc3339("2017-01-01T00:00:00Z")
+
+
+@pytest.mark.parametrize(
+    "depth", [2, 500, MAX_NESTING - 20, MAX_NESTING - 1, MAX_NESTING, MAX_NESTING + 1, 50_000]
+)
+@pytest.mark.parametrize("frames", [0, 300, 800])
+def test_the_reader_s_stack_does_not_decide_what_is_readable(depth: int, frames: int) -> None:
+    """Nested up to the limit is read and above it refused, however deep the call."""
+    raw = b'{"key":"a","data":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
+
+    def called(levels: int) -> str:
+        if levels:
+            return called(levels - 1)
+        try:
+            return parse_fragment(raw).key
+        except FragmentRejected as refused:
+            return refused.reason
+
+    assert called(frames) == ("a" if depth <= MAX_NESTING else "nesting")
+
+
+@given(st.none() | st.integers(0, MAX_TIME_MS))
+def test_a_marker_or_tick_is_read_as_it_was_written(time: int | None) -> None:
+    """With a time it is a marker, without one a tick."""
+    assert parse_marker(encode_marker(time)).time == time
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"null", b"[]", b'{"time":"now"}', b'{"time":-1}', b'{"times":1}', b"\xff"]
+)
+def test_another_record_without_a_key_is_refused(raw: bytes) -> None:
+    """Nothing may close sessions by accident."""
+    with pytest.raises(FragmentRejected):
+        parse_marker(raw)

@@ -1,0 +1,107 @@
+"""Settings: converted, checked, and every fault told at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from services.consumer.settings import ConsumerSettings
+from shared.errors import SettingsInvalid
+from shared.settings import describe, load, setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """Some settings."""
+
+    count: int = setting(3, "how many", low=1, high=10, outside="too many do harm")
+    share: float = setting(0.5, "how much", low=0, high=1)
+    loud: bool = setting(False, "whether")
+    mode: str = setting("slow", "which", choices=("slow", "fast"))
+    limit: int | None = setting(None, "none for no limit", low=1)
+    token: str = setting("", "kept to itself", secret=True)
+    place: str = setting(doc="where; required")
+
+    def check(self) -> list[str]:
+        """A relation."""
+        return (
+            ["BATON_COUNT=9 is too much for BATON_MODE=slow"]
+            if (self.count, self.mode) == (9, "slow")
+            else []
+        )
+
+
+def test_values_are_converted_and_the_rest_is_default() -> None:
+    """From text, as the environment has it; an empty value is none."""
+    found = load(
+        Example,
+        {"BATON_COUNT": "7", "BATON_LOUD": "Yes", "BATON_LIMIT": "", "BATON_PLACE": "here", "OTHER": "x"},
+    )
+
+    assert found == Example(count=7, loud=True, place="here")
+
+
+def test_all_faults_are_told_at_once() -> None:
+    """Nobody likes to learn of them one by one."""
+    with pytest.raises(SettingsInvalid) as refused:
+        load(
+            Example,
+            {
+                "BATON_COUNT": "eleven",
+                "BATON_SHARE": "nan",
+                "BATON_LOUD": "maybe",
+                "BATON_MODE": "medium",
+                "BATON_LIMIT": "0",
+            },
+        )
+
+    assert refused.value.faults == [
+        "BATON_COUNT='eleven': not a whole number",
+        "BATON_SHARE='nan': must be at least 0",
+        "BATON_LOUD='maybe': neither true nor false",
+        "BATON_MODE='medium': must be one of slow, fast",
+        "BATON_LIMIT='0': must be at least 1",
+        "BATON_PLACE is missing: where; required",
+    ]
+
+
+def test_a_value_outside_its_range_says_what_goes_wrong_there() -> None:
+    """The range alone does not convince."""
+    with pytest.raises(SettingsInvalid, match=r"must be at most 10 \(too many do harm\)"):
+        load(Example, {"BATON_COUNT": "11", "BATON_PLACE": "here"})
+
+
+def test_relations_are_checked_when_each_value_is_fine() -> None:
+    """They would only confuse before."""
+    with pytest.raises(SettingsInvalid, match="too much for"):
+        load(Example, {"BATON_COUNT": "9", "BATON_PLACE": "here"})
+
+
+def test_secrets_are_not_shown() -> None:
+    """`--print-config` ends up in logs."""
+    rows = {row.variable: row.value for row in describe(Example(place="here", token="hush"))}
+
+    assert rows["BATON_TOKEN"] == "(secret)"
+    assert rows["BATON_COUNT"] == "3"
+
+
+def test_a_consumer_s_faults_are_told_at_once() -> None:
+    """Unreadable values first; then the relations: a session must have room for a fragment."""
+    with pytest.raises(SettingsInvalid) as unreadable:
+        load(ConsumerSettings, {"BATON_PORT": "80000", "BATON_GAP_MS": "0", "BATON_DELIVERY": "once"})
+    with pytest.raises(SettingsInvalid) as unrelated:
+        load(
+            ConsumerSettings,
+            {"BATON_GROUP": "A b", "BATON_MEMBER": "a/b", "BATON_MAX_SESSION_BYTES": "20000"},
+        )
+
+    assert len(unreadable.value.faults) == 3
+    assert len(unrelated.value.faults) == 3
+
+
+def test_idle_is_gap_and_lateness_together_unless_set() -> None:
+    """Silence in append time: nothing that is merely late is cut off."""
+    found = load(ConsumerSettings, {"BATON_GAP_MS": "1000", "BATON_LATENESS_MS": "200"})
+
+    assert found.group_settings.idle_ms == 1200
