@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from services.consumer.core.assembly import Assembler, Record
-from services.consumer.core.checkpoint import Checkpoint, CheckpointWriter, Commit
+from services.consumer.core.checkpoint import Checkpoint, Commit
+from services.consumer.core.checkpoint_writer import CheckpointWriter
 from services.consumer.core.state import Closed, OpenSession
 from shared.errors import InvariantBroken
 from shared.group import GroupSettings

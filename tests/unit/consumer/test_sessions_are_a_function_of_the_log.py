@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.consumer.core import assembly, checkpoint
+from services.consumer.core import assembly, checkpoint, checkpoint_writer
 from services.consumer.core.assembly import Assembler
-from services.consumer.core.checkpoint import CheckpointWriter
+from services.consumer.core.checkpoint_writer import CheckpointWriter
 from services.consumer.core.state import Covered, OpenSession
 from services.consumer.core.stream import Stream
 from tests.logs import difference
@@ -157,13 +157,13 @@ def end_ignored_beside_a_marker(patch: pytest.MonkeyPatch) -> None:
 
 def park_without_the_fold_state(patch: pytest.MonkeyPatch) -> None:
     """A parked session loses the A at its last fragment."""
-    wire = checkpoint._parked_wire
+    wire = checkpoint_writer._parked_wire
 
     def wrong(session: OpenSession, start: int) -> Any:
         whole = wire(session, start)
         return msgspec.structs.replace(whole, last_a=0)
 
-    patch.setattr(checkpoint, "_parked_wire", wrong)
+    patch.setattr(checkpoint_writer, "_parked_wire", wrong)
 
 
 FAULTS: list[Callable[[pytest.MonkeyPatch], None]] = [
@@ -202,9 +202,9 @@ def test_whole_sets_at_every_commit_change_nothing(monkeypatch: pytest.MonkeyPat
 
 def test_whole_sets_spread_over_many_commits_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large state is written bit by bit, with changes in between; owners die in the midst of it."""
-    monkeypatch.setattr(checkpoint, "MAX_CHUNK_BYTES", 60)
-    monkeypatch.setattr(checkpoint, "MIN_WHOLE_BYTES", 200)
-    monkeypatch.setattr(checkpoint, "WHOLE_RECORDS_PER_COMMIT", 1)
+    monkeypatch.setattr(checkpoint_writer, "MAX_CHUNK_BYTES", 60)
+    monkeypatch.setattr(checkpoint_writer, "MIN_WHOLE_BYTES", 200)
+    monkeypatch.setattr(checkpoint_writer, "WHOLE_RECORDS_PER_COMMIT", 1)
 
     assert not [text for seed in range(1_000) if (text := difference(seed))]
 
