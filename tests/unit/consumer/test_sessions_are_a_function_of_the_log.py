@@ -27,6 +27,18 @@ def test_random_logs_give_the_sessions_of_one_eager_fold_whatever_happens_on_the
     assert not found, found[0]
 
 
+@pytest.mark.soak
+def test_a_hundred_thousand_random_logs_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for many more logs, half of them with whole sets that are spread over many commits."""
+    found = [text for seed in range(SEEDS, 50_000) if (text := difference(seed))]
+    monkeypatch.setattr(checkpoint_writer, "MAX_CHUNK_BYTES", 60)
+    monkeypatch.setattr(checkpoint_writer, "MIN_WHOLE_BYTES", 200)
+    monkeypatch.setattr(checkpoint_writer, "WHOLE_RECORDS_PER_COMMIT", 1)
+    found += [text for seed in range(50_000, 100_000) if (text := difference(seed))]
+
+    assert not found, found[0]
+
+
 def forget_covered(patch: pytest.MonkeyPatch) -> None:
     """A new owner starts without the covered keys."""
     restore = Assembler.restore
