@@ -18,6 +18,7 @@ from services.consumer.member import Member
 from services.consumer.settings import ConsumerSettings
 from services.consumer.stream_worker import StreamWorker
 from shared.cluster import MemberNode
+from shared.errors import ZooKeeperUnavailable
 from shared.group import GroupSettings
 from shared.settings import load
 from shared.zookeeper import ZooKeeper
@@ -33,6 +34,7 @@ class Joined:
 
     member: Member
     zookeeper: ZooKeeper
+    server: str
     log: KafkaStreamLog
     stop: asyncio.Event
     task: asyncio.Task[None]
@@ -60,12 +62,25 @@ class Joined:
         await self.zookeeper.close()
 
     async def expire(self) -> None:
-        """Ends its ZooKeeper session behind its back, as the server does after the time-out."""
-        assert self.zookeeper._link is not None
-        thief = Link(self.zookeeper._link.server, 2.0, self.zookeeper._link.credentials, lambda path: None)
-        await thief.open()
-        await thief.end_session()
-        await thief.abandon()
+        """Ends its ZooKeeper session behind its back, as the server does after the time-out.
+
+        Whoever has its credentials can; but the member takes its session back when it is the faster one.
+        """
+        before = self.session_id
+
+        async def has_expired() -> bool:
+            credentials = self.zookeeper._credentials
+            assert credentials is not None
+            if self.session_id == before and credentials.session_id == before:
+                thief = Link(self.server, 2.0, credentials, lambda path: None)
+                with contextlib.suppress(ZooKeeperUnavailable, TimeoutError):
+                    async with asyncio.timeout(2.0):
+                        await thief.open()
+                        await thief.end_session()
+                await thief.abandon()
+            return self.session_id != before
+
+        await poll(has_expired, lambda: f"{self.zookeeper!r} has not expired")
 
 
 class Group:
@@ -84,7 +99,7 @@ class Group:
         member = wiring._member(settings, zookeeper, count, log, node)
         stop = asyncio.Event()
         task = asyncio.create_task(member.run(stop), name=name)
-        self.members.append(Joined(member, zookeeper, log, stop, task))
+        self.members.append(Joined(member, zookeeper, settings.zookeeper, log, stop, task))
         return self.members[-1]
 
     async def until(self, reached: Callable[[], bool]) -> None:
