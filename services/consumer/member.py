@@ -31,6 +31,7 @@ from services.consumer.core.ownership import (
 from services.consumer.log_ports import StreamLog
 from services.consumer.ports import Coordinator
 from services.consumer.stream_worker import Hold, StreamWorker, Surroundings
+from services.consumer.watchdog import ReaderWatchdog
 from shared.cluster import MemberNode, View
 from shared.errors import Unavailable
 
@@ -42,9 +43,6 @@ COALESCE_S = 0.03
 CALLS_AT_ONCE = 16
 """Claims and releases in flight: 288 streams are claimed in about half a second."""
 RETRY_S = 0.5
-WATCH_EVERY_S = 5.0
-STALLED_S = 15.0
-"""A reader that made no progress for so long, with records to read, hangs: it is replaced."""
 
 
 @dataclass(slots=True)
@@ -71,7 +69,12 @@ class Member:
         self.node = node
         self.streams: dict[int, _Running] = {}
         self.view: View | None = None
-        self._log = log
+        self._watchdog = ReaderWatchdog(
+            log,
+            lambda: self.view.count if self.view is not None else 0,
+            lambda: self.workers,
+            around.now_s,
+        )
         self._around = around
         self._settings = settings
         self._release_s = release_s
@@ -80,7 +83,6 @@ class Member:
         self._busy: set[int] = set()
         self._wake = asyncio.Event()
         self._slots = asyncio.Semaphore(CALLS_AT_ONCE)
-        self._stuck: dict[int, tuple[int, float]] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
     def __repr__(self) -> str:
@@ -106,7 +108,7 @@ class Member:
     async def run(self, stop: asyncio.Event) -> None:
         """Takes part until `stop`; then releases all it has, within `release_s`, and leaves."""
         async with asyncio.TaskGroup() as self._tasks:
-            watchdog = self._tasks.create_task(self._watch_readers(), name="watchdog")
+            watchdog = self._tasks.create_task(self._watchdog.run(), name="watchdog")
             waker = self._tasks.create_task(self._wake_on_stop(stop), name="stop")
             while not stop.is_set():
                 await self.step()
@@ -282,30 +284,6 @@ class Member:
     async def _wake_on_stop(self, stop: asyncio.Event) -> None:
         await stop.wait()
         self._wake.set()
-
-    async def _watch_readers(self) -> None:
-        """Replaces readers that hang: records to read, a running stream, and no progress."""
-        while True:
-            await asyncio.sleep(WATCH_EVERY_S)
-            if self.view is None or not self.streams:
-                continue
-            try:
-                ends = await self._log.ends(self.view.count)
-            except Unavailable as error:
-                log.warning("ends unknown", extra={"why": error.detail})
-                continue
-            now_s = self._around.now_s()
-            for worker in self.workers:
-                self._watch(worker, ends.get(worker.stream, -1), now_s)
-
-    def _watch(self, worker: StreamWorker, end: int, now_s: float) -> None:
-        position, since_s = self._stuck.get(worker.stream, (-1, now_s))
-        if worker.position != position or end <= position or worker.state == "rewind":
-            self._stuck[worker.stream] = (worker.position, now_s)
-        elif now_s - since_s > STALLED_S:
-            log.warning("reader replaced", extra={"stream": worker.stream, "end": end})
-            worker.replace_reader()
-            self._stuck[worker.stream] = (position, now_s)
 
     def _commit_s(self) -> float:
         """Seconds between a stream's commits: more with many streams, so that commits stay affordable."""

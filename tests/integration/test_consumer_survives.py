@@ -14,7 +14,7 @@ import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
 
-from services.consumer import member
+from services.consumer import watchdog
 from services.consumer.adapters import kafka_sink
 from services.consumer.adapters.kafka_source import KafkaFragmentReader
 from services.consumer.core.assembly import Record
@@ -37,8 +37,8 @@ def short_time_outs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same behaviour in less time."""
     monkeypatch.setattr(kafka_sink, "COMMIT_TIMEOUT_S", 1.5)
     monkeypatch.setattr(kafka_sink, "START_TIMEOUT_S", 4.0)
-    monkeypatch.setattr(member, "WATCH_EVERY_S", 0.5)
-    monkeypatch.setattr(member, "STALLED_S", 2.0)
+    monkeypatch.setattr(watchdog, "WATCH_EVERY_S", 0.5)
+    monkeypatch.setattr(watchdog, "STALLED_S", 2.0)
 
 
 async def begin(found: Group, visits: Visits) -> None:

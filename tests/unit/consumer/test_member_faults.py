@@ -8,7 +8,7 @@ import random
 import msgspec
 import pytest
 
-from services.consumer.member import STALLED_S, WATCH_EVERY_S
+from services.consumer.watchdog import STALLED_S, WATCH_EVERY_S
 from shared.cluster import StreamNode
 from shared.errors import InvalidInput
 from shared.names import Names
