@@ -87,6 +87,7 @@ class Assembler:
         for session in parked:
             self.open[session.key] = session
             self.state_bytes += session.bytes
+        self._order_open()
         self.replay_until = max(position, self.position)
 
     def feed(self, records: Sequence[Record]) -> list[Closed]:
@@ -96,8 +97,8 @@ class Assembler:
         cut = bisect.bisect_left(records, self.replay_until, key=lambda record: record.offset)
         self._fold(records[:cut], replaying=True)
         if cut < len(records):
-            self.advance(self.replay_until)
-        elif not self.is_replaying:
+            self.position = max(self.position, self.replay_until)
+        if not self.is_replaying:
             self._order_open()
         return self._fold(records[cut:], replaying=False)
 

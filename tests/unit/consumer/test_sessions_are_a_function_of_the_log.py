@@ -128,20 +128,6 @@ def commit_the_position_as_safe(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Stream, "prepare_commit", wrong)
 
 
-def ignore_late_order_after_replay(patch: pytest.MonkeyPatch) -> None:
-    """Parked sessions stay in front of the order in which silence is noticed."""
-    patch.setattr(Assembler, "_order_open", lambda self: None)
-    patch.setattr(Assembler, "close_due", _close_only_the_first)
-
-
-def _close_only_the_first(self: Assembler) -> list[Any]:
-    silence = self.settings.gap_ms + self.settings.lateness_ms
-    for session in list(self.open.values())[:1]:
-        if self.w - session.w > silence // 2:
-            return [self._close(session, "gap", self.position - 1, self.a)]
-    return []
-
-
 def write_no_parked_again(patch: pytest.MonkeyPatch) -> None:
     """A whole set leaves the parked sessions out."""
     whole = CheckpointWriter._whole_part
@@ -191,7 +177,6 @@ FAULTS: list[Callable[[pytest.MonkeyPatch], None]] = [
     drop_covered_too_early,
     drop_remembered_ids_too_early,
     commit_the_position_as_safe,
-    ignore_late_order_after_replay,
     end_ignored_beside_a_marker,
     park_without_the_fold_state,
 ]

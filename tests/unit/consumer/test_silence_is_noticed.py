@@ -1,0 +1,60 @@
+"""Silence is noticed in front: open sessions stand in the order of their last fragments, always."""
+
+from __future__ import annotations
+
+from services.consumer.core.assembly import Assembler
+from services.consumer.core.state import OpenSession
+from shared.group import GroupSettings
+from tests.reference import Rec
+
+SETTINGS = GroupSettings(gap_ms=100, lateness_ms=30, idle_ms=150)
+
+
+def parked(key: str, offset: int, last_a: int) -> OpenSession:
+    """A session of one fragment as a checkpoint holds it."""
+    session = OpenSession(key, offset, last_a, last_a, -1, -1)
+    session.data, session.parked, session.pin = [b"{}"], 1, -1
+    session.last_offset, session.last_a = offset, last_a
+    return session
+
+
+def fragment(offset: int, key: str, a: int) -> Rec:
+    return Rec(offset, a, key.encode(), f'{{"key":"{key}","time":{a}}}'.encode())
+
+
+def restored(sessions: list[OpenSession], *, safe_offset: int, position: int) -> Assembler:
+    state = Assembler(SETTINGS, position=safe_offset, w=-1, a=1_000)
+    state.restore(covered={}, parked=sessions, position=position)
+    return state
+
+
+def closed_keys(state: Assembler) -> list[str]:
+    return [closed.session.key for closed in state.close_due()]
+
+
+def test_parked_sessions_are_noticed_whatever_their_order_in_the_checkpoint() -> None:
+    """The one that has been silent for longer closes, although it was written after the other."""
+    state = restored([parked("late", 5, 1_000), parked("early", 3, 900)], safe_offset=6, position=6)
+
+    state.feed([Rec(6, 1_055, None, b"{}")])
+
+    assert closed_keys(state) == ["early"]
+
+
+def test_a_replayed_session_is_noticed_before_a_parked_one_that_was_later() -> None:
+    """Also when the batch that ends the replay goes on beyond it."""
+    state = restored([parked("parked", 7, 1_010)], safe_offset=6, position=8)
+
+    state.feed([fragment(6, "replayed", 1_000), fragment(7, "parked", 1_010), Rec(8, 1_155, None, b"{}")])
+
+    assert closed_keys(state) == ["replayed"]
+
+
+def test_nothing_is_noticed_while_replaying() -> None:
+    """Below the checkpoint's position nothing closes."""
+    state = restored([parked("k", 3, 800)], safe_offset=6, position=9)
+
+    state.feed([fragment(6, "other", 1_500)])
+
+    assert closed_keys(state) == []
+    assert state.is_replaying
