@@ -134,7 +134,7 @@ async def baton(kafka: str, group: str) -> int:
     for worker in workers:
         worker.stop()
     await asyncio.gather(*tasks)
-    await log.drop_shared()
+    await log.close()
     return sum(worker.counts.sessions for worker in workers)
 
 

@@ -136,7 +136,7 @@ def parse_marker(raw: bytes) -> Marker:
     """The marker or tick that a record without a key holds. Raises FragmentRejected otherwise."""
     try:
         marker = _decode_marker(raw)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FragmentRejected("marker", f"neither a marker nor a tick: {error}") from None
     if marker.time is not None and not 0 <= marker.time <= MAX_TIME_MS:
         raise FragmentRejected("marker", "a marker's `time` must lie in the years 1970 … 9999, in ms")

@@ -132,10 +132,11 @@ class StreamWorker:
                 return "stopped"
             finally:
                 await self._close()
+            if not self._stop.is_set():
+                await self._pause(delay_s)
+            delay_s = min(2 * delay_s, RETRY_MOST_S)
             if not await self._is_still_mine():
                 return "stopped" if self._stop.is_set() else "lost"
-            await self._pause(delay_s)
-            delay_s = min(2 * delay_s, RETRY_MOST_S)
 
     async def _open(self) -> None:
         """Fence, read the head, load, begin to read: in this order."""
@@ -215,6 +216,8 @@ class StreamWorker:
         finally:
             fetching.cancel()
         if records:
+            if records[0].offset < core.assembler.position:
+                raise KafkaUnavailable(f"the log begins again at {records[0].offset}: {core!r}")
             core.feed(records, around.now_s())
             if self.first_record_after_s < 0:
                 self.first_record_after_s = around.now_s() - self._claimed_s

@@ -53,8 +53,8 @@ class CrashingProducer(AIOKafkaProducer):  # type: ignore[misc]
 class CrashingSink(kafka_sink.KafkaSessionSink):
     """Dies right after the sessions of an `at_least_once` or `at_most_once` commit were acknowledged."""
 
-    async def _send_sessions(self, producer: AIOKafkaProducer, sessions: Any) -> None:
-        await super()._send_sessions(producer, sessions)
+    async def _deliver_apart(self, sessions: Any) -> None:
+        await super()._deliver_apart(sessions)
         if sessions:
             CrashingProducer.passes("after_sessions")
 

@@ -77,16 +77,21 @@ class KafkaStreamLog:
 
     async def close(self) -> None:
         await self._bounds.close()
-        await self.drop_shared()
+        await self.drop(self._admin)
+        await self.drop(self._plain)
 
     async def admin(self) -> AIOKafkaAdminClient:
         """The shared admin client, started. Raises KafkaUnavailable."""
         async with self._lock:
             if self._admin is None:
                 admin = AIOKafkaAdminClient(bootstrap_servers=self.kafka, request_timeout_ms=10_000)
-                with translated("the admin client cannot start"):
-                    async with asyncio.timeout(START_TIMEOUT_S):
-                        await admin.start()
+                try:
+                    with translated("the admin client cannot start"):
+                        async with asyncio.timeout(START_TIMEOUT_S):
+                            await admin.start()
+                except BaseException:
+                    await _close_admin(admin)
+                    raise
                 self._admin = admin
             return self._admin
 
@@ -107,17 +112,25 @@ class KafkaStreamLog:
                 self._plain = producer
             return self._plain
 
-    async def drop_shared(self) -> None:
-        """Throws the shared clients away after a failure; the next use makes new ones."""
+    async def drop(self, client: AIOKafkaAdminClient | AIOKafkaProducer | None) -> None:
+        """Throws a shared client away after a failure, unless another one stands in its place already."""
         async with self._lock:
-            admin, self._admin = self._admin, None
-            plain, self._plain = self._plain, None
-        if plain is not None:
-            await discard_producer(plain)
-        if admin is not None:
-            with contextlib.suppress(*KAFKA_FAILURES):
-                async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    await admin.close()
+            if client is not None and client is self._admin:
+                self._admin = None
+            elif client is not None and client is self._plain:
+                self._plain = None
+            else:
+                return
+        if isinstance(client, AIOKafkaProducer):
+            await discard_producer(client)
+        else:
+            await _close_admin(client)
+
+
+async def _close_admin(admin: AIOKafkaAdminClient) -> None:
+    with contextlib.suppress(*KAFKA_FAILURES):
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await admin.close()
 
 
 class KafkaSessionSink:
@@ -148,10 +161,11 @@ class KafkaSessionSink:
 
     async def load(self) -> Checkpoint:
         shared = self._shared
+        admin = await shared.admin()
         try:
-            heads = await read_heads(await shared.admin(), shared.names, shared.group, [self._stream])
+            heads = await read_heads(admin, shared.names, shared.group, [self._stream])
         except KafkaUnavailable:
-            await shared.drop_shared()
+            await shared.drop(admin)
             raise
         head = heads.get(self._stream)
         if head is None:
@@ -169,27 +183,27 @@ class KafkaSessionSink:
         try:
             async with asyncio.timeout(COMMIT_TIMEOUT_S):
                 if delivery == "at_least_once":
-                    await self._send_sessions(await self._shared.plain_producer(), commit.sessions)
+                    await self._deliver_apart(commit.sessions)
                 offsets = await self._transaction(commit, with_sessions=delivery == "exactly_once")
                 if delivery == "at_most_once":
-                    await self._send_sessions(await self._shared.plain_producer(), commit.sessions)
+                    await self._deliver_apart(commit.sessions)
                 return offsets
         except ProducerFenced as error:
             raise Fenced(f"{self!r}: {error!r}") from error
         except (*KAFKA_FAILURES, AssertionError, IllegalOperation) as error:
             # after being fenced, aiokafka complains of its own state instead of saying so
-            if delivery != "exactly_once":
-                await self._shared.drop_shared()
             raise KafkaUnavailable(f"{self!r}, outcome of a commit unknown: {error!r}") from error
 
     async def tick(self) -> None:
+        producer = None
         try:
             producer = await self._shared.plain_producer()
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await producer.send_and_wait(self._fragments.topic, value=encode_marker(None), partition=0)
         except (*KAFKA_FAILURES, KafkaUnavailable) as error:
             log.warning("no tick", extra={"stream": self._stream, "why": repr(error)})
-            await self._shared.drop_shared()
+            if self._shared.settings.delivery == "exactly_once":  # else sessions may be under way in it
+                await self._shared.drop(producer)
 
     async def trim(self, below: int) -> None:
         try:
@@ -227,12 +241,18 @@ class KafkaSessionSink:
         await producer.commit_transaction()
         return offsets
 
-    async def _send_sessions(
-        self, producer: AIOKafkaProducer, sessions: Sequence[tuple[bytes, bytes]]
-    ) -> None:
-        await asyncio.gather(
-            *[await self._send(producer, self._sessions, value, key) for key, value in sessions]
-        )
+    async def _deliver_apart(self, sessions: Sequence[tuple[bytes, bytes]]) -> None:
+        """Sends the sessions outside of the transaction, by the producer that all streams share."""
+        if not sessions:
+            return
+        producer = await self._shared.plain_producer()
+        try:
+            await asyncio.gather(
+                *[await self._send(producer, self._sessions, value, key) for key, value in sessions]
+            )
+        except BaseException:
+            await self._shared.drop(producer)
+            raise
 
     @staticmethod
     async def _send(
@@ -265,13 +285,19 @@ class KafkaSessionSink:
                         first = (await consumer.beginning_offsets([self._checkpoints]))[self._checkpoints]
                         last = (await consumer.end_offsets([self._checkpoints]))[self._checkpoints] - 1
                     consumer.seek(self._checkpoints, first)
+                loop = asyncio.get_running_loop()
+                patience_s = loop.time() + START_TIMEOUT_S
                 while first <= last:
                     async with asyncio.timeout(START_TIMEOUT_S):
                         found = await consumer.getmany(timeout_ms=500)
                         for record in found.get(self._checkpoints, ()):
                             if record.offset <= last:
                                 yield record.offset, record.value
-                        first = await consumer.position(self._checkpoints)
+                        before, first = first, await consumer.position(self._checkpoints)
+                    if first > before:
+                        patience_s = loop.time() + START_TIMEOUT_S
+                    elif loop.time() > patience_s:
+                        raise KafkaUnavailable(f"{self!r}: no checkpoint record {first} to be had, of {last}")
         finally:
             with contextlib.suppress(*KAFKA_FAILURES):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):

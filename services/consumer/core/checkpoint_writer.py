@@ -72,7 +72,7 @@ class CheckpointWriter:
             self._whole_bytes += sum(map(_size, whole))
             parts += whole
         ends = self.remaining is not None and not self.remaining
-        groups = list(_grouped(parts)) or ([[]] if begins or ends else [])
+        groups = list(_grouped(parts)) or ([[]] if begins or ends or sessions else [])
         records = [
             encode_record(
                 CheckpointRecord(

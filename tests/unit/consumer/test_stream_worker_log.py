@@ -222,6 +222,29 @@ def test_a_mute_broker_is_survived() -> None:
     in_virtual_time(test)
 
 
+def test_a_log_that_is_lost_under_a_running_worker_stops_its_stream() -> None:
+    """Offsets that were read already come again: nothing is written any more, an operator decides."""
+
+    async def test() -> None:
+        world = StreamWorld(LONG)
+        worker, ended = world.start()
+        for n in range(4):
+            world.say(f"k{n}", end=True)
+        await world.until_committed()
+
+        world.broker.stored(0).log.clear()
+        for _ in range(2):
+            world.say("new", end=True)
+            await asyncio.sleep(1)
+        await until(lambda: worker.state == "rewind")
+
+        assert not ended.done()
+        assert world.keys() == ["k0", "k1", "k2", "k3"]
+        ended.cancel()
+
+    in_virtual_time(test)
+
+
 def test_bounds_older_than_the_head_are_no_lost_log() -> None:
     """An earlier owner that reads and commits while its successor opens does not look like a rewind."""
 

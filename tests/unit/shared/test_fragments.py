@@ -150,7 +150,7 @@ def test_a_marker_or_tick_is_read_as_it_was_written(time: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", b"null", b"[]", b'{"time":"now"}', b'{"time":-1}', b'{"times":1}', b"\xff"]
+    "raw", [b"", b"null", b"[]", b'{"time":"now"}', b'{"time":-1}', b'{"times":1}', b"\xff", b'{"t\xff":1}']
 )
 def test_another_record_without_a_key_is_refused(raw: bytes) -> None:
     """Nothing may close sessions by accident."""
