@@ -9,11 +9,13 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
+from services.consumer.adapters import kafka_sink
 from services.consumer.adapters.kafka_sink import KafkaStreamLog
 from services.consumer.core.checkpoint import new_stream
 from services.consumer.core.stream import Stream, StreamLimits
 from services.consumer.log_ports import StreamLog
 from shared.group import Delivery, GroupSettings
+from shared.heads import Head
 from shared.kafka import checkpoints_topic, ensure_topics, fragments_topics, read_heads, sessions_topic
 from shared.names import Names
 from shared.sessions import parse_session
@@ -165,6 +167,36 @@ async def test_a_head_that_kafka_forgot_is_found_in_the_checkpoints(
     assert find_head(found) == stream.head
     await successor.close()
     await forgotten.close()
+
+
+async def test_a_checkpoint_is_loaded_whole_without_its_committed_head(
+    kafka: str, names: Names, append: Append, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest head counts, also when its commit changed nothing that a replay could need."""
+    log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
+    for key in ("a", "b", "c"):
+        await append(0, key.encode(), fragment(key, end=True))
+    await append(0, b"open", fragment("open"))
+    records = await read_to_end(log.reader(0), 0)
+    sink = log.sink(0)
+    stream = await opened(sink)
+    for record in records:
+        stream.feed([record], 0.0)
+        await commit(stream, sink)
+    await sink.close()
+
+    async def forgotten(*_: object) -> dict[int, Head]:
+        return {}
+
+    monkeypatch.setattr(kafka_sink, "read_heads", forgotten)
+    successor = log.sink(0)
+    found = await opened(successor, epoch=2)
+
+    assert found.head.counts.sessions == 3
+    assert found.head.position >= 3
+    assert found.assembler.position == found.head.safe_offset
+    await successor.close()
+    await log.close()
 
 
 async def test_topics_have_the_settings_that_the_design_asks_for(kafka: str, names: Names) -> None:

@@ -168,15 +168,18 @@ class KafkaSessionSink:
             await shared.drop(admin)
             raise
         head = heads.get(self._stream)
+        if head is not None:
+            records = [pair async for pair in self._records(head.ck, head.last)]
+            return fold(head, records, shared.settings.repeat_ms)
+        if not await shared.was_ever_written(self._checkpoints):
+            return new_stream()
+        records = [pair async for pair in self._records(0, None)]
+        head = find_head(records)
         if head is None:
-            if not await shared.was_ever_written(self._checkpoints):
-                return new_stream()
-            head = find_head([pair async for pair in self._records(0, None)])
-            if head is None:
-                return new_stream()
-            log.warning("found a forgotten head", extra={"stream": self._stream, "head": head})
-        records = [pair async for pair in self._records(head.ck, head.last)]
-        return fold(head, records, shared.settings.repeat_ms)
+            return new_stream()
+        log.warning("found a forgotten head", extra={"stream": self._stream, "head": head})
+        needed = [(offset, raw) for offset, raw in records if offset >= head.ck]
+        return fold(head, needed, shared.settings.repeat_ms)
 
     async def commit(self, commit: Commit) -> list[int]:
         delivery = self._shared.settings.delivery
