@@ -34,6 +34,14 @@ class NotFound(InvalidInput):
     """There is no such thing."""
 
 
+class Unauthorized(InvalidInput):
+    """The request is not signed by, or not from, a registered member."""
+
+
+class BundleRejected(InvalidInput):
+    """The bundle cannot be read, or is too large."""
+
+
 class SettingsInvalid(InvalidInput):
     """The settings have faults; `faults` names each of them in a sentence."""
 
@@ -54,6 +62,10 @@ class StaleEpoch(Conflict):
     """The stored head has a higher epoch: ownership is lost."""
 
 
+class HandoverRefused(Conflict):
+    """The recipient does not take the stream, or not so."""
+
+
 class Unavailable(BatonError):
     """A dependency did not answer in time; try again later."""
 
@@ -64,6 +76,10 @@ class KafkaUnavailable(Unavailable):
 
 class ZooKeeperUnavailable(Unavailable):
     """ZooKeeper cannot be reached or does not answer in time."""
+
+
+class PeerUnavailable(Unavailable):
+    """Another member does not answer in time."""
 
 
 class SparkUnavailable(Unavailable):

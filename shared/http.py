@@ -15,13 +15,22 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from shared.errors import BatonError, Conflict, InvalidInput, InvariantBroken, NotFound, Unavailable
+from shared.errors import (
+    BatonError,
+    Conflict,
+    InvalidInput,
+    InvariantBroken,
+    NotFound,
+    Unauthorized,
+    Unavailable,
+)
 
 PROBLEM = "application/problem+json"
 RETRY_AFTER_S = 1
 
 STATUS: tuple[tuple[type[BatonError], int], ...] = (
     (NotFound, 404),
+    (Unauthorized, 403),
     (InvalidInput, 422),
     (Conflict, 409),
     (Unavailable, 503),

@@ -13,6 +13,7 @@ from typing import Protocol
 from services.consumer.core.assembly import Record
 from services.consumer.core.checkpoint import Checkpoint, Commit
 from shared.errors import Conflict
+from shared.heads import Head
 
 
 class Fenced(Conflict):
@@ -54,8 +55,15 @@ class SessionSink(Protocol):
         """Fences every earlier owner's sink. Raises Unavailable."""
         ...
 
-    async def load(self) -> Checkpoint:
-        """The stored checkpoint; only after `open`. Raises Unavailable, InvalidInput."""
+    async def head(self) -> Head:
+        """The stored head; that of a stream which nobody ever owned where there is none. Only after `open`.
+
+        Raises Unavailable, InvalidInput.
+        """
+        ...
+
+    async def load(self, head: Head) -> Checkpoint:
+        """The checkpoint that the stored head points to. Raises Unavailable, InvalidInput."""
         ...
 
     async def commit(self, commit: Commit) -> list[int]:

@@ -1,7 +1,7 @@
-"""What the consumer's shell asks of the world: the coordinator (who is there, who owns what).
+"""What the consumer's shell asks of the world: the coordinator (who is there, who owns what), and peers.
 
-`adapters/coordinator.py` is it on ZooKeeper; `tests/fakes/coordinator.py` runs the same code on an
-in-memory store. The ports of the log stand in `log_ports.py`.
+`adapters/coordinator.py` is the coordinator on ZooKeeper, `adapters/http_peers.py` the peers over HTTP;
+`tests/fakes/` holds both in memory. The ports of the log stand in `log_ports.py`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from services.consumer.core.handover import Completion, Offer, Wanted
 from services.consumer.core.lease import Lease
 from shared.cluster import ClaimNode, MemberNode, View
 from shared.group import GroupSettings
@@ -90,3 +91,20 @@ class Coordinator(Protocol):
 
         For when ZooKeeper was reset and Kafka kept: the stored head has a higher epoch than the claim.
         """
+
+
+class Peers(Protocol):
+    """The other members of the group; `address` is always that of a registered one.
+
+    Every call ends in bounded time. Raises HandoverRefused with the peer's reason (whatever it refused),
+    PeerUnavailable when it did not answer: then nobody knows whether it took effect there.
+    """
+
+    async def offer(self, address: str, offer: Offer, body: bytes) -> None:
+        """Sends the first copy of a stream's open sessions; the recipient holds it."""
+
+    async def complete(self, address: str, completion: Completion, body: bytes) -> None:
+        """Sends what has changed since the first copy; the recipient expects the release."""
+
+    async def fetch(self, address: str, wanted: Wanted) -> bytes:
+        """Asks a former owner for its frozen bundle."""

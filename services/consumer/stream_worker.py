@@ -177,7 +177,7 @@ class StreamWorker:
         asking = asyncio.ensure_future(reader.bounds())
         try:
             await self._sink.open()
-            checkpoint = await self._sink.load()
+            checkpoint = await self._sink.load(await self._sink.head())
             bounds = await asking
         finally:
             if not asking.done():

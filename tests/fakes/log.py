@@ -130,12 +130,17 @@ class InMemorySink:
         self._stored.producer_epoch += 1
         self._epoch = self._stored.producer_epoch
 
-    async def load(self) -> Checkpoint:
+    async def head(self) -> Head:
         await asyncio.sleep(0)
         self._broker.check_reachable()
         head = self._stored.head or find_head(sorted(self._stored.records.items()))
-        if head is None:
-            return new_stream()
+        return new_stream().head if head is None else head
+
+    async def load(self, head: Head) -> Checkpoint:
+        await asyncio.sleep(0)
+        self._broker.check_reachable()
+        if head.ck < 0:
+            return Checkpoint(head=head)
         records = [(o, raw) for o, raw in sorted(self._stored.records.items()) if head.ck <= o <= head.last]
         return fold(head, records, self._broker.settings.repeat_ms)
 

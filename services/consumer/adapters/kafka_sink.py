@@ -25,6 +25,7 @@ from services.consumer.log_ports import Fenced, FragmentReader, SessionSink
 from shared.errors import KafkaUnavailable
 from shared.fragments import encode_marker
 from shared.group import GroupSettings
+from shared.heads import Head
 from shared.kafka import KAFKA_FAILURES, MAX_RECORD_BYTES, discard_producer, read_heads
 from shared.kafka_bounds import LogBounds
 from shared.names import Names
@@ -159,7 +160,7 @@ class KafkaSessionSink:
             async with asyncio.timeout(START_TIMEOUT_S):
                 await self._producer.start()
 
-    async def load(self) -> Checkpoint:
+    async def head(self) -> Head:
         shared = self._shared
         admin = await shared.admin()
         try:
@@ -168,18 +169,17 @@ class KafkaSessionSink:
             await shared.drop(admin)
             raise
         head = heads.get(self._stream)
-        if head is not None:
-            records = [pair async for pair in self._records(head.ck, head.last)]
-            return fold(head, records, shared.settings.repeat_ms)
-        if not await shared.was_ever_written(self._checkpoints):
-            return new_stream()
-        records = [pair async for pair in self._records(0, None)]
-        head = find_head(records)
-        if head is None:
-            return new_stream()
-        log.warning("found a forgotten head", extra={"stream": self._stream, "head": head})
-        needed = [(offset, raw) for offset, raw in records if offset >= head.ck]
-        return fold(head, needed, shared.settings.repeat_ms)
+        if head is None and await shared.was_ever_written(self._checkpoints):
+            head = find_head([pair async for pair in self._records(0, None)])
+            if head is not None:
+                log.warning("found a forgotten head", extra={"stream": self._stream, "head": head})
+        return new_stream().head if head is None else head
+
+    async def load(self, head: Head) -> Checkpoint:
+        if head.ck < 0:
+            return Checkpoint(head=head)
+        records = [pair async for pair in self._records(head.ck, head.last)]
+        return fold(head, records, self._shared.settings.repeat_ms)
 
     async def commit(self, commit: Commit) -> list[int]:
         delivery = self._shared.settings.delivery
