@@ -31,6 +31,9 @@ MAX_RECORD_BYTES = 2 * 1024 * 1024
 """Largest record of `sessions` and `checkpoints`, and the largest batch anywhere."""
 CALL_TIMEOUT_S = 10.0
 DISCARD_TIMEOUT_S = 2.0
+EVENTS_RETENTION_MS = 7 * 86_400_000
+"""A week, as Kafka keeps any topic by default: long enough to look up what happened over a weekend. What
+is true now stands in ZooKeeper, so nothing depends on older events."""
 _TOPIC_EXISTS = 36
 _COORDINATOR_MOVES = (
     GroupCoordinatorNotAvailableError,
@@ -80,6 +83,12 @@ def checkpoints_topic(names: Names, group: str, streams: int) -> TopicSpec:
         "max.message.bytes": str(MAX_RECORD_BYTES),
     }
     return TopicSpec(name=names.checkpoints(group), partitions=streams, configs=configs)
+
+
+def events_topic(names: Names) -> TopicSpec:
+    """What happened, in one partition: its order is that of the ids in `GET /events`."""
+    configs = {"cleanup.policy": "delete", "retention.ms": str(EVENTS_RETENTION_MS)}
+    return TopicSpec(name=names.events, configs=configs)
 
 
 @contextlib.asynccontextmanager

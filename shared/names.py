@@ -60,6 +60,11 @@ class Names:
         """The topic of a group's checkpoints; partition n belongs to stream n alone."""
         return f"{self._prefix}checkpoints.{group}"
 
+    @property
+    def events(self) -> str:
+        """The topic of what happened, in all groups."""
+        return f"{self._prefix}baton.events"
+
     def kafka_group(self, group: str) -> str:
         """The Kafka consumer group whose committed offsets are a group's safe offsets."""
         return f"{self._prefix}baton.{group}"

@@ -20,7 +20,13 @@ from services.consumer.stream_worker import Surroundings
 from shared.backoff import Backoff
 from shared.cluster import MemberNode
 from shared.errors import Unavailable
-from shared.kafka import checkpoints_topic, count_partitions, ensure_topics, sessions_topic
+from shared.kafka import (
+    checkpoints_topic,
+    count_partitions,
+    ensure_topics,
+    events_topic,
+    sessions_topic,
+)
 from shared.runtime import http_server, main
 from shared.stream_table import wait_for_table
 from shared.zookeeper import ZooKeeper
@@ -80,6 +86,7 @@ async def _prepare(settings: ConsumerSettings, zookeeper: ZooKeeper) -> tuple[in
             topics = [
                 sessions_topic(names, group, settings.session_partitions, settings.session_retention_ms),
                 checkpoints_topic(names, group, count),
+                events_topic(names),
             ]
             await ensure_topics(settings.kafka, topics, settings.replication)
             partitions = await count_partitions(settings.kafka, names.sessions(group))

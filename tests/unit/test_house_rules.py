@@ -27,8 +27,8 @@ PURE = {
         "hashlib",
     ),
     *("itertools", "msgspec", "re", "types", "typing", "zlib"),
-    *("shared.cluster", "shared.errors", "shared.fragments", "shared.group", "shared.heads", "shared.names"),
-    *("shared.routing", "shared.sessions"),
+    *("shared.cluster", "shared.errors", "shared.events", "shared.fragments", "shared.group", "shared.heads"),
+    *("shared.names", "shared.routing", "shared.sessions"),
 }
 """What core may import, besides its own service's core: no clock, no randomness, no I/O, no logging."""
 SALTED = {"hash", "id"}

@@ -11,6 +11,7 @@ MODULES = [
     "services.consumer.core.balance",
     "services.consumer.core.lease",
     "shared.backoff",
+    "shared.events",
     "shared.fragments",
     "shared.names",
     "shared.routing",

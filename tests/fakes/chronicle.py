@@ -1,0 +1,39 @@
+"""The topic of events in memory: the same contract as `KafkaChronicle`."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from shared.events import Event
+
+
+class InMemoryChronicle:
+    """Keeps what was told in `events`; while `is_away` it waits, the newest `capacity` of it."""
+
+    def __init__(self, capacity: int = 10_000) -> None:
+        self.events: list[Event] = []
+        self.is_away = False
+        self.dropped = 0
+        self._capacity = capacity
+        self._waiting: deque[Event] = deque()
+
+    def __repr__(self) -> str:
+        return f"<InMemoryChronicle of {len(self.events)}, {self.waiting} waiting>"
+
+    @property
+    def waiting(self) -> int:
+        """How many events are not written yet."""
+        return len(self._waiting)
+
+    def tell(self, event: Event) -> None:
+        """Writes the event, or lets it wait."""
+        self._waiting.append(event)
+        if self.is_away and len(self._waiting) > self._capacity:
+            self._waiting.popleft()
+            self.dropped += 1
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes what waits, unless the topic is away."""
+        while self._waiting and not self.is_away:
+            self.events.append(self._waiting.popleft())
