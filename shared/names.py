@@ -85,6 +85,11 @@ class Names:
         return f"{self.root}/streams"
 
     @property
+    def secret(self) -> str:
+        """What members and control sign their requests with, where BATON_SECRET is not set."""
+        return f"{self.root}/secret"
+
+    @property
     def producers(self) -> str:
         return f"{self.root}/producers"
 
@@ -111,6 +116,10 @@ class Names:
     def stream(self, group: str, stream: int) -> str:
         """The persistent node of a stream in a group: epoch, last owner, target."""
         return f"{self.streams(group)}/{stream}"
+
+    def pins(self, group: str) -> str:
+        """The streams that an operator has pinned to members."""
+        return f"{self.group(group)}/pins"
 
     def claims(self, group: str) -> str:
         return f"{self.group(group)}/claims"

@@ -6,6 +6,7 @@ import socket
 from dataclasses import dataclass
 
 from shared.names import Names, is_namespace
+from shared.secret import LEAST_BYTES
 from shared.settings import setting
 
 EVERYWHERE = frozenset({"0.0.0.0", "::"})
@@ -41,6 +42,12 @@ class ServiceSettings:
         high=9,
         outside="more than there are brokers cannot be created",
     )
+    secret: str = setting(
+        "",
+        "what members and control sign their requests to each other with, the same for all, at least "
+        "16 bytes; empty: a random one that stands in ZooKeeper",
+        secret=True,
+    )
     log_level: str = setting("INFO", "least level to log", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
 
     @property
@@ -58,6 +65,9 @@ class ServiceSettings:
 
     def check(self) -> list[str]:
         """Faults of relations between settings."""
+        faults = []
         if not is_namespace(self.namespace):
-            return [f"BATON_NAMESPACE={self.namespace!r}: lower-case letters, digits and `-` only"]
-        return []
+            faults.append(f"BATON_NAMESPACE={self.namespace!r}: lower-case letters, digits and `-` only")
+        if self.secret and len(self.secret.encode()) < LEAST_BYTES:
+            faults.append(f"BATON_SECRET has less than {LEAST_BYTES} bytes: it can be guessed")
+        return faults

@@ -56,14 +56,17 @@ def setting(
     secret: bool = False,
     factory: Callable[[], Any] | None = None,
 ) -> Any:
-    """A field of a settings dataclass; without `default` and `factory` it is required."""
+    """A field of a settings dataclass; without `default` and `factory` it is required.
+
+    A `secret` one shows neither in `describe` and faults, nor in the settings' `repr`.
+    """
     spec = Spec(doc=doc, unit=unit, low=low, high=high, choices=choices, outside=outside, secret=secret)
     metadata = {"spec": spec}
     if factory is not None:
-        return dataclasses.field(default_factory=factory, metadata=metadata)
+        return dataclasses.field(default_factory=factory, metadata=metadata, repr=not secret)
     if default is _MISSING:
-        return dataclasses.field(metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+        return dataclasses.field(metadata=metadata, repr=not secret)
+    return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
 def variable_for(name: str) -> str:
@@ -88,14 +91,16 @@ def load(cls: type[T], mapping: Mapping[str, str]) -> T:
             if required:
                 faults.append(f"{variable} is missing: {field.metadata['spec'].doc}")
             continue
+        spec: Spec = field.metadata["spec"]
+        told = variable if spec.secret else f"{variable}={raw!r}"
         try:
             values[field.name] = _convert(raw, hints[field.name])
         except ValueError as error:
-            faults.append(f"{variable}={raw!r}: {error}")
+            faults.append(f"{told}: {error}")
             continue
-        fault = _range_fault(values[field.name], field.metadata["spec"])
+        fault = _range_fault(values[field.name], spec)
         if fault:
-            faults.append(f"{variable}={raw!r}: {fault}")
+            faults.append(f"{told}: {fault}")
     if faults:
         raise SettingsInvalid(faults)
     settings = cls(**values)

@@ -11,11 +11,13 @@ MODULES = [
     "services.consumer.core.balance",
     "services.consumer.core.lease",
     "shared.backoff",
+    "shared.cluster",
     "shared.events",
     "shared.fragments",
     "shared.names",
     "shared.routing",
     "shared.sessions",
+    "shared.signing",
     "shared.stream_table",
 ]
 

@@ -84,6 +84,15 @@ def test_secrets_are_not_shown() -> None:
 
     assert rows["BATON_TOKEN"] == "(secret)"
     assert rows["BATON_COUNT"] == "3"
+    assert "hush" not in repr(Example(place="here", token="hush"))
+
+
+def test_the_fault_of_a_secret_does_not_tell_it() -> None:
+    """Faults end up in logs, too."""
+    with pytest.raises(SettingsInvalid) as refused:
+        load(ConsumerSettings, {"BATON_SECRET": "hush"})
+
+    assert refused.value.faults == ["BATON_SECRET has less than 16 bytes: it can be guessed"]
 
 
 def test_a_consumer_s_faults_are_told_at_once() -> None:
