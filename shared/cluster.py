@@ -58,6 +58,15 @@ class ProducerNode(msgspec.Struct, frozen=True, kw_only=True):
     since: int = 0
 
 
+def parse_pins(data: bytes) -> dict[int, str]:
+    """Data of `pins`: stream → member. Raises msgspec.DecodeError when it is anything else.
+
+    >>> parse_pins(b'{"7": "consumer-1"}')
+    {7: 'consumer-1'}
+    """
+    return msgspec.json.decode(data, type=dict[int, str])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """One group as it stood at one moment: `count` streams numbered 0 … count - 1."""
@@ -66,6 +75,8 @@ class View:
     members: Mapping[str, MemberNode] = field(default_factory=dict)
     claims: Mapping[int, ClaimNode] = field(default_factory=dict)
     nodes: Mapping[int, StreamNode] = field(default_factory=dict)
+    pins: Mapping[int, str] = field(default_factory=dict)
+    """Stream → the member that an operator wants it to be with, whether that one is there or not."""
 
     def node(self, stream: int) -> StreamNode:
         """The stream's node, or that of a stream which nobody ever owned."""

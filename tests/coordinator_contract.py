@@ -61,6 +61,29 @@ class CoordinatorContract:
         assert view.members["b"].address == "http://b"
         assert after.members == {"a": node(a)}
 
+    async def test_pins_are_in_the_next_view_from_the_first_one_on(
+        self, open_coordinator: OpenCoordinator
+    ) -> None:
+        """Made, written and deleted: everybody is told. Pins that cannot be read are none."""
+        a, b = await open_coordinator("a"), await open_coordinator("b")
+        path, znodes = a._names.pins(a.group), a._zookeeper
+        before = await b.view()
+
+        await znodes.create(path, b'{"3": "a"}')
+        made = await viewed(b, lambda view: bool(view.pins))
+        await znodes.set(path, b'{"3": "b", "4": "b"}')
+        written = await viewed(b, lambda view: len(view.pins) == 2)
+        await znodes.set(path, b'{"3": ')
+        torn = await viewed(b, lambda view: not view.pins)
+        await znodes.set(path, b'{"5": "a"}')
+        await viewed(b, lambda view: bool(view.pins))
+        await znodes.delete(path)
+        await viewed(b, lambda view: not view.pins)
+
+        assert before.pins == torn.pins == {}
+        assert made.pins == {3: "a"}
+        assert written.pins == {3: "b", 4: "b"}
+
     async def test_a_claim_raises_the_epoch_and_is_seen_by_all(
         self, open_coordinator: OpenCoordinator
     ) -> None:

@@ -8,13 +8,14 @@ unowned streams only: nobody but the owner writes the node of a claimed one.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
 from typing import TypeVar
 
 import msgspec
 
-from shared.cluster import ClaimNode, MemberNode, StreamNode, View
+from shared.cluster import ClaimNode, MemberNode, StreamNode, View, parse_pins
 from shared.errors import ZooKeeperUnavailable
 from shared.names import Names
 from shared.znodes import Znodes
@@ -30,10 +31,11 @@ T = TypeVar("T", int, str)
 _member_of = msgspec.json.Decoder(MemberNode).decode
 _claim_of = msgspec.json.Decoder(ClaimNode).decode
 _stream_of = msgspec.json.Decoder(StreamNode).decode
+log = logging.getLogger(__name__)
 
 
 class GroupMirror:
-    """Members, claims and unowned streams' nodes of one group, as `member` sees them.
+    """Members, claims, pins and unowned streams' nodes of one group, as `member` sees them.
 
     What this member itself wrote is noted at once (`note_…`) and wins over lists that were under way; a
     single znode that was read too early is read again, because its watch tells of the write.
@@ -47,6 +49,7 @@ class GroupMirror:
         self._members_path = names.members(group)
         self._claims_path = names.claims(group)
         self._streams_path = names.streams(group)
+        self._pins_path = names.pins(group)
         self._member = member
         self._count = count
         self._reading = asyncio.Lock()
@@ -60,6 +63,7 @@ class GroupMirror:
         self._members: dict[str, MemberNode] = {}
         self._claims: dict[int, ClaimNode] = {}
         self._nodes: dict[int, StreamNode] = {}
+        self._pins: dict[int, str] = {}
         self._existing: set[int] = set()
         """Streams that have a node: somebody has owned them."""
         self._claimed: set[int] = set()
@@ -68,6 +72,7 @@ class GroupMirror:
         self._old_claims: set[int] = set()
         self._old_nodes: set[int] = set()
         self._old_lists = True
+        self._old_pins = True
         self._relist_at_s = 0.0
         self._turn = 0
 
@@ -113,11 +118,16 @@ class GroupMirror:
             await self._refresh()
             unowned = {n: node for n, node in self._nodes.items() if n not in self._claims}
             return View(
-                count=self._count, members=dict(self._members), claims=dict(self._claims), nodes=unowned
+                count=self._count,
+                members=dict(self._members),
+                claims=dict(self._claims),
+                nodes=unowned,
+                pins=self._pins,
             )
 
     def _doubt_some(self) -> None:
         self._old_lists = True
+        self._old_pins = True
         self._old_members |= self._members.keys()
         streams = sorted(self._claims.keys() | self._nodes.keys())
         if streams:
@@ -133,6 +143,13 @@ class GroupMirror:
                 await self._read_lists()
             except BaseException:
                 self._old_lists = True
+                raise
+        if self._old_pins:
+            self._old_pins = False
+            try:
+                await self._read_pins()
+            except BaseException:
+                self._old_pins = True
                 raise
         await self._read_again(self._old_members, self._read_member)
         await self._read_again(self._old_claims, self._read_claim)
@@ -219,11 +236,24 @@ class GroupMirror:
         else:
             self._nodes[stream] = _stream_of(znode.data)
 
+    async def _read_pins(self) -> None:
+        """Pins that cannot be read are none: everybody reads the same, so everybody plans the same."""
+        znode = await self._zookeeper.get(self._pins_path, watch=self._on_pins, within=self._session_id)
+        try:
+            self._pins = parse_pins(znode.data) if znode is not None and znode.data else {}
+        except msgspec.DecodeError as error:
+            log.warning("the pins cannot be read", extra={"path": self._pins_path, "why": str(error)})
+            self._pins = {}
+
     def _streams(self, names: Iterable[str]) -> set[int]:
         return {int(name) for name in names if name.isdecimal() and int(name) < self._count}
 
     def _on_lists(self, path: str) -> None:
         self._old_lists = True
+        self.changed.set()
+
+    def _on_pins(self, path: str) -> None:
+        self._old_pins = True
         self.changed.set()
 
     def _on_member(self, path: str) -> None:

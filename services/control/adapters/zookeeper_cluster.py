@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from services.control.core.observed import Cluster, Group
-from shared.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode, View
+from shared.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode, View, parse_pins
 from shared.errors import InvalidInput
 from shared.group import parse_group_settings
 from shared.names import Names
@@ -72,7 +72,8 @@ class ZooKeeperCluster:
             self._numbered(names.claims(group), lambda n: names.claim(group, n), _decoder(ClaimNode)),
             self._numbered(names.streams(group), lambda n: names.stream(group, n), _decoder(StreamNode)),
         )
-        return View(count=count, members=members, claims=claims, nodes=nodes)
+        pins = await self._tree.value(names.pins(group), parse_pins)
+        return View(count=count, members=members, claims=claims, nodes=nodes, pins=pins or {})
 
     async def _values(
         self, parent: str, path_of: Callable[[str], str], decode: Callable[[bytes], T]

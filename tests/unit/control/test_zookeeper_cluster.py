@@ -112,6 +112,18 @@ async def test_what_comes_and_goes_is_seen(baton: Baton) -> None:
     assert sorted(cluster.groups) == ["default", "other"]
 
 
+async def test_pins_are_seen_when_they_come_and_when_they_change(baton: Baton) -> None:
+    """The znode need not be there at first."""
+    before = await baton.source.read()
+
+    await baton.put(NAMES.pins("default"), b'{"4": "m1"}')
+    made = await baton.source.read()
+    await baton.put(NAMES.pins("default"), b"{}")
+    emptied = await baton.source.read()
+
+    assert [cluster.groups["default"].view.pins for cluster in (before, made, emptied)] == [{}, {4: "m1"}, {}]
+
+
 async def test_zookeeper_away_is_told(baton: Baton) -> None:
     """What is remembered is never passed off as having just been read."""
     await baton.source.read()
@@ -145,6 +157,7 @@ async def test_a_torn_znode_hides_only_itself(baton: Baton) -> None:
     await baton.put(NAMES.claim("default", 4), b'{"member": ')
     await baton.put(NAMES.claims("default") + "/odd", b"{}")
     await baton.put(NAMES.group("default"), b"nonsense")
+    await baton.put(NAMES.pins("default"), b"{")
 
     cluster = await baton.source.read()
 
