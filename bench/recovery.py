@@ -16,7 +16,8 @@ from aiokafka import AIOKafkaProducer
 from bench.report import Row
 from services.consumer.adapters.kafka_sink import KafkaStreamLog
 from services.consumer.core.stream import StreamLimits
-from services.consumer.stream_worker import Hold, StreamWorker, Surroundings
+from services.consumer.hold import Hold, Surroundings
+from services.consumer.stream_worker import StreamWorker
 from shared.group import GroupSettings
 from shared.kafka import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
 from shared.names import Names

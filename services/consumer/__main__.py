@@ -12,11 +12,11 @@ from services.consumer.adapters.coordinator import ZooKeeperCoordinator
 from services.consumer.adapters.kafka_sink import KafkaStreamLog
 from services.consumer.app import create_app
 from services.consumer.core.ownership import OwnershipSettings
+from services.consumer.hold import Surroundings
 from services.consumer.member import Member
 from services.consumer.metrics import ConsumerMetrics
 from services.consumer.settings import ConsumerSettings
 from services.consumer.status import Rates, member_status
-from services.consumer.stream_worker import Surroundings
 from shared.backoff import Backoff
 from shared.cluster import MemberNode
 from shared.errors import Unavailable

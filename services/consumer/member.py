@@ -28,9 +28,10 @@ from services.consumer.core.ownership import (
     decide,
     look,
 )
+from services.consumer.hold import Hold, Surroundings
 from services.consumer.log_ports import StreamLog
 from services.consumer.ports import Coordinator
-from services.consumer.stream_worker import Hold, StreamWorker, Surroundings
+from services.consumer.stream_worker import StreamWorker
 from services.consumer.watchdog import ReaderWatchdog
 from shared.cluster import MemberNode, View
 from shared.errors import Unavailable

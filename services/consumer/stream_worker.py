@@ -1,23 +1,22 @@
 """One owned stream, running: reads fragments, folds them, commits, until it is told to stop.
 
-The shell around `core/stream.py`. It opens in the order that makes it safe (start the sink, which fences
-earlier owners; only then read the head), acts only while the member's lease is alive, and after any
-unknown outcome drops all it holds, reads the claim afresh and starts again from the stored head.
+The shell around `core/stream.py`. It acts only while the member's lease is alive, and after any unknown
+outcome drops all it holds, reads the claim afresh and opens anew (`opening.py`), from memory or from the
+stored head.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Literal
 
-from services.consumer.core.checkpoint import Checkpoint
-from services.consumer.core.stream import Stream, StreamLimits
-from services.consumer.log_ports import Fenced, FragmentReader, SessionSink, StreamLog
+from services.consumer.core.stream import Stream
+from services.consumer.hold import Hold, Surroundings
+from services.consumer.log_ports import Fenced, FragmentReader, SessionSink
+from services.consumer.opening import Opening
 from shared.errors import InvalidInput, KafkaUnavailable, NotOwner, StaleEpoch, Unavailable
-from shared.group import GroupSettings
 from shared.heads import Counts
 
 log = logging.getLogger(__name__)
@@ -35,31 +34,6 @@ State = Literal["opening", "replaying", "running", "stopping", "rewind"]
 Outcome = Literal["stopped", "lost"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What a worker is given by its member: `now_s`, `wall_ms` are clocks."""
-
-    group: str
-    settings: GroupSettings
-    limits: StreamLimits
-    log: StreamLog
-    now_s: Callable[[], float]
-    wall_ms: Callable[[], int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
-    """A worker's hold on its stream, in the ZooKeeper session of the claim.
-
-    `is_mine`: a fresh read of the claim; `lease_alive`: whether the member may act on it; `commit_s`:
-    present pace of commits.
-    """
-
-    is_mine: Callable[[], Awaitable[bool]]
-    lease_alive: Callable[[], bool]
-    commit_s: Callable[[], float]
-
-
 class StreamWorker:
     """Runs one stream in one epoch; `run` returns when it was stopped or the stream was lost."""
 
@@ -73,6 +47,13 @@ class StreamWorker:
         self.stored_epoch = -1
         self._around = around
         self._hold = hold
+        self._hints = list(hold.hints)
+        self._ask = hold.ask
+        self.is_warm = False
+        self.was_fenced = False
+        self.opened, self.reading = asyncio.Event(), asyncio.Event()
+        """Set when reading first began, and when the first record was read."""
+        self.opened_at_ms = self.first_record_at_ms = self.stopped_at_ms = 0
         self._stop = asyncio.Event()
         self._reader: FragmentReader | None = None
         self._sink: SessionSink | None = None
@@ -123,6 +104,7 @@ class StreamWorker:
                 log.error("ownership is lost", extra={"stream": self.stream, "why": error.detail})
                 return "lost"
             except (Fenced, Unavailable) as error:
+                self.was_fenced |= isinstance(error, Fenced)
                 log.warning("starts again", extra={"stream": self.stream, "why": error.detail})
             except InvalidInput as error:
                 # what is stored cannot be read: nothing may be written, an operator decides
@@ -139,53 +121,33 @@ class StreamWorker:
                 return "stopped" if self._stop.is_set() else "lost"
 
     async def _open(self) -> None:
-        """Fence, read the head, load, begin to read: in this order."""
+        """Opens the stream, and begins to read."""
         around, began_s = self._around, self._around.now_s()
+        if self.core is not None:  # what ended it was no unknown commit, or it is no memory
+            self._hints.append(self.core)
         self.state, self.core = "opening", None
         self._sink, self._reader = around.log.sink(self.stream), around.log.reader(self.stream)
-        (start, end), checkpoint = await self._bounds_and_checkpoint(self._reader)
-        self.stored_epoch = checkpoint.head.epoch
-        if checkpoint.head.epoch > self.epoch:
-            raise StaleEpoch(f"stream {self.stream}: epoch {self.epoch}, but the head's {checkpoint.head!r}")
-        core = Stream(
-            group=around.group,
-            stream=self.stream,
-            epoch=self.epoch,
-            settings=around.settings,
-            limits=around.limits,
-            checkpoint=checkpoint,
-            now_s=around.now_s() - around.limits.commit_s * (self.stream * 7 % 24) / 24,
-        )
-        how = core.start(start, end)
-        self.core = core
+        opening = Opening(self.stream, self.epoch, around, self._sink, self._reader)
+        hints, self._hints = self._hints, []
+        ask, self._ask = self._ask, None
+        try:
+            self.core, how = await opening.open(hints, ask)
+        finally:
+            self.stored_epoch = opening.stored_epoch
+        self.is_warm = opening.is_warm
         if how == "rewind":
-            log.error("the log was lost", extra={"stream": self.stream, "end": end, "head": core.head})
+            log.error("the log was lost", extra={"stream": self.stream, "head": self.core.head})
             self.state = "rewind"
             await self._stop.wait()
             return
         if how == "cut":
-            log.warning("retention cut the log", extra={"stream": self.stream, "cut": core.cut})
-        await self._reader.open(core.assembler.position)
-        self.state = "replaying" if core.assembler.is_replaying else "running"
+            log.warning("retention cut the log", extra={"stream": self.stream, "cut": self.core.cut})
+        await self._reader.open(self.core.assembler.position)
+        self.state = "replaying" if self.core.assembler.is_replaying else "running"
         self.opened_after_s = around.now_s() - began_s
-
-    async def _bounds_and_checkpoint(self, reader: FragmentReader) -> tuple[tuple[int, int], Checkpoint]:
-        """Both at once, but bounds that are older than the head are asked for again: an earlier owner may
-        have read and committed between them.
-        """
-        assert self._sink is not None
-        asking = asyncio.ensure_future(reader.bounds())
-        try:
-            await self._sink.open()
-            checkpoint = await self._sink.load(await self._sink.head())
-            bounds = await asking
-        finally:
-            if not asking.done():
-                asking.cancel()
-                await asyncio.wait((asking,))
-        if bounds[1] < checkpoint.head.position:
-            bounds = await reader.bounds()
-        return bounds, checkpoint
+        if not self.opened.is_set():
+            self.opened_at_ms = around.wall_ms()
+            self.opened.set()
 
     async def _work(self) -> None:
         if self.state == "rewind":
@@ -195,7 +157,7 @@ class StreamWorker:
             while not stopping.done():
                 await self._await_lease()
                 await self.step(stopping)
-            self.state = "stopping"
+            self.state, self.stopped_at_ms = "stopping", self._around.wall_ms()
             await self._await_lease()
             await self._commit_if(lambda core: core.has_changes)
         finally:
@@ -219,8 +181,7 @@ class StreamWorker:
             if records[0].offset < core.assembler.position:
                 raise KafkaUnavailable(f"the log begins again at {records[0].offset}: {core!r}")
             core.feed(records, around.now_s())
-            if self.first_record_after_s < 0:
-                self.first_record_after_s = around.now_s() - self._claimed_s
+            self._note_first_record()
         core.close_due()
         if self.state == "replaying" and not core.assembler.is_replaying:
             self.state = "running"
@@ -233,6 +194,12 @@ class StreamWorker:
             await self._renew_reader(core)
         elif 0 < len(records) < TRICKLE_RECORDS:
             await asyncio.wait((stopping,), timeout=TRICKLE_PAUSE_S)
+
+    def _note_first_record(self) -> None:
+        if not self.reading.is_set():
+            self.first_record_after_s = self._around.now_s() - self._claimed_s
+            self.first_record_at_ms = self._around.wall_ms()
+            self.reading.set()
 
     async def _commit_if(self, is_due: Callable[[Stream], bool]) -> None:
         core, sink, around = self.core, self._sink, self._around

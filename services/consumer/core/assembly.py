@@ -90,6 +90,23 @@ class Assembler:
         self._order_open()
         self.replay_until = max(position, self.position)
 
+    def adopt(
+        self,
+        *,
+        position: int,
+        w: int,
+        a: int,
+        sessions: Iterable[OpenSession],
+        covered: dict[str, Covered],
+    ) -> None:
+        """Takes over what another owner had folded up to `position`, all of it committed."""
+        self.position = self.replay_until = position
+        self.w, self.a, self.covered = w, a, covered
+        for session in sessions:
+            self.open[session.key] = session
+            self.state_bytes += session.bytes
+        self._order_open()
+
     def feed(self, records: Sequence[Record]) -> list[Closed]:
         """Folds the records, which follow `position` in offset order; the sessions they closed."""
         if not self.is_replaying:

@@ -1,6 +1,6 @@
 """What a stream's state is made of: an open session, a closed one, a covered key.
 
-Values of the assembler, written into checkpoints (and handed over, later). Offsets are those of the stream's
+Values of the assembler, written into checkpoints and handed over. Offsets are those of the stream's
 fragments topic, times integer ms UTC.
 """
 

@@ -26,6 +26,8 @@ MAX_PENDING_BYTES = 8 * 1024 * 1024
 TICK_EVERY_S = 5.0
 QUIET_S = 2.0
 """A stream says nothing when it had no record for so long."""
+READ_POINTS = 64
+"""How finely a handover tells where how much had been read: parking needs no more."""
 RENEW_S = 86_400.0
 """Kafka forgets committed offsets after 7 idle days; owners renew theirs daily."""
 Start = Literal["as_stored", "cut", "rewind"]
@@ -82,13 +84,37 @@ class Stream:
         `rewind`: the log ends below the position, so it was lost: do not go on. `cut`: retention removed
         records that were still needed; `cut` counts them, and reading begins at the log's start.
         """
-        if log_end < self.head.position:
+        if log_end < max(self.head.position, self.assembler.position):
             return "rewind"
         if log_start <= self.assembler.position:
             return "as_stored"
         self.cut = log_start - self.assembler.position
         self.assembler.advance(log_start)
         return "cut"
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether a later owner could go on from here: nothing is being replayed, and no commit's outcome
+        is unknown (one that was prepared and not `committed` may or may not stand in the log).
+        """
+        return not (self._in_commit or self.assembler.is_replaying)
+
+    def resume(self, epoch: int, now_s: float) -> None:
+        """Goes on from memory in a new epoch, after the stored head was found to be this one's."""
+        if not self.is_memory:
+            raise InvariantBroken(f"nothing to go on from: {self!r}")
+        self.epoch = epoch
+        self._last_commit_s = self._last_record_s = self._last_tick_s = now_s
+
+    def read_at(self) -> list[tuple[int, int]]:
+        """At most `READ_POINTS` + 1 pairs of a position and the bytes that had been read there, ascending."""
+        points = list(self._read_at)
+        return points[:: max(1, -(-len(points) // READ_POINTS))]
+
+    def remember_reading(self, bytes_read: int, read_at: Sequence[tuple[int, int]]) -> None:
+        """Takes over how much had been read, and where, from a former owner."""
+        self.assembler.bytes_read = bytes_read
+        self._read_at = deque(read_at)
 
     def feed(self, records: Sequence[Record], now_s: float) -> None:
         """Folds the records, which follow the position in offset order."""

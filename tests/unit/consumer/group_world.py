@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from services.consumer.core.ownership import OwnershipSettings
 from services.consumer.core.stream import StreamLimits
+from services.consumer.hold import Surroundings
 from services.consumer.member import Member
-from services.consumer.stream_worker import StreamWorker, Surroundings
+from services.consumer.stream_worker import StreamWorker
 from shared.cluster import MemberNode
 from shared.group import GroupSettings
 from tests.fakes.coordinator import InMemoryCoordinator, ZnodeStore

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from services.consumer.core.stream import StreamLimits
-from services.consumer.stream_worker import Hold, StreamWorker, Surroundings
+from services.consumer.hold import Hold, Surroundings
+from services.consumer.stream_worker import StreamWorker
 from shared.group import GroupSettings
 from shared.sessions import Session, parse_session
 from tests.fakes.log import InMemoryLog, InMemoryReader, InMemorySink, InMemoryStreamLog

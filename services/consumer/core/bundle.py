@@ -1,0 +1,264 @@
+"""What travels when a stream changes owner: its open sessions, its covered keys, and what they stand on.
+
+Pure. A *copy* holds all sessions as of a position while the donor still runs; a *delta* what has changed
+since that copy, and the final head with what else a `Stream` needs; a *whole* bundle is a delta that extends
+nothing. What comes out is a `Stream` as if the recipient had folded the log itself; whether it may be used
+is for the stored head to say (`handover.is_valid`). MessagePack; a fragment's bytes travel as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from services.consumer.core.checkpoint import Checkpoint, CoveredWire
+from services.consumer.core.state import Covered, OpenSession, is_droppable
+from services.consumer.core.stream import Stream, StreamLimits
+from shared.errors import BundleRejected
+from shared.group import GroupSettings
+from shared.heads import Head
+
+
+class SessionWire(msgspec.Struct, frozen=True, array_like=True):
+    """An open session; of its ids and fragments those from number `ids_from`, `data_from` on."""
+
+    key: str
+    first_offset: int
+    last_offset: int
+    opened_at: int
+    low_t: int
+    last_t: int
+    w: int
+    last_a: int
+    pin: int
+    pin_w: int
+    pin_a: int
+    parked: int
+    ids_from: int
+    ids: list[int]
+    data_from: int
+    data: list[bytes]
+
+
+class TailWire(msgspec.Struct, frozen=True, array_like=True):
+    """What makes a delta final: the head, W and A at its position, and the writer's sizes.
+
+    `read_at`: pairs of a position and the bytes that had been read there.
+    """
+
+    head: Head
+    w: int
+    a: int
+    written: int
+    last_whole: int
+    bytes_read: int
+    read_at: list[tuple[int, int]]
+
+
+class BundleWire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A copy (without `tail`), or a delta; `closed`: keys of the copy without that session now."""
+
+    position: int
+    sessions: list[SessionWire]
+    covered: list[CoveredWire]
+    closed: list[str] = []
+    tail: TailWire | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """What a donor remembers of the copy that it sent: per key the first offset of its session, how many
+    fragments and ids the recipient has of it, and how many of them were parked.
+    """
+
+    position: int
+    digest: str
+    known: dict[str, tuple[int, int, int, int]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Copy:
+    """A copy as the recipient holds it until the delta comes."""
+
+    position: int
+    digest: str
+    sessions: dict[str, OpenSession]
+    covered: dict[str, Covered]
+
+
+def digest_of(body: bytes) -> str:
+    """SHA-256, in hex."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def take_copy(stream: Stream) -> tuple[bytes, Base]:
+    """All open sessions and covered keys as they stand now; the stream may go on meanwhile."""
+    state = stream.assembler
+    body = _encode(
+        BundleWire(
+            position=state.position,
+            sessions=[_session_wire(session, 0, 0) for session in state.open.values()],
+            covered=[_covered_wire(*item) for item in state.covered.items()],
+        )
+    )
+    known = {key: _mark(session) for key, session in state.open.items()}
+    return body, Base(position=state.position, digest=digest_of(body), known=known)
+
+
+def take_delta(stream: Stream, base: Base | None) -> bytes:
+    """What has changed since `base` (None: everything), of a stream that has nothing left to commit."""
+    state = stream.assembler
+    known = base.known if base is not None else {}
+    from_position = base.position if base is not None else 0
+    sessions, closed = [], []
+    for key, session in state.open.items():
+        mark = known.get(key)
+        if mark is None or mark[0] != session.first_offset:
+            sessions.append(_session_wire(session, 0, 0))
+        elif mark != _mark(session):
+            sessions.append(_session_wire(session, mark[1], mark[2]))
+    for key, mark in known.items():
+        open_now = state.open.get(key)
+        if open_now is None or open_now.first_offset != mark[0]:
+            closed.append(key)
+    # silence covers through the position before it, so what changed since the copy begins one below it
+    covered = [
+        _covered_wire(key, entry) for key, entry in state.covered.items() if entry.offset >= from_position - 1
+    ]
+    tail = TailWire(
+        stream.head,
+        state.w,
+        state.a,
+        stream.writer.written,
+        stream.writer.last_whole,
+        state.bytes_read,
+        stream.read_at(),
+    )
+    return _encode(
+        BundleWire(position=state.position, sessions=sessions, covered=covered, closed=closed, tail=tail)
+    )
+
+
+def open_copy(body: bytes, digest: str) -> Copy:
+    """The copy that a body holds. Raises BundleRejected when it cannot be read."""
+    wire = _decode_bundle(body)
+    if wire.tail is not None:
+        raise BundleRejected("a first copy has no final head")
+    copy = Copy(position=wire.position, digest=digest, sessions={}, covered={})
+    _apply(copy, wire)
+    return copy
+
+
+def complete(
+    copy: Copy | None,
+    body: bytes,
+    *,
+    group: str,
+    stream: int,
+    settings: GroupSettings,
+    limits: StreamLimits,
+    now_s: float,
+) -> Stream:
+    """The stream that a delta makes of the copy which it extends (None: a whole bundle). Uses the copy up.
+
+    Raises BundleRejected when it cannot be read or does not fit.
+    """
+    wire = _decode_bundle(body)
+    tail = wire.tail
+    if tail is None or tail.head.position != wire.position:
+        raise BundleRejected("a delta ends with the head of its position")
+    copy = copy or Copy(position=0, digest="", sessions={}, covered={})
+    _apply(copy, wire)
+    head = tail.head
+    covered = {
+        key: entry
+        for key, entry in copy.covered.items()
+        if not is_droppable(entry, head.safe_offset, head.a, settings.repeat_ms)
+    }
+    found = Stream(
+        group=group,
+        stream=stream,
+        epoch=head.epoch,
+        settings=settings,
+        limits=limits,
+        checkpoint=Checkpoint(head=head, bytes=tail.written),
+        now_s=now_s,
+    )
+    found.assembler.adopt(
+        position=wire.position,
+        w=tail.w,
+        a=tail.a,
+        sessions=copy.sessions.values(),
+        covered=dict(sorted(covered.items(), key=lambda item: item[1].offset)),
+    )
+    found.remember_reading(tail.bytes_read, tail.read_at)
+    found.writer.last_whole = tail.last_whole
+    return found
+
+
+def _apply(copy: Copy, wire: BundleWire) -> None:
+    for key in wire.closed:
+        copy.sessions.pop(key, None)
+    for sent in wire.sessions:
+        session = copy.sessions.get(sent.key)
+        if session is None or session.first_offset != sent.first_offset:
+            session = OpenSession(sent.key, sent.first_offset, sent.opened_at, sent.low_t, 0, 0)
+            copy.sessions[sent.key] = session
+        if sent.data_from != len(session.data) or sent.ids_from != len(session.ids or ()):
+            raise BundleRejected(f"of the session of {sent.key!r} something is missing")
+        session.data += sent.data
+        session.bytes += sum(map(len, sent.data))
+        for hashed in sent.ids:
+            session.remember(hashed)
+        session.last_offset, session.low_t, session.last_t = sent.last_offset, sent.low_t, sent.last_t
+        session.w, session.last_a, session.parked = sent.w, sent.last_a, sent.parked
+        session.pin, session.pin_w, session.pin_a = sent.pin, sent.pin_w, sent.pin_a
+    for entry in wire.covered:
+        copy.covered.pop(entry.key, None)
+        copy.covered[entry.key] = Covered(
+            offset=entry.offset, last_a=entry.last_a, ids=dict.fromkeys(entry.ids)
+        )
+
+
+def _mark(session: OpenSession) -> tuple[int, int, int, int]:
+    return session.first_offset, len(session.data), len(session.ids or ()), session.parked
+
+
+def _session_wire(session: OpenSession, data_from: int, ids_from: int) -> SessionWire:
+    ids: Iterable[int] = session.ids or ()
+    return SessionWire(
+        session.key,
+        session.first_offset,
+        session.last_offset,
+        session.opened_at,
+        session.low_t,
+        session.last_t,
+        session.w,
+        session.last_a,
+        session.pin,
+        session.pin_w,
+        session.pin_a,
+        session.parked,
+        ids_from,
+        list(ids)[ids_from:],
+        data_from,
+        session.data[data_from:] if data_from else session.data,
+    )
+
+
+def _covered_wire(key: str, entry: Covered) -> CoveredWire:
+    return CoveredWire(key, entry.offset, entry.last_a, list(entry.ids))
+
+
+def _decode_bundle(body: bytes) -> BundleWire:
+    try:
+        return _decode(body)
+    except msgspec.DecodeError as error:
+        raise BundleRejected(f"the bundle cannot be read: {error}") from None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(BundleWire).decode

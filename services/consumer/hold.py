@@ -1,0 +1,39 @@
+"""What a member gives to the worker of a stream: its surroundings, and its hold on the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from services.consumer.core.stream import Stream, StreamLimits
+from services.consumer.log_ports import StreamLog
+from shared.group import GroupSettings
+from shared.heads import Head
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a worker is given by its member: `now_s`, `wall_ms` are clocks."""
+
+    group: str
+    settings: GroupSettings
+    limits: StreamLimits
+    log: StreamLog
+    now_s: Callable[[], float]
+    wall_ms: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A worker's hold on its stream, in the ZooKeeper session of the claim.
+
+    `is_mine`: a fresh read of the claim; `lease_alive`: whether the member may act on it; `commit_s`:
+    present pace of commits. `hints`: streams to go on with, if their heads are the stored one; `ask`: asks
+    the owner before this one for a bundle of exactly that head, once.
+    """
+
+    is_mine: Callable[[], Awaitable[bool]]
+    lease_alive: Callable[[], bool]
+    commit_s: Callable[[], float]
+    hints: Sequence[Stream] = ()
+    ask: Callable[[Head], Awaitable[Stream | None]] | None = None

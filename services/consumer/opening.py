@@ -1,0 +1,97 @@
+"""Opens an owned stream, in the order that makes it safe: fence, read the head, remember or load.
+
+Starting the sink fences every earlier owner, so only what is read after it is the last word. The stored head
+judges all hints (`core/handover.py`): one that stands on it goes on from memory, else the checkpoint is
+loaded and the log replayed. Used by `stream_worker.py`, once per start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from services.consumer.core.handover import is_valid
+from services.consumer.core.stream import Start, Stream
+from services.consumer.hold import Surroundings
+from services.consumer.log_ports import FragmentReader, SessionSink
+from shared.errors import StaleEpoch
+from shared.heads import Head
+
+Ask = Callable[[Head], Awaitable[Stream | None]]
+
+
+class Opening:
+    """One opening; afterwards `stored_epoch` is the head's (-1: it was not read), `is_warm` whether a hint
+    was taken up.
+    """
+
+    def __init__(
+        self, stream: int, epoch: int, around: Surroundings, sink: SessionSink, reader: FragmentReader
+    ) -> None:
+        self.stored_epoch = -1
+        self.is_warm = False
+        self._stream, self._epoch = stream, epoch
+        self._around, self._sink, self._reader = around, sink, reader
+
+    def __repr__(self) -> str:
+        return f"<Opening {self._around.group}/{self._stream} epoch {self._epoch}>"
+
+    async def open(self, hints: Sequence[Stream], ask: Ask | None) -> tuple[Stream, Start]:
+        """The stream as it stands, and how its log begins (see `Stream.start`).
+
+        Raises StaleEpoch when the stored head is of a later owner; Unavailable, InvalidInput.
+        """
+        (start, end), head = await self._bounds_and_head()
+        self.stored_epoch = head.epoch
+        if head.epoch > self._epoch:
+            raise StaleEpoch(f"stream {self._stream}: epoch {self._epoch}, but the stored {head!r}")
+        core = await self._from_memory(head, hints, ask)
+        if core is None:
+            core = await self._from_checkpoint(head)
+        return core, core.start(start, end)
+
+    async def _bounds_and_head(self) -> tuple[tuple[int, int], Head]:
+        """Both at once, but bounds that are older than the head are asked for again: an earlier owner may
+        have read and committed between them.
+        """
+        asking = asyncio.ensure_future(self._reader.bounds())
+        try:
+            await self._sink.open()
+            head = await self._sink.head()
+            bounds = await asking
+        finally:
+            if not asking.done():
+                asking.cancel()
+                await asyncio.wait((asking,))
+        if bounds[1] < head.position:
+            bounds = await self._reader.bounds()
+        return bounds, head
+
+    async def _from_memory(self, head: Head, hints: Sequence[Stream], ask: Ask | None) -> Stream | None:
+        """A hint that stands on the stored head: this member's own, one that it was handed, or one that
+        the owner before gives when asked, once.
+        """
+        found = next((hint for hint in hints if is_valid(hint, head)), None)
+        if found is None and ask is not None:
+            asked = await ask(head)
+            found = asked if asked is not None and is_valid(asked, head) else None
+        if found is not None:
+            self.is_warm = True
+            found.resume(self._epoch, self._first_commit_s())
+        return found
+
+    async def _from_checkpoint(self, head: Head) -> Stream:
+        around = self._around
+        return Stream(
+            group=around.group,
+            stream=self._stream,
+            epoch=self._epoch,
+            settings=around.settings,
+            limits=around.limits,
+            checkpoint=await self._sink.load(head),
+            now_s=self._first_commit_s(),
+        )
+
+    def _first_commit_s(self) -> float:
+        """When the stream is thought to have committed last, so that the commits of many spread over time."""
+        return self._around.now_s() - self._around.limits.commit_s * (self._stream * 7 % 24) / 24
