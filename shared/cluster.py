@@ -1,7 +1,7 @@
 """What stands at the znodes, and the view: what a member (or control) sees of one group.
 
-Pure. The coordinator adapters read and write these; `services/consumer/core/balance.py` computes the
-plan from a view; control shows it.
+Pure. The coordinator adapters read and write these; `shared/balance.py` computes the plan from a view;
+control shows it.
 """
 
 from __future__ import annotations

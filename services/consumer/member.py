@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from services.consumer.core.balance import plan
 from services.consumer.core.ownership import (
     Adopt,
     Claim,
@@ -33,6 +32,7 @@ from services.consumer.log_ports import StreamLog
 from services.consumer.ports import Coordinator
 from services.consumer.stream_worker import StreamWorker
 from services.consumer.watchdog import ReaderWatchdog
+from shared.balance import plan
 from shared.cluster import MemberNode, View
 from shared.errors import Unavailable
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from services.consumer.adapters.coordinator import ZooKeeperCoordinator
-from services.consumer.core.balance import plan
+from shared.balance import plan
 from shared.cluster import ClaimNode
 from shared.errors import ZooKeeperUnavailable
 from shared.group import GroupSettings

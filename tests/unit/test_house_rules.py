@@ -27,7 +27,15 @@ PURE = {
         "hashlib",
     ),
     *("itertools", "msgspec", "re", "types", "typing", "zlib"),
-    *("shared.cluster", "shared.errors", "shared.events", "shared.fragments", "shared.group", "shared.heads"),
+    *(
+        "shared.balance",
+        "shared.cluster",
+        "shared.errors",
+        "shared.events",
+        "shared.fragments",
+        "shared.group",
+        "shared.heads",
+    ),
     *("shared.names", "shared.routing", "shared.sessions"),
 }
 """What core may import, besides its own service's core: no clock, no randomness, no I/O, no logging."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from services.consumer.core.balance import Plan, plan
+from shared.balance import Plan, plan
 from shared.cluster import View
 
 

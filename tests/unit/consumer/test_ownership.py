@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from services.consumer.core.balance import plan
 from services.consumer.core.ownership import (
     Adopt,
     Claim,
@@ -18,6 +17,7 @@ from services.consumer.core.ownership import (
     decide,
     look,
 )
+from shared.balance import plan
 from shared.cluster import ClaimNode, MemberNode, MemberState, StreamNode, View
 
 SETTINGS = OwnershipSettings()

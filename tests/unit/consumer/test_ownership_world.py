@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from services.consumer.core.balance import plan
 from services.consumer.core.ownership import Claim, Effect, OwnershipSettings, Release, Seen, decide, look
+from shared.balance import plan
 from shared.cluster import ClaimNode, MemberNode, StreamNode, View
 
 SETTINGS = OwnershipSettings()

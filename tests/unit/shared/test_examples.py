@@ -8,9 +8,9 @@ import importlib
 import pytest
 
 MODULES = [
-    "services.consumer.core.balance",
     "services.consumer.core.lease",
     "shared.backoff",
+    "shared.balance",
     "shared.cluster",
     "shared.events",
     "shared.fragments",

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.consumer.core import balance
-from services.consumer.core.balance import Plan, plan
+from shared import balance
+from shared.balance import Plan, plan
 from shared.cluster import ClaimNode, MemberNode, MemberState, StreamNode, View
 
 K = TypeVar("K")
