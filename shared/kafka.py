@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -128,7 +129,12 @@ async def discard_producer(producer: AIOKafkaProducer) -> None:
     elif sender is not None and not sender.cancelled():
         sender.exception()  # why it died was told to the ones who sent
     with contextlib.suppress(Exception):
-        producer._message_accumulator.fail_all(KafkaConnectionError("discarded"))
+        held = producer._message_accumulator
+        held.fail_all(KafkaConnectionError("discarded"))
+        for batch in itertools.chain(held._pending_batches, *held._batches.values()):
+            # nobody waits for its turn to be sent any more
+            if batch._drain_waiter.done() and not batch._drain_waiter.cancelled():
+                batch._drain_waiter.exception()
         async with asyncio.timeout(DISCARD_TIMEOUT_S):
             await producer.stop()
 
