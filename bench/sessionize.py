@@ -104,7 +104,7 @@ async def baton(kafka: str, group: str) -> int:
     from services.consumer.adapters.kafka_sink import KafkaStreamLog
     from services.consumer.core.stream import StreamLimits
     from services.consumer.hold import Hold, Surroundings
-from services.consumer.stream_worker import StreamWorker
+    from services.consumer.stream_worker import StreamWorker
     from shared.group import GroupSettings
     from shared.kafka import checkpoints_topic, ensure_topics, sessions_topic
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
 import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 from services.consumer.adapters.coordinator import ZooKeeperCoordinator
+from services.consumer.adapters.http_peers import HttpPeers
+from services.consumer.adapters.kafka_events import KafkaChronicle
 from services.consumer.adapters.kafka_sink import KafkaStreamLog
 from services.consumer.app import create_app
-from services.consumer.core.ownership import OwnershipSettings
+from services.consumer.handover_routes import Reception
 from services.consumer.hold import Surroundings
 from services.consumer.member import Member
 from services.consumer.metrics import ConsumerMetrics
@@ -28,6 +33,7 @@ from shared.kafka import (
     sessions_topic,
 )
 from shared.runtime import http_server, main
+from shared.secret import ensure_secret
 from shared.stream_table import wait_for_table
 from shared.zookeeper import ZooKeeper
 
@@ -37,14 +43,25 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-async def serve(settings: ConsumerSettings, stop: asyncio.Event) -> None:
-    """Runs a member until `stop`; then it releases its streams, leaves the group, and closes all.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a member finds when ZooKeeper and Kafka are there."""
 
-    It answers from the start, so that it may start before Kafka, ZooKeeper and the stream table.
+    count: int
+    log: KafkaStreamLog
+    secret: bytes
+
+
+async def serve(settings: ConsumerSettings, stop: asyncio.Event) -> None:
+    """Runs a member until `stop`; then it gives up its streams, leaves the group, and closes all.
+
+    It answers from the start, so that it may start before Kafka, ZooKeeper and the stream table, and until
+    the end, also when it was drained and takes no part any more.
     """
     node = MemberNode(address=settings.address, pid=os.getpid(), since=wall_ms())
     zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
     joined: list[Member] = []
+    receptions: list[Reception] = []
     rates = Rates(time.monotonic)
     app = create_app(
         status=lambda: member_status(joined, settings.member, settings.group, node, rates),
@@ -53,28 +70,57 @@ async def serve(settings: ConsumerSettings, stop: asyncio.Event) -> None:
             joined[0].complaints() if joined else ["waits for ZooKeeper, Kafka or the stream table"]
         ),
         metrics=ConsumerMetrics(joined),
+        reception=lambda: receptions[0] if receptions else None,
     )
     try:
         async with http_server(app, settings.host, settings.port, lifespan="off"):
-            preparing = asyncio.create_task(_prepare(settings, zookeeper), name="prepare")
+            preparing = asyncio.create_task(prepare(settings, zookeeper), name="prepare")
             stopping = asyncio.create_task(stop.wait(), name="stop")
             await asyncio.wait((preparing, stopping), return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
             if not preparing.done():
                 preparing.cancel()
                 return
-            count, log = preparing.result()
-            joined.append(_member(settings, zookeeper, count, log, node))
-            try:
-                await joined[0].run(stop)
-            finally:
-                await log.close()
+            found = preparing.result()
+            async with member_of(settings, zookeeper, node, found) as member:
+                joined.append(member)
+                receptions.append(reception_of(settings, member, found))
+                await member.run(stop)
+                await stop.wait()
     finally:
         await zookeeper.close()
 
 
-async def _prepare(settings: ConsumerSettings, zookeeper: ZooKeeper) -> tuple[int, KafkaStreamLog]:
-    """Waits for ZooKeeper and the stream table, makes the group and its topics; the number of streams."""
+@contextlib.asynccontextmanager
+async def member_of(
+    settings: ConsumerSettings, zookeeper: ZooKeeper, node: MemberNode, found: Found
+) -> AsyncIterator[Member]:
+    """A member, not running yet, with what it tells and asks by; all but ZooKeeper is closed in the end."""
+    chronicle = KafkaChronicle(settings.kafka, settings.names)
+    limits = settings.handover_limits
+    telling = asyncio.create_task(chronicle.run(), name="chronicle")
+    try:
+        async with HttpPeers(
+            settings.member, found.secret, wall_ms, max_body_bytes=limits.max_body_bytes
+        ) as peers:
+            yield Member(
+                coordinator=_coordinator(settings, zookeeper, found.count),
+                around=_surroundings(settings, found.log),
+                node=node,
+                peers=peers,
+                settings=settings.ownership,
+                pace=settings.pace,
+                limits=limits,
+                tell=chronicle.tell,
+            )
+    finally:
+        telling.cancel()
+        await chronicle.close()
+        await found.log.close()
+
+
+async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper) -> Found:
+    """Waits for ZooKeeper and the stream table, makes the group and its topics."""
     names, group = settings.names, settings.group
     backoff = Backoff(first_s=0.2, cap_s=3.0)
     await zookeeper.connect()
@@ -83,6 +129,7 @@ async def _prepare(settings: ConsumerSettings, zookeeper: ZooKeeper) -> tuple[in
             count = (await wait_for_table(zookeeper, names)).count
             coordinator = _coordinator(settings, zookeeper, count)
             await coordinator.ensure_group(settings.group_settings)
+            secret = await ensure_secret(zookeeper, names, settings.secret)
             topics = [
                 sessions_topic(names, group, settings.session_partitions, settings.session_retention_ms),
                 checkpoints_topic(names, group, count),
@@ -90,7 +137,8 @@ async def _prepare(settings: ConsumerSettings, zookeeper: ZooKeeper) -> tuple[in
             ]
             await ensure_topics(settings.kafka, topics, settings.replication)
             partitions = await count_partitions(settings.kafka, names.sessions(group))
-            return count, KafkaStreamLog(settings.kafka, names, group, settings.group_settings, partitions)
+            log = KafkaStreamLog(settings.kafka, names, group, settings.group_settings, partitions)
+            return Found(count=count, log=log, secret=secret)
         except Unavailable as error:
             logging.getLogger(__name__).warning("not ready yet", extra={"why": error.detail})
             await asyncio.sleep(backoff.next_s())
@@ -107,26 +155,21 @@ def _coordinator(settings: ConsumerSettings, zookeeper: ZooKeeper, count: int) -
     )
 
 
-def _member(
-    settings: ConsumerSettings, zookeeper: ZooKeeper, count: int, log: KafkaStreamLog, node: MemberNode
-) -> Member:
-    return Member(
-        coordinator=_coordinator(settings, zookeeper, count),
+def _surroundings(settings: ConsumerSettings, log: KafkaStreamLog) -> Surroundings:
+    return Surroundings(
+        group=settings.group,
+        settings=settings.group_settings,
+        limits=settings.stream_limits,
         log=log,
-        around=Surroundings(
-            group=settings.group,
-            settings=settings.group_settings,
-            limits=settings.stream_limits,
-            log=log,
-            now_s=time.monotonic,
-            wall_ms=wall_ms,
-        ),
-        node=node,
-        settings=OwnershipSettings(
-            grace_ms=int(settings.grace_s * 1000), settle_ms=int(settings.settle_s * 1000)
-        ),
-        release_s=settings.release_s,
-        commits_per_s=settings.commits_per_s,
+        now_s=time.monotonic,
+        wall_ms=wall_ms,
+    )
+
+
+def reception_of(settings: ConsumerSettings, member: Member, found: Found) -> Reception:
+    """By what other members and control reach the member."""
+    return Reception(
+        member=settings.member, desk=member.desk, secret=found.secret, drain=member.drain, wall_ms=wall_ms
     )
 
 

@@ -10,6 +10,9 @@ from services.consumer.log_ports import StreamLog
 from shared.group import GroupSettings
 from shared.heads import Head
 
+Ask = Callable[[Head], Awaitable[Stream | None]]
+"""Asks the owner before this one for a bundle of exactly that head."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
@@ -28,12 +31,12 @@ class Hold:
     """A worker's hold on its stream, in the ZooKeeper session of the claim.
 
     `is_mine`: a fresh read of the claim; `lease_alive`: whether the member may act on it; `commit_s`:
-    present pace of commits. `hints`: streams to go on with, if their heads are the stored one; `ask`: asks
-    the owner before this one for a bundle of exactly that head, once.
+    present pace of commits. `hints`: streams to go on with, if their heads are the stored one; `ask` is
+    used at most once.
     """
 
     is_mine: Callable[[], Awaitable[bool]]
     lease_alive: Callable[[], bool]
     commit_s: Callable[[], float]
     hints: Sequence[Stream] = ()
-    ask: Callable[[Head], Awaitable[Stream | None]] | None = None
+    ask: Ask | None = None

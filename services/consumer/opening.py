@@ -8,16 +8,14 @@ loaded and the log replayed. Used by `stream_worker.py`, once per start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from services.consumer.core.handover import is_valid
 from services.consumer.core.stream import Start, Stream
-from services.consumer.hold import Surroundings
+from services.consumer.hold import Ask, Surroundings
 from services.consumer.log_ports import FragmentReader, SessionSink
 from shared.errors import StaleEpoch
 from shared.heads import Head
-
-Ask = Callable[[Head], Awaitable[Stream | None]]
 
 
 class Opening:

@@ -7,7 +7,10 @@ import socket
 from dataclasses import dataclass
 from typing import cast
 
+from services.consumer.core.handover import HandoverLimits
+from services.consumer.core.ownership import OwnershipSettings
 from services.consumer.core.stream import StreamLimits
+from services.consumer.member import Pace
 from shared.group import DELIVERIES, Delivery, GroupSettings
 from shared.names import DEFAULT_GROUP, is_group_name
 from shared.service_settings import ServiceSettings
@@ -155,10 +158,45 @@ class ConsumerSettings(ServiceSettings):
     )
     release_s: float = setting(
         20.0,
-        "how long an orderly stop may take before the process leaves without it",
+        "how long a drain may take before the member leaves without handing over the rest",
         unit="s",
         low=1,
         outside="shorter leaves claims behind, which others get only after the time-out",
+    )
+    steady_s: float = setting(
+        0.5,
+        "a member is given running streams when it has been there for so long",
+        unit="s",
+        low=0,
+        outside="shorter moves streams to members that may go again at once; twice as long for each return",
+    )
+    rest_s: float = setting(
+        10.0,
+        "a stream that has come from another member stays for so long, unless its owner drains",
+        unit="s",
+        low=0,
+        outside="shorter lets streams wander when members come and go",
+    )
+    moves_per_s: int = setting(
+        50,
+        "streams that a member begins to hand over in a second, unless it drains",
+        low=1,
+        high=10_000,
+        outside="more makes a storm of a join",
+    )
+    moves_at_once: int = setting(
+        4,
+        "streams of a member that are under way to others at a time",
+        low=1,
+        high=1_000,
+        outside="more makes each of their pauses longer",
+    )
+    max_handover_bytes: int = setting(
+        128 * 1024 * 1024,
+        "open sessions of one stream that are handed over live; larger ones are replayed",
+        unit="bytes",
+        low=100_000,
+        outside="more may stop a member for as long as it takes to read them",
     )
 
     @property
@@ -183,6 +221,33 @@ class ConsumerSettings(ServiceSettings):
             commit_s=self.commit_s,
             max_replay_fragments=self.max_replay_fragments,
             max_replay_bytes=self.max_replay_bytes,
+        )
+
+    @property
+    def ownership(self) -> OwnershipSettings:
+        """When what is claimed and given."""
+        return OwnershipSettings(
+            grace_ms=int(self.grace_s * 1000),
+            settle_ms=int(self.settle_s * 1000),
+            steady_ms=int(self.steady_s * 1000),
+            moves_at_once=self.moves_at_once,
+        )
+
+    @property
+    def pace(self) -> Pace:
+        """How fast things are done."""
+        return Pace(
+            drain_s=self.release_s,
+            commits_per_s=self.commits_per_s,
+            moves_per_s=self.moves_per_s,
+            rest_s=self.rest_s,
+        )
+
+    @property
+    def handover_limits(self) -> HandoverLimits:
+        """What is held for others."""
+        return HandoverLimits(
+            max_body_bytes=self.max_handover_bytes, max_held_bytes=4 * self.max_handover_bytes
         )
 
     def check(self) -> list[str]:

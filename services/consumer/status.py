@@ -34,6 +34,7 @@ def stream_status(worker: StreamWorker) -> dict[str, Any]:
             "open_sessions": len(core.assembler.open),
             "state_bytes": core.assembler.state_bytes,
             "covered": len(core.assembler.covered),
+            "warm": worker.is_warm,
             "cut": core.cut,
             "last_unreadable": core.assembler.last_unreadable,
         }
@@ -52,7 +53,7 @@ def member_status(
         "group": group,
         "address": node.address,
         "pid": node.pid,
-        "state": member.node.state if member is not None and member.view is not None else "joining",
+        "state": member.state if member is not None else "joining",
         "since": node.since,
         "lease_ms": member.lease_ms if member is not None else 0,
         "zookeeper_session": hex(session_id) if session_id is not None else None,

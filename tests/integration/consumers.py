@@ -13,17 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.consumer import __main__ as wiring
-from services.consumer.adapters.kafka_sink import KafkaStreamLog
+from services.consumer.app import create_app
 from services.consumer.member import Member
+from services.consumer.metrics import ConsumerMetrics
 from services.consumer.settings import ConsumerSettings
 from services.consumer.stream_worker import StreamWorker
 from shared.cluster import MemberNode
 from shared.errors import ZooKeeperUnavailable
 from shared.group import GroupSettings
+from shared.runtime import http_server
 from shared.settings import load
 from shared.zookeeper import ZooKeeper
 from shared.zookeeper_link import Link
 from tests.e2e.fleet import Fleet, fleet, poll
+from tests.servers import free_port
 
 SETTINGS = GroupSettings(gap_ms=60_000, lateness_ms=10_000, idle_ms=3_600_000, repeat_ms=3_600_000)
 
@@ -35,13 +38,16 @@ class Joined:
     member: Member
     zookeeper: ZooKeeper
     server: str
-    log: KafkaStreamLog
     stop: asyncio.Event
     task: asyncio.Task[None]
+    around: contextlib.AsyncExitStack
+    """Its HTTP face, and what else is closed in the end."""
 
     def worker(self, stream: int) -> StreamWorker:
         """The worker of a stream that it runs."""
-        return self.member.streams[stream].worker
+        worker = self.member.runner.worker(stream)
+        assert worker is not None
+        return worker
 
     @property
     def running(self) -> list[int]:
@@ -58,8 +64,7 @@ class Joined:
         """An orderly stop."""
         self.stop.set()
         await self.task
-        await self.log.close()
-        await self.zookeeper.close()
+        await self.around.aclose()
 
     async def expire(self) -> None:
         """Ends its ZooKeeper session behind its back, as the server does after the time-out.
@@ -92,14 +97,26 @@ class Group:
 
     async def join(self, name: str) -> Joined:
         """A member that has begun to take part."""
-        settings = load(ConsumerSettings, self.fleet.environment | {"BATON_MEMBER": name})
-        zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
-        count, log = await wiring._prepare(settings, zookeeper)
-        node = MemberNode(address=settings.address)
-        member = wiring._member(settings, zookeeper, count, log, node)
-        stop = asyncio.Event()
-        task = asyncio.create_task(member.run(stop), name=name)
-        self.members.append(Joined(member, zookeeper, settings.zookeeper, log, stop, task))
+        own = {"BATON_MEMBER": name, "BATON_PORT": str(free_port())}
+        settings = load(ConsumerSettings, self.fleet.environment | own)
+        async with contextlib.AsyncExitStack() as around:
+            zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
+            around.push_async_callback(zookeeper.close)
+            found = await wiring.prepare(settings, zookeeper)
+            node = MemberNode(address=settings.address)
+            member = await around.enter_async_context(wiring.member_of(settings, zookeeper, node, found))
+            reception = wiring.reception_of(settings, member, found)
+            app = create_app(
+                status=dict,
+                plan=member.plan,
+                complaints=member.complaints,
+                metrics=ConsumerMetrics([member]),
+                reception=lambda: reception,
+            )
+            await around.enter_async_context(http_server(app, settings.host, settings.port, lifespan="off"))
+            stop = asyncio.Event()
+            task = asyncio.create_task(member.run(stop), name=name)
+            self.members.append(Joined(member, zookeeper, settings.zookeeper, stop, task, around.pop_all()))
         return self.members[-1]
 
     async def until(self, reached: Callable[[], bool]) -> None:
@@ -132,5 +149,4 @@ async def group(
             for joined in found.members:
                 joined.task.cancel()
                 await asyncio.wait([joined.task])
-                await joined.log.close()
-                await joined.zookeeper.close()
+                await joined.around.aclose()

@@ -1,4 +1,4 @@
-"""What one member should do now about who owns what: claims, releases, and getting both in line.
+"""What one member should do now about who owns what: claims, handovers, releases, and getting all in line.
 
 Pure. From the view, its plan and what the member runs comes a list of effects, in the order in which they
 must happen; the member carries them out and asks again whenever the view or what it runs has changed.
@@ -25,8 +25,15 @@ class OwnershipSettings:
     gone for everybody, and the others be about to come back for theirs."""
     shun_ms: int = 60_000
     """A member that let its turn pass is given no running stream for so long."""
-    releases_at_once: int = 32
-    """Streams under way to another member at a time, so that the rest goes on meanwhile."""
+    steady_ms: int = 500
+    """A member is given running streams when it has been there for so long, twice as long for each time
+    that it came again within `flap_ms`: who comes and goes does not shake the others."""
+    flap_ms: int = 300_000
+    moves_at_once: int = 4
+    """Streams under way to other members at a time: each pauses the shorter the fewer there are."""
+    openings_at_once: int = 32
+    """Streams that are being opened at a time; so a member that starts alone leaves some to those who come
+    a moment later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +41,35 @@ class Seen:
     """What a member remembers of earlier views; `now_ms` and all times are of one clock.
 
     `unowned_since`: stream → since when it has been seen unowned without a break; `passed`: member →
-    when it last let a turn pass, that is, left a stream that the plan named it for unowned for a grace.
+    when it last let a turn pass, that is, left a stream that the plan named it for unowned for a grace;
+    `active_since`: member → since when it has been active; `arrivals`: address → when it became so lately.
     """
 
     now_ms: int = 0
     unowned_since: Mapping[int, int] = field(default_factory=dict)
     passed: Mapping[str, int] = field(default_factory=dict)
+    active_since: Mapping[str, int] = field(default_factory=dict)
+    arrivals: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def is_steady(self, member: str, address: str, steady_ms: int) -> bool:
+        """Whether the member has been there for long enough to be given running streams."""
+        since_ms = self.active_since.get(member)
+        times = max(1, len(self.arrivals.get(address, ())))
+        return since_ms is not None and self.now_ms - since_ms >= steady_ms * 2 ** min(times - 1, 8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A stream that the member runs, in `epoch`.
+
+    `is_ready`: it reads the log's end, so its sessions can be copied; `rests`: it has just come here from
+    another member; `failed`: a handover of it has failed while draining.
+    """
+
+    epoch: int
+    is_ready: bool = True
+    rests: bool = False
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +86,16 @@ class Adopt:
 
     stream: int
     epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOver:
+    """Give a running stream, with its open sessions, to `target`."""
+
+    stream: int
+    epoch: int
+    target: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +116,7 @@ class Claim:
     why: str
 
 
-Effect = Drop | Adopt | Release | Claim
+Effect = Drop | Adopt | HandOver | Release | Claim
 
 
 def look(previous: Seen, view: View, now_ms: int, settings: OwnershipSettings) -> Seen:
@@ -90,24 +130,43 @@ def look(previous: Seen, view: View, now_ms: int, settings: OwnershipSettings) -
         for stream, since_ms in unowned_since.items():
             if now_ms - since_ms >= settings.grace_ms and stream in wanted.owner:
                 passed[wanted.owner[stream]] = now_ms
-    return Seen(now_ms=now_ms, unowned_since=unowned_since, passed=passed)
+    active = {name: node.address for name, node in view.members.items() if node.state == "active"}
+    active_since = {name: previous.active_since.get(name, now_ms) for name in active}
+    arrivals = {
+        address: recent
+        for address, times in previous.arrivals.items()
+        if (recent := tuple(at_ms for at_ms in times if now_ms - at_ms < settings.flap_ms))
+    }
+    for name, address in active.items():
+        if name not in previous.active_since:
+            arrivals[address] = (*arrivals.get(address, ()), now_ms)
+    return Seen(
+        now_ms=now_ms,
+        unowned_since=unowned_since,
+        passed=passed,
+        active_since=active_since,
+        arrivals=arrivals,
+    )
 
 
 def decide(
     view: View,
     me: str,
-    running: Mapping[int, int],
+    running: Mapping[int, Running],
     *,
     busy: Collection[int] = (),
     session_age_ms: int,
     seen: Seen,
     settings: OwnershipSettings,
+    shunned: Collection[str] = (),
+    moves_left: int = 1_000_000,
 ) -> list[Effect]:
     """The effects that bring member `me` in line with the view.
 
-    `view.claims` holds a claim of `me` only if its present ZooKeeper session does. `running`: stream →
-    epoch of what it runs; `busy`: streams with a claim, opening, stop or release under way, which are left
-    alone; `seen`: from `look` at this view.
+    `view.claims` holds a claim of `me` only if its present ZooKeeper session does. `running`: what it runs;
+    `busy`: streams with a claim, stop or handover under way, which are left alone; `seen`: from `look` at
+    this view; `shunned`: members that lately refused an offer; `moves_left`: how many handovers may
+    begin now, but for a drain's.
     """
     wanted = plan(view)
     idle = _Member(me=me, running=running, busy=frozenset(busy), view=view)
@@ -115,22 +174,25 @@ def decide(
     node = view.members.get(me)
     if node is None or node.state != "draining":
         effects += _adoptions(idle)
-    if node is not None:
-        effects += _releases(idle, wanted, node.state == "draining", seen, settings)
+    if node is not None and node.state == "draining":
+        effects += _drain(idle, wanted, settings)
+    elif node is not None:
+        effects += _moves(idle, wanted, seen, settings, {*seen.passed, *shunned})[: max(0, moves_left)]
     if node is not None and node.state == "active":
         settled = session_age_ms >= settings.settle_ms
-        effects += (
+        claims = [
             claim
             for claim in _claims(idle, wanted, seen, settings)
             if settled or _may_claim_unsettled(view, me, claim.stream)
-        )
+        ]
+        effects += _bounded(idle, claims, settings)
     return effects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Member:
     me: str
-    running: Mapping[int, int]
+    running: Mapping[int, Running]
     busy: frozenset[int]
     view: View
 
@@ -145,7 +207,7 @@ class _Member:
 def _drops(member: _Member) -> Iterator[Drop]:
     mine = dict(member.mine)
     for stream in sorted(member.running.keys() - member.busy):
-        if mine.get(stream) != member.running[stream]:
+        if mine.get(stream) != member.running[stream].epoch:
             yield Drop(stream=stream, why=_loss(member.view, stream, member.me))
 
 
@@ -155,21 +217,60 @@ def _adoptions(member: _Member) -> Iterator[Adopt]:
             yield Adopt(stream=stream, epoch=epoch)
 
 
-def _releases(
-    member: _Member, wanted: Plan, is_draining: bool, seen: Seen, settings: OwnershipSettings
-) -> list[Release]:
-    """Streams that are somebody else's by the plan; all of them, run or not, when draining."""
-    share = f"its share is {wanted.quota.get(member.me, 0)} of {member.view.count}"
-    releases = []
+def _drain(member: _Member, wanted: Plan, settings: OwnershipSettings) -> list[Effect]:
+    """Everything goes: live where somebody is there and it can be copied, else by an orderly release."""
+    effects: list[Effect] = []
     for stream, epoch in member.mine:
-        target = wanted.owner.get(stream)
-        if is_draining:
-            releases.append(Release(stream=stream, epoch=epoch, target=target, why="draining"))
-        elif member.running.get(stream) == epoch and target not in (None, member.me, *seen.passed):
-            releases.append(Release(stream=stream, epoch=epoch, target=target, why=share))
+        target, run = wanted.owner.get(stream), member.running.get(stream)
+        if target is not None and run is not None and run.is_ready and not run.failed:
+            effects.append(HandOver(stream=stream, epoch=epoch, target=target, why="draining"))
+        else:
+            effects.append(Release(stream=stream, epoch=epoch, target=target, why="draining"))
+    return effects[: _free(member, settings)]
+
+
+def _moves(
+    member: _Member, wanted: Plan, seen: Seen, settings: OwnershipSettings, shunned: Collection[str]
+) -> list[HandOver]:
+    """Running streams that are somebody else's by the plan, if that one has been there for a while."""
+    view, moves = member.view, []
+    for stream, epoch in member.mine:
+        target, run = wanted.owner.get(stream), member.running.get(stream)
+        if target is None or target == member.me or target in shunned:
+            continue
+        if run is None or run.epoch != epoch or not run.is_ready or run.rests:
+            continue
+        if seen.is_steady(target, view.members[target].address, settings.steady_ms):
+            why = _reason_to_move(view, wanted, member.me, stream)
+            moves.append(HandOver(stream=stream, epoch=epoch, target=target, why=why))
+    return moves[: _free(member, settings)]
+
+
+def _free(member: _Member, settings: OwnershipSettings) -> int:
+    """How many more streams may be under way to others."""
     claims = member.view.claims
     under_way = sum(1 for stream in member.busy if stream in claims and claims[stream].member == member.me)
-    return releases[: max(0, settings.releases_at_once - under_way)]
+    return max(0, settings.moves_at_once - under_way)
+
+
+def _reason_to_move(view: View, wanted: Plan, me: str, stream: int) -> str:
+    target = wanted.owner[stream]
+    if view.pins.get(stream) == target:
+        return f"pinned to {target}"
+    return f"the share of {me} is {wanted.quota.get(me, 0)} of {view.count}"
+
+
+def _bounded(member: _Member, claims: list[Claim], settings: OwnershipSettings) -> Iterator[Claim]:
+    """What was meant for or last owned by this member at once, the rest as openings come to an end."""
+    opening = sum(1 for run in member.running.values() if not run.is_ready)
+    free = settings.openings_at_once - opening - len(member.busy)
+    for claim in claims:
+        node = member.view.node(claim.stream)
+        if member.me in (node.target, node.owner):
+            yield claim
+        elif free > 0:
+            free -= 1
+            yield claim
 
 
 def _claims(member: _Member, wanted: Plan, seen: Seen, settings: OwnershipSettings) -> Iterator[Claim]:

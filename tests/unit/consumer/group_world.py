@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from services.consumer.core.handover import HandoverLimits
 from services.consumer.core.ownership import OwnershipSettings
 from services.consumer.core.stream import StreamLimits
 from services.consumer.hold import Surroundings
-from services.consumer.member import Member
+from services.consumer.member import Member, Pace
 from services.consumer.stream_worker import StreamWorker
 from shared.cluster import MemberNode
 from shared.group import GroupSettings
+from tests.fakes.chronicle import InMemoryChronicle
 from tests.fakes.coordinator import InMemoryCoordinator, ZnodeStore
+from tests.fakes.peers import InMemoryPeers, PeerNetwork
 from tests.fakes.virtual_time import until
 from tests.unit.consumer.stream_world import HangingLog, StreamWorld
 
@@ -36,7 +39,9 @@ class Joined:
 
     def worker(self, stream: int) -> StreamWorker:
         """The worker of a stream that it runs."""
-        return self.member.streams[stream].worker
+        worker = self.member.runner.worker(stream)
+        assert worker is not None
+        return worker
 
     @property
     def running(self) -> list[int]:
@@ -58,6 +63,8 @@ class GroupWorld(StreamWorld):
         self.count = count
         self.store = ZnodeStore(clock=asyncio.get_running_loop().time)
         self.members: dict[str, Joined] = {}
+        self.peers = PeerNetwork()
+        self.chronicle = InMemoryChronicle()
 
     async def join(self, name: str) -> Joined:
         """A member that has begun to take part."""
@@ -74,12 +81,15 @@ class GroupWorld(StreamWorld):
         )
         member = Member(
             coordinator=coordinator,
-            log=log,
             around=around,
             node=MemberNode(address=f"http://{name}"),
+            peers=InMemoryPeers(self.peers, f"http://{name}"),
             settings=OwnershipSettings(),
-            release_s=RELEASE_S,
+            pace=Pace(drain_s=RELEASE_S),
+            limits=HandoverLimits(),
+            tell=self.chronicle.tell,
         )
+        self.peers.desks[f"http://{name}"] = member.desk
         stop = asyncio.Event()
         task = asyncio.create_task(member.run(stop), name=name)
         self.members[name] = Joined(coordinator, member, log, stop, task)
@@ -102,6 +112,7 @@ class GroupWorld(StreamWorld):
         one = self.members.pop(name)
         one.task.cancel()
         await asyncio.wait([one.task])
+        self.peers.desks.pop(f"http://{name}", None)
         one.coordinator.zookeeper.disconnect()
         return one.session_id
 

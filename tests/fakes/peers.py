@@ -1,0 +1,68 @@
+"""The other members in memory: a handover's messages go straight to the recipient's desk.
+
+`PeerNetwork` knows every desk by its address; `InMemoryPeers` is one member's way to it. A test takes
+messages away: `cut` holds pairs of addresses between which nothing goes, `lose` what happens to the next messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+from services.consumer.core.handover import Completion, Offer, Wanted
+from services.consumer.handovers import HandoverDesk
+from shared.errors import BatonError, HandoverRefused, PeerUnavailable, Unavailable
+
+Loss = Literal["request", "answer"]
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class PeerNetwork:
+    """`desks`: by address. `lose`: of the next messages the request or the answer; `sent` counts them."""
+
+    desks: dict[str, HandoverDesk] = field(default_factory=dict)
+    cut: set[tuple[str, str]] = field(default_factory=set)
+    lose: list[Loss] = field(default_factory=list)
+    sent: list[str] = field(default_factory=list)
+
+
+class InMemoryPeers:
+    """A `Peers`."""
+
+    def __init__(self, network: PeerNetwork, address: str) -> None:
+        self._network = network
+        self._address = address
+
+    async def offer(self, address: str, offer: Offer, body: bytes) -> None:
+        """See Peers."""
+        await self._call("offer", address, lambda desk: desk.receive_copy(offer, body))
+
+    async def complete(self, address: str, completion: Completion, body: bytes) -> None:
+        """See Peers."""
+        await self._call("complete", address, lambda desk: desk.receive_delta(completion, body))
+
+    async def fetch(self, address: str, wanted: Wanted) -> bytes:
+        """See Peers."""
+        return await self._call("fetch", address, lambda desk: desk.give(wanted))
+
+    async def _call(self, what: str, address: str, act: Callable[[HandoverDesk], T]) -> T:
+        network = self._network
+        network.sent.append(what)
+        loss = network.lose.pop(0) if network.lose else None
+        await asyncio.sleep(0)
+        desk = network.desks.get(address)
+        if desk is None or loss == "request" or (self._address, address) in network.cut:
+            raise PeerUnavailable(f"{address} does not answer")
+        try:
+            answer = act(desk)
+        except Unavailable as error:
+            raise PeerUnavailable(error.detail) from error
+        except BatonError as error:
+            raise HandoverRefused(error.detail) from error
+        await asyncio.sleep(0)
+        if loss == "answer" or (address, self._address) in network.cut:
+            raise PeerUnavailable(f"the answer of {address} was lost")
+        return answer
