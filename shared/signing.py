@@ -22,7 +22,7 @@ DIGEST = "Baton-Digest"
 AT = "Baton-At"
 SIGNATURE = "Baton-Signature"
 ACCEPTED_MS = 60_000
-"""How far the clocks of two machines may be apart, the journey included: they mostly agree within a second."""
+"""How far the clocks of two machines may be apart, the journey included: usually it is less than a second."""
 _MAX_DIGITS = 19
 
 

@@ -1,4 +1,4 @@
-"""The HTTP face of a member: its status, what it thinks should move, health and metrics."""
+"""The HTTP face of a member: its status, what it thinks should move, handovers, health and metrics."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI, Response
 
+from services.consumer.handover_routes import Reception, install_handovers
 from services.consumer.metrics import ConsumerMetrics
 from shared.http import install_health, install_problems
 
@@ -18,11 +19,15 @@ def create_app(
     plan: Callable[[], dict[str, Any]],
     complaints: Callable[[], list[str]],
     metrics: ConsumerMetrics,
+    reception: Callable[[], Reception | None] = lambda: None,
 ) -> FastAPI:
-    """The app over a member; `status` and `plan` are asked at every request."""
+    """The app over a member; `status`, `plan` and `reception` (None: not joined yet) are asked at every
+    request.
+    """
     app = FastAPI(title="Baton consumer", summary="One member of a group", version="1")
     install_problems(app)
     install_health(app, complaints, metrics.registry)
+    install_handovers(app, reception)
 
     @app.get("/status", tags=["member"], summary="What this member is and runs")
     async def get_status() -> Response:

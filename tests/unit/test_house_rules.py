@@ -46,6 +46,7 @@ SPOKEN_BY = {
     "aiozk": ("shared/zookeeper_link.py",),
     "httpx": (
         "cli/client.py",
+        "services/consumer/adapters/http_peers.py",
         "services/control/adapters/http_members.py",
         "services/control/adapters/spark_*.py",
     ),
@@ -56,7 +57,7 @@ SPOKEN_BY = {
     "uvloop": ("shared/runtime.py",),
     "rich": ("cli/*.py", "cli/*/*.py"),
     "click": ("cli/*.py", "cli/*/*.py"),
-    "pydantic": ("services/*/app.py", "services/control/models.py"),
+    "pydantic": ("services/*/app.py", "services/control/*models.py"),
 }
 """Libraries that touch the world (or belong to one border), and the files that may import them."""
 

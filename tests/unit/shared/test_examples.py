@@ -9,6 +9,7 @@ import pytest
 
 MODULES = [
     "services.consumer.core.lease",
+    "services.consumer.wire",
     "shared.backoff",
     "shared.balance",
     "shared.cluster",

@@ -1,0 +1,243 @@
+"""The other members over HTTP: `Peers` on one client, so that a commit finds the connection of its copy open.
+
+The one file of the consumer that imports httpx. Every call ends within its bound. Every error of the library
+and every answer that no member gives is PeerUnavailable, a member's refusal HandoverRefused with its reason.
+Redirects are not followed, answers are read only as far as they may reach. How all looks: `wire.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Self
+
+import httpx
+import msgspec
+
+from services.consumer.core.handover import Completion, Offer, Wanted
+from services.consumer.wire import (
+    HANDOVER,
+    LENGTH,
+    ZSTD,
+    Message,
+    compress,
+    decompress,
+    header_for,
+    line_for,
+    parse_length,
+    sender_of,
+)
+from shared.errors import BundleRejected, HandoverRefused, PeerUnavailable, Unauthorized
+from shared.http import PROBLEM
+from shared.signing import check_signed, digest_of, signed_headers
+
+CONNECT_S = 2.0
+"""A machine next door answers in less than a millisecond; sending a lost packet again takes a second."""
+CHUNK_BYTES = 256 * 1024
+"""Of a body, at a time: other tasks get their turn in between."""
+MAX_REFUSAL_BYTES = 16 * 1024
+"""A problem document has some hundred bytes."""
+KEEP_ALIVE_S = 4.0
+"""How long an unused connection stays open: shorter than a server keeps it (uvicorn: 5 s), so that a commit
+does not run into its closing."""
+CONNECTIONS = 64
+"""More requests at once wait for their turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerTimeouts:
+    """How long a call may take altogether, in seconds."""
+
+    offer_s: float = 10.0
+    """Nobody waits for a first copy: the donor still runs. Time for 100 MB at 100 Mbit/s."""
+    complete_s: float = 2.0
+    """The stream stands still; a replay takes about so long, too."""
+    fetch_s: float = 0.5
+    """The stream stands still, and the one who is asked may be dead."""
+
+
+class _NoMember(Exception):
+    """No member of ours gives such an answer."""
+
+
+FAULTS = (
+    httpx.HTTPError,
+    httpx.StreamError,
+    httpx.InvalidURL,
+    httpx.CookieConflict,
+    OSError,  # TimeoutError is one
+    Unauthorized,
+    BundleRejected,
+    _NoMember,
+)
+"""All that may go wrong in a call, but for a refusal."""
+
+
+class HttpPeers:
+    """A `Peers`; an async context manager that closes its connections."""
+
+    def __init__(
+        self,
+        member: str,
+        secret: bytes,
+        wall_ms: Callable[[], int],
+        *,
+        max_body_bytes: int,
+        timeouts: PeerTimeouts | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._member = member
+        self._secret = secret
+        self._wall_ms = wall_ms
+        self._max_body_bytes = max_body_bytes
+        self._timeouts = timeouts or PeerTimeouts()
+        self._client = httpx.AsyncClient(
+            transport=transport,
+            # `asyncio.timeout` bounds the whole call: a peer that sends a byte now and then is slow, too
+            timeout=httpx.Timeout(None, connect=CONNECT_S),
+            limits=httpx.Limits(
+                max_connections=CONNECTIONS,
+                max_keepalive_connections=CONNECTIONS,
+                keepalive_expiry=KEEP_ALIVE_S,
+            ),
+            follow_redirects=False,
+            # proxies of the environment are for the outside world, members are next door
+            trust_env=False,
+        )
+
+    def __repr__(self) -> str:
+        return f"<HttpPeers of {self._member}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+    async def offer(self, address: str, offer: Offer, body: bytes) -> None:
+        """Sends the first copy of a stream's open sessions; the recipient holds it."""
+        await self._send(address, offer, body, self._timeouts.offer_s)
+
+    async def complete(self, address: str, completion: Completion, body: bytes) -> None:
+        """Sends what has changed since the first copy; the recipient expects the release."""
+        await self._send(address, completion, body, self._timeouts.complete_s)
+
+    async def fetch(self, address: str, wanted: Wanted) -> bytes:
+        """Asks a former owner for its frozen bundle."""
+        headers = self._headers_for(wanted)
+        headers["Accept-Encoding"] = "identity" if is_loopback(address) else ZSTD
+        return await self._call(address, wanted, headers, b"", self._timeouts.fetch_s)
+
+    async def _send(self, address: str, said: Offer | Completion, body: bytes, within_s: float) -> None:
+        headers = self._headers_for(said)
+        # measured: on loopback 20 MB take 40 ms as they are, and compressing alone takes 60
+        packed = None if is_loopback(address) else await asyncio.to_thread(compress, body)
+        if packed is not None:
+            headers |= {"Content-Encoding": ZSTD, LENGTH: str(len(body))}
+        await self._call(address, said, headers, body if packed is None else packed, within_s)
+
+    def _headers_for(self, said: Message) -> dict[str, str]:
+        line, header = line_for(said), header_for(said)
+        signed = signed_headers(
+            self._secret,
+            sender_of(said),
+            line.method,
+            line.path,
+            epoch=line.epoch,
+            seq=line.seq,
+            digest=digest_of(header.encode()),
+            at_ms=self._wall_ms(),
+        )
+        return signed | {HANDOVER: header}
+
+    async def _call(
+        self, address: str, said: Message, headers: dict[str, str], body: bytes, within_s: float
+    ) -> bytes:
+        line = line_for(said)
+        if line.method != "GET":
+            headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(len(body))}
+        try:
+            async with (
+                asyncio.timeout(within_s),
+                self._client.stream(
+                    line.method,
+                    f"{address}{line.target}",
+                    headers=headers,
+                    content=_chunks(body) if line.method != "GET" else None,
+                ) as response,
+            ):
+                return await self._heard(response, said)
+        except FAULTS as error:
+            raise PeerUnavailable(f"{address} does not answer: {_reason(error, within_s)}") from error
+
+    async def _heard(self, response: httpx.Response, said: Message) -> bytes:
+        """What a member answers. Raises HandoverRefused, and many more."""
+        if 400 <= response.status_code < 500:
+            raise HandoverRefused(_refusal(response, await _read(response, MAX_REFUSAL_BYTES)))
+        if response.status_code != (200 if isinstance(said, Wanted) else 204):
+            raise _NoMember(f"status {response.status_code}")
+        if isinstance(said, Wanted):
+            return await self._bundle(response, said)
+        return await _read(response, 0)
+
+    async def _bundle(self, response: httpx.Response, wanted: Wanted) -> bytes:
+        line = line_for(wanted)
+        signed = check_signed(self._secret, "200", line.path, response.headers, now_ms=self._wall_ms())
+        body = await _read(response, self._max_body_bytes)
+        encoding = response.headers.get("content-encoding", "")
+        if encoding == ZSTD:
+            length = parse_length(response.headers.get(LENGTH, ""))
+            if length > self._max_body_bytes:
+                raise _NoMember(f"a body of {length} bytes")
+            body = await asyncio.to_thread(decompress, body, length)
+        elif encoding:
+            raise _NoMember(f"the encoding {encoding!r}")
+        digest = await asyncio.to_thread(digest_of, body)
+        if (line.epoch, line.seq, digest) != (signed.epoch, signed.seq, signed.digest):
+            raise _NoMember("another bundle than was signed")
+        return body
+
+
+def is_loopback(address: str) -> bool:
+    """Whether this base URL is of this machine, where compressing only costs."""
+    try:
+        host = httpx.URL(address).host
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except (httpx.InvalidURL, ValueError):
+        return False
+
+
+async def _chunks(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), CHUNK_BYTES):
+        yield body[start : start + CHUNK_BYTES]
+
+
+async def _read(response: httpx.Response, limit: int) -> bytes:
+    """The body as it came, not decoded; never more of it than the limit."""
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in response.aiter_raw():
+        size += len(chunk)
+        if size > limit:
+            raise _NoMember(f"status {response.status_code} and more than {limit} bytes")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+class _Problem(msgspec.Struct):
+    detail: str
+
+
+def _refusal(response: httpx.Response, body: bytes) -> str:
+    if response.headers.get("content-type", "").partition(";")[0] != PROBLEM:
+        raise _NoMember(f"status {response.status_code} without a reason")
+    try:
+        return msgspec.json.decode(body, type=_Problem).detail
+    except msgspec.DecodeError as error:
+        raise _NoMember(f"status {response.status_code} and no reason: {error}") from None
+
+
+def _reason(error: Exception, within_s: float) -> str:
+    return f"not within {within_s:g} s" if isinstance(error, TimeoutError) else str(error) or repr(error)

@@ -1,0 +1,156 @@
+"""Members' HTTP faces on real sockets, real desks behind them, and the requests of a handover by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+
+import httpx
+from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
+
+from services.consumer.adapters.http_peers import HttpPeers, PeerTimeouts
+from services.consumer.app import create_app
+from services.consumer.handover_routes import Reception
+from services.consumer.metrics import ConsumerMetrics
+from services.consumer.wire import HANDOVER, Message, header_for, line_for, sender_of
+from shared.runtime import http_server
+from shared.signing import digest_of, signed_headers
+from tests.peers_contract import MAX_BODY_BYTES, End, Handed, new_end
+from tests.servers import free_port
+
+SECRET = b"of these two members"
+PATIENT = PeerTimeouts(offer_s=20, complete_s=20, fetch_s=20)
+"""For machines that are busy with other tests."""
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Face:
+    """One member and where it answers; `connections` are the clients' ports, one for each request."""
+
+    end: End
+    port: int
+    member: str
+    joined: bool = True
+    drained: list[str] = field(default_factory=list)
+    connections: list[int] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def app(self) -> FastAPI:
+        """As `services/consumer/__main__.py` makes it."""
+        reception = Reception(
+            member=self.member, desk=self.end.desk, secret=SECRET, drain=self.drained.append, wall_ms=wall_ms
+        )
+        return create_app(
+            status=dict,
+            plan=dict,
+            complaints=list,
+            metrics=ConsumerMetrics([]),
+            reception=lambda: reception if self.joined else None,
+        )
+
+
+@contextlib.asynccontextmanager
+async def serving(member: str, max_body_bytes: int = MAX_BODY_BYTES) -> AsyncIterator[Face]:
+    """A member that answers."""
+    face = Face(end=new_end(member, max_body_bytes), port=free_port(), member=member)
+    app = face.app
+
+    async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+        face.connections.append(scope["client"][1])
+        await app(scope, receive, send)
+
+    async with http_server(watched, "127.0.0.1", face.port, lifespan="off"):
+        yield face
+
+
+class Elsewhere(httpx.AsyncHTTPTransport):
+    """Takes every host for this machine, so that addresses need not be loopback ones."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        request.url = request.url.copy_with(host="127.0.0.1")
+        return await super().handle_async_request(request)
+
+
+@contextlib.asynccontextmanager
+async def handed_over_http(host: str = "127.0.0.1") -> AsyncIterator[Handed]:
+    """Donor `a` and recipient `b`; each calls the other at `host`."""
+    async with serving("a") as a, serving("b") as b, peers_of("a") as to_b, peers_of("b") as to_a:
+        ports = {"a": a.port, "b": b.port, "nobody": free_port()}
+        yield Handed(
+            donor=a.end,
+            recipient=b.end,
+            peers=to_b,
+            back=to_a,
+            address_of=lambda member: f"http://{host}:{ports[member]}",
+        )
+
+
+def peers_of(member: str, secret: bytes = SECRET, timeouts: PeerTimeouts = PATIENT) -> HttpPeers:
+    """The way of a member to the others."""
+    return HttpPeers(
+        member,
+        secret,
+        wall_ms,
+        max_body_bytes=MAX_BODY_BYTES,
+        timeouts=timeouts,
+        transport=Elsewhere(),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A request as it goes out, which a test may bend; without changes it is what `HttpPeers` sends."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes = b""
+
+    def with_headers(self, **changes: str) -> Sent:
+        """`baton_seq="4"` sets `Baton-Seq`; an empty value takes the header away."""
+        named = {name.replace("_", "-").title(): value for name, value in changes.items()}
+        headers = {name: value for name, value in (self.headers | named).items() if value}
+        return replace(self, headers=headers)
+
+    async def to(self, face: Face) -> httpx.Response:
+        """Sends it; the answer."""
+        async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
+            return await client.request(
+                self.method, face.address + self.target, headers=self.headers, content=self.body
+            )
+
+
+def sent(
+    said: Message,
+    body: bytes = b"",
+    *,
+    secret: bytes = SECRET,
+    late_ms: int = 0,
+    header: str | None = None,
+    sender: str = "",
+) -> Sent:
+    """The signed request of a message; `header` stands in for the message, and is signed."""
+    line = line_for(said)
+    header = header_for(said) if header is None else header
+    signed = signed_headers(
+        secret,
+        sender or sender_of(said),
+        line.method,
+        line.path,
+        epoch=line.epoch,
+        seq=line.seq,
+        digest=digest_of(header.encode()),
+        at_ms=wall_ms() - late_ms,
+    )
+    return Sent(method=line.method, target=line.target, headers=signed | {HANDOVER: header}, body=body)

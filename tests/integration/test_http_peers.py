@@ -1,0 +1,143 @@
+"""Handovers over real sockets: the contract of all peers, large bodies, one connection, drains."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+
+import httpx
+import msgspec
+import pytest
+
+from services.consumer.core.bundle import take_delta
+from services.consumer.core.handover import Wanted
+from shared.signing import digest_of, signed_headers
+from tests.integration.handover_ends import SECRET, Face, handed_over_http, peers_of, serving, wall_ms
+from tests.peers_contract import EPOCH, STREAM, Donation, Handed, PeersContract
+
+MB = 1_000_000
+
+
+class TestContract(PeersContract):
+    """The contract of all peers, between members of one machine."""
+
+    @pytest.fixture
+    async def handed(self) -> AsyncIterator[Handed]:
+        async with handed_over_http() as handed:
+            yield handed
+
+
+class TestContractBetweenMachines(PeersContract):
+    """The same where bodies are compressed."""
+
+    @pytest.fixture
+    async def handed(self) -> AsyncIterator[Handed]:
+        async with handed_over_http("elsewhere.example") as handed:
+            yield handed
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "elsewhere.example"])
+@pytest.mark.parametrize("compressible", [True, False])
+async def test_twenty_megabytes_go_over_and_can_be_fetched(host: str, compressible: bool) -> None:
+    """All three messages, whole, whether compressing pays or not."""
+    rng, donation = random.Random(1), Donation()
+    for n in range(400):
+        donation.say(f"k{n}", "x" * 50_000 if compressible else rng.randbytes(25_000).hex())
+
+    async with handed_over_http(host) as handed:
+        offer, copy = donation.copy()
+        await handed.peers.offer(handed.address_of("b"), offer, copy)
+        for n in range(400, 420):
+            donation.say(f"k{n}", "y" * 50_000)
+        await handed.peers.complete(handed.address_of("b"), *donation.delta())
+        (hint,) = handed.recipient.desk.take(STREAM)
+        handed.donor.desk.keep(donation.stream)
+        wanted = Wanted(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
+        fetched = await handed.back.fetch(handed.address_of("a"), wanted)
+
+    assert len(copy) > 20 * MB
+    assert take_delta(hint.state, None) == take_delta(donation.stream, None) == fetched
+
+
+async def test_a_delta_finds_the_connection_of_its_copy_open() -> None:
+    """The stream stands still when it is sent: that is no time to shake hands."""
+    donation = Donation()
+    donation.say("k", "x" * 500_000)
+
+    async with serving("b") as b, peers_of("a") as peers:
+        await peers.offer(b.address, *donation.copy())
+        await peers.complete(b.address, *donation.delta())
+
+    assert len(b.connections) == 2
+    assert len(set(b.connections)) == 1
+
+
+async def test_what_travels_is_much_smaller_where_compressing_pays() -> None:
+    """And on loopback it travels as it is, since it costs nothing there."""
+    donation = Donation()
+    donation.say("k", "x" * 500_000)
+    lengths: list[int] = []
+
+    async def heed(request: httpx.Request) -> None:
+        lengths.append(int(request.headers["content-length"]))
+
+    async with serving("b") as b, peers_of("a") as peers:
+        peers._client.event_hooks["request"].append(heed)
+        offer, body = donation.copy()
+        await peers.offer(b.address, offer, body)
+        await peers.offer(f"http://elsewhere.example:{b.port}", offer, body)
+
+    assert lengths[0] == len(body)
+    assert lengths[1] < len(body) / 10
+
+
+async def drain(face: Face, body: bytes = b"", signed_body: bytes | None = None) -> httpx.Response:
+    """What the member answers to a signed request to drain."""
+    digest = digest_of(body if signed_body is None else signed_body)
+    headers = signed_headers(SECRET, "control", "POST", "/drain", digest=digest, at_ms=wall_ms())
+    async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
+        return await client.post(f"{face.address}/drain", content=body, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"), [(b"", "asked for by control"), (b'{"why":"an upgrade"}', "an upgrade")]
+)
+async def test_a_drain_is_begun_and_answered_at_once(body: bytes, why: str) -> None:
+    """It may take its time; the member's status tells how far it is."""
+    async with serving("b") as b:
+        answer = await drain(b, body)
+
+    assert (answer.status_code, answer.json()) == (202, {"state": "draining"})
+    assert b.drained == [why]
+
+
+async def test_a_member_that_has_not_joined_has_nothing_to_drain() -> None:
+    """409: look again later."""
+    async with serving("b") as b:
+        b.joined = False
+        answer = await drain(b)
+
+    assert answer.status_code == 409
+    assert b.drained == []
+
+
+@pytest.mark.parametrize(
+    ("body", "signed_body", "status"),
+    [
+        (b'{"why":"x"}', b"", 403),
+        (b"no JSON", None, 422),
+        (b'{"why":7}', None, 422),
+        (msgspec.json.encode({"why": "x" * 5000}), None, 422),
+    ],
+)
+async def test_a_drain_that_nobody_signed_or_can_read_is_not_begun(
+    body: bytes, signed_body: bytes | None, status: int
+) -> None:
+    """The signature is over the body, and the body is a small one."""
+    async with serving("b") as b:
+        answer = await drain(b, body, signed_body)
+        async with httpx.AsyncClient(trust_env=False) as client:
+            unsigned = await client.post(f"{b.address}/drain", content=body)
+
+    assert (answer.status_code, unsigned.status_code) == (status, 403)
+    assert b.drained == []
