@@ -11,8 +11,10 @@ from services.consumer.core.ownership import (
     Claim,
     Drop,
     Effect,
+    HandOver,
     OwnershipSettings,
     Release,
+    Running,
     Seen,
     decide,
     look,
@@ -20,7 +22,7 @@ from services.consumer.core.ownership import (
 from shared.balance import plan
 from shared.cluster import ClaimNode, MemberNode, MemberState, StreamNode, View
 
-SETTINGS = OwnershipSettings()
+SETTINGS = OwnershipSettings(steady_ms=0)
 OLD_MS = 60_000
 """The age of a ZooKeeper session that has settled."""
 
@@ -36,23 +38,32 @@ def claimed(member: str, *streams: int, epoch: int = 1) -> dict[int, ClaimNode]:
 def decided(
     view: View,
     me: str,
-    running: Mapping[int, int] | None = None,
+    running: Mapping[int, int] | Mapping[int, Running] | None = None,
     *,
     busy: Collection[int] = (),
     unowned_ms: int = 0,
     session_age_ms: int = OLD_MS,
     settings: OwnershipSettings = SETTINGS,
+    shunned: Collection[str] = (),
+    moves_left: int = 1000,
 ) -> list[Effect]:
-    """What `me` does when all unowned streams of the view have been so for `unowned_ms`."""
+    """What `me` does when all unowned streams of the view have been so for `unowned_ms`; `running`: stream →
+    epoch, or more of it.
+    """
+    if running is None:
+        running = {n: view.claims[n].epoch for n in view.streams_of(me)}
+    runs = {n: run if isinstance(run, Running) else Running(epoch=run) for n, run in running.items()}
     seen = look(look(Seen(), view, 1000, settings), view, 1000 + unowned_ms, settings)
     return decide(
         view,
         me,
-        running if running is not None else {n: view.claims[n].epoch for n in view.streams_of(me)},
+        runs,
         busy=busy,
         session_age_ms=session_age_ms,
         seen=seen,
         settings=settings,
+        shunned=shunned,
+        moves_left=moves_left,
     )
 
 
@@ -103,35 +114,98 @@ def test_a_member_that_is_not_in_the_view_claims_and_releases_nothing() -> None:
     assert decided(view, "a", {0: 1, 1: 1}) == [Drop(stream=1, why="the claim is gone")]
 
 
-def test_a_stream_above_the_share_is_released_to_the_planned_member() -> None:
+def test_a_stream_above_the_share_is_handed_over_to_the_planned_member() -> None:
     """With the reason, and only as many as needed."""
     view = View(count=4, members=members(a="active", b="active"), claims=claimed("a", 0, 1, 2, 3))
 
     effects = decided(view, "a")
 
-    assert effects == [Release(stream=n, epoch=1, target="b", why="its share is 2 of 4") for n in (2, 3)]
+    why = "the share of a is 2 of 4"
+    assert effects == [HandOver(stream=n, epoch=1, target="b", why=why) for n in (2, 3)]
     assert decided(view, "b", {}) == []
 
 
-def test_a_draining_member_releases_everything_and_claims_nothing() -> None:
-    """Also what it holds and does not run; without anybody there the target is nobody."""
-    together = View(count=3, members=members(a="draining", b="active"), claims=claimed("a", 0, 1))
+def test_a_draining_member_hands_everything_over_and_claims_nothing() -> None:
+    """Live where it can; by a release what it does not run, or not yet at the end, or failed to hand over;
+    without anybody there the target is nobody.
+    """
+    together = View(count=5, members=members(a="draining", b="active"), claims=claimed("a", 0, 1, 2, 3))
     alone = View(count=3, members=members(a="draining"), claims=claimed("a", 0))
+    runs = {
+        0: Running(epoch=1, rests=True),
+        1: Running(epoch=1, is_ready=False),
+        2: Running(epoch=1, failed=True),
+    }
 
-    assert decided(together, "a", {0: 1}) == [
-        Release(stream=n, epoch=1, target="b", why="draining") for n in (0, 1)
-    ]
+    effects = decided(together, "a", runs, shunned={"b"}, moves_left=0)
+
+    assert effects[0] == HandOver(stream=0, epoch=1, target="b", why="draining")
+    assert effects[1:] == [Release(stream=n, epoch=1, target="b", why="draining") for n in (1, 2, 3)]
     assert decided(alone, "a") == [Release(stream=0, epoch=1, target=None, why="draining")]
 
 
-def test_releases_come_a_few_at_a_time() -> None:
-    """Those under way count."""
-    settings = OwnershipSettings(releases_at_once=3)
+def test_moves_come_a_few_at_a_time() -> None:
+    """Those under way count, and no more begin than are left for this second."""
+    settings = OwnershipSettings(moves_at_once=3, steady_ms=0)
     view = View(count=20, members=members(a="active", b="active"), claims=claimed("a", *range(20)))
 
     assert len(decided(view, "a", settings=settings)) == 3
+    assert len(decided(view, "a", settings=settings, moves_left=2)) == 2
     assert len(decided(view, "a", settings=settings, busy={10, 11})) == 1
     assert len(decided(view, "a", settings=settings, busy={10, 11, 12, 13})) == 0
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        Running(epoch=1, is_ready=False),
+        Running(epoch=1, rests=True),
+    ],
+)
+def test_a_stream_that_cannot_be_copied_or_has_just_come_stays(run: Running) -> None:
+    """Only a drain moves it."""
+    view = View(count=2, members=members(a="active", b="active"), claims=claimed("a", 0, 1))
+
+    assert decided(view, "a", {0: Running(epoch=1), 1: run}) == []
+
+
+def test_a_member_that_refused_gets_no_offer_for_a_while() -> None:
+    """The stream goes on where it is."""
+    view = View(count=2, members=members(a="active", b="active"), claims=claimed("a", 0, 1))
+
+    assert decided(view, "a", shunned={"b"}) == []
+    assert len(decided(view, "a", shunned={"c"})) == 1
+
+
+def test_who_comes_and_goes_is_given_nothing_until_it_stays() -> None:
+    """At first `steady_ms`, twice as long for each return; the address counts, not the name."""
+    settings = OwnershipSettings(steady_ms=500)
+    there = View(count=2, members=members(a="active", b="active"), claims=claimed("a", 0, 1))
+    gone = View(count=2, members=members(a="active"), claims=claimed("a", 0, 1))
+
+    def moves(seen: Seen) -> int:
+        runs = {0: Running(epoch=1), 1: Running(epoch=1)}
+        effects = decide(there, "a", runs, session_age_ms=OLD_MS, seen=seen, settings=settings)
+        return len(effects)
+
+    seen = look(Seen(), there, 1000, settings)
+    assert moves(look(seen, there, 1499, settings)) == 0
+    assert moves(look(seen, there, 1500, settings)) == 1
+
+    back = look(look(seen, gone, 2000, settings), there, 3000, settings)
+    assert moves(look(back, there, 3999, settings)) == 0
+    assert moves(look(back, there, 4000, settings)) == 1
+
+
+def test_openings_are_bounded_but_not_those_of_what_is_meant_for_the_member() -> None:
+    """So a member that starts alone leaves streams to those who come a moment later."""
+    settings = OwnershipSettings(openings_at_once=4)
+    meant = {n: StreamNode(epoch=1, owner="b", target="a") for n in range(3)}
+    view = View(count=20, members=members(a="active"), claims=claimed("a", 19), nodes=meant)
+
+    effects = decided(view, "a", {19: Running(epoch=1, is_ready=False)}, busy={18}, settings=settings)
+
+    assert [effect.stream for effect in effects] == [0, 1, 2, 3, 4]
 
 
 def test_after_a_grace_another_member_claims_what_the_planned_one_leaves() -> None:
@@ -162,7 +236,7 @@ def test_a_member_that_let_its_turn_pass_is_given_no_running_stream_for_a_while(
         return decide(
             taken,
             "a",
-            {0: 1, 1: 1},
+            {0: Running(epoch=1), 1: Running(epoch=1)},
             session_age_ms=OLD_MS,
             seen=look(seen, taken, now_ms, SETTINGS),
             settings=SETTINGS,

@@ -6,7 +6,17 @@ import random
 
 import pytest
 
-from services.consumer.core.ownership import Claim, Effect, OwnershipSettings, Release, Seen, decide, look
+from services.consumer.core.ownership import (
+    Claim,
+    Effect,
+    HandOver,
+    OwnershipSettings,
+    Release,
+    Running,
+    Seen,
+    decide,
+    look,
+)
 from shared.balance import plan
 from shared.cluster import ClaimNode, MemberNode, StreamNode, View
 
@@ -53,7 +63,7 @@ class World:
         effects = decide(
             view,
             name,
-            {n: view.claims[n].epoch for n in view.streams_of(name)},
+            {n: Running(epoch=view.claims[n].epoch) for n in view.streams_of(name)},
             session_age_ms=self.now_ms - self.since_ms[name],
             seen=self.seen[name],
             settings=SETTINGS,
@@ -66,7 +76,7 @@ class World:
                     self.claimed += 1
                     self.claims[stream] = ClaimNode(member=name, epoch=epoch + 1)
                     self.nodes[stream] = StreamNode(epoch=epoch + 1, owner=name)
-                case Release(stream=stream, target=target):
+                case Release(stream=stream, target=target) | HandOver(stream=stream, target=target):
                     del self.claims[stream]
                     self.nodes[stream] = StreamNode(epoch=epoch, owner=name, seq=1, target=target)
                 case _:
