@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
+from services.control.event_models import Handover, Owner
+
 JsonValue = str | int
 
 
@@ -41,7 +43,7 @@ class Stream(BaseModel):
     open_sessions: int
     state_bytes: int
     status: Annotated[Literal["OK", "WARN", "STOP", "STALL", "REWIND"], Field(description="as Burrow says")]
-    last_handover: None = None
+    last_handover: Handover | None = None
     counts: Counts
 
 
@@ -89,6 +91,8 @@ class StreamDetail(Stream):
     read_position: int | None
     covered: int
     cut: Annotated[int, Field(description="offsets that retention took before they were accounted for")]
+    pinned_to: Annotated[str | None, Field(description="the member that an operator wants it to be with")]
+    owners: Annotated[list[Owner], Field(description="the last ones, newest first, at most 10")]
 
 
 class Rates(BaseModel):
@@ -182,6 +186,7 @@ class Plan(BaseModel):
     computed_by: str | None
     moves: list[Move]
     quota: dict[str, int]
+    pins: Annotated[dict[str, str], Field(description="stream → the member that it is pinned to")]
 
 
 class JobParameter(BaseModel):

@@ -47,6 +47,7 @@ SPOKEN_BY = {
     "httpx": (
         "cli/client.py",
         "services/consumer/adapters/http_peers.py",
+        "services/control/adapters/http_drain.py",
         "services/control/adapters/http_members.py",
         "services/control/adapters/spark_*.py",
     ),

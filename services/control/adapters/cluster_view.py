@@ -17,6 +17,7 @@ import msgspec
 
 from services.control.core.burrow import LagHistory, Status
 from services.control.core.observed import Answers, Cluster, Observed, Offsets
+from services.control.core.past import Past
 from services.control.core.report import (
     Report,
     group_names,
@@ -72,7 +73,10 @@ class Served:
 
 
 class ClusterView:
-    """`run()` keeps it current; the rest answers from memory. `clock` in seconds, steady."""
+    """`run()` keeps it current; the rest answers from memory. `past` is what events tell, kept by their feed.
+
+    `clock` in seconds, steady.
+    """
 
     def __init__(
         self,
@@ -83,9 +87,11 @@ class ClusterView:
         *,
         refresh_s: float,
         status_window_s: float,
+        past: Past | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._names = names
+        self._past = past or Past()
         self._refresh_s = refresh_s
         self._window_ms = int(status_window_s * 1000)
         self._clock = clock
@@ -167,7 +173,10 @@ class ClusterView:
 
     async def _compose(self) -> None:
         observed = Observed(
-            cluster=self._cluster.value, offsets=self._offsets.value, answers=self._answers.value
+            cluster=self._cluster.value,
+            offsets=self._offsets.value,
+            answers=self._answers.value,
+            past=self._past,
         )
         # a reading that is served again, because Kafka is away, says nothing new of how streams do
         if self._offsets.read_at is not None and self._offsets.read_at != self._judged_at:

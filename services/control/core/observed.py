@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from services.control.core.past import Past
 from shared.cluster import ProducerNode, View
 from shared.group import GroupSettings
 from shared.heads import Head
@@ -114,3 +115,4 @@ class Observed:
     cluster: Cluster = Cluster()
     offsets: Offsets = Offsets()
     answers: Answers = Answers()
+    past: Past = field(default_factory=Past)

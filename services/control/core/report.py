@@ -122,6 +122,8 @@ def stream_detail(observed: Observed, group: str, row: StreamRow, topic: str) ->
         read_position=told.position if told and told.position >= 0 else None,
         covered=told.covered if told else 0,
         cut=told.cut if told else 0,
+        pinned_to=known.view.pins.get(row.stream),
+        owners=observed.past.owners(group, row.stream),
     )
 
 
@@ -129,6 +131,7 @@ def stream_detail(observed: Observed, group: str, row: StreamRow, topic: str) ->
 class _Known:
     """What is known of one group: its view, heads by stream, and what the owners say by stream."""
 
+    group: str
     view: View
     heads: Mapping[int, Head]
     told: Mapping[int, StreamStatus]
@@ -136,11 +139,11 @@ class _Known:
 
 def _known(observed: Observed, group: str) -> _Known:
     view = observed.cluster.groups.get(group, _NO_GROUP).view
-    told = _told_by_owners(view, group, observed.answers.statuses)
-    return _Known(view=view, heads=observed.offsets.heads.get(group, {}), told=told)
+    told = told_by_owners(view, group, observed.answers.statuses)
+    return _Known(group=group, view=view, heads=observed.offsets.heads.get(group, {}), told=told)
 
 
-def _told_by_owners(
+def told_by_owners(
     view: View, group: str, statuses: Mapping[tuple[str, str], MemberStatus]
 ) -> dict[int, StreamStatus]:
     """What the owners say of their streams; what another epoch's owner says does not count."""
@@ -173,6 +176,7 @@ def _stream_row(observed: Observed, known: _Known, stream: int, status: Status) 
         open_sessions=told.open_sessions if told else 0,
         state_bytes=told.state_bytes if told else 0,
         status="REWIND" if state == "rewind" else status,
+        last_handover=observed.past.handover(known.group, stream),
         counts=msgspec.structs.asdict(head.counts) if head else _NO_COUNTS,
     )
 
@@ -204,7 +208,8 @@ def _member_rows(observed: Observed) -> list[MemberRow]:
 
 
 def _plan_row(observed: Observed, group: str) -> PlanRow:
+    pins = dict(observed.cluster.groups.get(group, _NO_GROUP).view.pins)
     if group not in observed.answers.plans:
-        return PlanRow(group=group, computed_by=None, moves=[], quota={})
+        return PlanRow(group=group, computed_by=None, moves=[], quota={}, pins=pins)
     member, plan = observed.answers.plans[group]
-    return PlanRow(group=group, computed_by=member, moves=plan.moves, quota=plan.quota)
+    return PlanRow(group=group, computed_by=member, moves=plan.moves, quota=plan.quota, pins=pins)

@@ -9,6 +9,7 @@ import msgspec
 
 from services.control.core.burrow import Status
 from services.control.core.observed import Move, Rates, StreamState
+from services.control.core.past import HandoverRow, OwnerRow
 from shared.group import GroupSettings
 
 
@@ -26,7 +27,7 @@ class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
     open_sessions: int
     state_bytes: int
     status: Status
-    last_handover: None = None
+    last_handover: HandoverRow | None = None
     counts: dict[str, int]
 
 
@@ -44,7 +45,7 @@ class StreamDetail(StreamRow, frozen=True, kw_only=True):
     """One stream of a group with what `GET /streams/{n}` adds.
 
     `first`, `last`: first offset still in the log and that of its last record (`first - 1` if empty).
-    `read_position`, `covered`, `cut`: what the owner says of its memory.
+    `read_position`, `covered`, `cut`: what the owner says of its memory. `owners`: the last, newest first.
     """
 
     group: str
@@ -57,6 +58,8 @@ class StreamDetail(StreamRow, frozen=True, kw_only=True):
     read_position: int | None
     covered: int
     cut: int
+    pinned_to: str | None
+    owners: list[OwnerRow]
 
 
 class MemberRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,9 +98,13 @@ class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What would move in a group, as `computed_by` (a member, None without any) computed it."""
+    """What would move in a group, as `computed_by` (a member, None without any) computed it.
+
+    `pins` are those that stand in ZooKeeper.
+    """
 
     group: str
     computed_by: str | None
     moves: list[Move]
     quota: dict[str, int]
+    pins: dict[int, str]

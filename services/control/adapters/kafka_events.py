@@ -1,0 +1,114 @@
+"""Reads the topic `baton.events` for the feed: from its beginning, for ever, through any outage.
+
+Kafka's consumer may stall for good after a broker came back, so whenever nothing comes for a while the
+log's bounds are asked for: a reader that is behind them, or beyond, is thrown away and made anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from services.control.feed import EventFeed
+from shared.backoff import Backoff
+from shared.errors import BatonError, KafkaUnavailable
+from shared.kafka import CALL_TIMEOUT_S, KAFKA_FAILURES, ensure_topics, events_topic
+from shared.names import Names
+
+POLL_S = 2.0
+MAX_RECORDS = 2_000
+CLOSE_TIMEOUT_S = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class KafkaEvents:
+    """Feeds `feed` while `run()` runs; makes the topic where it is missing."""
+
+    def __init__(self, kafka: str, names: Names, feed: EventFeed, *, replication: int) -> None:
+        self._kafka = kafka
+        self._names = names
+        self._feed = feed
+        self._replication = replication
+        self._partition = TopicPartition(names.events, 0)
+        self._has_begun = False
+
+    def __repr__(self) -> str:
+        return f"<KafkaEvents of {self._partition.topic} at {self._kafka}>"
+
+    async def run(self) -> None:
+        """Reads for ever; ends by cancellation."""
+        backoff = Backoff(first_s=0.2, cap_s=3.0)
+        told = ""
+        while True:
+            try:
+                await ensure_topics(self._kafka, [events_topic(self._names)], self._replication)
+                async with self._started() as consumer:
+                    backoff.reset()
+                    told = ""
+                    await self._read(consumer)
+            except (BatonError, *KAFKA_FAILURES) as error:
+                why = error.detail if isinstance(error, BatonError) else repr(error)
+                self._feed.fails(why)
+                if why != told:
+                    log.warning("events unread", extra={"why": why})
+                told = why
+            await asyncio.sleep(backoff.next_s())
+
+    @contextlib.asynccontextmanager
+    async def _started(self) -> AsyncIterator[AIOKafkaConsumer]:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._kafka,
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            request_timeout_ms=int(CALL_TIMEOUT_S * 1000),
+            retry_backoff_ms=20,
+        )
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                await consumer.start()
+            consumer.assign([self._partition])
+            consumer.seek(self._partition, 0)  # a position: none has to be looked up
+            consumer.pause(self._partition)
+            yield consumer
+        finally:
+            with contextlib.suppress(*KAFKA_FAILURES):
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await consumer.stop()
+
+    async def _read(self, consumer: AIOKafkaConsumer) -> None:
+        """Receives what comes, from where the feed stands. Raises KafkaUnavailable when it stalls."""
+        history = self._feed.history
+        first, end = await self._bounds(consumer)
+        if not self._has_begun or not first <= history.next_id <= end:
+            self._feed.begin(first)
+            self._has_begun = True
+        consumer.seek(self._partition, history.next_id)
+        consumer.resume(self._partition)
+        while True:
+            if history.next_id >= end:
+                self._feed.is_current()
+            async with asyncio.timeout(POLL_S + CALL_TIMEOUT_S):
+                found = await consumer.getmany(
+                    self._partition, timeout_ms=int(POLL_S * 1000), max_records=MAX_RECORDS
+                )
+            records = found.get(self._partition, [])
+            if records:
+                self._feed.receive((record.offset, record.value) for record in records)
+                continue
+            if history.next_id < end:
+                raise KafkaUnavailable(f"nothing came for {POLL_S:g} s although there is more")
+            first, end = await self._bounds(consumer)
+            if end < history.next_id:
+                raise KafkaUnavailable("the topic was made anew")
+
+    async def _bounds(self, consumer: AIOKafkaConsumer) -> tuple[int, int]:
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            first = await consumer.beginning_offsets([self._partition])
+            end = await consumer.end_offsets([self._partition])
+        return first[self._partition], end[self._partition]
