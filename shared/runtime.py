@@ -87,15 +87,28 @@ def _first(group: BaseExceptionGroup[BatonError]) -> BatonError:
 async def _run(settings: S, serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    came: list[int] = []
 
-    def on_signal() -> None:
-        if stop.is_set():
-            os._exit(130)
-        stop.set()
+    def on_signal(number: int, _: object) -> None:
+        # not a handler of the loop: a loop that is busy, or hangs, would not get to the second signal
+        if came:
+            _tell("a second signal: leaves at once", number)
+            os._exit(128 + number)
+        came.append(number)
+        _tell("stops in order; a second signal leaves at once", number)
+        loop.call_soon_threadsafe(stop.set)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+        signal.signal(number, on_signal)
     await serve(settings, stop)
+
+
+def _tell(message: str, number: int) -> None:
+    """A line of the log, past the buffers and locks that a signal may have interrupted."""
+    record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, message, None, None)
+    record.signal = signal.Signals(number).name
+    with contextlib.suppress(OSError):
+        os.write(sys.stderr.fileno(), f"{JsonLines().format(record)}\n".encode())
 
 
 class _Server(uvicorn.Server):

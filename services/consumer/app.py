@@ -19,7 +19,7 @@ def create_app(
     plan: Callable[[], dict[str, Any]],
     complaints: Callable[[], list[str]],
     metrics: ConsumerMetrics,
-    reception: Callable[[], Reception | None] = lambda: None,
+    reception: Callable[[], Reception | None],
 ) -> FastAPI:
     """The app over a member; `status`, `plan` and `reception` (None: not joined yet) are asked at every
     request.
