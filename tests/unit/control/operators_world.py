@@ -1,0 +1,178 @@
+"""A group whose members do what an operator wants: in-memory twins of pins and drains, and of the members.
+
+`Group` keeps a view and statuses; `act` carries the plan out as members would, one stream at a time if asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from services.control.core.observed import Answers, Cluster, MemberStatus, Observed, StreamStatus
+from services.control.core.observed import Group as ObservedGroup
+from services.control.operations import Operations
+from shared.balance import plan
+from shared.cluster import ClaimNode, MemberNode, View
+from shared.errors import PeerUnavailable, ZooKeeperUnavailable
+from shared.group import GroupSettings
+from shared.names import DEFAULT_GROUP
+from tests.unit.control.sources import InMemoryCluster, InMemoryMembers, Sources
+
+TIMEOUT_S = 60.0
+SESSIONS, BYTES = 10, 1000
+"""What every stream has open."""
+
+
+class Group:
+    """`count` streams, spread over active members as the plan says."""
+
+    def __init__(self, count: int, members: str) -> None:
+        nodes = {name: MemberNode(address=f"http://{name}") for name in members}
+        self.view = View(count=count, members=nodes)
+        self.silent: set[str] = set()
+        self.opening: set[int] = set()
+        self.act()
+
+    def act(self, streams: int | None = None) -> None:
+        """Members carry the plan out; `streams` at most. Who drains and has nothing left leaves."""
+        owner = plan(self.view).owner
+        wrong = [n for n in range(self.view.count) if self.owner(n) != owner.get(n)]
+        for stream in wrong[:streams]:
+            self.give(stream, owner.get(stream))
+        gone = {
+            name
+            for name, node in self.view.members.items()
+            if node.state == "draining" and not self.view.streams_of(name)
+        }
+        members = {name: node for name, node in self.view.members.items() if name not in gone}
+        self.view = replace(self.view, members=members)
+
+    def owner(self, stream: int) -> str | None:
+        """Who has claimed it."""
+        claim = self.view.claims.get(stream)
+        return claim.member if claim is not None else None
+
+    def give(self, stream: int, member: str | None) -> None:
+        """The claim goes to that member, in a higher epoch."""
+        claims = dict(self.view.claims)
+        before = claims.pop(stream, None)
+        if member is not None:
+            claims[stream] = ClaimNode(member=member, epoch=before.epoch + 1 if before else 1)
+        self.view = replace(self.view, claims=claims)
+
+    def pin(self, pins: Mapping[int, str]) -> None:
+        """These pins, and no others, stand."""
+        self.view = replace(self.view, pins=dict(pins))
+
+    def member(self, name: str, node: MemberNode | None) -> None:
+        """The member comes, changes or (None) goes, its claims with it."""
+        members = {other: there for other, there in self.view.members.items() if other != name}
+        claims = self.view.claims
+        if node is not None:
+            members[name] = node
+        else:
+            claims = {n: claim for n, claim in claims.items() if claim.member != name}
+        self.view = replace(self.view, members=members, claims=claims)
+
+    @property
+    def cluster(self) -> Cluster:
+        """As ZooKeeper shows it."""
+        group = ObservedGroup(settings=GroupSettings(), view=self.view)
+        return Cluster(count=self.view.count, groups={DEFAULT_GROUP: group})
+
+    @property
+    def statuses(self) -> dict[tuple[str, str], MemberStatus]:
+        """As the members tell."""
+        return {
+            (DEFAULT_GROUP, name): MemberStatus(
+                id=name,
+                group=DEFAULT_GROUP,
+                streams=[
+                    StreamStatus(
+                        stream=n,
+                        epoch=self.view.claims[n].epoch,
+                        state="opening" if n in self.opening else "running",
+                        open_sessions=SESSIONS,
+                        state_bytes=BYTES,
+                    )
+                    for n in self.view.streams_of(name)
+                ],
+            )
+            for name in self.view.members
+            if name not in self.silent
+        }
+
+    @property
+    def observed(self) -> Observed:
+        """As control composes it."""
+        silent = frozenset((DEFAULT_GROUP, name) for name in self.silent)
+        return Observed(cluster=self.cluster, answers=Answers(statuses=self.statuses, silent=silent))
+
+
+@dataclass
+class InMemoryPins:
+    """A `PinStore` of the group."""
+
+    group: Group
+    is_down: bool = False
+
+    async def change(self, group: str, change: Callable[[Mapping[int, str]], dict[int, str]]) -> None:
+        if self.is_down:
+            raise ZooKeeperUnavailable("ZooKeeper is down for the test")
+        assert group == DEFAULT_GROUP
+        self.group.pin(change(self.group.view.pins))
+
+
+@dataclass
+class InMemoryDrain:
+    """A `MemberDrain` of the group; `asked` has (member, address, why) of every request."""
+
+    group: Group
+    is_down: bool = False
+    asked: list[tuple[str, str, str]] = field(default_factory=list)
+
+    async def drain(self, member: str, address: str, why: str) -> None:
+        if self.is_down:
+            raise PeerUnavailable(f"{member} does not answer")
+        self.asked.append((member, address, why))
+        node = self.group.view.members[member]
+        self.group.member(member, msgspec.structs.replace(node, state="draining"))
+
+
+class OperatorsWorld:
+    """Operations over a group; `look` is what control's refresh does."""
+
+    def __init__(self, count: int = 6, members: str = "ab") -> None:
+        self.group = Group(count, members)
+        self.pins = InMemoryPins(self.group)
+        self.drain = InMemoryDrain(self.group)
+        self.sources = Sources(cluster=InMemoryCluster(), members=InMemoryMembers())
+        self.now_s = 0.0
+        self.view = self.sources.view()
+        self.operations = Operations(
+            self.view,
+            self.pins,
+            self.drain,
+            timeout_s=TIMEOUT_S,
+            look_every_s=1.0,
+            steady_s=lambda: self.now_s,
+            wall_ms=lambda: int(self.now_s * 1000),
+        )
+
+    async def look(self) -> None:
+        """Control reads everything, and follows its operations."""
+        self.sources.cluster.cluster = self.group.cluster
+        self.sources.members.statuses = self.group.statuses
+        await self.view.step()
+        self.operations.step()
+
+    async def until_ended(self, operation_id: str, limit: int = 20) -> str:
+        """The members act stream by stream until the operation has ended; its state."""
+        for _ in range(limit):
+            self.group.act(streams=1)
+            await self.look()
+            if (operation := self.operations.operation_of(operation_id)).has_ended:
+                return operation.state
+        raise AssertionError(operation)
