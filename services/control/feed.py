@@ -79,7 +79,7 @@ class EventFeed:
             raise KafkaUnavailable(f"the events cannot be read: {self._why_not}")
 
     def close(self) -> None:
-        """Ends every follower after what it has got."""
+        """Ends every follower once it has got what was received until now."""
         self._is_closed = True
         self._wake()
 
@@ -109,13 +109,15 @@ class EventFeed:
                     after,
                     history.floor,
                 )
-            while not self._is_closed and history.is_known_after(reached):
+            while history.is_known_after(reached):
                 changed, until = self._changed, history.next_id
                 found = history.after(reached, CHUNK, wanted)
                 # a full chunk may leave some for the next round
                 reached = found[-1].id if len(found) == CHUNK else until - 1
                 if found:
                     yield _chunk(found, reached)
+                elif self._is_closed:
+                    return
                 elif not await self._is_woken(changed):
                     yield _chunk((), reached)
         finally:
