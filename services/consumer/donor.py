@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
-from services.consumer.core.bundle import Base, digest_of, take_copy, take_delta
+from services.consumer.core.bundle import SentCopy, digest_of, take_copy, take_delta
 from services.consumer.core.handover import Completion, Offer
 from services.consumer.core.ownership import HandOver
 from services.consumer.core.stream import Stream
@@ -35,7 +35,7 @@ class Donor:
     def __repr__(self) -> str:
         return f"<Donor {self._coordinator.member} of {self._group}>"
 
-    async def offer(self, effect: HandOver, address: str, core: Stream) -> tuple[Base, float]:
+    async def offer(self, effect: HandOver, address: str, core: Stream) -> tuple[SentCopy, float]:
         """Step 1: sends all open sessions; what the recipient now has, and how many ms it took.
 
         Raises HandoverRefused, PeerUnavailable; nothing has changed then.
@@ -62,7 +62,7 @@ class Donor:
         address: str,
         worker: StreamWorker,
         stop: Callable[[], Awaitable[None]],
-        base: Base,
+        base: SentCopy,
         copy_ms: float,
     ) -> bool:
         """Steps 2 and 3: stops and commits, sends what has changed, releases. Whether it is released.

@@ -1,8 +1,7 @@
 """One member of a group: joins, looks, and brings what it runs in line with the view.
 
 The shell around `core/ownership.py`: whenever the view or what runs has changed, it asks for the effects
-and carries each out as a named task of its own, so that one slow stream holds up no other. Streams with
-something under way are `busy` and left alone. Leaving is a drain: everything is handed over or released.
+and has them carried out (`movements.py`). Leaving is a drain: everything is handed over or released.
 """
 
 from __future__ import annotations
@@ -10,60 +9,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from services.consumer.core.handover import HandoverLimits, Situation, Wanted
+from services.consumer.core.handover import HandoverLimits, Situation
 from services.consumer.core.ownership import (
-    Adopt,
-    Claim,
-    Drop,
-    Effect,
-    HandOver,
     OwnershipSettings,
-    Release,
     Seen,
     decide,
     look,
 )
-from services.consumer.core.stream import Stream
-from services.consumer.donor import Donor, Refusals
 from services.consumer.handovers import HandoverDesk
-from services.consumer.hold import Ask, Surroundings
+from services.consumer.hold import Surroundings
+from services.consumer.movements import Movements, Pace
 from services.consumer.ports import Coordinator, Peers
-from services.consumer.runner import StreamRunner
-from services.consumer.stream_worker import Outcome, StreamWorker
+from services.consumer.stream_worker import StreamWorker
+from services.consumer.teller import Teller
 from services.consumer.watchdog import ReaderWatchdog
 from shared.balance import plan
 from shared.cluster import MemberNode, View
-from shared.errors import BatonError, HandoverRefused, PeerUnavailable, Unavailable
-from shared.events import Event, Kind
-from shared.heads import Head
+from shared.errors import Unavailable
+from shared.events import Event
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
 COALESCE_S = 0.03
 """Changes that come together are looked at together."""
-CALLS_AT_ONCE = 16
-"""Claims and releases in flight: 288 streams are claimed in about half a second."""
-RETRY_S = 0.5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How fast a member does things. `drain_s`: how long leaving may take before it leaves without order."""
-
-    drain_s: float = 20.0
-    commits_per_s: float = 100.0
-    moves_per_s: int = 50
-    rest_s: float = 10.0
-    """A stream that has come from another member stays for so long, unless this one drains."""
 
 
 class Member:
@@ -85,19 +59,14 @@ class Member:
         self.node = node
         self.view: View | None = None
         self._around = around
-        self._peers = peers
         self._settings = settings
-        self._pace = pace
-        self._tell = tell
+        self._drain_s = pace.drain_s
         self._seen = Seen()
-        self._busy: set[int] = set()
         self._wake = asyncio.Event()
-        self._slots = asyncio.Semaphore(CALLS_AT_ONCE)
-        self._tasks: asyncio.TaskGroup | None = None
         self._leaving = asyncio.Event()
         self._has_left = False
-        self._moved_s: deque[float] = deque()
         self._session_id: int | None = None
+        self._teller = Teller(tell, around.group, coordinator.member, around.wall_ms)
         self.desk = HandoverDesk(
             settings=around.settings,
             stream_limits=around.limits,
@@ -106,16 +75,15 @@ class Member:
             situation=self._situation,
             on_expected=self._wake.set,
         )
-        self.runner = StreamRunner(
+        self.movements = Movements(
             coordinator=coordinator,
             around=around,
+            peers=peers,
             desk=self.desk,
-            tell=tell,
-            commits_per_s=pace.commits_per_s,
-            on_end=self._on_end,
+            pace=pace,
+            teller=self._teller,
+            wake=self._wake.set,
         )
-        self._donor = Donor(around.group, coordinator, peers, around.now_s)
-        self._refusals = Refusals(around.now_s)
         self._watchdog = ReaderWatchdog(
             around.log,
             lambda: self.view.count if self.view is not None else 0,
@@ -124,12 +92,12 @@ class Member:
         )
 
     def __repr__(self) -> str:
-        return f"<Member {self.coordinator.member} {self.state}, {len(self.runner.streams)} streams>"
+        return f"<Member {self.coordinator.member} {self.state}, {len(self.workers)} streams>"
 
     @property
     def workers(self) -> list[StreamWorker]:
         """The workers of the streams that it runs, by stream."""
-        return self.runner.workers
+        return self.movements.runner.workers
 
     @property
     def state(self) -> str:
@@ -162,18 +130,21 @@ class Member:
     async def run(self, stop: asyncio.Event) -> None:
         """Takes part until `stop` or `drain`; then gives up all it has, within `drain_s`, and leaves."""
         async with asyncio.TaskGroup() as tasks:
-            self._tasks = self.runner.tasks = tasks
+            self.movements.work_in(tasks)
             watchdog = tasks.create_task(self._watchdog.run(), name="watchdog")
             waker = tasks.create_task(self._drain_on(stop), name="stop")
             while not self._leaving.is_set():
                 await self.step()
                 await self._until_something_changes()
             try:
-                async with asyncio.timeout(self._pace.drain_s):
+                async with asyncio.timeout(self._drain_s):
                     await self._leave()
             except TimeoutError:
-                log.warning("left without an orderly release", extra={"streams": sorted(self.runner.streams)})
-            self.runner.cancel()
+                log.warning(
+                    "left without an orderly release",
+                    extra={"streams": [worker.stream for worker in self.workers]},
+                )
+            self.movements.runner.cancel()
             watchdog.cancel()
             waker.cancel()
         self._has_left = True
@@ -194,16 +165,16 @@ class Member:
         effects = decide(
             view,
             coordinator.member,
-            self.runner.running(self._pace.rest_s, self._refusals.has_failed),
-            busy=self._busy,
+            self.movements.running(),
+            busy=self.movements.busy,
             session_age_ms=coordinator.session_age_ms,
             seen=self._seen,
             settings=self._settings,
-            shunned=self._refusals.members,
-            moves_left=self._moves_left(),
+            shunned=self.movements.shunned,
+            moves_left=self.movements.moves_left(),
         )
         for effect in effects:
-            self._begin(effect)
+            self.movements.begin(effect, view)
 
     def plan(self) -> dict[str, Any]:
         """What would move, and everyone's quota, by this member's view."""
@@ -230,8 +201,8 @@ class Member:
             return
         if before is not None:
             log.warning("the ZooKeeper session has expired")
-            self._say("expiry")
-        self._say("join")
+            self._teller.say("expiry")
+        self._teller.say("join")
 
     def _situation(self) -> Situation | None:
         """How this member stands when an offer comes."""
@@ -248,140 +219,18 @@ class Member:
             lease_ms=self.lease_ms,
         )
 
-    def _moves_left(self) -> int:
-        second_ago_s = self._around.now_s() - 1.0
-        while self._moved_s and self._moved_s[0] <= second_ago_s:
-            self._moved_s.popleft()
-        return self._pace.moves_per_s - len(self._moved_s)
-
-    def _begin(self, effect: Effect) -> None:
-        stream = effect.stream
-        log.info("begins", extra={"effect": effect})
-        match effect:
-            case Drop():
-                doing = self.runner.drop(stream)
-            case Adopt():
-                doing = self._own(stream, self.coordinator.adopt, "adopted")
-            case Claim(why=why):
-                doing = self._own(stream, self.coordinator.claim, why)
-            case HandOver():
-                self._moved_s.append(self._around.now_s())
-                doing = self._hand_over(effect)
-            case Release():
-                doing = self._release(effect)
-        self._spawn(f"{type(effect).__name__} {stream}", stream, doing)
-
-    def _spawn(self, name: str, stream: int, doing: Coroutine[Any, Any, None]) -> None:
-        async def carry_out() -> None:
-            try:
-                await doing
-            except Unavailable as error:
-                # unknown: the next view tells what came of it
-                log.warning(f"{name}: unknown outcome", extra={"stream": stream, "why": error.detail})
-                await asyncio.sleep(RETRY_S)
-            finally:
-                self._busy.discard(stream)
-                self._wake.set()
-
-        assert self._tasks is not None
-        self._busy.add(stream)
-        self._tasks.create_task(carry_out(), name=name)
-
-    async def _own(self, stream: int, take: Callable[[int], Awaitable[int | None]], why: str) -> None:
-        session_id = self.coordinator.session_id
-        ask, came = self._owner_before(stream)
-        async with self._slots:
-            epoch = await take(stream)
-        if epoch is None:
-            self.desk.withdraw(stream)
-            return
-        self.runner.start(stream, epoch, session_id, why=why, ask=ask, came=came)
-        log.info("claimed", extra={"stream": stream, "epoch": epoch, "why": why})
-
-    def _owner_before(self, stream: int) -> tuple[Ask | None, bool]:
-        """How to ask the unowned stream's last owner for a bundle; whether that was another member."""
-        assert self.view is not None
-        node = self.view.node(stream)
-        if node.owner in ("", self.coordinator.member):
-            return None, False
-        if node.seq is None or node.owner not in self.view.members:
-            return None, True
-
-        async def ask(head: Head) -> Stream | None:
-            wanted = Wanted(
-                group=self._around.group,
-                stream=stream,
-                epoch=head.epoch,
-                seq=head.seq,
-                member=self.coordinator.member,
-            )
-            try:
-                return self.desk.open_fetched(stream, await self._peers.fetch(node.address, wanted))
-            except BatonError as error:
-                log.info("no bundle to be had", extra={"stream": stream, "why": error.detail})
-                return None
-
-        return ask, True
-
-    def _on_end(self, worker: StreamWorker, outcome: Outcome) -> None:
-        if outcome == "lost" and worker.stored_epoch > worker.epoch and worker.stream not in self._busy:
-            self._spawn(f"outgrow {worker.stream}", worker.stream, self._outgrow(worker))
-        self._wake.set()
-
-    async def _outgrow(self, worker: StreamWorker) -> None:
-        """ZooKeeper was reset and Kafka kept: a claim that is really mine gets a higher epoch."""
-        epoch = await self.coordinator.raise_epoch(worker.stream, worker.stored_epoch)
-        if epoch is not None:
-            log.warning("ZooKeeper was reset", extra={"stream": worker.stream, "epoch": epoch})
-            self._say("reset", stream=worker.stream, epoch=epoch)
-
-    async def _hand_over(self, effect: HandOver) -> None:
-        assert self.view is not None
-        worker, node = self.runner.worker(effect.stream), self.view.members.get(effect.target)
-        if worker is None or worker.core is None or node is None:
-            return
-        try:
-            base, copy_ms = await self._donor.offer(effect, node.address, worker.core)
-            stop = partial(self.runner.stop, effect.stream)
-            released = await self._donor.finish(effect, node.address, worker, stop, base, copy_ms)
-        except (HandoverRefused, PeerUnavailable) as error:
-            log.info("not handed over", extra={"effect": effect, "why": error.detail})
-            self._refusals.note(effect, error)
-            return
-        self._note_release(effect, released)
-
-    async def _release(self, release: Release) -> None:
-        worker = self.runner.worker(release.stream)
-        await self.runner.stop(release.stream)
-        async with self._slots:
-            released = await self.coordinator.release(
-                release.stream, release.epoch, worker.seq if worker is not None else None, release.target
-            )
-        self._note_release(release, released)
-
-    def _note_release(self, effect: HandOver | Release, released: bool) -> None:
-        log.info("released", extra={"stream": effect.stream, "to": effect.target, "done": released})
-        if released:
-            self._say(
-                "release",
-                stream=effect.stream,
-                epoch=effect.epoch,
-                target=effect.target or "",
-                why=effect.why,
-            )
-
     async def _leave(self) -> None:
         """Orderly: drains, and is gone when nothing is left that it owns."""
         self.node = msgspec.structs.replace(self.node, state="draining")
         while True:
             await self.step()
             claimed = self.view is not None and self.view.streams_of(self.coordinator.member)
-            if not (self.runner.streams or self._busy or claimed):
+            if not (self.workers or self.movements.busy or claimed):
                 break
             await self._until_something_changes()
         with contextlib.suppress(Unavailable):  # the ZooKeeper session ends soon, and the node with it
             await self.coordinator.leave()
-        self._say("leave")
+        self._teller.say("leave")
 
     async def _until_something_changes(self) -> None:
         changed, woken = self.coordinator.changed, self._wake
@@ -398,14 +247,3 @@ class Member:
     async def _drain_on(self, stop: asyncio.Event) -> None:
         await stop.wait()
         self.drain("stopped")
-
-    def _say(self, kind: Kind, **fields: Any) -> None:
-        self._tell(
-            Event(
-                at=self._around.wall_ms(),
-                group=self._around.group,
-                kind=kind,
-                member=self.coordinator.member,
-                **fields,
-            )
-        )

@@ -58,9 +58,8 @@ class Opening:
             head = await self._sink.head()
             bounds = await asking
         finally:
-            if not asking.done():
-                asking.cancel()
-                await asyncio.wait((asking,))
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)  # what failed beside it is looked at
         if bounds[1] < head.position:
             bounds = await self._reader.bounds()
         return bounds, head

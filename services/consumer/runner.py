@@ -18,7 +18,7 @@ from services.consumer.handovers import HandoverDesk
 from services.consumer.hold import Ask, Hold, Surroundings
 from services.consumer.ports import Coordinator
 from services.consumer.stream_worker import Outcome, StreamWorker
-from shared.events import Event, Kind
+from services.consumer.teller import Teller
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class StreamRunner:
         coordinator: Coordinator,
         around: Surroundings,
         desk: HandoverDesk,
-        tell: Callable[[Event], None],
+        teller: Teller,
         commits_per_s: float,
         on_end: Callable[[StreamWorker, Outcome], None],
     ) -> None:
@@ -53,7 +53,7 @@ class StreamRunner:
         self._coordinator = coordinator
         self._around = around
         self._desk = desk
-        self._tell = tell
+        self._teller = teller
         self._commits_per_s = commits_per_s
         self._on_end = on_end
 
@@ -143,7 +143,7 @@ class StreamRunner:
             if worker.core is not None:
                 self._desk.keep(worker.core)
         if worker.was_fenced:
-            self._say("fence", worker)
+            self._teller.say("fence", stream=worker.stream, epoch=worker.epoch)
         self._on_end(worker, outcome)
 
     async def _tell_opening(
@@ -154,7 +154,8 @@ class StreamRunner:
         reading = asyncio.ensure_future(worker.reading.wait())
         try:
             await asyncio.wait((opened, task), return_when=asyncio.FIRST_COMPLETED)
-            self._say("claim", worker, why=why, warm=worker.is_warm if opened.done() else None)
+            warm = worker.is_warm if opened.done() else None
+            self._teller.say("claim", stream=worker.stream, epoch=worker.epoch, why=why, warm=warm)
             if completion is None or not opened.done():
                 return
             await asyncio.wait((reading, task), timeout=FIRST_RECORD_S, return_when=asyncio.FIRST_COMPLETED)
@@ -163,36 +164,18 @@ class StreamRunner:
             reading.cancel()
         began_ms = worker.first_record_at_ms if reading.done() and worker.reading.is_set() else 0
         core = worker.core
-        self._tell(
-            Event(
-                at=self._around.wall_ms(),
-                group=self._around.group,
-                kind="handover",
-                stream=worker.stream,
-                epoch=worker.epoch,
-                source=completion.donor,
-                target=self._coordinator.member,
-                why=completion.why,
-                sessions=len(core.assembler.open) if core is not None else None,
-                bytes=core.assembler.state_bytes if core is not None else None,
-                copy_ms=completion.copy_ms,
-                pause_ms=max(0, (began_ms or worker.opened_at_ms) - completion.stopped_at_ms),
-                warm=worker.is_warm,
-            )
-        )
-
-    def _say(self, kind: Kind, worker: StreamWorker, *, why: str = "", warm: bool | None = None) -> None:
-        self._tell(
-            Event(
-                at=self._around.wall_ms(),
-                group=self._around.group,
-                kind=kind,
-                member=self._coordinator.member,
-                stream=worker.stream,
-                epoch=worker.epoch,
-                why=why,
-                warm=warm,
-            )
+        self._teller.say(
+            "handover",
+            stream=worker.stream,
+            epoch=worker.epoch,
+            source=completion.donor,
+            target=self._coordinator.member,
+            why=completion.why,
+            sessions=len(core.assembler.open) if core is not None else None,
+            bytes=core.assembler.state_bytes if core is not None else None,
+            copy_ms=completion.copy_ms,
+            pause_ms=max(0, (began_ms or worker.opened_at_ms) - completion.stopped_at_ms),
+            warm=worker.is_warm,
         )
 
     async def _is_mine(self, stream: int, epoch: int) -> bool:

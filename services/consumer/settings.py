@@ -10,7 +10,7 @@ from typing import cast
 from services.consumer.core.handover import HandoverLimits
 from services.consumer.core.ownership import OwnershipSettings
 from services.consumer.core.stream import StreamLimits
-from services.consumer.member import Pace
+from services.consumer.movements import Pace
 from shared.group import DELIVERIES, Delivery, GroupSettings
 from shared.names import DEFAULT_GROUP, is_group_name
 from shared.service_settings import ServiceSettings

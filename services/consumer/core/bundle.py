@@ -69,7 +69,7 @@ class BundleWire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
+class SentCopy:
     """What a donor remembers of the copy that it sent: per key the first offset of its session, how many
     fragments and ids the recipient has of it, and how many of them were parked.
     """
@@ -94,7 +94,7 @@ def digest_of(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-def take_copy(stream: Stream) -> tuple[bytes, Base]:
+def take_copy(stream: Stream) -> tuple[bytes, SentCopy]:
     """All open sessions and covered keys as they stand now; the stream may go on meanwhile."""
     state = stream.assembler
     body = _encode(
@@ -105,10 +105,10 @@ def take_copy(stream: Stream) -> tuple[bytes, Base]:
         )
     )
     known = {key: _mark(session) for key, session in state.open.items()}
-    return body, Base(position=state.position, digest=digest_of(body), known=known)
+    return body, SentCopy(position=state.position, digest=digest_of(body), known=known)
 
 
-def take_delta(stream: Stream, base: Base | None) -> bytes:
+def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
     """What has changed since `base` (None: everything), of a stream that has nothing left to commit."""
     state = stream.assembler
     known = base.known if base is not None else {}

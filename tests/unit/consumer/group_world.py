@@ -13,7 +13,8 @@ from services.consumer.core.handover import HandoverLimits
 from services.consumer.core.ownership import OwnershipSettings
 from services.consumer.core.stream import StreamLimits
 from services.consumer.hold import Surroundings
-from services.consumer.member import Member, Pace
+from services.consumer.member import Member
+from services.consumer.movements import Pace
 from services.consumer.stream_worker import StreamWorker
 from shared.cluster import MemberNode
 from shared.group import GroupSettings
@@ -39,7 +40,7 @@ class Joined:
 
     def worker(self, stream: int) -> StreamWorker:
         """The worker of a stream that it runs."""
-        worker = self.member.runner.worker(stream)
+        worker = self.member.movements.runner.worker(stream)
         assert worker is not None
         return worker
 

@@ -244,7 +244,8 @@ def test_a_member_that_let_its_turn_pass_is_given_no_running_stream_for_a_while(
 
     assert seen.passed == {"b": 5000}
     assert effects_at(64_999) == []
-    assert effects_at(65_000) == [Release(stream=1, epoch=1, target="b", why="its share is 1 of 2")]
+    why = "the share of a is 1 of 2"
+    assert effects_at(65_000) == [HandOver(stream=1, epoch=1, target="b", why=why)]
 
 
 def test_a_young_zookeeper_session_claims_only_what_is_its_own_or_nobodys() -> None:
