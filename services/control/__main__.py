@@ -11,16 +11,22 @@ import os
 import sys
 
 from services.control.adapters.cluster_view import ClusterView
+from services.control.adapters.http_drain import HttpDrain
 from services.control.adapters.http_members import HttpMembers
+from services.control.adapters.kafka_events import KafkaEvents
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.adapters.run_store import RunStore
 from services.control.adapters.spark_progress import SparkProgress
 from services.control.adapters.spark_runner import SparkPlace, SparkRunner, run_folder
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
+from services.control.adapters.zookeeper_pins import ZooKeeperPins
 from services.control.app import create_app
+from services.control.feed import EventFeed
 from services.control.metrics import registry_for
+from services.control.operations import Operations
 from services.control.settings import ControlSettings, lake_for, spark_jars_for, spark_master_for
 from shared.runtime import http_server, main
+from shared.secret import ensure_secret
 from shared.zookeeper import ZooKeeper
 
 
@@ -31,7 +37,11 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         stack.push_async_callback(zookeeper.close)
         offsets = await stack.enter_async_context(KafkaOffsets(settings.kafka, settings.names))
         members = await stack.enter_async_context(HttpMembers())
+        drain = await stack.enter_async_context(
+            HttpDrain(lambda: ensure_secret(zookeeper, settings.names, settings.secret))
+        )
         progress = await stack.enter_async_context(SparkProgress())
+        feed = EventFeed()
         view = ClusterView(
             ZooKeeperCluster(zookeeper, settings.names),
             offsets,
@@ -39,6 +49,14 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             settings.names,
             refresh_s=settings.refresh_s,
             status_window_s=settings.status_window_s,
+            past=feed.history.past,
+        )
+        operations = Operations(
+            view,
+            ZooKeeperPins(zookeeper, settings.names),
+            drain,
+            timeout_s=settings.operation_timeout_s,
+            look_every_s=settings.refresh_s,
         )
         runner = SparkRunner(
             RunStore(run_folder(settings.runs)),
@@ -47,8 +65,14 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             kept=settings.runs_kept,
             progress=progress,
         )
-        app = create_app(view=view, runner=runner, registry=registry_for(view, runner))
-        await _run(app, settings, stop, zookeeper, view, runner)
+        app = create_app(
+            view=view,
+            feed=feed,
+            operations=operations,
+            runner=runner,
+            registry=registry_for(view, runner),
+        )
+        await _run(app, settings, stop, zookeeper, view, feed, operations, runner)
 
 
 async def _run(
@@ -57,20 +81,26 @@ async def _run(
     stop: asyncio.Event,
     zookeeper: ZooKeeper,
     view: ClusterView,
+    feed: EventFeed,
+    operations: Operations,
     runner: SparkRunner,
 ) -> None:
     async def keep_view() -> None:
         await zookeeper.connect()
         await view.run()
 
+    events = KafkaEvents(settings.kafka, settings.names, feed, replication=settings.replication)
     async with asyncio.TaskGroup() as tasks:
         running = [
             tasks.create_task(keep_view(), name="view"),
+            tasks.create_task(events.run(), name="events"),
+            tasks.create_task(operations.run(), name="operations"),
             tasks.create_task(runner.run(), name="runs"),
         ]
         try:
             async with http_server(app, settings.host, settings.port, ws="none", lifespan="off"):
                 await stop.wait()
+                feed.close()
         finally:
             for task in running:
                 task.cancel()

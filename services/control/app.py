@@ -1,6 +1,6 @@
-"""Control's HTTP face: `create_app` makes it from the view and the runner.
+"""Control's HTTP face: `create_app` makes it from the view, the feed of events and the runner.
 
-Every list comes from the view's memory; only the routes under /jobs and /runs do something.
+Every list comes from the view's memory; only the routes under /operations, /jobs and /runs do something.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from services.control import models
 from services.control.adapters.cluster_view import ClusterView, UnknownGroup
 from services.control.core.jobs import JOBS, ParametersInvalid, job_named, parse_parameters
 from services.control.core.runs import public
+from services.control.event_routes import events_routes
+from services.control.feed import EventFeed
+from services.control.operation_routes import operations_routes
+from services.control.operations import Operations
 from services.control.ports import JobRunner
 from shared.http import PROBLEM, install_health, install_problems, kind_for, problem
 from shared.names import DEFAULT_GROUP
@@ -37,7 +41,12 @@ _MISSING: dict[int | str, dict[str, Any]] = {404: {"description": "There is none
 
 
 def create_app(
-    *, view: ClusterView, runner: JobRunner, registry: prometheus_client.CollectorRegistry
+    *,
+    view: ClusterView,
+    feed: EventFeed,
+    operations: Operations,
+    runner: JobRunner,
+    registry: prometheus_client.CollectorRegistry,
 ) -> FastAPI:
     """Control as an ASGI app."""
     app = FastAPI(
@@ -48,6 +57,8 @@ def create_app(
     app.add_exception_handler(ParametersInvalid, _parameters_problem)
     app.include_router(_streams_routes(view))
     app.include_router(_cluster_routes(view))
+    app.include_router(events_routes(feed))
+    app.include_router(operations_routes(operations))
     app.include_router(_jobs_routes(view, runner))
     return app
 

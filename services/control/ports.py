@@ -1,11 +1,11 @@
-"""What control needs of the world: three sources for its view, and something that runs jobs.
+"""What control needs of the world: three sources for its view, two effects, and something that runs jobs.
 
 The adapters implement these on ZooKeeper, Kafka, HTTP and processes; tests with in-memory twins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from services.control.core.jobs import Job
@@ -34,6 +34,20 @@ class MemberSource(Protocol):
 
     async def read(self, members: Mapping[tuple[str, str], MemberNode]) -> Answers:
         """The statuses of the members (by group and id), and a plan per group. A mute one is told as such."""
+
+
+class PinStore(Protocol):
+    """Writes which streams are pinned to whom."""
+
+    async def change(self, group: str, change: Callable[[Mapping[int, str]], dict[int, str]]) -> None:
+        """Makes the pins of the group what `change` says of them. Raises Unavailable, Conflict."""
+
+
+class MemberDrain(Protocol):
+    """Speaks to members."""
+
+    async def drain(self, member: str, address: str, why: str) -> None:
+        """Returns once the member has begun to drain (or had before). Raises PeerUnavailable."""
 
 
 class JobRunner(Protocol):

@@ -30,6 +30,14 @@ class ControlSettings(ServiceSettings):
         high=3600,
         outside="shorter calls a pause a stop",
     )
+    operation_timeout_s: float = setting(
+        120.0,
+        "how long an operation (move, drain, rebalance) may take until it is told as failed",
+        unit="s",
+        low=1,
+        high=86_400,
+        outside="shorter gives up on a drain that goes on, longer blocks others on the same stream",
+    )
     runs: str = setting(".baton/runs", "folder with one folder per run of a job")
     runs_kept: int = setting(
         200,

@@ -16,9 +16,11 @@ from services.control.app import create_app
 from services.control.core import rows
 from services.control.core.jobs import JOBS, Job
 from services.control.core.runs import JobAlreadyRunning, Run, UnknownRun
+from services.control.feed import EventFeed
 from services.control.metrics import registry_for
 from shared.group import GroupSettings
 from shared.heads import Counts
+from tests.unit.control.operators_world import OperatorsWorld
 from tests.unit.control.sources import Sources, small_baton
 
 
@@ -92,7 +94,13 @@ async def face_of(sources: Sources, *, is_read: bool = True) -> Face:
     view, runner = sources.view(), InMemoryRunner()
     if is_read:
         await view.step()
-    app = create_app(view=view, runner=runner, registry=registry_for(view, runner))
+    app = create_app(
+        view=view,
+        feed=EventFeed(),
+        operations=OperatorsWorld().operations,
+        runner=runner,
+        registry=registry_for(view, runner),
+    )
     http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control")
     return Face(sources, runner, http)
 
@@ -180,7 +188,8 @@ async def test_the_plan_is_the_members(face: Face) -> None:
     """Control shows what a member has computed, and which one."""
     plan = await face.get("/plan")
 
-    assert plan == {"group": "default", "computed_by": "m1", "moves": [], "quota": {"m1": 2, "m2": 2}}
+    quota = {"m1": 2, "m2": 2}
+    assert plan == {"group": "default", "computed_by": "m1", "moves": [], "quota": quota, "pins": {}}
 
 
 @pytest.mark.parametrize(
