@@ -72,7 +72,8 @@ class Donor:
         """
         await stop()
         core = worker.core
-        if core is None or not core.is_memory or core.has_changes:
+        # a worker that had to open its stream anew meanwhile may stand below the copy
+        if core is None or core is not base.stream or not core.is_memory or core.has_changes:
             log.warning("stopped without a known last commit", extra={"stream": effect.stream})
             return False
         delta = take_delta(core, base)

@@ -103,7 +103,7 @@ class HandoverDesk:
         """
         self.forget_old()
         check_offer(self._here(), offer, self.limits)
-        held = sum(one.size for one in self._promised.values())
+        held = sum(one.size for stream, one in self._promised.items() if stream != offer.stream)
         held += sum(one.size for one in self._handed.values())
         if len(body) > self.limits.max_body_bytes or held + len(body) > self.limits.max_held_bytes:
             raise BundleRejected(f"{len(body)} bytes are too many, besides {held} held")
@@ -114,8 +114,8 @@ class HandoverDesk:
             raise HandoverRefused(f"the copy is of position {copy.position}, not {offer.position}")
         handed = self._handed.get(offer.stream)
         if handed is not None and handed.completion is not None:
-            if handed.completion.base_digest == offer.digest:
-                return  # repeated on its way, and complete already
+            if handed.completion.base_digest == offer.digest or offer.position < handed.completion.position:
+                return  # repeated or late on its way, and complete already
             del self._handed[offer.stream]
         self._promised[offer.stream] = _Promised(
             offer=offer, copy=copy, size=len(body), since_s=self._now_s()

@@ -17,7 +17,7 @@ import msgspec
 from services.consumer.core.checkpoint import Checkpoint, CoveredWire
 from services.consumer.core.state import Covered, OpenSession, is_droppable
 from services.consumer.core.stream import Stream, StreamLimits
-from shared.errors import BundleRejected
+from shared.errors import BundleRejected, InvariantBroken
 from shared.group import GroupSettings
 from shared.heads import Head
 
@@ -70,10 +70,11 @@ class BundleWire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentCopy:
-    """What a donor remembers of the copy that it sent: per key the first offset of its session, how many
-    fragments and ids the recipient has of it, and how many of them were parked.
+    """What a donor remembers of the copy that it sent: of which `stream`, and per key the first offset of
+    its session, how many fragments and ids the recipient has of it, and how many of them were parked.
     """
 
+    stream: Stream
     position: int
     digest: str
     known: dict[str, tuple[int, int, int, int]]
@@ -109,7 +110,12 @@ def take_copy(stream: Stream) -> tuple[bytes, SentCopy]:
 
 
 def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
-    """What has changed since `base` (None: everything), of a stream that has nothing left to commit."""
+    """What has changed since `base` (None: everything), of a stream that has nothing left to commit.
+
+    Raises InvariantBroken when the copy is of another stream: one that was opened anew may stand lower.
+    """
+    if base is not None and base.stream is not stream:
+        raise InvariantBroken(f"the copy is not of this stream: {stream!r}")
     state = stream.assembler
     known = base.known if base is not None else {}
     from_position = base.position if base is not None else 0
@@ -173,6 +179,8 @@ def complete(
     copy = copy or Copy(position=0, digest="", sessions={}, covered={})
     _apply(copy, wire)
     head = tail.head
+    if not _stands_on(copy, head) or not tail.read_at or tail.read_at != sorted(tail.read_at):
+        raise BundleRejected(f"what it holds does not fit its head: {head!r}")
     covered = {
         key: entry
         for key, entry in copy.covered.items()
@@ -223,6 +231,22 @@ def _apply(copy: Copy, wire: BundleWire) -> None:
         )
 
 
+def _stands_on(copy: Copy, head: Head) -> bool:
+    """Whether the sessions and covered keys can be those of a stream whose last commit has this head."""
+    return (
+        0 <= head.safe_offset <= head.position
+        and copy.position <= head.position
+        and all(entry.offset < head.position for entry in copy.covered.values())
+        and all(
+            0 <= one.first_offset <= one.last_offset < head.position
+            and one.low_t <= one.last_t
+            and 0 <= one.parked <= len(one.data) > 0
+            and (one.pin < 0 if one.parked == len(one.data) else head.safe_offset <= one.pin)
+            for one in copy.sessions.values()
+        )
+    )
+
+
 def _mark(session: OpenSession) -> tuple[int, int, int, int]:
     return session.first_offset, len(session.data), len(session.ids or ()), session.parked
 
@@ -256,7 +280,7 @@ def _covered_wire(key: str, entry: Covered) -> CoveredWire:
 def _decode_bundle(body: bytes) -> BundleWire:
     try:
         return _decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BundleRejected(f"the bundle cannot be read: {error}") from None
 
 
