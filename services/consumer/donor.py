@@ -97,10 +97,12 @@ class Donor:
 
 
 class Refusals:
-    """Which members have lately not taken what they were offered, and which streams a drain has failed to
-    hand over; forgotten after `REFUSED_S`, `UNAVAILABLE_S`.
+    """Which members have lately not taken what they were offered, and which streams a drain could not hand
+    over: after `TRIES` refusals (a recipient may see the drain a moment later than the donor), or one
+    silence.
     """
 
+    TRIES = 5
     REFUSED_S = 2.0
     """Its share or its lease may be another one soon."""
     UNAVAILABLE_S = 30.0
@@ -108,16 +110,19 @@ class Refusals:
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._until_s: dict[str, float] = {}
-        self._failed: dict[int, float] = {}
+        self._failed: dict[int, tuple[int, float]] = {}
 
     def __repr__(self) -> str:
         return f"<Refusals {self.members}, {sorted(self._failed)}>"
 
     def note(self, effect: HandOver, error: HandoverRefused | Unavailable) -> None:
         """An offer, or what followed it, has failed."""
-        pause_s = self.REFUSED_S if isinstance(error, HandoverRefused) else self.UNAVAILABLE_S
+        refused = isinstance(error, HandoverRefused)
+        pause_s = self.REFUSED_S if refused else self.UNAVAILABLE_S
         self._until_s[effect.target] = self._now_s() + pause_s
-        self._failed[effect.stream] = self._now_s() + self.REFUSED_S
+        times, until_s = self._failed.get(effect.stream, (0, 0.0))
+        before = times if self._now_s() < until_s else 0
+        self._failed[effect.stream] = before + (1 if refused else self.TRIES), self._now_s() + self.REFUSED_S
 
     @property
     def members(self) -> set[str]:
@@ -125,5 +130,6 @@ class Refusals:
         return {member for member, until_s in self._until_s.items() if self._now_s() < until_s}
 
     def has_failed(self, stream: int) -> bool:
-        """Whether a handover of the stream has failed a moment ago."""
-        return self._now_s() < self._failed.get(stream, 0.0)
+        """Whether handing the stream over has failed so often, a moment ago, that a release has to do."""
+        times, until_s = self._failed.get(stream, (0, 0.0))
+        return times >= self.TRIES and self._now_s() < until_s

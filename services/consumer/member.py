@@ -144,7 +144,7 @@ class Member:
                     "left without an orderly release",
                     extra={"streams": [worker.stream for worker in self.workers]},
                 )
-            self.movements.runner.cancel()
+            self.movements.cancel()
             watchdog.cancel()
             waker.cancel()
         self._has_left = True

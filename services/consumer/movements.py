@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 CALLS_AT_ONCE = 16
 """Claims and releases in flight: 288 streams are claimed in about half a second."""
 RETRY_S = 0.5
+REFUSED_PAUSE_S = 0.1
+"""After a refusal, for both sides to see what has changed: then it is decided anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,7 @@ class Movements:
         self._moved_s: deque[float] = deque()
         self._slots = asyncio.Semaphore(CALLS_AT_ONCE)
         self._tasks: asyncio.TaskGroup | None = None
+        self._under_way: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
         return f"<Movements of {self._coordinator.member}: {sorted(self.busy)}>"
@@ -88,6 +91,12 @@ class Movements:
     def work_in(self, tasks: asyncio.TaskGroup) -> None:
         """Everything that is begun runs in this group."""
         self._tasks = self.runner.tasks = tasks
+
+    def cancel(self) -> None:
+        """Ends all of it, and all streams, at once."""
+        for task in self._under_way:
+            task.cancel()
+        self.runner.cancel()
 
     def running(self) -> dict[int, Running]:
         """What runs, as `core/ownership.py` wants to know it."""
@@ -137,7 +146,9 @@ class Movements:
 
         assert self._tasks is not None
         self.busy.add(stream)
-        self._tasks.create_task(carry_out(), name=name)
+        task = self._tasks.create_task(carry_out(), name=name)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
 
     async def _own(
         self, stream: int, take: Callable[[int], Awaitable[int | None]], why: str, view: View
@@ -199,6 +210,7 @@ class Movements:
         except (HandoverRefused, PeerUnavailable) as error:
             log.info("not handed over", extra={"effect": effect, "why": error.detail})
             self._refusals.note(effect, error)
+            await asyncio.sleep(REFUSED_PAUSE_S)
             return
         self._note_release(effect, released)
 

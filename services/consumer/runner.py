@@ -14,6 +14,7 @@ from functools import partial
 
 from services.consumer.core.handover import Completion
 from services.consumer.core.ownership import Running
+from services.consumer.core.stream import Stream
 from services.consumer.handovers import HandoverDesk
 from services.consumer.hold import Ask, Hold, Surroundings
 from services.consumer.ports import Coordinator
@@ -156,6 +157,8 @@ class StreamRunner:
             await asyncio.wait((opened, task), return_when=asyncio.FIRST_COMPLETED)
             warm = worker.is_warm if opened.done() else None
             self._teller.say("claim", stream=worker.stream, epoch=worker.epoch, why=why, warm=warm)
+            if opened.done() and worker.core is not None:
+                self._tell_of_the_log(worker, worker.core)
             if completion is None or not opened.done():
                 return
             await asyncio.wait((reading, task), timeout=FIRST_RECORD_S, return_when=asyncio.FIRST_COMPLETED)
@@ -177,6 +180,14 @@ class StreamRunner:
             pause_ms=max(0, (began_ms or worker.opened_at_ms) - completion.stopped_at_ms),
             warm=worker.is_warm,
         )
+
+    def _tell_of_the_log(self, worker: StreamWorker, core: Stream) -> None:
+        where = {"stream": worker.stream, "epoch": worker.epoch}
+        if worker.state == "rewind":
+            why = f"the log ends below position {core.head.position}"
+            self._teller.say("rewind", why=why, **where)
+        elif core.cut:
+            self._teller.say("cut", why=f"retention took {core.cut} records that were still needed", **where)
 
     async def _is_mine(self, stream: int, epoch: int) -> bool:
         claim = await self._coordinator.read_claim(stream)

@@ -52,7 +52,7 @@ class StreamWorker:
         self.is_warm = False
         self.was_fenced = False
         self.opened, self.reading = asyncio.Event(), asyncio.Event()
-        """Set when reading first began, and when the first record was read."""
+        """Set when reading first began (or cannot: REWIND), and when the first record was read."""
         self.opened_at_ms = self.first_record_at_ms = self.stopped_at_ms = 0
         self._stop = asyncio.Event()
         self._reader: FragmentReader | None = None
@@ -138,6 +138,7 @@ class StreamWorker:
         if how == "rewind":
             log.error("the log was lost", extra={"stream": self.stream, "head": self.core.head})
             self.state = "rewind"
+            self.opened.set()
             await self._stop.wait()
             return
         if how == "cut":
