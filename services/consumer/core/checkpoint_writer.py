@@ -49,6 +49,11 @@ class CheckpointWriter:
         left = "no whole set under way" if self.remaining is None else f"{len(self.remaining)} keys to go"
         return f"<CheckpointWriter {self.written} bytes since ck, {left}>"
 
+    @property
+    def is_whole_next(self) -> bool:
+        """Whether the next commit belongs to a whole set: what it parks is then written from its start."""
+        return self.remaining is not None or self._is_whole_due()
+
     def commit(
         self,
         head: Head,

@@ -15,6 +15,7 @@ from typing import Literal
 from services.consumer.core.assembly import Assembler, Record
 from services.consumer.core.checkpoint import Checkpoint, Commit
 from services.consumer.core.checkpoint_writer import CheckpointWriter
+from services.consumer.core.parking import bytes_at, choose
 from services.consumer.core.state import Closed, OpenSession
 from shared.errors import InvariantBroken
 from shared.group import GroupSettings
@@ -144,6 +145,7 @@ class Stream:
             since >= commit_s
             or self._pending_bytes > MAX_PENDING_BYTES
             or self.assembler.position - self.head.position > self.limits.max_replay_fragments // 4
+            or self._is_replay_long(self.head.safe_offset)
         )
 
     def seconds_to_commit(self, now_s: float, commit_s: float) -> float:
@@ -241,30 +243,29 @@ class Stream:
             self._delivered_bytes += one.session.bytes
 
     def _sessions_to_park(self) -> list[OpenSession]:
-        """Once a replay would pass half its bound, all sessions pinned before the last quarter of it."""
-        position, bytes_read = self.assembler.position, self.assembler.bytes_read
-        limits = self.limits
-        oldest = min((s.pin for s in self.assembler.open.values() if s.pin >= 0), default=position)
-        if (
-            position - oldest <= limits.max_replay_fragments // 2
-            and bytes_read - self._bytes_at(oldest) <= limits.max_replay_bytes // 2
-        ):
+        """Once a replay would be long: of those pinned before the last quarter of its bound, a share."""
+        state, limits = self.assembler, self.limits
+        oldest = min((s.pin for s in state.open.values() if s.pin >= 0), default=state.position)
+        if not self._is_replay_long(oldest):
             return []
-        keep_from = position - limits.max_replay_fragments // 4
+        keep_from = state.position - limits.max_replay_fragments // 4
         for offset, read in self._read_at:
-            if bytes_read - read <= limits.max_replay_bytes // 4:
+            if state.bytes_read - read <= limits.max_replay_bytes // 4:
                 keep_from = max(keep_from, offset)
                 break
-        return [s for s in self.assembler.open.values() if 0 <= s.pin < keep_from]
+        return choose(
+            (s for s in state.open.values() if 0 <= s.pin < keep_from),
+            self._read_at[-1][1] - self._read_at[max(-2, -len(self._read_at))][1],
+            rewrites=self.writer.is_whole_next,
+        )
 
-    def _bytes_at(self, offset: int) -> int:
-        """Bytes that had been read when the position was at or just below `offset`."""
-        found = self._read_at[0][1]
-        for position, read in self._read_at:
-            if position > offset:
-                break
-            found = read
-        return found
+    def _is_replay_long(self, safe_offset: int) -> bool:
+        """Whether a replay from there would pass half of one of its bounds."""
+        state, limits = self.assembler, self.limits
+        return (
+            state.position - safe_offset > limits.max_replay_fragments // 2
+            or state.bytes_read - bytes_at(safe_offset, self._read_at) > limits.max_replay_bytes // 2
+        )
 
     def _encode(self, closed: Closed) -> tuple[bytes, bytes]:
         session = closed.session

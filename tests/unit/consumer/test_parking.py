@@ -1,0 +1,178 @@
+"""Parking: how much one commit writes, which sessions first, and that replays stay bounded meanwhile."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from services.consumer.core import checkpoint_writer, parking
+from services.consumer.core.checkpoint import Commit, decode_record, new_stream
+from services.consumer.core.parking import GAIN, bytes_at, choose
+from services.consumer.core.state import OpenSession
+from services.consumer.core.stream import Stream, StreamLimits
+from shared.group import GroupSettings
+from tests.reference import Rec
+
+MAX_PARKED = 40_000
+MAX_REPLAY = 1_000_000
+"""As by default, scaled down: a commit parks 4 % of what may be replayed."""
+CHUNK = MAX_PARKED // 4
+BATCH = 40_000
+LARGEST = 1_550
+"""What one fetch brings, 4 MB of 100 MB by default, and the largest fragment below."""
+BATCH_FRAGMENTS = 400
+MAX_REPLAY_FRAGMENTS = 20_000
+"""A fetch brings 2 % of what may be replayed, too."""
+SETTINGS = GroupSettings(repeat_ms=0, max_session_bytes=9_000)
+LIMITS = StreamLimits(max_replay_bytes=MAX_REPLAY, max_replay_fragments=MAX_REPLAY_FRAGMENTS)
+
+
+@pytest.fixture(autouse=True)
+def small_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parking, "MAX_PARKED_BYTES", MAX_PARKED)
+    monkeypatch.setattr(checkpoint_writer, "MAX_CHUNK_BYTES", CHUNK)
+    monkeypatch.setattr(checkpoint_writer, "MIN_WHOLE_BYTES", MAX_PARKED // 16)
+
+
+def open_session(key: str, pin: int, *sizes: int, parked: int = 0, ids: int = 0) -> OpenSession:
+    """A session with fragments of these sizes, the first `parked` of them in the checkpoint."""
+    session = OpenSession(key, pin, 0, 0, 0, 0)
+    session.data = [b"x" * size for size in sizes]
+    session.bytes, session.parked = sum(sizes), parked
+    session.ids = dict.fromkeys(range(ids)) or None
+    return session
+
+
+def keys(sessions: list[OpenSession]) -> list[str]:
+    return [session.key for session in sessions]
+
+
+def parked_by(commit: Commit) -> int:
+    """Bytes of fragments that a commit wrote as parked."""
+    parts = [part for raw in commit.records for part in decode_record(raw).parked]
+    return sum(len(fragment) for part in parts for fragment in part.fragments)
+
+
+class FastLog:
+    """A stream that is read as fast as it can be: time stands still, so only need makes it commit."""
+
+    def __init__(self) -> None:
+        self.stream = Stream(
+            group="default",
+            stream=0,
+            epoch=1,
+            settings=SETTINGS,
+            limits=LIMITS,
+            checkpoint=new_stream(),
+            now_s=0.0,
+        )
+        self.read_at = [0]
+        """Bytes below each offset."""
+        self.commits: list[Commit] = []
+        self.replays: list[int] = []
+        self.replayed_fragments: list[int] = []
+        """After each batch, the bytes and fragments that an owner who came now would replay."""
+
+    def read(self, next_fragment: Callable[[], tuple[str, int]], fragments: int) -> None:
+        """Feeds batches as a fetch brings them, and commits when it is due."""
+        batch: list[Rec] = []
+        size = 0
+        for _ in range(fragments):
+            key, pad = next_fragment()
+            value = f'{{"key":"{key}","data":"{"x" * pad}"}}'.encode()
+            batch.append(Rec(len(self.read_at) - 1, 1_000, key.encode(), value))
+            self.read_at.append(self.read_at[-1] + len(value))
+            size += len(value)
+            if size >= BATCH or len(batch) >= BATCH_FRAGMENTS:
+                self._take(batch)
+                batch, size = [], 0
+
+    def _take(self, batch: list[Rec]) -> None:
+        stream = self.stream
+        stream.feed(batch, 0.0)
+        position, safe_offset = stream.assembler.position, stream.head.safe_offset
+        self.replays.append(self.read_at[position] - self.read_at[safe_offset])
+        self.replayed_fragments.append(position - safe_offset)
+        if stream.is_commit_due(0.0, 1.0):
+            commit = stream.prepare_commit()
+            self.commits.append(commit)
+            first = sum(len(earlier.records) for earlier in self.commits[:-1])
+            stream.committed(commit, range(first, first + len(commit.records)), 0.0)
+
+
+def test_the_oldest_pins_are_parked_first_and_no_more_than_a_commit_may_write() -> None:
+    """What stays waits for the next commit, which is soon."""
+    sessions = [open_session(f"s{pin}", pin, 15_000) for pin in (7, 3, 9, 5)]
+
+    assert keys(choose(sessions, 0, rewrites=False)) == ["s3", "s5"]
+
+
+def test_one_session_is_always_parked_however_large() -> None:
+    """Else the safe offset would stay where it is for ever."""
+    sessions = [open_session("large", 1, MAX_PARKED + 1), open_session("small", 2, 1)]
+
+    assert keys(choose(sessions, 0, rewrites=False)) == ["large"]
+
+
+def test_parking_gains_on_reading() -> None:
+    """What was read since the last commit, thrice, may be parked when that is more."""
+    sessions = [open_session(f"s{pin:02}", pin, 10_000) for pin in range(20)]
+
+    assert len(choose(sessions, 30_000, rewrites=False)) == GAIN * 30_000 // 10_000
+
+
+def test_only_what_will_be_written_counts() -> None:
+    """Fragments parked before are not written again, unless a whole set is under way; ids always are."""
+    sessions = [open_session(f"s{pin}", pin, 30_000, 100, parked=1, ids=100) for pin in range(3)]
+
+    assert len(choose(sessions, 0, rewrites=False)) == 3
+    assert len(choose(sessions, 0, rewrites=True)) == 1
+
+
+def test_how_much_was_read_is_known_at_the_last_point_at_or_below_an_offset() -> None:
+    """Between two batches the lower one counts, so a replay is thought longer rather than shorter."""
+    read_at = [(10, 100), (20, 250), (30, 300)]
+
+    assert [bytes_at(offset, read_at) for offset in (5, 10, 19, 20, 99)] == [100, 100, 100, 250, 300]
+
+
+@pytest.mark.parametrize("sessions", [1, 100, 1_000])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_replay_stays_below_its_bound_however_fast_data_comes(sessions: int, seed: int) -> None:
+    """Commits hurry while a replay would be long, and each parks no more than its share (and writes no more
+    of a whole set than its own).
+    """
+    rng = random.Random(seed)
+    log = FastLog()
+
+    log.read(lambda: (f"k{rng.randrange(sessions)}", rng.choice([10, 300, 1_500])), 6_000)
+
+    share_of_a_whole_set = 4 * CHUNK + SETTINGS.max_session_bytes
+    assert MAX_REPLAY / 2 < max(log.replays) < MAX_REPLAY
+    assert max(map(parked_by, log.commits)) <= GAIN * (BATCH + LARGEST) + share_of_a_whole_set
+
+
+def test_sessions_that_pin_much_do_not_let_small_fragments_pile_up() -> None:
+    """The bound in fragments holds too when what is to be parked is large and what comes is small."""
+    log = FastLog()
+    numbers = iter(range(10**9))
+
+    log.read(lambda: (f"large{next(numbers) % 450}", 1_000), 450)
+    log.read(lambda: (f"small{next(numbers) % 50}", 1), 2 * MAX_REPLAY_FRAGMENTS)
+
+    assert MAX_REPLAY_FRAGMENTS / 2 < max(log.replayed_fragments) < MAX_REPLAY_FRAGMENTS
+
+
+def test_what_is_parked_over_several_commits_is_parked_whole() -> None:
+    """Every fragment that a replay would not read stands in the checkpoint."""
+    numbers = iter(range(10**9))
+    log = FastLog()
+
+    log.read(lambda: (f"k{next(numbers) % 500}", 500), 4_000)
+
+    parking_commits = [commit for commit in log.commits if parked_by(commit)]
+    parked = sum(session.parked for session in log.stream.assembler.open.values())
+    assert len(parking_commits) > 3
+    assert 500 < log.stream.head.safe_offset <= parked
