@@ -2,7 +2,8 @@
 
 Every answer becomes a value or one of our errors with one sentence for a person. Only `Unavailable`
 (connection errors, 429, 502, 503, 504) is tried again, in `_send` and nowhere else, with capped jittered
-back-off that honours `Retry-After`. The only file of `cli/` that imports httpx.
+back-off that honours `Retry-After`; who listens resumes by himself. The only file of `cli/` that imports
+httpx.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 import ipaddress
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -21,6 +22,7 @@ import httpx
 import msgspec
 
 from cli.backoff import delay_for, parse_retry_after
+from cli.sse import ServerSentEvent, ServerSentEvents
 from shared.errors import BatonError, Conflict, InvalidInput, NotFound, Unavailable
 from shared.routing import StreamTable, parse_table
 
@@ -116,7 +118,7 @@ class BatonClient:
 
     # control
 
-    async def get(self, path: str, params: Mapping[str, str | int] | None = None) -> Any:
+    async def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
         """The JSON at `path`. Raises NotFound, InvalidInput, Unavailable, … as the service answers."""
         return _decode(await self._send("GET", path, params=params), Any)
 
@@ -153,6 +155,30 @@ class BatonClient:
         """Cancels a run; the run afterwards, or an empty object when control says nothing more."""
         response = await self._send("DELETE", f"/runs/{quote(run, safe='')}")
         return _decode(response, dict[str, Any]) if response.content else {}
+
+    async def listen(
+        self, path: str, params: Mapping[str, Any], last_event_id: str
+    ) -> AsyncGenerator[ServerSentEvent]:
+        """Server-sent events at `path` after that id, for as long as the connection holds.
+
+        Raises Unavailable when it breaks or is not to be had now; the caller resumes.
+        """
+        headers = {"accept": "text/event-stream"} | (
+            {"last-event-id": last_event_id} if last_event_id else {}
+        )
+        found = ServerSentEvents()
+        try:
+            async with self._http.stream("GET", path, params=dict(params), headers=headers) as response:
+                if not response.is_success:
+                    await response.aread()
+                    if response.status_code in _TRY_AGAIN:
+                        raise Unavailable(_sentence(response))
+                    raise _error_for(response)
+                async for chunk in response.aiter_bytes():
+                    for event in found.feed(chunk):
+                        yield event
+        except httpx.TransportError as error:
+            raise Unavailable(f"{self._http.base_url}{path} does not answer: {_words(error)}") from None
 
     # one request
 

@@ -41,6 +41,7 @@ COMMANDS = {
     "producers": LazyCommand("cli.show:producers", "List the producers."),
     "groups": LazyCommand("cli.show:groups", "List the groups and their settings."),
     "plan": LazyCommand("cli.show:plan", "Show which streams would move, and why."),
+    "events": LazyCommand("cli.events_command:events", "Show what happened, and follow what happens."),
     "lag": LazyCommand("cli.show:lag", "Show how far each stream is behind, as Kafka's own tools do."),
     "jobs": LazyCommand("cli.jobs:jobs", "List the Spark jobs."),
     "run": LazyCommand("cli.jobs:run", "Run a Spark job."),

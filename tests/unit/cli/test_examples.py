@@ -9,9 +9,11 @@ import pytest
 
 MODULES = (
     "cli.backoff",
+    "cli.events_command",
     "cli.jobs",
     "cli.output",
     "cli.show",
+    "cli.sse",
     "cli.importing.delivery",
     "cli.importing.fragments",
     "cli.importing.times",

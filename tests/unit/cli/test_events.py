@@ -1,0 +1,201 @@
+"""`baton events`: the recent ones, and following over reconnections."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.client import BatonClient
+from cli.events_command import event_line, follow
+from cli.main import cli
+from cli.sse import ServerSentEvent, ServerSentEvents
+from shared.errors import InvalidInput, Unavailable
+from tests.unit.cli.fake_services import InMemoryControl, no_sleep, problem, served
+
+EVENTS: list[dict[str, Any]] = [
+    {"id": 3, "at": 1_000, "group": "default", "kind": "join", "member": "m2"},
+    {
+        "id": 5,
+        "at": 61_031,
+        "group": "default",
+        "kind": "handover",
+        "stream": 7,
+        "epoch": 4,
+        "from": "m1",
+        "to": "m2",
+        "why": "the plan",
+        "sessions": 1200,
+        "bytes": 2_339_220,
+        "copy_ms": 7.2,
+        "pause_ms": 31.4,
+        "warm": True,
+    },
+    {"id": 6, "at": 62_000, "group": "fraud", "kind": "claim", "member": "m9", "stream": 0, "warm": False},
+]
+
+
+def run(control: InMemoryControl, *arguments: str) -> Result:
+    with served(control.answer) as url:
+        return CliRunner().invoke(cli, ["events", "--url", url, *arguments])
+
+
+def test_each_event_is_a_line_for_people() -> None:
+    """When, what, of which stream, who, and how it went."""
+    result = run(InMemoryControl({"/events": {"events": EVENTS}}))
+
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == [
+        "1970-01-01 00:00:01.000Z  join                  m2",
+        "1970-01-01 00:01:01.031Z  handover  stream 7    m1 → m2  the plan "
+        "(epoch 4, warm, pause 31 ms, copy 7 ms, 1,200 sessions, 2.3 MB)",
+        "1970-01-01 00:01:02.000Z  claim     stream 0    m9 of fraud  (replayed)",
+    ]
+
+
+def test_machines_get_what_control_answers() -> None:
+    """One object with one named array."""
+    result = run(InMemoryControl({"/events": {"events": EVENTS}}), "-o", "json")
+
+    assert json.loads(result.stdout)["events"] == EVENTS
+
+
+def test_filters_are_controls() -> None:
+    """What is asked for travels as it was given; what is not, not."""
+    control = InMemoryControl({"/events": {"events": []}})
+
+    run(control, "--stream", "7", "--kind", "handover", "--member", "m1", "--group", "g", "-n", "9")
+    run(control)
+
+    asked = {"stream": "7", "kind": "handover", "member": "m1", "group": "g", "limit": "9"}
+    assert control.queries == [("/events", asked), ("/events", {"limit": "50"})]
+
+
+@pytest.mark.parametrize("arguments", [("--kind", "party"), ("-n", "0"), ("--stream", "-1")])
+def test_what_cannot_be_asked_is_refused_at_once(arguments: tuple[str, ...]) -> None:
+    """Before anything is sent."""
+    control = InMemoryControl()
+
+    assert run(control, *arguments).exit_code == 2
+    assert control.queries == []
+
+
+class ScriptedEvents:
+    """Control's stream of events: each connection brings its part, and then breaks or ends."""
+
+    def __init__(self, *connections: list[ServerSentEvent | Exception]) -> None:
+        self.connections = list(connections)
+        self.asked: list[str] = []
+
+    async def listen(
+        self, path: str, params: Mapping[str, Any], last_event_id: str
+    ) -> AsyncGenerator[ServerSentEvent]:
+        self.asked.append(last_event_id)
+        if not self.connections:
+            await asyncio.Event().wait()
+        for step in self.connections.pop(0):
+            if isinstance(step, Exception):
+                raise step
+            yield step
+
+
+def sent(event_id: int) -> ServerSentEvent:
+    """An event as it comes."""
+    return ServerSentEvent(str(event_id), json.dumps({"id": event_id}))
+
+
+async def followed(control: ScriptedEvents, count: int, troubles: list[str]) -> list[int]:
+    """The ids of the first events."""
+    found: list[int] = []
+    async with asyncio.timeout(5):
+        async for event in follow(control, {}, troubles.append, no_sleep):
+            found.append(event["id"])
+            if len(found) == count:
+                break
+    return found
+
+
+async def test_following_goes_over_every_reconnection() -> None:
+    """It asks for what came after the last id that it has seen, also one that came without an event."""
+    control = ScriptedEvents(
+        [sent(1), sent(2), Unavailable("reset")],
+        [Unavailable("refused")],
+        [Unavailable("refused")],
+        [ServerSentEvent("4")],
+        [sent(7)],
+    )
+    troubles: list[str] = []
+
+    assert await followed(control, 3, troubles) == [1, 2, 7]
+    assert control.asked == ["", "2", "2", "2", "4"]
+    assert troubles == ["reset; trying again"]
+
+
+async def test_what_was_missed_is_told() -> None:
+    """The comment line of control is for the person who follows."""
+    control = ScriptedEvents([ServerSentEvent(comment="not all is kept"), sent(9)])
+    troubles: list[str] = []
+
+    assert await followed(control, 1, troubles) == [9]
+    assert troubles == ["not all is kept"]
+
+
+async def test_a_refusal_ends_following() -> None:
+    """Only what may be well later is tried again."""
+    with pytest.raises(InvalidInput):
+        await followed(ScriptedEvents([InvalidInput("no")]), 1, [])
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_events_are_whole_however_the_bytes_are_cut(size: int) -> None:
+    """Also with characters of several bytes, and those that Python takes for line ends."""
+    text = ": hello\n\nretry: 5\n\nid: 1\ndata: {„\u2028“}\n\nid: 2\r\ndata: a\r\ndata: b\r\n\r\ndata: x"
+    raw, parser = text.encode(), ServerSentEvents()
+
+    found = [event for at in range(0, len(raw), size) for event in parser.feed(raw[at : at + size])]
+
+    assert found == [
+        ServerSentEvent(comment="hello"),
+        ServerSentEvent("1", "{„\u2028“}"),
+        ServerSentEvent("2", "a\nb"),
+    ]
+
+
+async def test_the_client_resumes_and_tells_apart_what_went_wrong() -> None:
+    """`Last-Event-ID` says where; 503 and broken connections are to be tried again, 422 is not."""
+    requests: list[httpx.Request] = []
+    answers = [
+        httpx.Response(200, content=b"retry: 1\n\nid: 5\ndata: {}\n\n"),
+        problem(503, "not read yet"),
+        problem(422, "no such kind"),
+    ]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        if not answers:
+            raise httpx.ReadError("reset", request=request)
+        return answers.pop(0)
+
+    http = httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://control")
+    control = BatonClient(http, patience_s=0)
+    assert [event async for event in control.listen("/events", {"stream": 1}, "4")] == [
+        ServerSentEvent("5", "{}")
+    ]
+    for failure in (Unavailable, InvalidInput, Unavailable):
+        with pytest.raises(failure):
+            _ = [event async for event in control.listen("/events", {}, "")]
+
+    assert requests[0].headers["last-event-id"] == "4"
+    assert "last-event-id" not in requests[1].headers
+    assert {request.headers["accept"] for request in requests} == {"text/event-stream"}
+
+
+def test_a_line_is_made_of_the_least_there_can_be() -> None:
+    """Fields that a later control leaves out are no reason to fail."""
+    assert event_line(msgspec.json.decode(b'{"id":1,"at":0,"group":"default","kind":"cut"}')).endswith("cut")
