@@ -84,7 +84,7 @@ def parse_head(safe_offset: int, metadata: str) -> Head:
     """The head of a committed offset. Raises InvalidInput when the metadata is not a head."""
     try:
         wire = msgspec.json.decode(metadata, type=_Wire)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"the committed offset {safe_offset} carries no head: {error}") from None
     if not 0 <= safe_offset <= wire.position:
         raise InvalidInput(f"the head's position {wire.position} lies below its offset {safe_offset}")

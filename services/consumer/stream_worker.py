@@ -128,13 +128,12 @@ class StreamWorker:
         self.state, self.core = "opening", None
         self._sink, self._reader = around.log.sink(self.stream), around.log.reader(self.stream)
         opening = Opening(self.stream, self.epoch, around, self._sink, self._reader)
-        hints, self._hints = self._hints, []
-        ask, self._ask = self._ask, None
         try:
-            self.core, how = await opening.open(hints, ask)
+            self.core, how = await opening.open(self._hints, self._ask)
         finally:
             self.stored_epoch = opening.stored_epoch
         self.is_warm = opening.is_warm
+        self._hints, self._ask = [], None
         if how == "rewind":
             log.error("the log was lost", extra={"stream": self.stream, "head": self.core.head})
             self.state = "rewind"

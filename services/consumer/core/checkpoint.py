@@ -133,7 +133,7 @@ def decode_record(raw: bytes) -> CheckpointRecord:
     """A checkpoint record. Raises InvalidInput when it is none."""
     try:
         return _decode(raw)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"a checkpoint record cannot be read: {error}") from None
 
 
