@@ -8,10 +8,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types up down bench soak clean lock
+.PHONY: help install demo test lint types up down bench soak simulate simulate-faults clean lock
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## Create the virtual environment from the locked versions and fetch the jars
 
@@ -39,6 +39,12 @@ bench: $(INSTALLED) ## Measure what the performance claims rest on
 
 soak: $(INSTALLED) ## Run the long tests that `make test` leaves out
 	@$(BIN)/python -m pytest --soak -m soak $(ARGS)
+
+simulate: $(INSTALLED) ## Simulate SEEDS=n (or a..b) runs of members under every fault
+	@$(BIN)/python -m tests.simulation $(or $(SEEDS),10000) $(ARGS)
+
+simulate-faults: $(INSTALLED) ## See the simulation find every fault that is planted, the rare ones too
+	@$(BIN)/python -m pytest --soak tests/simulation/test_faults.py $(ARGS)
 
 clean: ## Remove the virtual environment and what tools have left; the data of the stack stay
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,233 @@
+"""What goes wrong in a run, and when: everything is drawn from the run's seed.
+
+Each run draws which kinds of faults it has at all, and how often (a run of few kinds goes deeper into each
+than one that has them all). In the end everything is healed: what had been cut works again, what had been
+frozen goes on, and there is at least one member.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+from tests.simulation.wire import Weather
+from tests.simulation.world import EPOCH_MS, Process, World
+from tests.simulation.zookeeper import TIMEOUT_S
+
+MEMBER_IDS = "abcdef"
+MOST_MEMBERS = 4
+WAYS = ("zookeeper", "log", "peers")
+
+
+class Schedule:
+    """Fragments and faults for `faulty_s` seconds of virtual time."""
+
+    def __init__(self, world: World, rng: random.Random) -> None:
+        self.world = world
+        self.rng = rng
+        self.faulty_s = rng.uniform(4.0, 14.0)
+        self.between_s = rng.choice([0.2, 0.5, 1.0])
+        self.keys = [f"k{n}" for n in range(rng.choice([1, 2, 4]))]
+        self.event_ms = EPOCH_MS
+        self.pins: dict[int, str] = {}
+        kinds = list(self._kinds())
+        self.kinds = [kind for kind in kinds if rng.random() < 0.4] or [rng.choice(kinds)]
+
+    def _kinds(self) -> tuple[Callable[[], None], ...]:
+        return (
+            self.crash,
+            self.crash_and_come_back,
+            self.join,
+            self.leave,
+            self.freeze,
+            self.move,
+            self.move,
+            self.cut,
+            self.cut,
+            self.bad_weather,
+            self.bad_weather,
+            self.kill_zookeeper_session,
+            self.jump_clock,
+            self.stop_zookeeper,
+        )
+
+    async def run(self) -> None:
+        """Fragments and faults, then the healing."""
+        world, loop = self.world, self.world.loop
+        for name in MEMBER_IDS[: self.rng.choice([1, 2, 2, 3])]:
+            world.start(name)
+        feeding = loop.create_task(self._feed())
+        await asyncio.sleep(self.rng.choice([0.0, 1.5]))
+        while loop.now_s < self.faulty_s:
+            await asyncio.sleep(self.rng.expovariate(1 / self.between_s))
+            self.rng.choice(self.kinds)()
+        feeding.cancel()
+        self.heal()
+
+    def heal(self) -> None:
+        """From now on everything works."""
+        world = self.world
+        world.trace.note("", "all is healed")
+        world.ensemble.come_back()
+        if self.pins:
+            world.pin({})
+        for process in world.processes.values():
+            self._clear(process)
+            world.loop.thaw(process.name)
+        if all(one.is_leaving for one in world.processes.values()):
+            world.start("z")
+
+    # fragments
+
+    async def _feed(self) -> None:
+        rng, world = self.rng, self.world
+        pause_s = rng.choice([0.05, 0.2, 0.4])
+        while True:
+            await asyncio.sleep(rng.expovariate(1 / pause_s))
+            world.broker_offset_ms = rng.choice([0, 0, 0, 0, -30])
+            stream, kind = rng.randrange(world.streams), rng.random()
+            self.event_ms = max(self.event_ms, world.wall_ms() + rng.choice([0, -300, -900]))
+            if kind < 0.02:
+                world.append_marker(stream, None)
+            elif kind < 0.05:
+                world.append_marker(stream, self.event_ms + rng.randint(-4000, 100))
+            elif kind < 0.06:
+                world.broker.append(stream, rng.choice([b"k0", None]), b"poison")
+            else:
+                world.append(stream, self._fragment())
+
+    def _fragment(self) -> dict[str, Any]:
+        rng = self.rng
+        fields: dict[str, Any] = {"key": rng.choice(self.keys)}
+        if rng.random() < 0.7:
+            fields["time"] = self.event_ms + rng.choice([0, 0, -10, -400, -3500, 600, 2000])
+        if rng.random() < 0.5:
+            fields["id"] = f"i{rng.randint(0, 9)}"
+        if rng.random() < 0.15:
+            fields["end"] = True
+        if rng.random() < 0.2:
+            fields["data"] = "x" * rng.randint(0, 150)
+        return fields
+
+    # faults
+
+    def crash(self) -> None:
+        """kill -9; the ZooKeeper session lives on until its time-out."""
+        if (process := self._someone()) is not None:
+            self.world.kill(process)
+
+    def crash_and_come_back(self) -> None:
+        """kill -9, and a new process of the same id soon after."""
+        if (process := self._someone()) is not None:
+            self.world.kill(process)
+            self._later(self.rng.uniform(0.0, TIMEOUT_S), lambda: self._start(process.member_id))
+
+    def join(self) -> None:
+        """One more member."""
+        self._start(self.rng.choice(MEMBER_IDS))
+
+    def leave(self) -> None:
+        """A member leaves in order."""
+        if (process := self._someone()) is not None and not process.is_leaving:
+            self.world.leave(process)
+
+    def move(self) -> None:
+        """An operator pins streams to members, or takes the pins away."""
+        living = sorted(one.member_id for one in self.world.processes.values())
+        if living and self.rng.random() < 0.8:
+            for _ in range(self.rng.choice([1, 2])):
+                self.pins[self.rng.randrange(self.world.streams)] = self.rng.choice(living)
+        else:
+            self.pins.clear()
+        self.world.pin(self.pins)
+
+    def freeze(self) -> None:
+        """SIGSTOP, often beyond the lease, and SIGCONT."""
+        if (process := self._someone()) is not None and not self.world.loop.is_frozen(process.name):
+            seconds = self.rng.choice([0.3, 1.0, TIMEOUT_S, 2 * TIMEOUT_S]) * self.rng.uniform(0.5, 1.2)
+            self.world.trace.note(process.name, "is frozen", f"for {seconds:.2f} s")
+            self.world.loop.freeze(process.name)
+            self._later(seconds, lambda: self._thaw(process))
+
+    def cut(self) -> None:
+        """One or both directions of one of a member's ways."""
+        if (process := self._someone()) is None:
+            return
+        end = self.rng.choice(WAYS)
+        weather = process.weathers[end]
+        requests, answers = self.rng.choice([(True, True), (True, False), (False, True)])
+        weather.cut_requests |= requests
+        weather.cut_answers |= answers
+        seconds = self.rng.choice([0.3, 1.5, 2 * TIMEOUT_S]) * self.rng.random()
+        what = " and ".join(["requests"] * requests + ["answers"] * answers)
+        self.world.trace.note(process.name, "is cut", f"from {end}: {what} for {seconds:.2f} s")
+        self._later(seconds, lambda: self._mend(process, weather, end))
+
+    def bad_weather(self) -> None:
+        """Messages of one way get lost, late, slow, repeated for a while."""
+        if (process := self._someone()) is None:
+            return
+        end, rng = self.rng.choice(WAYS), self.rng
+        weather = process.weathers[end]
+        for kind in ("slow", "lost_request", "lost_answer", "late"):
+            setattr(weather, kind, rng.choice([0.0, 0.0, 0.1, 0.4]))
+        if end == "peers":
+            weather.repeated = rng.choice([0.0, 0.3])
+            weather.garbled = rng.choice([0.0, 0.0, 0.2])
+        seconds = rng.uniform(0.2, 4.0)
+        self.world.trace.note(process.name, "has bad weather", f"to {end} for {seconds:.2f} s", weather)
+        self._later(seconds, lambda: self._mend(process, weather, end))
+
+    def kill_zookeeper_session(self) -> None:
+        """ZooKeeper ends a session before its time; its client learns of it later."""
+        if (process := self._someone()) is not None and (session := process.zookeeper.session) is not None:
+            self.world.ensemble.end(session.id, "killed")
+
+    def jump_clock(self) -> None:
+        """A member's clock on the wall jumps."""
+        if (process := self._someone()) is not None:
+            process.wall_offset_ms += self.rng.choice([-20_000, -500, 500, 20_000])
+            self.world.trace.note(process.name, "clock jumps", process.wall_offset_ms)
+
+    def stop_zookeeper(self) -> None:
+        """No server of ZooKeeper answers anybody for a while."""
+        ensemble = self.world.ensemble
+        if not ensemble.is_down:
+            seconds = self.rng.uniform(0.5, 2 * TIMEOUT_S)
+            self.world.trace.note("", "zookeeper is down", f"for {seconds:.2f} s")
+            ensemble.is_down = True
+            self._later(seconds, self._start_zookeeper)
+
+    # and their ends
+
+    def _someone(self) -> Process | None:
+        processes = list(self.world.processes.values())
+        return self.rng.choice(processes) if processes else None
+
+    def _start(self, member_id: str) -> None:
+        living = self.world.processes.values()
+        if len(living) < MOST_MEMBERS and all(one.member_id != member_id for one in living):
+            self.world.start(member_id)
+
+    def _later(self, seconds: float, do: Callable[[], None]) -> None:
+        self.world.loop.call_later(seconds, do, context=self.world.context)
+
+    def _thaw(self, process: Process) -> None:
+        if self.world.loop.is_frozen(process.name):
+            self.world.trace.note(process.name, "goes on")
+            self.world.loop.thaw(process.name)
+
+    def _mend(self, process: Process, weather: Weather, end: str) -> None:
+        self.world.trace.note(process.name, "is mended", end)
+        weather.clear()
+
+    def _clear(self, process: Process) -> None:
+        for weather in process.weathers.values():
+            weather.clear()
+
+    def _start_zookeeper(self) -> None:
+        if self.world.ensemble.is_down:
+            self.world.trace.note("", "zookeeper is back")
+            self.world.ensemble.come_back()

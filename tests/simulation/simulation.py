@@ -1,0 +1,156 @@
+"""One run of the simulation: one seed, one world, one schedule of faults, one verdict; and many of them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from services.consumer.core import checkpoint_writer
+from shared.group import DELIVERIES
+from tests.simulation.schedule import Schedule
+from tests.simulation.trace import Listener, Trace
+from tests.simulation.verdict import is_quiet, judge, shares
+from tests.simulation.world import World
+
+QUIET_WITHIN_S = 60.0
+"""Virtual seconds after the healing, within which the group must have come to rest."""
+END_OF_TIME_MS = 9_000_000_000_000
+PRODUCT = ("services", "shared")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of a seed: `wrong` is empty for a good run."""
+
+    seed: int
+    wrong: Sequence[str]
+    trace: Trace
+    virtual_s: float
+
+
+def run(seed: int, *, listen: bool = False) -> Run:
+    """The run of a seed; the same for the same seed and code. `listen`: the product's own words in the trace.
+
+    A run of many should be left to `run_all`, which has garbage collected at fixed moments only.
+    """
+    rng = random.Random(f"{seed} schedule")
+    world = World(
+        seed=seed,
+        streams=rng.choice([1, 2, 3, 4]),
+        delivery=rng.choices(DELIVERIES, [8, 1, 1])[0],
+        max_replay_fragments=rng.choice([4, 12, 40, 1000]),
+        commit_s=rng.choice([0.1, 0.3, 1.0]),
+        hold_s=rng.choice([3.0, 30.0]),
+    )
+    with _small_checkpoints(rng.random() < 0.5), _heard(world.trace, listen):
+        wrong = world.loop.run(_course(world, Schedule(world, rng)))
+        gc.collect()  # failures that nobody looked at are told now, and not during another run
+        wrong += world.loop.unhandled
+    return Run(seed, wrong, world.trace, world.loop.now_s)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What many runs amount to: `wrong` seeds with their sentences, and what happened how often."""
+
+    runs: int
+    virtual_s: float
+    wrong: list[tuple[int, list[str]]]
+    happened: Counter[str]
+
+    def add(self, other: Tally) -> None:
+        """Counts the runs of another tally, too."""
+        self.runs += other.runs
+        self.virtual_s += other.virtual_s
+        self.wrong += other.wrong
+        self.happened += other.happened
+
+
+def run_all(first: int, end: int) -> Tally:
+    """Runs the seeds `first` … `end` - 1."""
+    tally = Tally(0, 0.0, [], Counter())
+    gc.disable()
+    gc.freeze()
+    try:
+        for seed in range(first, end):
+            found = run(seed)
+            tally.add(
+                Tally(
+                    1,
+                    found.virtual_s,
+                    [(seed, list(found.wrong))] if found.wrong else [],
+                    Counter(what for _, _, what, _ in found.trace.entries),
+                )
+            )
+    finally:
+        gc.unfreeze()
+        gc.enable()
+    return tally
+
+
+async def _course(world: World, schedule: Schedule) -> list[str]:
+    world.trace.note("", "begins", f"seed {world.seed}, {world.delivery}, {world.streams} streams")
+    await schedule.run()
+    for stream in range(world.streams):
+        world.append_marker(stream, END_OF_TIME_MS)
+    wrong = []
+    if not await _is_quiet_in_time(world):
+        wrong.append(f"no quiescence: {shares(world)} of {world.streams} streams")
+    wrong += judge(world)
+    for line in wrong:
+        world.trace.note("", "WRONG", line)
+    await _end(world)
+    return wrong
+
+
+async def _is_quiet_in_time(world: World) -> bool:
+    deadline_s = world.loop.now_s + QUIET_WITHIN_S
+    while not is_quiet(world):
+        if world.loop.now_s > deadline_s:
+            return False
+        await asyncio.sleep(0.1)
+    return True
+
+
+async def _end(world: World) -> None:
+    """Nothing is left running, so that no task of one run dies in the midst of the next."""
+    tasks = [process.task for process in world.processes.values() if process.task is not None]
+    for process in list(world.processes.values()):
+        world.kill(process)
+    await asyncio.gather(*tasks, *world.killed, return_exceptions=True)
+
+
+@contextmanager
+def _small_checkpoints(is_small: bool) -> Iterator[None]:
+    """Whole sets now and then, and spread over commits, as in long logs."""
+    before = checkpoint_writer.MAX_CHUNK_BYTES, checkpoint_writer.MIN_WHOLE_BYTES
+    if is_small:
+        checkpoint_writer.MAX_CHUNK_BYTES, checkpoint_writer.MIN_WHOLE_BYTES = 60, 200
+    try:
+        yield
+    finally:
+        checkpoint_writer.MAX_CHUNK_BYTES, checkpoint_writer.MIN_WHOLE_BYTES = before
+
+
+@contextmanager
+def _heard(trace: Trace, listen: bool) -> Iterator[None]:
+    """What the product logs goes into the trace, or nowhere."""
+    listener, loggers = Listener(trace), [logging.getLogger(name) for name in PRODUCT]
+    before = [(logger.level, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.propagate = False
+        logger.setLevel(logging.INFO if listen else logging.CRITICAL + 1)
+        logger.addHandler(listener)
+    try:
+        yield
+    finally:
+        for logger, (level, propagate) in zip(loggers, before, strict=True):
+            logger.removeHandler(listener)
+            logger.setLevel(level)
+            logger.propagate = propagate

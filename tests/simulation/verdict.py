@@ -1,0 +1,75 @@
+"""What must hold after a run: a quiet group, and each session once, as the eager fold of the log gives it.
+
+What must hold at each commit is checked where it happens (`Broker`, `World.check_claim`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from shared.sessions import parse_session
+from tests.reference import fold_eagerly
+from tests.simulation.world import World
+
+Row = tuple[Any, ...]
+
+
+def judge(world: World) -> Iterator[str]:
+    """What is wrong, in sentences; nothing for a good run."""
+    yield from world.wrong
+    yield from world.broker.wrong
+    expected, found = Counter(_expected(world)), Counter(_delivered(world))
+    if world.delivery == "at_least_once":
+        found = Counter(set(found))
+    if world.delivery != "at_most_once":
+        yield from (f"missing: {row}" for row in (expected - found).elements())
+    yield from (
+        f"delivered, but not so or not so often in the log: {row}" for row in (found - expected).elements()
+    )
+
+
+def shares(world: World) -> list[list[int]]:
+    """The streams that each process runs, as far as they are read."""
+    return [
+        [one.stream for one in process.member.workers if one.state == "running"]
+        for process in world.processes.values()
+        if process.member is not None
+    ]
+
+
+def is_quiet(world: World) -> bool:
+    """Whether every stream is read by one member, shares differ by one at most, and all is committed."""
+    found = shares(world)
+    if len(found) != len(world.processes) or sorted(n for share in found for n in share) != list(
+        range(world.streams)
+    ):
+        return False
+    sizes = [len(share) for share in found]
+    return max(sizes) - min(sizes) <= 1 and all(
+        topic.head is not None and topic.head.position == len(topic.log) for topic in world.broker.topics
+    )
+
+
+def _expected(world: World) -> Iterator[Row]:
+    for stream, topic in enumerate(world.broker.topics):
+        closed, opened = fold_eagerly(topic.log, world.settings)
+        assert not opened
+        yield from ((stream, *session.row()) for session in closed)
+
+
+def _delivered(world: World) -> Iterator[Row]:
+    for _, value in world.broker.sessions:
+        s = parse_session(value)
+        yield (
+            s.stream,
+            s.key,
+            s.first_offset,
+            s.last_offset,
+            s.first_time,
+            s.last_time,
+            s.opened_at,
+            s.reason,
+            tuple(bytes(fragment) for fragment in s.data),
+        )

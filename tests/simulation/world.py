@@ -1,0 +1,283 @@
+"""A group in one process: members that run the real code, over simulated servers, on virtual time.
+
+`World` starts, kills, freezes and thaws processes, appends fragments, and answers what a check asks. The
+schedule of faults stands in `schedule.py`, what must hold in `verdict.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from services.consumer.adapters.coordinator import ZooKeeperCoordinator
+from services.consumer.core.handover import HandoverLimits
+from services.consumer.core.ownership import OwnershipSettings
+from services.consumer.core.stream import StreamLimits
+from services.consumer.hold import Surroundings
+from services.consumer.member import Member
+from services.consumer.movements import Pace
+from shared.cluster import ClaimNode, MemberNode
+from shared.errors import KafkaUnavailable, PeerUnavailable, Unavailable, ZooKeeperUnavailable
+from shared.events import Event
+from shared.fragments import encode_marker
+from shared.group import Delivery, GroupSettings
+from shared.names import Names
+from shared.znodes import Create, Set
+from tests.simulation.log import Broker, SimulatedStreamLog
+from tests.simulation.loop import PROCESS, SimulationLoop
+from tests.simulation.peers import SimulatedPeers
+from tests.simulation.trace import Trace
+from tests.simulation.wire import Weather, Wire
+from tests.simulation.zookeeper import Ensemble, SimulatedZooKeeper
+
+EPOCH_MS = 1_700_000_000_000
+"""What the clocks on the wall show when virtual time begins."""
+GROUP = "default"
+SETTINGS = GroupSettings(
+    gap_ms=2500,
+    lateness_ms=500,
+    idle_ms=3500,
+    future_ms=1000,
+    repeat_ms=2000,
+    max_session_fragments=6,
+    max_session_bytes=400,
+    max_session_span_ms=9000,
+)
+"""Everything small, so that every rule bites within seconds."""
+OWNERSHIP = OwnershipSettings(
+    grace_ms=2000, settle_ms=1000, shun_ms=4000, steady_ms=200, flap_ms=4000, moves_at_once=2
+)
+PACE = Pace(drain_s=8.0, rest_s=1.0)
+NAMES = Names()
+
+
+@dataclass(slots=True)
+class Process:
+    """One life of a member: a process with its ways to the servers."""
+
+    name: str
+    member_id: str
+    zookeeper: SimulatedZooKeeper
+    weathers: dict[str, Weather]
+    wires: list[Wire]
+    context: contextvars.Context
+    stop: asyncio.Event
+    task: asyncio.Task[None] | None = None
+    member: Member | None = None
+    wall_offset_ms: int = 0
+    is_leaving: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Process {self.name}>"
+
+
+@dataclass(kw_only=True)
+class World:
+    """`streams` streams in a group of the given delivery, with nobody in it yet."""
+
+    seed: int
+    streams: int
+    delivery: Delivery = "exactly_once"
+    max_replay_fragments: int = 16
+    commit_s: float = 0.3
+    hold_s: float = 30.0
+    loop: SimulationLoop = field(default_factory=SimulationLoop)
+    processes: dict[str, Process] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    killed: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(f"{self.seed} messages")
+        self.context = contextvars.Context()
+        self.trace = Trace(self.loop)
+        self.settings = msgspec.structs.replace(SETTINGS, delivery=self.delivery)
+        self.ensemble = Ensemble(self.loop, self.trace, self.context)
+        self.broker = Broker(self.loop, self.trace, self.settings, self.streams, self.wall_ms)
+        self.broker_offset_ms = 0
+        self.lives: dict[str, int] = {}
+        self.events: list[Event] = []
+
+    def wall_ms(self) -> int:
+        """The broker's clock."""
+        return EPOCH_MS + int(self.loop.now_s * 1000) + self.broker_offset_ms
+
+    # processes
+
+    def start(self, member_id: str) -> Process:
+        """A new process of that member's id."""
+        life = self.lives[member_id] = self.lives.get(member_id, 0) + 1
+        name = f"{member_id}{life}"
+        weathers = {end: Weather() for end in ("zookeeper", "log", "peers")}
+        context = contextvars.Context()
+        context.run(PROCESS.set, name)
+        to_zookeeper = self._wire(weathers["zookeeper"], ZooKeeperUnavailable, in_order=True)
+        zookeeper = SimulatedZooKeeper(self.ensemble, name, to_zookeeper, self.context)
+        zookeeper.context = context
+        process = Process(
+            name=name,
+            member_id=member_id,
+            zookeeper=zookeeper,
+            weathers=weathers,
+            wires=[to_zookeeper],
+            context=context,
+            stop=asyncio.Event(),
+        )
+        self.processes[name] = process
+        self.trace.note(name, "starts")
+        process.task = self.loop.create_task(self._live(process), name=name, context=context)
+        process.task.add_done_callback(partial(self._on_end, process), context=self.context)
+        return process
+
+    def kill(self, process: Process) -> None:
+        """Ends a process in the midst of what it does: nothing that it says from now on is heard."""
+        self.trace.note(process.name, "is killed")
+        for wire in process.wires:
+            wire.dead = True
+        self.loop.thaw(process.name)
+        assert process.task is not None
+        process.task.cancel()
+        self.killed.append(process.task)
+        del self.processes[process.name]
+
+    def leave(self, process: Process) -> None:
+        """Asks a process to leave in order."""
+        self.trace.note(process.name, "is asked to leave")
+        process.is_leaving = True
+        self.loop.call_soon(process.stop.set, context=process.context)
+
+    async def _live(self, process: Process) -> None:
+        """What `services/consumer/__main__.py` does."""
+        zookeeper = process.zookeeper
+        keeper = asyncio.create_task(zookeeper.keep(), name="zookeeper keeper")
+        try:
+            coordinator = ZooKeeperCoordinator(
+                zookeeper,
+                NAMES,
+                GROUP,
+                process.member_id,
+                count=self.streams,
+                address=f"http://{process.member_id}",
+            )
+            await zookeeper.connected.wait()
+            while not process.stop.is_set():
+                try:
+                    await coordinator.ensure_group(self.settings)
+                    break
+                except Unavailable:
+                    await asyncio.sleep(0.2)
+            process.member = self._member(process, coordinator)
+            await process.member.run(process.stop)
+        finally:
+            keeper.cancel()
+            zookeeper.end_session()
+
+    def _member(self, process: Process, coordinator: ZooKeeperCoordinator) -> Member:
+        to_log = self._wire(process.weathers["log"], KafkaUnavailable)
+        process.wires.append(to_log)
+        log = SimulatedStreamLog(
+            self.broker, process.name, to_log, self.rng, self.context, partial(self.check_claim, process)
+        )
+        around = Surroundings(
+            group=GROUP,
+            settings=self.settings,
+            limits=StreamLimits(commit_s=self.commit_s, max_replay_fragments=self.max_replay_fragments),
+            log=log,
+            now_s=self.loop.time,
+            wall_ms=lambda: EPOCH_MS + int(self.loop.now_s * 1000) + process.wall_offset_ms,
+        )
+        to_peers = self._wire(process.weathers["peers"], PeerUnavailable)
+        process.wires.append(to_peers)
+        return Member(
+            coordinator=coordinator,
+            around=around,
+            node=MemberNode(address=f"http://{process.member_id}"),
+            peers=SimulatedPeers(self, process.name, to_peers, self.rng),
+            settings=OWNERSHIP,
+            pace=PACE,
+            limits=HandoverLimits(min_lease_ms=300, hold_s=self.hold_s),
+            tell=partial(self._note_event, process.name),
+        )
+
+    def _wire(self, weather: Weather, unavailable: Any, *, in_order: bool = False) -> Wire:
+        return Wire(self.loop, self.rng, weather, unavailable, in_order=in_order)
+
+    def _on_end(self, process: Process, task: asyncio.Task[None]) -> None:
+        if self.processes.get(process.name) is not process:
+            return  # it was killed
+        del self.processes[process.name]
+        self.trace.note(process.name, "has left")
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.trace.note(process.name, "dies of", repr(error))
+            self.wrong.append(f"{process.name} died of {_causes(error)}")
+
+    def process_at(self, address: str) -> Process | None:
+        """The process that listens at an address now."""
+        member_id = address.removeprefix("http://")
+        return next((one for one in self.processes.values() if one.member_id == member_id), None)
+
+    def _note_event(self, process: str, event: Event) -> None:
+        self.events.append(event)
+        fields = {name: getattr(event, name) for name in event.__struct_fields__}
+        skipped = ("at", "group", "kind", "member")
+        said = [f"{k} {v}" for k, v in fields.items() if k not in skipped and v not in (None, "")]
+        self.trace.note(process, f"event {event.kind}", *said)
+
+    # fragments
+
+    def append(self, stream: int, fields: dict[str, Any]) -> None:
+        """Appends a fragment to a stream's log."""
+        self.broker.append(stream, fields["key"].encode(), msgspec.json.encode(fields))
+
+    def append_marker(self, stream: int, time_ms: int | None) -> None:
+        """Appends a marker, or a tick when there is no time."""
+        self.broker.append(stream, None, encode_marker(time_ms))
+
+    def pin(self, pins: dict[int, str]) -> None:
+        """What an operator wants: which stream shall be whose."""
+        self.trace.note("", "pins", pins)
+        path, store = NAMES.pins(GROUP), self.ensemble.store
+        data = msgspec.json.encode({str(stream): member for stream, member in pins.items()})
+        store.apply([Set(path, data) if path in store.znodes else Create(path, data)], 0)
+
+    # what is so
+
+    def check_claim(self, process: Process, stream: int, epoch: int) -> None:
+        """A commit is being sent: ZooKeeper must not have given the stream to anybody else by then.
+
+        A ZooKeeper session that was ended before its time is no fault of the member: it could not know.
+        """
+        store = self.ensemble.store
+        znode = store.znodes.get(NAMES.claim(GROUP, stream))
+        if znode is not None:
+            claim = msgspec.json.decode(znode.data, type=ClaimNode)
+            if claim.epoch == epoch and self.ensemble.owners[znode.ephemeral_of] == process.name:
+                return
+        ends = [
+            how
+            for session, how in self.ensemble.ended.items()
+            if self.ensemble.owners[session] == process.name
+        ]
+        if "killed" in ends:
+            return
+        self.trace.note(process.name, "commits unclaimed", stream, epoch)
+        self.wrong.append(f"{process.name} commits stream {stream} in epoch {epoch} without the claim")
+
+
+def _causes(error: BaseException) -> str:
+    """The errors in a group of errors, in words."""
+    return ", ".join(_leaves(error))
+
+
+def _leaves(error: BaseException) -> Iterator[str]:
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield repr(error)

@@ -1,0 +1,266 @@
+"""ZooKeeper in the simulation: an ensemble that expires sessions by its own clock, and a client far from it.
+
+The znodes are those of `tests/fakes/coordinator.py`. The client keeps its connection as `shared/zookeeper.py`
+does: it pings, throws a link away that does not answer, makes a new one, and learns of an expired ZooKeeper
+session only then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal, TypeVar
+
+from shared.errors import NotFound, ZooKeeperUnavailable
+from shared.znodes import ANY_VERSION, Create, Delete, Operation, Set, Watch, Znode, ZooKeeperSession
+from tests.fakes.coordinator import ZnodeStore
+from tests.simulation.loop import SimulationLoop
+from tests.simulation.trace import Trace
+from tests.simulation.wire import Wire
+
+T = TypeVar("T")
+
+TIMEOUT_S = 3.0
+"""Of a ZooKeeper session."""
+PING_S = TIMEOUT_S / 4
+CALL_S = TIMEOUT_S / 2
+RETRY_S = 0.3
+End = Literal["timeout", "killed", "closed"]
+
+
+class Ensemble:
+    """The servers: znodes, and ZooKeeper sessions that end when nothing was heard of them for too long.
+
+    `ended` tells how each session that is over came to its end, `owners` whose each was.
+    """
+
+    def __init__(self, loop: SimulationLoop, trace: Trace, world: contextvars.Context) -> None:
+        self.store = ZnodeStore(clock=loop.time)
+        self.ended: dict[int, End] = {}
+        self.owners: dict[int, str] = {}
+        self.is_down = False
+        self._loop = loop
+        self._trace = trace
+        self._world = world
+        self._heard_s: dict[int, float] = {}
+
+    def connect(self, process: str, old: int | None) -> int:
+        """The session of a new connection: the old one if it still lives, else a new one."""
+        self.check_up()
+        if old is not None and old in self.store.sessions:
+            self.hear(old)
+            return old
+        session = self.store.open_session()
+        self.owners[session] = process
+        self.hear(session)
+        self._watch_over(session)
+        return session
+
+    def hear(self, session: int) -> None:
+        """A request of the session has arrived. Raises ZooKeeperUnavailable when it has expired."""
+        self.check_up()
+        if session not in self.store.sessions:
+            raise ZooKeeperUnavailable("that ZooKeeper session has expired")
+        self._heard_s[session] = self._loop.now_s
+
+    def check_up(self) -> None:
+        """Raises ZooKeeperUnavailable while the ensemble is down."""
+        if self.is_down:
+            raise ZooKeeperUnavailable("no server answers")
+
+    def come_back(self) -> None:
+        """The ensemble is up again: every session has its whole time-out from now on."""
+        self.is_down = False
+        for session in self._heard_s:
+            self._heard_s[session] = self._loop.now_s
+
+    def end(self, session: int, how: End) -> None:
+        """Ends a session: its ephemerals go."""
+        if session in self.store.sessions:
+            self.ended[session] = how
+            self._trace.note(self.owners[session], "zookeeper session ends", session, how)
+            self.store.expire(session)
+
+    def apply(self, operations: Sequence[Operation], session: int) -> bool:
+        """Does all of the operations, or none."""
+        self.hear(session)
+        done = self.store.apply(operations, session)
+        self._trace.note_write(self.owners[session], operations, done)
+        return done
+
+    def _watch_over(self, session: int) -> None:
+        if session not in self.store.sessions:
+            return
+        due_s = self._heard_s[session] + TIMEOUT_S
+        if due_s <= self._loop.now_s and not self.is_down:
+            self.end(session, "timeout")
+            return
+        again_s = due_s if due_s > self._loop.now_s else self._loop.now_s + TIMEOUT_S
+        self._loop.call_at(again_s, self._watch_over, session, context=self._world)
+
+
+class SimulatedZooKeeper:
+    """One process' client of the ensemble, a `Znodes`; `keep` is its keeper's task."""
+
+    def __init__(self, ensemble: Ensemble, process: str, wire: Wire, world: contextvars.Context) -> None:
+        self.connected = asyncio.Event()
+        self._ensemble = ensemble
+        self._process = process
+        self._wire = wire
+        self._world = world
+        self._loop = ensemble._loop
+        self._session: ZooKeeperSession | None = None
+        self._answered_s = float("-inf")
+        self._link = 0
+        """The number of the present connection; 0 while there is none."""
+        self._links = 0
+        self._watches: dict[str, dict[Watch, None]] = {}
+
+    @property
+    def session(self) -> ZooKeeperSession | None:
+        """The present ZooKeeper session (the last one while disconnected); None before the first."""
+        return self._session
+
+    @property
+    def answered_s(self) -> float:
+        """When the last answered request of that session was sent."""
+        return self._answered_s
+
+    def now_s(self) -> float:
+        """Seconds of virtual time: this clock goes on while the process is frozen."""
+        return self._loop.now_s
+
+    async def keep(self) -> None:
+        """Connects, pings, connects again, for ever."""
+        while True:
+            await self._connect()
+            while self._link:
+                await asyncio.sleep(PING_S)
+                await self._ping()
+            self.connected.clear()
+
+    async def _connect(self) -> None:
+        while True:
+            old, sent_s = self._session.id if self._session is not None else None, self._loop.now_s
+            try:
+                found = await self._wire.call(
+                    partial(self._ensemble.connect, self._process, old), RETRY_S, self._world
+                )
+            except ZooKeeperUnavailable:
+                await asyncio.sleep(RETRY_S)
+                continue
+            if found != old:
+                self._session = ZooKeeperSession(id=found, timeout_s=TIMEOUT_S, since_s=self._loop.now_s)
+                self._answered_s = sent_s
+            else:
+                self._answered_s = max(self._answered_s, sent_s)
+            self._links += 1
+            self._link = self._links
+            self.connected.set()
+            for path in list(self._watches):
+                self._tell(path)
+            return
+
+    async def _ping(self) -> None:
+        try:
+            await self._call(None, lambda session: self._ensemble.hear(session), 2 * PING_S)
+        except ZooKeeperUnavailable:
+            self._link = 0
+
+    def end_session(self) -> None:
+        """The process has closed its client: the session ends at once, if that can still be said."""
+        session = self._session
+        if session is not None and self._link and not self._wire.weather.cut_requests:
+            self._ensemble.end(session.id, "closed")
+
+    async def get(self, path: str, *, watch: Watch | None = None, within: int | None = None) -> Znode | None:
+        """The znode, or None where there is none."""
+        self._watch(path, watch)
+
+        def read(session: int) -> Znode | None:
+            self._ensemble.hear(session)
+            self._arm(path, watch)
+            return self._ensemble.store.znodes.get(path)
+
+        return await self._call(within, read)
+
+    async def children(
+        self, path: str, *, watch: Watch | None = None, within: int | None = None
+    ) -> list[str]:
+        """The names of the children, sorted."""
+        self._watch(path, watch)
+
+        def read(session: int) -> list[str]:
+            self._ensemble.hear(session)
+            self._arm(path, watch)
+            return self._ensemble.store.children(path)
+
+        return await self._call(within, read)
+
+    async def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, within: int | None = None
+    ) -> bool:
+        """Makes the znode; False when it exists. Raises NotFound when its parent does not."""
+
+        def write(session: int) -> bool:
+            if (path.rpartition("/")[0] or "/") not in self._ensemble.store.znodes:
+                raise NotFound(f"{path} has no parent in ZooKeeper")
+            return self._ensemble.apply([Create(path, data, ephemeral)], session)
+
+        return await self._call(within, write)
+
+    async def set(
+        self, path: str, data: bytes, version: int = ANY_VERSION, *, within: int | None = None
+    ) -> bool:
+        """Writes the data; False when the znode has another version or does not exist."""
+        return await self.transact([Set(path, data, version)], within=within)
+
+    async def delete(self, path: str, version: int = ANY_VERSION, *, within: int | None = None) -> bool:
+        """Deletes it; False when it has another version or children, or does not exist."""
+        return await self.transact([Delete(path, version)], within=within)
+
+    async def transact(self, operations: Sequence[Operation], *, within: int | None = None) -> bool:
+        """Does all of the operations in order, or (False) none."""
+        return await self._call(within, lambda session: self._ensemble.apply(operations, session))
+
+    async def make_path(self, path: str) -> None:
+        """Makes the znode and its ancestors where they are missing."""
+        if await self.get(path) is not None:
+            return
+        names = path.strip("/").split("/")
+        for depth in range(1, len(names) + 1):
+            await self.create("/" + "/".join(names[:depth]))
+
+    async def _call(self, within: int | None, effect: Callable[[int], T], patience_s: float = CALL_S) -> T:
+        link, session = self._link, self._session
+        if not link or session is None:
+            raise ZooKeeperUnavailable("not connected to ZooKeeper")
+        if within is not None and within != session.id:
+            raise ZooKeeperUnavailable("that ZooKeeper session is over")
+        sent_s, session_id = self._loop.now_s, session.id
+        answer = await self._wire.call(lambda: effect(session_id), patience_s, self._world)
+        if link != self._link:
+            raise ZooKeeperUnavailable("the connection was lost")
+        self._answered_s = max(self._answered_s, sent_s)
+        return answer
+
+    def _watch(self, path: str, watch: Watch | None) -> None:
+        if watch is not None:
+            self._watches.setdefault(path, {})[watch] = None
+
+    def _arm(self, path: str, watch: Watch | None) -> None:
+        """At the server: one message to this client when the path changes."""
+        if watch is not None:
+            self._ensemble.store.watches.setdefault(path, {})[self._on_server_event] = None
+
+    def _on_server_event(self, path: str) -> None:
+        self._wire.tell(lambda: self._tell(path), self.context)
+
+    context: contextvars.Context
+    """The process' own context, in which its watches are told."""
+
+    def _tell(self, path: str) -> None:
+        for watch in self._watches.pop(path, ()):
+            watch(path)
