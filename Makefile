@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types up down bench soak simulate simulate-faults clean lock
+.PHONY: help install demo test lint types up down bench chaos soak simulate simulate-faults clean lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ down: $(INSTALLED) ## Stop the local stack; its data stay
 
 bench: $(INSTALLED) ## Measure what the performance claims rest on
 	@$(BIN)/python -m bench $(ARGS)
+
+chaos: $(INSTALLED) ## Kill, stop and cut everything for minutes under load, and judge the sessions; SEED= replays
+	@$(if $(SEED),BATON_TEST_SEED=$(SEED)) $(BIN)/python -m pytest --soak -m soak -s tests/e2e/test_chaos.py $(ARGS)
 
 soak: $(INSTALLED) ## Run the long tests that `make test` leaves out
 	@$(BIN)/python -m pytest --soak -m soak $(ARGS)

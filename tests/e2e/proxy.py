@@ -127,6 +127,11 @@ class Proxy:
         """How many there are."""
         return len(self._connections)
 
+    @property
+    def mute(self) -> int:
+        """How many connections are mute."""
+        return sum(one.is_mute for one in self._connections)
+
     def in_flight(self, *kinds: int) -> int:
         """Requests of these kinds (of all without any) that have no answer yet, or none that got through."""
         asked = [kind for one in self._connections for kind in one.asked]
@@ -166,6 +171,10 @@ class Proxy:
     def swallow(self, kind: int = ANY) -> None:
         """From now on a connection goes mute with its next answer to a request of this kind."""
         self._mutes = kind
+
+    def swallow_no_more(self) -> None:
+        """No other connection goes mute; those that are stay so."""
+        self._mutes = None
 
     def deliver(self) -> None:
         """Swallows no more, and what was swallowed gets through, late."""

@@ -1,0 +1,162 @@
+"""A chaos run: a load over HTTP, faults one after the other, the healing, and the judgement.
+
+Seeded: the seed decides what is posted, which faults strike in which order, whom, and for how long; the
+moments still vary. Everything that happens is printed as it happens. Between two faults something was
+acknowledged and something was committed, so that each strikes a pipeline at work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from shared.errors import BatonError
+from shared.group import GroupSettings
+from tests.e2e.chaos_faults import FAULTS, Ground, until
+from tests.e2e.chaos_judge import audit, judge_ledger, judge_log
+from tests.e2e.chaos_load import Load
+from tests.e2e.chaos_world import STREAMS, World, chaos_world
+from tests.e2e.fleet import poll
+
+SETTINGS = GroupSettings(
+    gap_ms=60_000,
+    lateness_ms=10_000,
+    idle_ms=3_600_000,
+    repeat_ms=3_600_000,
+    max_session_fragments=40,
+)
+"""No session ends by the clock of this machine, and no id is forgotten during a run."""
+CATCH_UP_PER_S = 4_000
+EXIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much of it: `rounds` times each fault, over at least `fragments`, `per_s` of them meanwhile."""
+
+    fragments: int
+    per_s: float
+    rounds: int
+    consumers: int = 3
+
+
+class Run:
+    """One chaos run, and its tale."""
+
+    def __init__(self, world: World, load: Load, seed: int) -> None:
+        self._world = world
+        self._load = load
+        self._rng = random.Random(seed)
+        self._begun_s = time.monotonic()
+        self._acknowledged = self._committed = 0
+        self.struck: dict[str, int] = {}
+
+    def tell(self, what: str) -> None:
+        """One line of the tale."""
+        print(f"{time.monotonic() - self._begun_s:6.1f} s  {what}", flush=True)
+
+    async def storm(self, rounds: int) -> None:
+        """Each fault so many times, in an order of the seed's."""
+        ground = Ground(self._world, self._load, self._rng)
+        for _ in range(rounds):
+            for name in self._rng.sample(list(FAULTS), len(FAULTS)):
+                at_work = await self._until_at_work()
+                begun_s = time.monotonic()
+                struck = await FAULTS[name](ground)
+                self.tell(f"{name:18} {struck.told} (took {time.monotonic() - begun_s:.1f} s; {at_work})")
+                assert struck.evidence > 0, f"{name} hit nothing: {struck.told}"
+                self.struck[name] = self.struck.get(name, 0) + 1
+        await self._until_at_work()
+
+    async def _until_at_work(self) -> str:
+        """Returns when more was acknowledged and more was committed than when it was asked last."""
+        before = self._acknowledged, self._committed
+        now = before
+
+        async def is_so() -> bool:
+            nonlocal now
+            with contextlib.suppress(BatonError):
+                now = self._load.ledger.acknowledged, sum((await self._world.positions()).values())
+            return now[0] > before[0] and now[1] > before[1]
+
+        await poll(is_so, lambda: f"stands still at {now}:\n{self._world.told()}")
+        self._acknowledged, self._committed = now
+        return f"before: {now[0] - before[0]} more acknowledged, {now[1] - before[1]} committed"
+
+    async def settle(self) -> None:
+        """The end of all sessions, everything committed, and all consumers gone in order."""
+        ends: dict[int, int] = {}
+        left: dict[int, int] = {}
+
+        async def is_marked() -> bool:
+            with contextlib.suppress(httpx.HTTPError):
+                ends.update(await self._load.end_of_time())
+            return bool(ends)
+
+        async def is_committed() -> bool:
+            nonlocal left
+            with contextlib.suppress(BatonError):
+                at = await self._world.positions()
+                left = {stream: end - at[stream] for stream, end in ends.items() if at[stream] <= end}
+                return not left
+            return False
+
+        await poll(is_marked, lambda: f"no markers:\n{self._world.told()}")
+        await poll(is_committed, lambda: f"lag {left}:\n{self._world.told()}")
+        self.tell(f"lag 0; {self._load}")
+        codes = await self._world.leave()
+        assert set(codes.values()) == {0}, f"{codes}:\n{self._world.told()}"
+
+    async def judge(self, fragments: int) -> list[str]:
+        """What is wrong; empty when nothing is."""
+        where, ledger = self._world.where, self._load.ledger
+        logs = {stream: await where.log(stream) for stream in range(STREAMS)}
+        delivered = await where.delivered()
+        wrong = judge_ledger(ledger, delivered)
+        for stream, log in logs.items():
+            wrong += await asyncio.to_thread(judge_log, stream, log, delivered, SETTINGS)
+        records = sum(len(log) for log in logs.values())
+        found = sum(session.fragments for session in delivered)
+        self.tell(
+            f"{records} records, {found} fragments in {len(delivered)} sessions; wrong: {wrong or 'nothing'}"
+        )
+        if ledger.acknowledged < fragments * 0.95:
+            wrong.append(f"only {ledger.acknowledged} fragments acknowledged")
+        if records - STREAMS <= found:
+            wrong.append("no repeat was stored: nothing was posted again after it had got through")
+        return wrong
+
+    async def audit(self, home: Path) -> list[str]:
+        """What Spark's audit says is wrong; empty when nothing is."""
+        result: dict[str, Any] = await audit(self._world.where, SETTINGS, home)
+        names = ("missing", "extra", "different", "judged", "delivered", "open", "not_judged")
+        found = {name: result[name] for name in names}
+        self.tell(f"audit: {found}")
+        is_right = not any(found[name] for name in ("missing", "extra", "different", "open", "not_judged"))
+        return [] if is_right and found["judged"] == found["delivered"] > 0 else [f"audit: {result}"]
+
+
+async def chaos(home: Path, seed: int, plan: Plan) -> None:
+    """The whole of it; AssertionError when anything is wrong."""
+    async with chaos_world(home, SETTINGS, plan.consumers) as world:
+        load = Load(world.producer_url, seed, plan.per_s)
+        run = Run(world, load, seed)
+        run.tell(f"seed {seed}: {plan}")
+        async with asyncio.TaskGroup() as tasks:
+            posting = tasks.create_task(load.run(), name="load")
+            await run.storm(plan.rounds)
+            await world.heal()
+            load.finish(plan.fragments, CATCH_UP_PER_S)
+            await until(posting.done, lambda: f"still posting: {load}\n{world.told()}")
+        await run.settle()
+        wrong = await run.judge(plan.fragments)
+        wrong += await run.audit(home)
+        assert not wrong, wrong
+        assert set(run.struck.values()) == {plan.rounds}

@@ -1,0 +1,157 @@
+"""The load of a chaos run: visits posted over HTTP by clients that retry, and what they know of each.
+
+Each lane posts the fragments of its own keys, one request after the other, so that the order of a key is that
+of its numbers. A request that was not answered with 200 is posted again with the same ids until it is;
+fragments without ids only once, so that such a one may be in the log, or not, when its request failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+LANES = 8
+KEYS_PER_LANE = 25
+LARGEST_BATCH = 40
+WITHOUT_ID = 0.1
+REPEATED = 0.02
+RETRY_S = 0.2
+POST_TIMEOUT_S = 30.0
+"""Far above the bound within which a producer answers."""
+LAST_TIME_MS = 9_000_000_000_000
+
+
+@dataclass(slots=True)
+class Posted:
+    """One fragment: the number by which it is known, its key, its place in it, and what became of it."""
+
+    number: int
+    key: str
+    has_id: bool
+    is_acknowledged: bool = False
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What the clients know: `fragments[n]` is number n."""
+
+    fragments: list[Posted] = field(default_factory=list)
+    answers: Counter[str] = field(default_factory=Counter)
+    """Requests by their status, or by the name of the error."""
+    acknowledged: int = 0
+    in_flight: int = 0
+    """Requests that wait for their answer just now."""
+
+    def note(self, fragments: Sequence[Posted]) -> None:
+        """Kafka has these."""
+        for one in fragments:
+            self.acknowledged += not one.is_acknowledged
+            one.is_acknowledged = True
+
+
+class Load:
+    """Posts from `LANES` lanes until `finish`, at about `per_s` fragments a second, and `total` at least."""
+
+    def __init__(self, url: str, seed: int, per_s: float) -> None:
+        self.ledger = Ledger()
+        self.per_s = per_s
+        self._url = url
+        self._seed = seed
+        self._now_ms = 1_700_000_000_000
+        self._total: int | None = None
+
+    def __repr__(self) -> str:
+        answers = ", ".join(f"{number} {what}" for what, number in self.ledger.answers.most_common())
+        return f"{self.ledger.acknowledged} of {len(self.ledger.fragments)} acknowledged; requests: {answers}"
+
+    def finish(self, total: int, per_s: float) -> None:
+        """What is left of `total` fragments is posted at this pace; then it ends, each request answered."""
+        self.per_s = per_s
+        self._total = total
+
+    async def run(self) -> None:
+        """Posts; returns after `finish`."""
+        limits = httpx.Limits(max_connections=LANES)
+        http = httpx.AsyncClient(base_url=self._url, timeout=POST_TIMEOUT_S, limits=limits)
+        async with http, asyncio.TaskGroup() as tasks:
+            for lane in range(LANES):
+                rng = random.Random(f"{self._seed} {lane}")
+                tasks.create_task(self._post(http, lane, rng), name=f"lane {lane}")
+
+    async def end_of_time(self) -> dict[int, int]:
+        """A marker that closes every session: stream → its offset."""
+        async with httpx.AsyncClient(base_url=self._url, timeout=POST_TIMEOUT_S) as http:
+            answer = await http.post("/markers", json={"time": LAST_TIME_MS})
+        answer.raise_for_status()
+        return {row["stream"]: row["offset"] for row in answer.json()["markers"]}
+
+    async def _post(self, http: httpx.AsyncClient, lane: int, rng: random.Random) -> None:
+        due = time.monotonic()
+        while self._total is None or len(self.ledger.fragments) < self._total:
+            posted, bodies = self._batch(lane, rng)
+            await self._deliver(http, posted, bodies)
+            # the pace of the load, never faster than it to make up for an outage
+            due = max(time.monotonic(), due + len(posted) * LANES / self.per_s)
+            await asyncio.sleep(due - time.monotonic())
+
+    def _batch(self, lane: int, rng: random.Random) -> tuple[list[Posted], list[dict[str, Any]]]:
+        """The next fragments of a lane, some of them twice."""
+        posted: list[Posted] = []
+        bodies: list[dict[str, Any]] = []
+        for _ in range(rng.randint(1, LARGEST_BATCH)):
+            one = Posted(
+                len(self.ledger.fragments),
+                key=f"visitor-{lane}-{rng.randrange(KEYS_PER_LANE)}",
+                has_id=rng.random() >= WITHOUT_ID,
+            )
+            self.ledger.fragments.append(one)
+            posted.append(one)
+            self._now_ms += rng.randrange(200)
+            body = {
+                "key": one.key,
+                "time": self._now_ms - rng.randrange(3000),
+                "end": rng.random() < 0.05,
+                "data": {"n": one.number, "x": "x" * rng.choice((5, 50, 500))},
+            }
+            bodies.append(body | ({"id": f"f{one.number}"} if one.has_id else {}))
+            if one.has_id and rng.random() < REPEATED:
+                posted.append(one)
+                bodies.append(bodies[-1])
+        return posted, bodies
+
+    async def _deliver(
+        self, http: httpx.AsyncClient, posted: list[Posted], bodies: list[dict[str, Any]]
+    ) -> None:
+        """Returns when all of them that have ids are acknowledged."""
+        while posted:
+            unstored = await self._try(http, bodies)
+            self.ledger.note([one for index, one in enumerate(posted) if index not in unstored])
+            if not unstored:
+                return
+            again = [index for index, one in enumerate(posted) if one.has_id]
+            posted, bodies = [posted[index] for index in again], [bodies[index] for index in again]
+            await asyncio.sleep(RETRY_S)
+
+    async def _try(self, http: httpx.AsyncClient, bodies: list[dict[str, Any]]) -> set[int]:
+        """Posts once; the places of those that were not acknowledged."""
+        self.ledger.in_flight += 1
+        try:
+            answer = await http.post("/fragments", json=bodies)
+        except httpx.TransportError as error:
+            self.ledger.answers[type(error).__name__] += 1
+            return set(range(len(bodies)))
+        finally:
+            self.ledger.in_flight -= 1
+        self.ledger.answers[str(answer.status_code)] += 1
+        if answer.status_code == 200:
+            assert answer.json() == {"accepted": len(bodies), "rejected": []}, answer.text
+            return set()
+        assert answer.status_code == 503, answer.text
+        return set(answer.json().get("unstored", range(len(bodies))))
