@@ -106,7 +106,7 @@ def take_copy(stream: Stream) -> tuple[bytes, SentCopy]:
         )
     )
     known = {key: _mark(session) for key, session in state.open.items()}
-    return body, SentCopy(position=state.position, digest=digest_of(body), known=known)
+    return body, SentCopy(stream=stream, position=state.position, digest=digest_of(body), known=known)
 
 
 def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
