@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from services.consumer.core.assembly import Record
 from services.consumer.core.checkpoint import Checkpoint, Commit
+from services.consumer.core.record import Record
 from shared.errors import Conflict
 from shared.heads import Head
 

@@ -15,12 +15,8 @@ from typing import Any
 import msgspec
 
 from services.consumer.core.handover import HandoverLimits, Situation
-from services.consumer.core.ownership import (
-    OwnershipSettings,
-    Seen,
-    decide,
-    look,
-)
+from services.consumer.core.ownership import decide
+from services.consumer.core.seen import OwnershipSettings, Seen, look
 from services.consumer.handovers import HandoverDesk
 from services.consumer.hold import Surroundings
 from services.consumer.movements import Movements, Pace

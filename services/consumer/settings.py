@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from services.consumer.core.handover import HandoverLimits
-from services.consumer.core.ownership import OwnershipSettings
+from services.consumer.core.seen import OwnershipSettings
 from services.consumer.core.stream import StreamLimits
 from services.consumer.movements import Pace
 from shared.group import DELIVERIES, Delivery, GroupSettings

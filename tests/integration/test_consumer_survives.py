@@ -17,7 +17,7 @@ from aiokafka.admin import RecordsToDelete
 from services.consumer import watchdog
 from services.consumer.adapters import kafka_sink
 from services.consumer.adapters.kafka_source import KafkaFragmentReader
-from services.consumer.core.assembly import Record
+from services.consumer.core.record import Record
 from shared.kafka import admin_client
 from tests.e2e.fleet import Visits
 from tests.e2e.readers import judge

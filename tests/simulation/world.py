@@ -18,7 +18,7 @@ import msgspec
 
 from services.consumer.adapters.coordinator import ZooKeeperCoordinator
 from services.consumer.core.handover import HandoverLimits
-from services.consumer.core.ownership import OwnershipSettings
+from services.consumer.core.seen import OwnershipSettings
 from services.consumer.core.stream import StreamLimits
 from services.consumer.hold import Surroundings
 from services.consumer.member import Member

@@ -15,7 +15,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from services.consumer.core.assembly import Record
+from services.consumer.core.record import Record
 from shared.errors import KafkaUnavailable
 from shared.kafka import KAFKA_FAILURES
 from shared.names import Names

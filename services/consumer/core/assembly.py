@@ -10,13 +10,12 @@ session holds, since any later fragment of a session that is due would split it.
 from __future__ import annotations
 
 import bisect
-import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from msgspec import UNSET
 
+from services.consumer.core.record import Record, hash_id
 from services.consumer.core.state import NO_IDS, Closed, Covered, OpenSession, is_droppable
 from shared.fragments import FragmentRejected, parse_fragment, parse_marker, time_of
 from shared.group import GroupSettings
@@ -25,24 +24,6 @@ from shared.sessions import Reason
 
 REMEMBERED_IDS = 2_500
 """Newest ids that a key remembers of its last closed session: as many as a request may carry."""
-
-
-class Record(Protocol):
-    """A record of a fragments topic; aiokafka's ConsumerRecord is one. `timestamp` in ms."""
-
-    @property
-    def offset(self) -> int: ...
-    @property
-    def timestamp(self) -> int: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-
-
-def hash_id(fragment_id: str) -> int:
-    """The 64-bit hash by which a fragment's id is remembered; the same in every process."""
-    return int.from_bytes(hashlib.blake2b(fragment_id.encode(), digest_size=8).digest(), "big")
 
 
 class Assembler:

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from services.consumer.core.assembly import Assembler, Record
+from services.consumer.core.assembly import Assembler
 from services.consumer.core.checkpoint import Checkpoint, Commit
 from services.consumer.core.checkpoint_writer import CheckpointWriter
 from services.consumer.core.parking import bytes_at, choose
+from services.consumer.core.record import Record
 from services.consumer.core.state import Closed, OpenSession
 from shared.errors import InvariantBroken
 from shared.group import GroupSettings

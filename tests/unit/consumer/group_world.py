@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass
 
 from services.consumer.core.handover import HandoverLimits
-from services.consumer.core.ownership import OwnershipSettings
+from services.consumer.core.seen import OwnershipSettings
 from services.consumer.core.stream import StreamLimits
 from services.consumer.hold import Surroundings
 from services.consumer.member import Member

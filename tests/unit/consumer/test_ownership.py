@@ -6,19 +6,8 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from services.consumer.core.ownership import (
-    Adopt,
-    Claim,
-    Drop,
-    Effect,
-    HandOver,
-    OwnershipSettings,
-    Release,
-    Running,
-    Seen,
-    decide,
-    look,
-)
+from services.consumer.core.ownership import Adopt, Claim, Drop, Effect, HandOver, Release, Running, decide
+from services.consumer.core.seen import OwnershipSettings, Seen, look
 from shared.balance import plan
 from shared.cluster import ClaimNode, MemberNode, MemberState, StreamNode, View
 

@@ -6,17 +6,8 @@ import random
 
 import pytest
 
-from services.consumer.core.ownership import (
-    Claim,
-    Effect,
-    HandOver,
-    OwnershipSettings,
-    Release,
-    Running,
-    Seen,
-    decide,
-    look,
-)
+from services.consumer.core.ownership import Claim, Effect, HandOver, Release, Running, decide
+from services.consumer.core.seen import OwnershipSettings, Seen, look
 from shared.balance import plan
 from shared.cluster import ClaimNode, MemberNode, StreamNode, View
 
