@@ -156,6 +156,13 @@ class BatonClient:
         response = await self._send("DELETE", f"/runs/{quote(run, safe='')}")
         return _decode(response, dict[str, Any]) if response.content else {}
 
+    async def operate(self, wish: Mapping[str, Any]) -> dict[str, Any]:
+        """Begins an operation (202), or says what it would do (200, with `dry_run`)."""
+        answer: dict[str, Any] = _decode(
+            await self._send("POST", "/operations", json=dict(wish), repeatable=False), dict[str, Any]
+        )
+        return answer
+
     async def listen(
         self, path: str, params: Mapping[str, Any], last_event_id: str
     ) -> AsyncGenerator[ServerSentEvent]:

@@ -143,6 +143,9 @@ def plan(group: str, url: str, output: str) -> None:
     click.echo(
         "Quota: " + (", ".join(f"{name} {count}" for name, count in sorted(quota.items())) or "no members")
     )
+    pins = answer.get("pins") or {}
+    if pins:
+        click.echo("Pinned: " + ", ".join(f"{stream} to {member}" for stream, member in pins.items()))
 
 
 @click.command("lag")

@@ -11,6 +11,7 @@ MODULES = (
     "cli.backoff",
     "cli.events_command",
     "cli.jobs",
+    "cli.operations",
     "cli.output",
     "cli.show",
     "cli.sse",

@@ -78,6 +78,7 @@ ANSWERS: dict[str, Any] = {
         "computed_by": "consumer-0",
         "moves": [{"stream": 2, "from": None, "to": "consumer-1", "why": "has no owner"}],
         "quota": {"consumer-0": 2, "consumer-1": 1},
+        "pins": {"2": "consumer-1"},
     },
 }
 
@@ -94,7 +95,7 @@ def run(control: InMemoryControl, *arguments: str) -> Result:
         ("members", ["consumer-1", "http://127.0.0.1:8010", "0-1", "12.50", "does not answer"]),
         ("producers", ["http://127.0.0.1:8001", "4713"]),
         ("groups", ["default", "exactly_once", "1,800,000"]),
-        ("plan", ["consumer-1", "has no owner", "Quota: consumer-0 2, consumer-1 1"]),
+        ("plan", ["has no owner", "Quota: consumer-0 2, consumer-1 1", "Pinned: 2 to consumer-1"]),
     ],
 )
 def test_a_list_is_a_table_for_people_and_controls_own_json_for_machines(

@@ -11,6 +11,7 @@ MODULES = [
     "services.consumer.core.lease",
     "services.consumer.wire",
     "shared.backoff",
+    "services.control.core.operations",
     "shared.balance",
     "shared.cluster",
     "shared.events",

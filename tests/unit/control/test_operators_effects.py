@@ -1,0 +1,195 @@
+"""The two effects of operations: pins in ZooKeeper, and a member's signed `POST /drain`."""
+
+from __future__ import annotations
+
+import httpx
+import msgspec
+import pytest
+
+from services.control.adapters.http_drain import SENDER, HttpDrain
+from services.control.adapters.zookeeper_pins import ZooKeeperPins
+from shared.errors import Conflict, PeerUnavailable, ZooKeeperUnavailable
+from shared.names import Names
+from shared.signing import ACCEPTED_MS, check_signed, digest_of
+from shared.znodes import Set
+from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore
+
+NAMES = Names()
+PATH = NAMES.pins("default")
+SECRET = b"s" * 32
+AT_MS = 1_000_000
+
+
+class Pins:
+    """The pins of one group, two writers of them, and what stands."""
+
+    def __init__(self) -> None:
+        self.store = ZnodeStore()
+        self.zookeeper = InMemoryZooKeeper(self.store)
+        self.other = InMemoryZooKeeper(self.store)
+        self.pins = ZooKeeperPins(self.zookeeper, NAMES)
+
+    async def add(self, stream: int, member: str) -> None:
+        """Pins one stream more."""
+        await self.pins.change("default", lambda pins: dict(pins) | {stream: member})
+
+    @property
+    def stored(self) -> bytes | None:
+        """The znode's data."""
+        znode = self.store.znodes.get(PATH)
+        return znode.data if znode is not None else None
+
+
+@pytest.fixture
+async def pins() -> Pins:
+    pins = Pins()
+    await pins.zookeeper.make_path(NAMES.group("default"))
+    return pins
+
+
+async def test_pins_are_made_changed_and_emptied(pins: Pins) -> None:
+    """The first change makes the znode; streams stand in order."""
+    await pins.add(10, "b")
+    await pins.add(9, "a")
+    both = pins.stored
+    await pins.pins.change("default", lambda _: {})
+
+    assert both == b'{"9":"a","10":"b"}'
+    assert pins.stored == b"{}"
+
+
+async def test_what_changes_nothing_writes_nothing(pins: Pins) -> None:
+    """Nobody's watch fires."""
+    await pins.pins.change("default", lambda _: {})
+    none = pins.stored
+    await pins.add(1, "a")
+    await pins.add(1, "a")
+
+    assert none is None
+    assert pins.store.znodes[PATH].version == 0
+
+
+async def test_two_who_change_at_once_both_have_their_way(pins: Pins) -> None:
+    """A lost race is looked at again."""
+    await pins.add(1, "a")
+    rival = ZooKeeperPins(pins.other, NAMES)
+    raced: list[bool] = []
+
+    def change(found: object) -> dict[int, str]:
+        assert isinstance(found, dict)
+        if not raced:
+            raced.append(pins.store.apply([_set(b'{"1":"a","2":"rival"}')], 0))
+        return dict(found) | {3: "c"}
+
+    await pins.pins.change("default", change)
+    await rival.change("default", lambda found: dict(found) | {4: "d"})
+
+    assert raced == [True]
+    assert pins.stored == b'{"1":"a","2":"rival","3":"c","4":"d"}'
+
+
+async def test_who_always_loses_is_told(pins: Pins) -> None:
+    """Not for ever."""
+    await pins.add(1, "a")
+
+    def change(found: object) -> dict[int, str]:
+        pins.store.apply([_set(b'{"1":"a"}')], 0)
+        return {2: "b"}
+
+    with pytest.raises(Conflict):
+        await pins.pins.change("default", change)
+
+
+async def test_a_change_whose_answer_was_lost_is_read_back(pins: Pins) -> None:
+    """It stands, so it was made."""
+    pins.zookeeper.lose_answers = 1
+
+    await pins.add(1, "a")
+
+    assert pins.stored == b'{"1":"a"}'
+
+
+async def test_a_change_that_was_lost_is_told(pins: Pins) -> None:
+    """It does not stand; who asked may ask again."""
+    pins.zookeeper.lose_requests = 1
+
+    with pytest.raises(ZooKeeperUnavailable):
+        await pins.add(1, "a")
+
+    assert pins.stored is None
+
+
+async def test_pins_that_cannot_be_read_are_replaced(pins: Pins) -> None:
+    """They were none for everybody."""
+    await pins.zookeeper.create(PATH, b"nonsense")
+
+    await pins.add(1, "a")
+
+    assert pins.stored == b'{"1":"a"}'
+
+
+class Member:
+    """A member's HTTP face that answers as it is told; `asked` are the requests."""
+
+    def __init__(self, status: int = 202, content: bytes = b"", location: str = "") -> None:
+        self.answer = httpx.Response(
+            status, content=content, headers={"location": location} if location else {}
+        )
+        self.asked: list[httpx.Request] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        return self.answer
+
+    async def drain(self) -> None:
+        """Asks it."""
+        async with HttpDrain(_secret, httpx.MockTransport(self), wall_ms=lambda: AT_MS) as drain:
+            await drain.drain("m1", "http://m1:8010", "asked for by an operator")
+
+
+async def test_the_request_to_drain_is_signed_with_its_body() -> None:
+    """By the shared secret, at the member's registered address."""
+    member = Member()
+
+    await member.drain()
+
+    (request,) = member.asked
+    signed = check_signed(SECRET, "POST", "/drain", request.headers, now_ms=AT_MS + ACCEPTED_MS)
+    assert str(request.url) == "http://m1:8010/drain"
+    assert (signed.member, signed.digest) == (SENDER, digest_of(request.content))
+    assert msgspec.json.decode(request.content) == {"why": "asked for by an operator"}
+
+
+@pytest.mark.parametrize(
+    ("member", "words"),
+    [
+        (Member(403, b'{"detail": "the signature is wrong"}'), "m1 does not drain: the signature is wrong"),
+        (Member(500, b"<html>"), "m1 does not drain: it answers 500"),
+        (Member(307, location="http://elsewhere/drain"), "m1 does not drain: it answers 307"),
+    ],
+)
+async def test_any_other_answer_is_a_refusal_in_the_members_words(member: Member, words: str) -> None:
+    """A redirect is not followed either."""
+    with pytest.raises(PeerUnavailable, match=words):
+        await member.drain()
+
+    assert len(member.asked) == 1
+
+
+async def test_a_member_that_cannot_be_reached_is_told() -> None:
+    """In a sentence, not as a library's error."""
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("connection refused", request=request)
+
+    async with HttpDrain(_secret, httpx.MockTransport(refuse)) as drain:
+        with pytest.raises(PeerUnavailable, match="m1 does not answer: connection refused"):
+            await drain.drain("m1", "http://m1:8010", "")
+
+
+async def _secret() -> bytes:
+    return SECRET
+
+
+def _set(data: bytes) -> Set:
+    return Set(PATH, data)
