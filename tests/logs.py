@@ -1,4 +1,4 @@
-"""Random logs of one stream, and the lazy, crashing way to fold them, for the properties of section 4."""
+"""Random logs of one stream, and the lazy, crashing, moving way to fold them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
+from services.consumer.core.bundle import Copy, SentCopy, complete, open_copy, take_copy, take_delta
 from services.consumer.core.checkpoint import Checkpoint, Commit, find_head, fold, new_stream
+from services.consumer.core.handover import is_valid
 from services.consumer.core.stream import Stream, StreamLimits
 from shared.group import GroupSettings
 from shared.heads import Head
@@ -89,45 +91,104 @@ class Store:
         return fold(head, kept, SETTINGS.repeat_ms)
 
 
+class Owner:
+    """One owner after the other of a stream whose log is there in full.
+
+    `sent`: a first copy that is on its way while the stream runs; `loads` and `moves` count how many owners
+    began from the checkpoint and from memory.
+    """
+
+    def __init__(self, log: list[Rec], rng: random.Random, store: Store, limits: StreamLimits) -> None:
+        self.log, self.rng, self.store, self.limits = log, rng, store, limits
+        self.epoch = 1
+        self.sent: tuple[bytes, SentCopy] | None = None
+        self.loads = self.moves = 0
+        self.stream = self.load()
+
+    def load(self) -> Stream:
+        """The stream from its stored checkpoint."""
+        self.loads += 1
+        return Stream(
+            group="g",
+            stream=0,
+            epoch=self.epoch,
+            settings=SETTINGS,
+            limits=self.limits,
+            checkpoint=self.store.load(self.rng),
+            now_s=0.0,
+        )
+
+    def run(self) -> bool:
+        """Reads, notices, parks and commits; whether it came to the end of the log, with all committed."""
+        rng, stream = self.rng, self.stream
+        self.sent = None
+        while stream.assembler.position < len(self.log):
+            at = stream.assembler.position
+            stream.feed(self.log[at : at + rng.choice([1, 1, 3, 10])], 0.0)
+            if rng.random() < 0.3:
+                stream.close_due()
+            if rng.random() < 0.2:
+                self.sent = take_copy(stream)
+            if rng.random() < 0.3 and stream.has_changes and not self.commit(lost=rng.random() < 0.15):
+                return False
+            if rng.random() < 0.15:
+                return False
+        return not stream.has_changes or self.commit()
+
+    def commit(self, *, lost: bool = False) -> bool:
+        """Commits; whether that is known to have succeeded. One that is lost may or may not have."""
+        commit = self.stream.prepare_commit()
+        if lost and self.rng.random() < 0.5:
+            return False
+        offsets = self.store.commit(commit, self.rng)
+        if lost:
+            return False
+        below = self.stream.committed(commit, offsets, 0.0)
+        if below is not None:
+            self.store.records = {o: raw for o, raw in self.store.records.items() if o >= below}
+        return True
+
+    def succeed(self) -> None:
+        """The next owner begins: by copy and delta, a whole bundle, its own memory, or a load."""
+        self.epoch += 1
+        hint = self._hint(self.rng.choice(["copy", "whole", "memory", "load"]))
+        if hint is not None and is_valid(hint, self.store.head or new_stream().head):
+            self.moves += 1
+            self.stream = hint
+            hint.resume(self.epoch, 0.0)
+        else:
+            self.stream = self.load()
+        assert self.stream.start(0, len(self.log)) == "as_stored"
+
+    def _hint(self, how: str) -> Stream | None:
+        if how == "load" or not self.stream.is_memory:
+            return None
+        if how == "memory":
+            return self.stream
+        if self.stream.has_changes:
+            self.commit()
+        if how == "copy" and self.sent is not None:
+            body, base = self.sent
+            return received(open_copy(body, base.digest), take_delta(self.stream, base), self.limits)
+        return received(None, take_delta(self.stream, None), self.limits)
+
+
+def received(copy: Copy | None, delta: bytes, limits: StreamLimits) -> Stream:
+    """What a recipient makes of a delta."""
+    return complete(copy, delta, group="g", stream=0, settings=SETTINGS, limits=limits, now_s=0.0)
+
+
 def fold_lazily(
     log: list[Rec], rng: random.Random, store: Store, limits: StreamLimits | None = None
 ) -> Stream:
-    """Folds the log with random batches, noticing, parking, commits and crashes; the last owner's stream."""
+    """Folds the log with random batches, noticing, parking, commits, crashes and moves; the last owner's
+    stream.
+    """
     limits = limits or StreamLimits(max_replay_fragments=rng.choice([4, 12, 40, 1000]))
-    epoch = 0
-    while True:
-        epoch += 1
-        stream = Stream(
-            group="g",
-            stream=0,
-            epoch=epoch,
-            settings=SETTINGS,
-            limits=limits,
-            checkpoint=store.load(rng),
-            now_s=0.0,
-        )
-        assert stream.start(0, len(log)) == "as_stored"
-        while stream.assembler.position < len(log):
-            at = stream.assembler.position
-            stream.feed(log[at : at + rng.choice([1, 1, 3, 10])], 0.0)
-            if rng.random() < 0.3:
-                stream.close_due()
-            if rng.random() < 0.3 and stream.has_changes:
-                commit = stream.prepare_commit()
-                if rng.random() < 0.1:
-                    break  # dies before the transaction ends
-                offsets = store.commit(commit, rng)
-                below = stream.committed(commit, offsets, 0.0)
-                if below is not None:
-                    store.records = {o: raw for o, raw in store.records.items() if o >= below}
-            if rng.random() < 0.1:
-                break
-        else:
-            if not stream.has_changes:
-                return stream
-            commit = stream.prepare_commit()
-            stream.committed(commit, store.commit(commit, rng), 0.0)
-            return stream
+    owner = Owner(log, rng, store, limits)
+    while not owner.run():
+        owner.succeed()
+    return owner.stream
 
 
 def delivered_rows(store: Store) -> list[tuple[Any, ...]]:
