@@ -130,8 +130,11 @@ async def discard_producer(producer: AIOKafkaProducer) -> None:
         sender.exception()  # why it died was told to the ones who sent
     with contextlib.suppress(Exception):
         held = producer._message_accumulator
+        batches = {*held._pending_batches, *itertools.chain(*held._batches.values())}
+        # the end of a batch that was to be sent again looks for it there
+        held._pending_batches.update(batches)
         held.fail_all(KafkaConnectionError("discarded"))
-        for batch in itertools.chain(held._pending_batches, *held._batches.values()):
+        for batch in batches:
             # nobody waits for its turn to be sent any more
             if batch._drain_waiter.done() and not batch._drain_waiter.cancelled():
                 batch._drain_waiter.exception()
