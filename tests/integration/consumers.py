@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from services.consumer.app import create_app
 from services.consumer.member import Member
 from services.consumer.metrics import ConsumerMetrics
 from services.consumer.settings import ConsumerSettings
+from services.consumer.status import Rates, member_status
 from services.consumer.stream_worker import StreamWorker
 from shared.cluster import MemberNode
 from shared.errors import ZooKeeperUnavailable
@@ -106,8 +108,9 @@ class Group:
             node = MemberNode(address=settings.address)
             member = await around.enter_async_context(wiring.member_of(settings, zookeeper, node, found))
             reception = wiring.reception_of(settings, member, found)
+            rates = Rates(time.monotonic)
             app = create_app(
-                status=dict,
+                status=lambda: member_status([member], name, settings.group, node, rates),
                 plan=member.plan,
                 complaints=member.complaints,
                 metrics=ConsumerMetrics([member]),

@@ -1,0 +1,130 @@
+"""Operations on real servers: control's effects reach real members, and it sees what becomes of them."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from services.control.adapters.cluster_view import ClusterView
+from services.control.adapters.http_drain import HttpDrain
+from services.control.adapters.http_members import HttpMembers
+from services.control.adapters.kafka_offsets import KafkaOffsets
+from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
+from services.control.adapters.zookeeper_pins import ZooKeeperPins
+from services.control.core.operations import Operation, Wish
+from services.control.operations import Operations
+from shared.secret import ensure_secret
+from shared.zookeeper import ZooKeeper
+from tests.e2e.fleet import Visits, poll
+from tests.integration.consumers import Group, group
+from tests.integration.test_consumer_moves import judged
+
+
+class Control:
+    """Control's operations over a real cluster, without its HTTP face."""
+
+    def __init__(self, view: ClusterView, operations: Operations) -> None:
+        self._view = view
+        self.operations = operations
+
+    async def start(self, wish: Wish) -> Operation:
+        """The operation, begun on a fresh view in which every member answers."""
+
+        async def is_seen() -> bool:
+            await self._view.step()
+            answers = self._view.served().observed.answers
+            return bool(answers.statuses) and not answers.silent
+
+        await poll(is_seen, lambda: f"{self._view.complaints()}")
+        return await self.operations.start(wish)
+
+    async def ended(self, operation: Operation) -> Operation:
+        """The operation once it has ended."""
+
+        async def has_ended() -> bool:
+            await self._view.step()
+            self.operations.step()
+            return self.operations.operation_of(operation.id).has_ended
+
+        await poll(has_ended, lambda: f"{self.operations.operation_of(operation.id)}")
+        return self.operations.operation_of(operation.id)
+
+
+@contextlib.asynccontextmanager
+async def control(found: Group, zookeeper: str) -> AsyncIterator[Control]:
+    """Control over the group's servers."""
+    where = found.fleet.where
+    async with contextlib.AsyncExitStack() as stack:
+        znodes = await stack.enter_async_context(ZooKeeper(zookeeper, 6.0))
+        offsets = await stack.enter_async_context(KafkaOffsets(where.kafka, where.names))
+        members = await stack.enter_async_context(HttpMembers())
+        drain = await stack.enter_async_context(HttpDrain(lambda: ensure_secret(znodes, where.names, "")))
+        cluster = ZooKeeperCluster(znodes, where.names)
+        view = ClusterView(cluster, offsets, members, where.names, refresh_s=0.1, status_window_s=20.0)
+        pins = ZooKeeperPins(znodes, where.names)
+        yield Control(view, Operations(view, pins, drain, timeout_s=60.0, look_every_s=0.1))
+
+
+async def test_a_pin_moves_a_stream_between_two_members_and_a_rebalance_moves_it_back(
+    kafka: str, zookeeper: str, namespace: str, tmp_path: Path
+) -> None:
+    """While fragments come in; every session is delivered once."""
+    visits = Visits(random.Random(3))
+    async with group(kafka, zookeeper, namespace, tmp_path, streams=3) as found:
+        found.fleet.environment["BATON_REST_S"] = "0.1"
+        a, b = await found.join("a"), await found.join("b")
+        await found.until(lambda: sorted([*a.running, *b.running]) == [0, 1, 2] and bool(b.running))
+        rich, poor = (a, b) if len(a.running) == 2 else (b, a)
+        stream, to = rich.running[0], poor.member.coordinator.member
+        other = rich.running[1]
+        async with control(found, zookeeper) as operators:
+            await found.fleet.write(visits, 500)
+
+            moving = await operators.start(Wish(kind="move", group="default", stream=stream, to=to))
+            moved = await operators.ended(moving)
+            after_move = sorted(poor.running)
+            await found.fleet.write(visits, 500)
+            more = await operators.start(Wish(kind="move", group="default", stream=other, to=to))
+            pinned = await operators.ended(more)
+            all_there = sorted(poor.running)
+            back = await operators.ended(await operators.start(Wish(kind="rebalance", group="default")))
+
+        assert (moved.state, moved.total) == ("done", 1), moved
+        assert stream in after_move
+        assert (pinned.state, pinned.why) == ("done", ""), pinned
+        assert {stream, other} <= set(all_there)
+        assert back.state == "done", back
+        assert sorted([len(a.running), len(b.running)]) == [1, 2]
+        await found.fleet.write(visits, 500)
+        await found.fleet.close_all()
+        await found.end()
+        assert await judged(found) == []
+
+
+async def test_a_drained_member_hands_everything_over_and_leaves(
+    kafka: str, zookeeper: str, namespace: str, tmp_path: Path
+) -> None:
+    """By its own signed `POST /drain`; what was pinned to it is no longer."""
+    visits = Visits(random.Random(4))
+    async with group(kafka, zookeeper, namespace, tmp_path, streams=4) as found:
+        found.fleet.environment["BATON_REST_S"] = "0.1"
+        a, b = await found.join("a"), await found.join("b")
+        await found.until(lambda: len(a.running) == len(b.running) == 2)
+        async with control(found, zookeeper) as operators:
+            pin = Wish(kind="move", group="default", stream=a.running[0], to="a")
+            await operators.ended(await operators.start(pin))
+            await found.fleet.write(visits, 500)
+
+            drained = await operators.ended(
+                await operators.start(Wish(kind="drain", group="default", member="a"))
+            )
+            view = await b.member.coordinator.view()
+
+        assert (drained.state, drained.done, drained.total) == ("done", 2, 2), drained
+        assert b.running == [0, 1, 2, 3]
+        assert (sorted(view.members), view.pins) == (["b"], {})
+        await found.fleet.close_all()
+        await found.end()
+        assert await judged(found) == []
