@@ -1,0 +1,264 @@
+"""Bundles: what a recipient makes of copy and delta is the donor's stream, and nothing else is accepted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.consumer.core import bundle
+from services.consumer.core.bundle import BundleWire, open_copy, take_copy, take_delta
+from services.consumer.core.state import NO_IDS, Covered, is_droppable
+from services.consumer.core.stream import Stream, StreamLimits
+from shared.errors import BundleRejected, InvariantBroken
+from tests.logs import SETTINGS, Owner, Store, random_log, received
+from tests.reference import Rec
+
+SEEDS = 1_000
+LIMITS = StreamLimits(max_replay_fragments=4)
+"""So that parking is common."""
+
+Given = tuple[bytes, bytes, Stream]
+"""A first copy, the delta that extends it, and the donor's stream as it stopped."""
+
+
+def handed_over(seed: int) -> Given:
+    """A random log, folded by several owners, copied at a random moment and stopped at a later one."""
+    rng = random.Random(seed)
+    log = random_log(rng)
+    owner = Owner(log[: rng.randrange(20, 50)], rng, Store(), LIMITS)
+    while not owner.run():
+        owner.succeed()
+    body, sent = take_copy(owner.stream)
+    owner.log = log[: len(owner.log) + rng.randrange(10)]
+    while owner.stream.assembler.position < len(owner.log):
+        at = owner.stream.assembler.position
+        owner.stream.feed(owner.log[at : at + rng.choice([1, 3, 10])], 0.0)
+        if rng.random() < 0.5:
+            owner.stream.close_due()
+        if rng.random() < 0.3:
+            owner.commit()
+    if owner.stream.has_changes:
+        owner.commit()
+    return body, take_delta(owner.stream, sent), owner.stream
+
+
+def state_of(stream: Stream) -> dict[str, Any]:
+    """All that a stream's next owner goes on from."""
+    state, head = stream.assembler, stream.head
+    return {
+        "head": head,
+        "position": state.position,
+        "w": state.w,
+        "a": state.a,
+        "open": [
+            {name: getattr(one, name) for name in one.__slots__} | {"ids": list(one.ids or ())}
+            for one in state.open.values()
+        ],
+        "covered": {
+            key: (entry.offset, entry.last_a, list(entry.ids))
+            for key, entry in state.covered.items()
+            if not is_droppable(entry, head.safe_offset, head.a, SETTINGS.repeat_ms)
+        },
+        "bytes": (state.state_bytes, state.bytes_read),
+        "read_at": stream.read_at(),
+        "counts": stream.counts,
+        "writer": (stream.writer.written, stream.writer.last_whole),
+        "stands": (stream.is_memory, stream.has_changes),
+    }
+
+
+def lost_on_the_way(seed: int) -> list[str]:
+    """What of a stream differs after it was handed over, by copy and delta or whole."""
+    body, delta, donor = handed_over(seed)
+    whole = received(None, take_delta(donor, None), LIMITS)
+    found = received(open_copy(body, "digest"), delta, LIMITS)
+    return [
+        part
+        for part, value in state_of(donor).items()
+        if value != state_of(found)[part] or value != state_of(whole)[part]
+    ]
+
+
+def test_a_stream_arrives_as_it_was_given() -> None:
+    """Open sessions in order, their pins and parked parts, covered keys, ids, W, A, counts: all travels."""
+    differences = {seed: parts for seed in range(SEEDS) if (parts := lost_on_the_way(seed))}
+
+    assert differences == {}
+
+
+def test_the_logs_of_the_property_hold_what_can_get_lost() -> None:
+    """Parked parts, remembered ids, sessions that closed, grew and opened after the copy: all are common."""
+    seen = dict.fromkeys(["parked", "partly parked", "ids", "closed", "grew", "opened", "covered later"], 0)
+    for seed in range(300):
+        body, delta, donor = handed_over(seed)
+        before, after = (msgspec.msgpack.decode(raw, type=BundleWire) for raw in (body, delta))
+        seen["parked"] += any(one.parked for one in donor.assembler.open.values())
+        seen["partly parked"] += any(one.pin > one.first_offset for one in donor.assembler.open.values())
+        seen["ids"] += any(entry.ids for entry in donor.assembler.covered.values())
+        seen["closed"] += bool(after.closed)
+        seen["grew"] += any(one.data_from for one in after.sessions)
+        seen["opened"] += any(one.first_offset >= before.position for one in after.sessions)
+        seen["covered later"] += bool(before.covered and after.covered)
+
+    assert {part: count for part, count in seen.items() if count < 5} == {}
+
+
+def test_a_delta_holds_only_what_has_changed() -> None:
+    """Of a session that grew by one fragment, one fragment travels; of one that did not, nothing."""
+    owner, later = owner_of(fragment(0, "big", 300), fragment(1, "still")), fragment(2, "big")
+    owner.commit()
+    _, sent = take_copy(owner.stream)
+    owner.stream.feed([later], 0.0)
+    owner.commit()
+
+    wire = msgspec.msgpack.decode(take_delta(owner.stream, sent), type=BundleWire)
+
+    assert [(one.key, one.data_from, one.data) for one in wire.sessions] == [("big", 1, [later.value])]
+
+
+def test_a_delta_is_taken_only_of_the_stream_that_was_copied() -> None:
+    """A donor that had to open its stream anew after the copy may stand below it: that doubles records."""
+    owner = owner_of(fragment(0, "k"), fragment(1, "k"))
+    _, sent = take_copy(owner.stream)
+
+    with pytest.raises(InvariantBroken):
+        take_delta(owner.load(), sent)
+
+
+def test_a_copy_of_nothing_and_a_delta_of_nothing_are_an_empty_stream() -> None:
+    """A stream that nobody ever wrote to moves like any other."""
+    owner = owner_of()
+    body, sent = take_copy(owner.stream)
+
+    found = received(open_copy(body, sent.digest), take_delta(owner.stream, sent), LIMITS)
+
+    assert state_of(found) == state_of(owner.stream)
+    assert found.is_memory
+
+
+@given(seed=st.integers(0, 300), cut=st.floats(0, 1, exclude_max=True))
+def test_a_truncated_bundle_is_rejected(seed: int, cut: float) -> None:
+    """However much of it is missing at the end."""
+    body, delta, _ = handed_over(seed)
+
+    with pytest.raises(BundleRejected):
+        open_copy(body[: int(cut * len(body))], "digest")
+    with pytest.raises(BundleRejected):
+        received(open_copy(body, "digest"), delta[: int(cut * len(delta))], LIMITS)
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_rejected(body: bytes) -> None:
+    """Any bytes at all: BundleRejected, never another error."""
+    with pytest.raises(BundleRejected):
+        open_copy(body, "digest")
+    with pytest.raises(BundleRejected):
+        received(None, body, LIMITS)
+
+
+@given(seed=st.integers(0, 300), flips=st.lists(st.tuples(st.floats(0, 1), st.integers(1, 255)), min_size=1))
+def test_changed_bytes_are_rejected_or_make_a_stream_that_can_go_on(
+    seed: int, flips: list[tuple[float, int]]
+) -> None:
+    """The digest finds them long before; yet no bytes at all may break the member that reads them."""
+    body, delta, donor = handed_over(seed)
+    changed = bytearray(delta)
+    for where, mask in flips:
+        changed[int(where * (len(changed) - 1))] ^= mask
+
+    try:
+        found = received(open_copy(body, "digest"), bytes(changed), LIMITS)
+    except BundleRejected:
+        return
+
+    found.resume(donor.head.epoch + 1, 0.0)
+    repr(found)
+    state_of(found)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"\x81\xa8position\xa1\xff", b"\x82\xa3abc" + b"\x91" * 100_000, b"\x81\xa6closed\xdd\xff\xff\xff\xff"],
+    ids=["no UTF-8", "nested without end", "a list without end"],
+)
+def test_what_breaks_a_careless_reader_is_rejected(body: bytes) -> None:
+    """Each of these raises something else where it is not looked for."""
+    with pytest.raises(BundleRejected):
+        open_copy(body, "digest")
+
+
+def session_with(**changes: Any) -> Callable[[BundleWire], BundleWire]:
+    """A change of the first session."""
+
+    def change(wire: BundleWire) -> BundleWire:
+        first = msgspec.structs.replace(wire.sessions[0], **changes)
+        return msgspec.structs.replace(wire, sessions=[first, *wire.sessions[1:]])
+
+    return change
+
+
+def tail_with(**changes: Any) -> Callable[[BundleWire], BundleWire]:
+    """A change of the tail."""
+    return lambda wire: msgspec.structs.replace(wire, tail=msgspec.structs.replace(wire.tail, **changes))
+
+
+INCONSISTENT: dict[str, Callable[[BundleWire], BundleWire]] = {
+    "no tail": lambda wire: msgspec.structs.replace(wire, tail=None),
+    "another position than the head's": lambda wire: msgspec.structs.replace(wire, position=2),
+    "nothing was read anywhere": tail_with(read_at=[]),
+    "reading went back": tail_with(read_at=[(2, 50), (1, 40)]),
+    "fragments are missing before": session_with(data_from=1),
+    "ids are missing before": session_with(ids_from=1),
+    "no fragments": session_with(data=[]),
+    "more parked than there are": session_with(parked=7),
+    "parked, and pinned": session_with(parked=2),
+    "not parked, and not pinned": session_with(pin=-1),
+    "pinned below the safe offset": session_with(pin=-2, parked=1),
+    "ends before it begins": session_with(first_offset=2, last_offset=1),
+    "ends above the position": session_with(last_offset=3),
+    "times the wrong way round": session_with(low_t=10**9, last_t=0),
+    "covered above the position": lambda wire: msgspec.structs.replace(
+        wire, covered=[bundle._covered_wire("k", Covered(offset=3, last_a=0, ids=NO_IDS))]
+    ),
+}
+
+
+@pytest.mark.parametrize("change", INCONSISTENT.values(), ids=INCONSISTENT.keys())
+def test_an_inconsistent_bundle_is_rejected(change: Callable[[BundleWire], BundleWire]) -> None:
+    """What cannot be a stream that has committed this head is not run."""
+    owner = owner_of(fragment(0, "k"), fragment(1, "k"), fragment(2, "other"))
+    owner.commit()
+    whole = take_delta(owner.stream, None)
+    wire = msgspec.msgpack.decode(whole, type=BundleWire)
+    received(None, msgspec.msgpack.encode(wire), LIMITS)
+
+    with pytest.raises(BundleRejected):
+        received(None, msgspec.msgpack.encode(change(wire)), LIMITS)
+
+
+def test_a_delta_is_no_copy_and_a_copy_no_delta() -> None:
+    """Either is told from the other."""
+    body, delta, _ = handed_over(1)
+
+    with pytest.raises(BundleRejected):
+        open_copy(delta, "digest")
+    with pytest.raises(BundleRejected):
+        received(None, body, LIMITS)
+
+
+def fragment(offset: int, key: str, size: int = 0) -> Rec:
+    """A record of a log."""
+    return Rec(offset, 1000 + offset, key.encode(), msgspec.json.encode({"key": key, "data": "x" * size}))
+
+
+def owner_of(*records: Rec) -> Owner:
+    """An owner that has read these records and committed nothing."""
+    owner = Owner(list(records), random.Random(0), Store(), StreamLimits())
+    owner.stream.feed(owner.log, 0.0)
+    return owner
