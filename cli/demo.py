@@ -54,9 +54,9 @@ VISITORS = 800
 def demo(**given: Any) -> None:
     """Show the whole path at work on LOG, or on a log of web visits that is made up and so has known truth.
 
-    Starts ZooKeeper, Kafka, a producer, three consumers and control; imports the log over HTTP and kills a
-    consumer in the middle of it; runs the Spark jobs lake, reports and audit; prints what each stage has
-    counted; stops everything. The exit code is 0 if every number is exact.
+    Starts ZooKeeper, Kafka, a producer, three consumers and control; imports the log over HTTP and in the
+    middle of it moves a stream, kills a consumer and drains another; runs the Spark jobs lake, reports and
+    audit; prints what each stage has counted; stops everything. The exit code is 0 if every number is exact.
     """
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     options = DemoOptions(**given)

@@ -1,4 +1,4 @@
-"""The course of a demo: start the stack, import with a death in the middle, run the jobs, compare all counts.
+"""The course of a demo: start the stack, import in the midst of incidents, run the jobs, compare all counts.
 
 Used by `cli/demo.py`. Whatever happens, the stack is stopped when `run_demo` returns.
 """
@@ -16,12 +16,12 @@ import click
 
 from cli.client import connect
 from cli.demonstrating import report
+from cli.demonstrating.incidents import Progress, happen
 from cli.demonstrating.log import DemoLog, made_up, real
 from cli.demonstrating.stages import Amount, Numbers, inequalities, stages_of
 from cli.demonstrating.truth import Findings, TruthCheck
 from cli.import_command import ImportOptions, Outcome, options_for, run_import
 from cli.importing.formats import Format
-from cli.importing.tally import Tally
 from cli.jobs import complaint_about, run_job
 from cli.stack.local import LocalStack
 from cli.stack.options import StackOptions
@@ -31,8 +31,6 @@ from shared.kafka_sessions import read_sessions
 from shared.names import DEFAULT_GROUP, Names
 
 CONSUMERS = 3
-VICTIM = 1
-"""The consumer that is killed."""
 SETTLE_S = 60.0
 POLL_S = 0.25
 TOP = 5
@@ -94,32 +92,22 @@ def _told(name: str, what: str) -> None:
     click.echo(f"  {name} {what}")
 
 
-# the import, with a death in its middle
+# the import, and what happens in its middle
 
 
 async def _import(stack: LocalStack, log: DemoLog) -> Outcome:
-    """The import, every session delivered; consumer VICTIM is killed when half of the log is in Kafka."""
+    """The import, every session delivered, whatever happened meanwhile."""
     report.step("importing over HTTP")
-    half = asyncio.Event()
-
-    def watch(tally: Tally) -> None:
-        if tally.accepted >= log.lines // 2:
-            half.set()
-
-    async def kill() -> None:
-        await half.wait()
-        report.step(f"half of the log is in Kafka: killing consumer-{VICTIM} with SIGKILL")
-        await stack.kill_consumer(VICTIM)
-
-    killing = asyncio.create_task(kill(), name="kill a consumer")
+    progress = Progress(log.lines)
+    happening = asyncio.create_task(happen(stack, progress), name="incidents")
     try:
-        outcome = await run_import(_import_options(stack, log), watch)
+        outcome = await run_import(_import_options(stack, log), lambda tally: progress.note(tally.accepted))
         if outcome.ok:
-            await killing
+            await happening
     finally:
-        killing.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await killing
+        happening.cancel()
+        with contextlib.suppress(asyncio.CancelledError, BatonError):
+            await happening
     if outcome.ok:
         rate = outcome.tally.accepted / outcome.sending_s
         report.step(

@@ -26,8 +26,11 @@ async def test_a_demo_is_exact_and_leaves_nothing_running(tmp_path: Path) -> Non
     code, out, err = await demo(tmp_path, offset, "--visitors", "150", "--seed", "7")
 
     assert (code, err) == (0, "")
+    assert "moving stream 0 to consumer-" in out
+    assert "handed over 1 stream" in out
     assert "killing consumer-1 with SIGKILL" in out
     assert "consumer-1 died (SIGKILL)" in out
+    assert "draining consumer-2" in out
     assert f"audit: {EXACT}" in out
     assert f"truth: {EXACT}" in out
     assert "Everything is exact" in out
