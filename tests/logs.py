@@ -173,6 +173,18 @@ class Owner:
         return received(None, take_delta(self.stream, None), self.limits)
 
 
+def fragment(offset: int, key: str, size: int = 0) -> Rec:
+    """A plain record of a log, which ends nothing."""
+    return Rec(offset, 1000 + offset, key.encode(), msgspec.json.encode({"key": key, "data": "x" * size}))
+
+
+def owner_of(*records: Rec) -> Owner:
+    """An owner that has read these records and committed nothing."""
+    owner = Owner(list(records), random.Random(0), Store(), StreamLimits())
+    owner.stream.feed(owner.log, 0.0)
+    return owner
+
+
 def received(copy: Copy | None, delta: bytes, limits: StreamLimits) -> Stream:
     """What a recipient makes of a delta."""
     return complete(copy, delta, group="g", stream=0, settings=SETTINGS, limits=limits, now_s=0.0)

@@ -16,8 +16,7 @@ from services.consumer.core.bundle import BundleWire, open_copy, take_copy, take
 from services.consumer.core.state import NO_IDS, Covered, is_droppable
 from services.consumer.core.stream import Stream, StreamLimits
 from shared.errors import BundleRejected, InvariantBroken
-from tests.logs import SETTINGS, Owner, Store, random_log, received
-from tests.reference import Rec
+from tests.logs import SETTINGS, Owner, Store, fragment, owner_of, random_log, received
 
 SEEDS = 1_000
 LIMITS = StreamLimits(max_replay_fragments=4)
@@ -205,7 +204,12 @@ def session_with(**changes: Any) -> Callable[[BundleWire], BundleWire]:
 
 def tail_with(**changes: Any) -> Callable[[BundleWire], BundleWire]:
     """A change of the tail."""
-    return lambda wire: msgspec.structs.replace(wire, tail=msgspec.structs.replace(wire.tail, **changes))
+
+    def change(wire: BundleWire) -> BundleWire:
+        assert wire.tail is not None
+        return msgspec.structs.replace(wire, tail=msgspec.structs.replace(wire.tail, **changes))
+
+    return change
 
 
 INCONSISTENT: dict[str, Callable[[BundleWire], BundleWire]] = {
@@ -250,15 +254,3 @@ def test_a_delta_is_no_copy_and_a_copy_no_delta() -> None:
         open_copy(delta, "digest")
     with pytest.raises(BundleRejected):
         received(None, body, LIMITS)
-
-
-def fragment(offset: int, key: str, size: int = 0) -> Rec:
-    """A record of a log."""
-    return Rec(offset, 1000 + offset, key.encode(), msgspec.json.encode({"key": key, "data": "x" * size}))
-
-
-def owner_of(*records: Rec) -> Owner:
-    """An owner that has read these records and committed nothing."""
-    owner = Owner(list(records), random.Random(0), Store(), StreamLimits())
-    owner.stream.feed(owner.log, 0.0)
-    return owner
