@@ -26,6 +26,7 @@ from services.control.core.operations import (
     check_alone,
     follow,
     forecast,
+    give_up,
     pins_after,
     situation_in,
 )
@@ -115,20 +116,22 @@ class Operations:
             return
         situations: dict[str, Situation] = {}
         for operation in under_way:
-            if operation.group not in observed.cluster.groups:
-                continue
-            if operation.group not in situations:
-                situations[operation.group] = situation_in(observed, operation.group)
-            self._follow(operation, situations[operation.group])
+            group = operation.group
+            if group in observed.cluster.groups and group not in situations:
+                situations[group] = situation_in(observed, group)
+            self._follow(operation, situations.get(group))
 
-    def _follow(self, operation: Operation, now: Situation) -> None:
-        followed = follow(
-            operation,
-            now,
-            at_ms=self._wall_ms(),
-            age_ms=(self._steady_s() - self._begun_s[operation.id]) * 1000,
-            limit_ms=self._timeout_s * 1000,
-        )
+    def _follow(self, operation: Operation, now: Situation | None) -> None:
+        if now is None:
+            followed = give_up(operation, f"group {operation.group!r} is gone", self._wall_ms())
+        else:
+            followed = follow(
+                operation,
+                now,
+                at_ms=self._wall_ms(),
+                age_ms=(self._steady_s() - self._begun_s[operation.id]) * 1000,
+                limit_ms=self._timeout_s * 1000,
+            )
         self._known[operation.id] = followed
         if followed.has_ended:
             del self._begun_s[operation.id]

@@ -137,6 +137,11 @@ async def test_control_shows_the_cluster_as_it_is(
         before = await control.until("/streams", lambda answer: bool(answer["streams"]))
         groups = (await control.http.get("/groups")).json()["groups"]
         members = (await control.http.get("/members")).json()["members"]
+        pin = {"kind": "move", "stream": 1, "to": "m0"}
+        begun = await control.http.post("/operations", json=pin)
+        await control.until("/streams/1", lambda answer: answer["pinned_to"] == "m0")
+        waiting = await control.until(begun.headers["location"], lambda answer: answer["state"] == "running")
+        silent = await control.http.post("/operations", json={"kind": "drain", "member": "m0"})
         await znodes.delete(names.claim("default", 0))
         after = await control.until("/streams", lambda answer: answer["streams"][0]["owner"] is None)
 
@@ -148,6 +153,8 @@ async def test_control_shows_the_cluster_as_it_is(
     assert before["totals"]["sessions"] == 1
     assert [stream["lag"] for stream in before["streams"]] == [4, 2]
     assert groups[0]["settings"]["gap_ms"] == 77
+    assert (begun.status_code, waiting["why"]) == (202, "stream 1 is not claimed by m0 yet")
+    assert (silent.status_code, silent.json()["detail"]) == (503, "m0 does not answer")
     assert [(member["id"], member["streams"], member["answers"]) for member in members] == [
         ("m0", [0], False)
     ]

@@ -230,6 +230,11 @@ def follow(operation: Operation, now: Situation, *, at_ms: int, age_ms: float, l
     return msgspec.structs.replace(operation, state="running" if is_seen else "pending", why=rest[0])
 
 
+def give_up(operation: Operation, why: str, at_ms: int) -> Operation:
+    """The operation, failed for that reason."""
+    return _ended(operation, "failed", why, at_ms)
+
+
 def _streams(wish: Wish, moves: Iterable[StreamMove]) -> set[int]:
     own = {wish.stream} if wish.stream is not None else set()
     return own | {move.stream for move in moves}

@@ -24,6 +24,7 @@ class World:
         self.members: dict[str, MemberNode] = {}
         self.claims: dict[int, ClaimNode] = {}
         self.nodes: dict[int, StreamNode] = {}
+        self.pins: dict[int, str] = {}
         self.since_ms: dict[str, int] = {}
         self.seen: dict[str, Seen] = {}
         self.hung: set[str] = set()
@@ -35,6 +36,7 @@ class World:
             members=dict(self.members),
             claims=dict(self.claims),
             nodes={n: node for n, node in self.nodes.items() if n not in self.claims},
+            pins=dict(self.pins),
         )
 
     def join(self, name: str) -> None:
@@ -87,11 +89,11 @@ class World:
 
 @pytest.mark.parametrize("seed", range(80))
 def test_members_that_come_go_and_drain_always_come_to_rest_in_the_plan(seed: int) -> None:
-    """Whatever happens, in the end every stream has one owner, the spread is 1, and nothing moves."""
+    """Whatever happens, in the end every stream has the owner that the plan names, and nothing moves."""
     world = World(seed)
     world.join("m0")
     for number in range(1, 8):
-        happening = world.rng.choice(["join", "join", "die", "drain", "all die and come back"])
+        happening = world.rng.choice(["join", "join", "die", "drain", "pin", "pin", "rebalance", "all die"])
         name = world.rng.choice(sorted(world.members))
         if happening == "join":
             world.join(f"m{number}")
@@ -102,7 +104,11 @@ def test_members_that_come_go_and_drain_always_come_to_rest_in_the_plan(seed: in
             while world.step(name):
                 pass
             world.die(name)
-        elif happening == "all die and come back":
+        elif happening == "pin":
+            world.pins[world.rng.randrange(world.count)] = name
+        elif happening == "rebalance":
+            world.pins.clear()
+        elif happening == "all die":
             names = sorted(world.members)
             for each in names:
                 world.die(each)

@@ -12,6 +12,7 @@ import pytest
 from services.control import operation_models as models
 from services.control import operations
 from services.control.app import create_app
+from services.control.core.observed import Cluster
 from services.control.feed import EventFeed
 from services.control.metrics import registry_for
 from tests.unit.control.operators_world import BYTES, SESSIONS, TIMEOUT_S, OperatorsWorld
@@ -216,6 +217,18 @@ async def test_before_the_first_reading_nothing_is_begun() -> None:
         desk.operations.step()
 
     assert (response.status_code, desk.group.view.pins) == (503, {})
+
+
+async def test_when_the_group_is_gone_its_operations_have_failed(desk: Desk) -> None:
+    """ZooKeeper was reset: what they were about stands nowhere any more."""
+    operation = (await desk.post(**MOVE)).json()
+
+    desk.sources.cluster.cluster = Cluster()
+    await desk.view.step()
+    desk.operations.step()
+
+    assert (await desk.get(operation))["state"] == "failed"
+    assert (await desk.get(operation))["why"] == "group 'default' is gone"
 
 
 async def test_operations_are_listed_the_newest_first_in_pages(desk: Desk) -> None:
