@@ -17,11 +17,11 @@ from services.control.feed import EventFeed
 from shared.backoff import Backoff
 from shared.errors import BatonError, KafkaUnavailable
 from shared.kafka import CALL_TIMEOUT_S, KAFKA_FAILURES, ensure_topics, events_topic
+from shared.kafka_consumers import discard_consumer
 from shared.names import Names
 
 POLL_S = 2.0
 MAX_RECORDS = 2_000
-CLOSE_TIMEOUT_S = 2.0
 
 log = logging.getLogger(__name__)
 
@@ -77,9 +77,7 @@ class KafkaEvents:
             consumer.pause(self._partition)
             yield consumer
         finally:
-            with contextlib.suppress(*KAFKA_FAILURES):
-                async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    await consumer.stop()
+            await discard_consumer(consumer)
 
     async def _read(self, consumer: AIOKafkaConsumer) -> None:
         """Receives what comes, from where the feed stands. Raises KafkaUnavailable when it stalls."""
