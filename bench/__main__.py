@@ -16,12 +16,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import http, members, recovery, sessionize
+from bench import handover, http, members, recovery, sessionize
 from bench.report import Row
 from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
 
 VERSIONS = ("aiokafka", "aiozk", "fastapi", "msgspec", "uvicorn", "uvloop")
-PARTS = ("sessionize", "http", "members", "recovery")
+PARTS = ("sessionize", "http", "members", "recovery", "handover")
 
 
 def machine() -> str:
@@ -73,6 +73,8 @@ def main(parts: list[str]) -> int:
                 rows += recovery.run(kafka.address)
             if "members" in wanted:
                 rows += members.run(kafka.address, zookeeper.address)
+            if "handover" in wanted:
+                rows += handover.run(kafka.address, zookeeper.address)
         finally:
             kafka.kill()
             zookeeper.kill()

@@ -1,0 +1,215 @@
+"""A group whose members are processes, on real servers: for measuring what its movements cost.
+
+Makes streams and topics, starts and stops members (`observed_member.py`) and a steady load (`steady.py`),
+pins streams, and reads what the members tell in the topic `baton.events`. Every wait ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import msgspec
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from bench.trace import Line, read_trace
+from cli.stack.leash import on_leash
+from shared.errors import KafkaUnavailable
+from shared.events import Event, parse_event
+from shared.kafka import checkpoints_topic, ensure_topics, events_topic, sessions_topic
+from shared.kafka_bounds import LogBounds
+from shared.names import DEFAULT_GROUP, Names
+from shared.stream_table import ensure_table
+from shared.zookeeper import ZooKeeper
+from tests.servers import free_port
+
+DEADLINE_S = 60.0
+SESSION_PARTITIONS = 6
+LOOK_S = 0.05
+
+
+def now_ms() -> float:
+    """The clock of events and traces: ms since the epoch."""
+    return time.time_ns() / 1e6
+
+
+class Group:
+    """An async context manager: makes what there is to make, and ends all that it started."""
+
+    def __init__(
+        self, kafka: str, zookeeper: str, namespace: str, streams: int, settings: Mapping[str, str]
+    ) -> None:
+        self.kafka, self.zookeeper, self.names, self.streams = kafka, zookeeper, Names(namespace), streams
+        self.events: list[Event] = []
+        self.znodes = ZooKeeper(zookeeper, 6.0)
+        self._settings = dict(settings)
+        self._ports: dict[str, int] = {}
+        self._members: dict[str, subprocess.Popen[bytes]] = {}
+        self._load: subprocess.Popen[bytes] | None = None
+        self._leaving = contextlib.AsyncExitStack()
+        self._folder = Path()
+        self._client = httpx.AsyncClient(timeout=5)
+
+    def __repr__(self) -> str:
+        return f"<Group {self.names.namespace}: {', '.join(self._members)}>"
+
+    async def __aenter__(self) -> Self:
+        self._folder = Path(self._leaving.enter_context(tempfile.TemporaryDirectory(prefix="baton-trace-")))
+        await self._leaving.enter_async_context(self.znodes)
+        await self._leaving.enter_async_context(self._client)
+        await self.znodes.connect(10)
+        await self._make()
+        reading = asyncio.create_task(self._read_events(), name="events")
+        self._leaving.callback(reading.cancel)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            if self._load is not None:
+                self._load.kill()
+                self._load.wait()
+            await asyncio.gather(*(self.stop(name) for name in list(self._members)))
+        finally:
+            await self._leaving.aclose()
+
+    async def _make(self) -> None:
+        names = self.names
+        await ensure_table(
+            self.znodes,
+            names,
+            kafka=self.kafka,
+            streams=self.streams,
+            default_streams=self.streams,
+            retention_ms=604_800_000,
+            replication=1,
+        )
+        topics = [
+            sessions_topic(names, DEFAULT_GROUP, SESSION_PARTITIONS, -1),
+            checkpoints_topic(names, DEFAULT_GROUP, self.streams),
+            events_topic(names),
+        ]
+        await ensure_topics(self.kafka, topics, 1)
+        partitions = [TopicPartition(names.fragments(n), 0) for n in range(self.streams)]
+        bounds = LogBounds(self.kafka)
+        try:
+            for attempt in itertools.count():  # new partitions have no leader for some seconds
+                try:
+                    await bounds.ends([*partitions, TopicPartition(names.events, 0)])
+                    return
+                except KafkaUnavailable:
+                    if attempt == 9:
+                        raise
+        finally:
+            await bounds.close()
+
+    def start(self, name: str) -> None:
+        """Starts a member, after a stop at the port that it had before."""
+        port = self._ports.setdefault(name, free_port())
+        settings = {
+            "BATON_KAFKA": self.kafka,
+            "BATON_ZOOKEEPER": self.zookeeper,
+            "BATON_NAMESPACE": self.names.namespace,
+            "BATON_MEMBER": name,
+            "BATON_PORT": str(port),
+            "BATON_LOG_LEVEL": "CRITICAL",  # measured without the cost of logs
+        }
+        self._members[name] = subprocess.Popen(
+            on_leash([sys.executable, "-m", "bench.observed_member", str(self._folder)]),
+            env=os.environ | settings | self._settings,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    async def stop(self, name: str) -> None:
+        """SIGTERM, and waits for its exit."""
+        process = self._members.pop(name)
+        process.terminate()
+        await asyncio.to_thread(process.wait, DEADLINE_S)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL."""
+        process = self._members.pop(name)
+        process.kill()
+        process.wait()
+
+    def start_load(self, rate: float, open_bytes: int | list[int]) -> None:
+        """A steady load of `rate` fragments a second over all streams; `open_bytes`: see `steady.py`."""
+        sizes = [open_bytes] * self.streams if isinstance(open_bytes, int) else open_bytes
+        arguments = [self.kafka, self.names.namespace, str(rate), *map(str, sizes)]
+        self._load = subprocess.Popen(
+            on_leash([sys.executable, "-m", "bench.steady", *arguments]), stdin=subprocess.DEVNULL
+        )
+
+    def move_plainly(self, plainly: bool) -> None:
+        """Whether members move streams as the baseline does."""
+        switch = self._folder / "plain"
+        if plainly:
+            switch.touch()
+        else:
+            switch.unlink(missing_ok=True)
+
+    async def pin(self, pins: Mapping[int, str]) -> None:
+        """Asks for streams to be with members, as an operator does."""
+        path, data = self.names.pins(DEFAULT_GROUP), msgspec.json.encode(pins)
+        async with asyncio.timeout(DEADLINE_S):
+            while (
+                await self.znodes.get(self.names.claims(DEFAULT_GROUP)) is None
+            ):  # the first member makes it
+                await asyncio.sleep(LOOK_S)
+        if not await self.znodes.set(path, data):
+            await self.znodes.create(path, data)
+
+    async def until(self, is_so: Callable[[dict[str, list[dict[str, Any]]]], bool]) -> float:
+        """When the rows of the members' streams (of their `/status`) are as wanted, ms."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                rows = {name: (await self._status(name))["streams"] for name in self._members}
+                at_ms = now_ms()
+                running = {
+                    name: [row for row in mine if row["state"] == "running"] for name, mine in rows.items()
+                }
+                if sum(map(len, running.values())) == self.streams and is_so(running):
+                    return at_ms
+                await asyncio.sleep(LOOK_S)
+
+    async def until_balanced(self) -> float:
+        """When every stream is read at its end, and the members' shares differ by one at most; ms."""
+        return await self.until(lambda rows: max(map(len, rows.values())) - min(map(len, rows.values())) <= 1)
+
+    async def until_event(self, wanted: Callable[[Event], bool], since: int) -> Event:
+        """The first event with number `since` or later that is wanted."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                for event in self.events[since:]:
+                    if wanted(event):
+                        return event
+                await asyncio.sleep(LOOK_S / 10)
+
+    def trace(self) -> list[Line]:
+        """What the members wrote down so far."""
+        return read_trace(self._folder)
+
+    async def _status(self, name: str) -> dict[str, Any]:
+        with contextlib.suppress(httpx.HTTPError):
+            address = f"http://127.0.0.1:{self._ports[name]}"
+            found: dict[str, Any] = (await self._client.get(f"{address}/status")).json()
+            return found
+        return {"streams": []}
+
+    async def _read_events(self) -> None:
+        consumer = AIOKafkaConsumer(
+            self.names.events, bootstrap_servers=self.kafka, auto_offset_reset="earliest"
+        )
+        async with consumer:
+            async for record in consumer:
+                self.events.append(parse_event(record.value))

@@ -1,0 +1,244 @@
+"""Streams that change owner, under a steady load: what it costs them, on real servers.
+
+The pause of a planned handover at 2 and 20 MB of open sessions, in turns with the plain way (stop, release,
+claim, replay) in the same processes; a drain, a join, a rolling restart, and failovers after SIGKILL. A
+pause is from the donor's last record (or its stop, where that is later) to the recipient's first new one, as
+the members folded them; a standstill is any time without a new record, so it contains the pace of reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+import statistics
+from collections import Counter
+from contextlib import suppress
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from bench.group import DEADLINE_S, SESSION_PARTITIONS, Group, now_ms
+from bench.report import Row
+from bench.trace import Line, pauses_ms, standstill_ms
+from shared.names import DEFAULT_GROUP
+
+MOVES = 30
+SIZES = {0: 2_000_000, 1: 20_000_000}
+"""Stream → bytes of its open sessions."""
+MOVE_RATE = 1_000.0
+"""Fragments of 1 KB a second while single streams are moved, over all streams."""
+STREAMS, RATE = 24, 5_000.0
+OPEN_BYTES = 1_500_000
+"""Of each of the 24 streams; a replay has at most 4,000 fragments then."""
+KILLS = 2
+MOVE_AT_WILL = {"BATON_REST_S": "0", "BATON_STEADY_S": "0"}
+
+
+def run(kafka: str, zookeeper: str) -> list[Row]:
+    """All figures of handover; takes about 4 minutes."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # topics that are being made are told of
+    return [*asyncio.run(moves(kafka, zookeeper)), *asyncio.run(members(kafka, zookeeper))]
+
+
+def _row(name: str, unit: str, values: list[float], target: str = "") -> Row:
+    return Row(name=name, unit=unit, baton=values, baseline=[], target=target)
+
+
+async def moves(kafka: str, zookeeper: str) -> list[Row]:
+    """The pause of single moves, live and plain in turns, for each size."""
+    async with Group(kafka, zookeeper, "bench-moves", len(SIZES), MOVE_AT_WILL) as group:
+        for name in "ab":
+            group.start(name)
+        pins = dict.fromkeys(SIZES, "a")
+        await group.pin(pins)
+        group.start_load(MOVE_RATE, list(SIZES.values()))
+        await _until_full(group)
+        rows: list[Row] = []
+        for stream, size in SIZES.items():
+            live: list[float] = []
+            plain: list[float] = []
+            since = len(group.events)
+            for _ in range(MOVES):
+                for pauses, plainly in ((live, False), (plain, True)):
+                    group.move_plainly(plainly)
+                    pins[stream] = "b" if pins[stream] == "a" else "a"
+                    pauses.append(await _move(group, stream, pins))
+            rows += _rows_of_moves(group, stream, f"{size // 1_000_000} MB", live, plain, since)
+        return rows
+
+
+async def _until_full(group: Group) -> None:
+    """Until the load is past its filling, and everything of it is read."""
+
+    def is_full(rows: dict[str, list[dict[str, int]]]) -> bool:
+        return all(
+            row["state_bytes"] > 0.7 * SIZES[row["stream"]] and row["end"] - row["position"] < 500
+            for row in itertools.chain(*rows.values())
+        )
+
+    await group.until(is_full)
+    await asyncio.sleep(2)  # the last clients settle: this measures, it does not synchronise
+
+
+async def _move(group: Group, stream: int, pins: dict[int, str]) -> float:
+    """Moves the stream to where the pins now say; its pause."""
+    since_ms = now_ms()
+    await group.pin(pins)
+    async with asyncio.timeout(DEADLINE_S):
+        while not (found := pauses_ms(group.trace(), stream, since_ms)):
+            await asyncio.sleep(0.1)
+    await asyncio.sleep(random.uniform(0.3, 1.3))  # not in step with the commits
+    return found[-1]
+
+
+def _rows_of_moves(
+    group: Group, stream: int, size: str, live: list[float], plain: list[float], since: int
+) -> list[Row]:
+    told = [event for event in group.events[since:] if event.kind == "handover" and event.stream == stream]
+    warm = sum(event.warm is True for event in told)
+    held = statistics.median(event.bytes or 0 for event in told) / 1e6
+    return [
+        Row(
+            name=f"pause of a handover, {size} open ({held:.1f} MB, {warm} of {len(live)} warm)",
+            unit="ms",
+            baton=live,
+            baseline=plain,
+            target="median ≤ 45",
+        ),
+        _row(f"the same, 99th percentile of {len(live)}", "ms", [_p99(live)], "≤ 100"),
+        _row("the same, as told in baton.events", "ms", [event.pause_ms or 0.0 for event in told]),
+        _row("first copy, while the donor runs", "ms", [event.copy_ms or 0.0 for event in told]),
+    ]
+
+
+def _p99(values: list[float]) -> float:
+    """Of fewer than a hundred it is the largest."""
+    return sorted(values)[max(0, -(-len(values) * 99 // 100) - 1)]
+
+
+async def members(kafka: str, zookeeper: str) -> list[Row]:
+    """Members that leave, come, are restarted and die, with 24 streams under load and default settings."""
+    async with Group(kafka, zookeeper, "bench-group", STREAMS, {}) as group:
+        for name in "abc":
+            group.start(name)
+        await group.pin(dict.fromkeys(range(STREAMS), "a"))
+        group.start_load(RATE, OPEN_BYTES)
+        await group.until(lambda rows: len(rows["a"]) == STREAMS and _is_caught_up(rows))
+        await asyncio.sleep(2)  # the last clients settle
+        rows = await _drain(group)
+        rows += await _join(group)
+        rows += await _rolling_restart(group)
+        for _ in range(KILLS):
+            rows.append(await _failover(group))
+        return [*rows[:-KILLS], _joined(rows[-KILLS:])]
+
+
+def _is_caught_up(rows: dict[str, list[dict[str, int]]]) -> bool:
+    return all(0 < row["position"] > row["end"] - 500 for row in itertools.chain(*rows.values()))
+
+
+def _all_pauses(lines: list[Line], since_ms: float) -> list[float]:
+    return [pause for stream in range(STREAMS) for pause in pauses_ms(lines, stream, since_ms)]
+
+
+async def _drain(group: Group) -> list[Row]:
+    began_ms, since = now_ms(), len(group.events)
+    await group.stop("a")
+    gone_ms = now_ms()
+    await group.until(lambda rows: True)
+    await asyncio.sleep(1)  # what stood still at the end of it shows
+    lines = group.trace()
+    told = [event for event in group.events[since:] if event.kind == "handover"]
+    warm = sum(event.warm is True for event in told)
+    pauses = _all_pauses(lines, began_ms)
+    last_ms = max(line.at_ms for line in lines if line.what == "stop")
+    return [
+        _row(f"drain, {STREAMS} streams: until all are stopped", "s", [(last_ms - began_ms) / 1000]),
+        _row("the same, from SIGTERM until the process is gone", "s", [(gone_ms - began_ms) / 1000]),
+        _row(f"the same, pause of a stream ({warm} of {len(pauses)} warm)", "ms", pauses),
+    ]
+
+
+async def _join(group: Group) -> list[Row]:
+    """A fourth member, after the first has come back and all is balanced."""
+    await group.pin({})
+    group.start("a")
+    await group.until_balanced()
+    began_ms, since = now_ms(), len(group.events)
+    group.start("d")
+    joined = await group.until_event(lambda event: event.kind == "join" and event.member == "d", since)
+    balanced_ms = await group.until_balanced()
+    await asyncio.sleep(1)
+    pauses = _all_pauses(group.trace(), began_ms)
+    return [
+        _row("join of a fourth member: until balanced", "s", [(balanced_ms - joined.at) / 1000]),
+        _row(f"the same, pause of a stream ({len(pauses)} moved)", "ms", pauses),
+    ]
+
+
+async def _rolling_restart(group: Group) -> list[Row]:
+    await group.stop("d")
+    await group.until_balanced()
+    began_ms, since = now_ms(), len(group.events)
+    for name in "abc":
+        await group.stop(name)
+        group.start(name)
+        await group.until_balanced()
+    await asyncio.sleep(1)
+    ended_ms = now_ms()
+    claims = Counter(event.stream for event in group.events[since:] if event.kind == "claim")
+    lines = group.trace()
+    return [
+        _row("rolling restart of 3 members: all", "s", [(ended_ms - began_ms) / 1000]),
+        _row("the same, longest standstill of any stream", "ms", [standstill_ms(lines, began_ms, ended_ms)]),
+        _row("the same, pause of a stream at a move", "ms", _all_pauses(lines, began_ms)),
+        _row("the same, moves per stream", "", [float(claims[n]) for n in range(STREAMS)]),
+    ]
+
+
+class _Delivered(msgspec.Struct):
+    stream: int
+    epoch: int
+
+
+async def _failover(group: Group) -> Row:
+    """For each stream of a killed member: from its claim's end to the next owner's first session."""
+    claims = group.names.claims(DEFAULT_GROUP)
+    gone_ms: dict[int, float] = {}
+    epochs: dict[int, int] = {}
+
+    def watch(path: str) -> None:
+        gone_ms.setdefault(int(path.rpartition("/")[2]), now_ms())
+
+    for stream in range(STREAMS):
+        znode = await group.znodes.get(f"{claims}/{stream}", watch=watch)
+        claim = msgspec.json.decode(znode.data) if znode is not None else {}
+        if claim.get("member") == "c":
+            epochs[stream] = claim["epoch"]
+    consumer = AIOKafkaConsumer(bootstrap_servers=group.kafka, isolation_level="read_committed")
+    async with consumer:
+        topic = group.names.sessions(DEFAULT_GROUP)
+        consumer.assign([TopicPartition(topic, n) for n in range(SESSION_PARTITIONS)])
+        await consumer.seek_to_end()
+        group.kill("c")
+        first_ms: dict[int, float] = {}
+        decode = msgspec.json.Decoder(_Delivered).decode
+        async with asyncio.timeout(DEADLINE_S):
+            while first_ms.keys() != epochs.keys():
+                for batch in (await consumer.getmany(timeout_ms=100)).values():
+                    for one in map(decode, (record.value for record in batch)):
+                        if one.epoch > epochs.get(one.stream, one.epoch):
+                            first_ms.setdefault(one.stream, now_ms())
+    group.start("c")
+    with suppress(TimeoutError):
+        await group.until_balanced()
+    seconds = [(first_ms[stream] - gone_ms[stream]) / 1000 for stream in sorted(first_ms)]
+    return _row("failover", "s", seconds)
+
+
+def _joined(rows: list[Row]) -> Row:
+    values = [value for row in rows for value in row.baton]
+    name = f"failover: from the end of a killed member's claim to the first new session ({len(values)})"
+    return _row(name, "s", values, "≤ 0.5")

@@ -1,0 +1,73 @@
+"""A member that also writes down what it does: `python -m bench.observed_member FOLDER`.
+
+The real consumer; around the fold of a stream and around its stop a line is written to a file of the folder
+(`trace.py` reads it), so that pauses are measured from outside, by what was read when. While the folder has
+a file `plain`, it moves streams as one would without Baton's handover: stop, commit, release to the target,
+which claims and replays from the checkpoint; that is the baseline of the bench.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from services.consumer.__main__ import serve
+from services.consumer.adapters.http_peers import HttpPeers
+from services.consumer.core.handover import Wanted
+from services.consumer.core.ownership import HandOver, Release
+from services.consumer.core.record import Record
+from services.consumer.core.stream import Stream
+from services.consumer.movements import Movements
+from services.consumer.runner import StreamRunner
+from services.consumer.settings import ConsumerSettings
+from shared.cluster import View
+from shared.errors import PeerUnavailable
+from shared.runtime import main
+
+
+def observe(folder: Path, member: str) -> None:
+    """Writes a line for every batch that is folded, and for every stop."""
+    lines = (folder / f"{member}.trace").open("a", buffering=1)
+    feed, stop = Stream.feed, StreamRunner.stop
+
+    def observed_feed(self: Stream, records: Sequence[Record], now_s: float) -> None:
+        feed(self, records, now_s)
+        if records:
+            lines.write(f"{time.time_ns() / 1e6:.1f} {member} {self.stream} fold {records[-1].offset}\n")
+
+    async def observed_stop(self: StreamRunner, stream: int) -> None:
+        lines.write(f"{time.time_ns() / 1e6:.1f} {member} {stream} stop 0\n")
+        await stop(self, stream)
+
+    Stream.feed = observed_feed  # type: ignore[method-assign]  # only here, to look at it from outside
+    StreamRunner.stop = observed_stop  # type: ignore[method-assign]
+
+
+def allow_plain_moves(folder: Path) -> None:
+    """While there is a file `plain`, moves are releases, and nobody asks the owner before for its memory."""
+    plain, hand_over, fetch = folder / "plain", Movements._hand_over, HttpPeers.fetch
+
+    async def maybe_hand_over(self: Movements, effect: HandOver, view: View) -> None:
+        if not plain.exists():
+            await hand_over(self, effect, view)
+            return
+        await self._release(
+            Release(stream=effect.stream, epoch=effect.epoch, target=effect.target, why=effect.why)
+        )
+
+    async def maybe_fetch(self: HttpPeers, address: str, wanted: Wanted) -> bytes:
+        if plain.exists():
+            raise PeerUnavailable("the baseline has no memory")
+        return await fetch(self, address, wanted)
+
+    Movements._hand_over = maybe_hand_over  # type: ignore[method-assign]
+    HttpPeers.fetch = maybe_fetch  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    observe(Path(sys.argv[1]), os.environ["BATON_MEMBER"])
+    allow_plain_moves(Path(sys.argv[1]))
+    sys.exit(main("consumer", ConsumerSettings, serve))

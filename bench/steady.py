@@ -1,0 +1,97 @@
+"""A steady load, as a process of its own: fragments at a bounded rate, evenly over the streams of a Baton.
+
+`python -m bench.steady KAFKA NAMESPACE RATE BYTES…`: one number of bytes for each stream, about what its open
+sessions hold at any time. Those are sent at once, then fragments of `FRAGMENT_BYTES` at the rate until it is
+stopped. Sessions take turns, each ends with its 10th fragment. What cannot be kept up with is not sent later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+import time
+from collections.abc import Iterator
+
+from aiokafka import AIOKafkaProducer
+
+from shared.names import Names
+from shared.routing import StreamTable, initial_table
+
+FRAGMENT_BYTES = 1_000
+PER_SESSION = 10
+TICK_S = 0.01
+"""How often fragments are sent: small batches, as they come over HTTP."""
+AT_ONCE = 1_000
+"""Fragments of the filling that are under way."""
+
+
+def lanes_for(size: int) -> int:
+    """How many sessions are open at any time, so that they hold about `size` bytes: half of each is there."""
+    return max(1, size * 2 // (PER_SESSION - 1) // FRAGMENT_BYTES)
+
+
+def keys_of(table: StreamTable, stream: int) -> Iterator[str]:
+    """Keys that belong to the stream, without end."""
+    for number in itertools.count():
+        key = f"visitor-{number}"
+        if table.stream_for(key.encode()) == stream:
+            yield key
+
+
+def fragment(key: str, *, end: bool) -> bytes:
+    """A fragment of `FRAGMENT_BYTES` bytes."""
+    head = f'{{"key":"{key}","end":{str(end).lower()},"data":"'
+    return (head + "x" * (FRAGMENT_BYTES - len(head) - 2) + '"}').encode()
+
+
+def visits(table: StreamTable, stream: int, lanes: int) -> Iterator[tuple[bytes, bytes]]:
+    """Key and value of one fragment after the other: sessions in turns, each of another age."""
+    fresh = keys_of(table, stream)
+    keys = [next(fresh) for _ in range(lanes)]
+    ages = [lane % PER_SESSION for lane in range(lanes)]
+    while True:
+        for lane, key in enumerate(keys):
+            ages[lane] += 1
+            is_last = ages[lane] == PER_SESSION
+            yield key.encode(), fragment(key, end=is_last)
+            if is_last:
+                keys[lane], ages[lane] = next(fresh), 0
+
+
+async def send(kafka: str, names: Names, rate: float, sizes: list[int]) -> None:
+    """Fills the streams, then sends `rate` fragments a second over all of them together, until cancelled."""
+    table = initial_table(len(sizes))
+    sources = [visits(table, stream, lanes_for(size)) for stream, size in enumerate(sizes)]
+    async with AIOKafkaProducer(
+        bootstrap_servers=kafka, acks="all", linger_ms=0, max_batch_size=500_000, request_timeout_ms=60_000
+    ) as producer:
+
+        async def post(stream: int) -> asyncio.Future[object]:
+            key, value = next(sources[stream])
+            sent: asyncio.Future[object] = await producer.send(
+                names.fragments(stream), value, key=key, partition=0
+            )
+            return sent
+
+        for stream, size in enumerate(sizes):
+            left = lanes_for(size) * PER_SESSION
+            while left > 0:
+                await asyncio.gather(*[await post(stream) for _ in range(min(left, AT_ONCE))])
+                left -= AT_ONCE
+        turns = itertools.cycle(range(len(sizes)))
+        due, sent_s = 0.0, time.monotonic()
+        while True:
+            await asyncio.sleep(TICK_S)
+            now_s = time.monotonic()
+            due += min(now_s - sent_s, 5 * TICK_S) * rate
+            sent_s = now_s
+            while due >= 1:
+                await post(next(turns))
+                due -= 1
+
+
+if __name__ == "__main__":
+    asyncio.run(
+        send(sys.argv[1], Names(sys.argv[2]), float(sys.argv[3]), [int(size) for size in sys.argv[4:]])
+    )
