@@ -7,13 +7,13 @@ Bounded in memory: sessions come in batches, in the order of each partition.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from shared.errors import KafkaUnavailable
 from shared.kafka import CALL_TIMEOUT_S, KAFKA_FAILURES, MAX_RECORD_BYTES, count_partitions
+from shared.kafka_consumers import discard_consumer
 from shared.sessions import Session, parse_session
 
 FETCH_WAIT_MS = 500
@@ -49,9 +49,7 @@ async def read_sessions(kafka: str, topic: str) -> AsyncIterator[list[Session]]:
     except KAFKA_FAILURES as error:
         raise KafkaUnavailable(f"{topic} cannot be read: {error!r}") from None
     finally:
-        with contextlib.suppress(*KAFKA_FAILURES):
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                await consumer.stop()
+        await discard_consumer(consumer)
 
 
 async def _batches(
