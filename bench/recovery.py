@@ -14,7 +14,7 @@ from dataclasses import replace
 from aiokafka import AIOKafkaProducer
 
 from bench.report import Row
-from services.consumer.adapters.kafka_sink import KafkaStreamLog
+from services.consumer.adapters.kafka_log import KafkaStreamLog
 from services.consumer.core.stream import StreamLimits
 from services.consumer.hold import Hold, Surroundings
 from services.consumer.stream_worker import StreamWorker

@@ -101,7 +101,7 @@ async def bare(kafka: str, group: str) -> int:
 
 async def baton(kafka: str, group: str) -> int:
     """The real stream workers over the real log; the sessions delivered."""
-    from services.consumer.adapters.kafka_sink import KafkaStreamLog
+    from services.consumer.adapters.kafka_log import KafkaStreamLog
     from services.consumer.core.stream import StreamLimits
     from services.consumer.hold import Hold, Surroundings
     from services.consumer.stream_worker import StreamWorker
@@ -143,7 +143,7 @@ def _child(which: str, kafka: str, group: str) -> None:
     import aiokafka.admin
     import uvloop
 
-    import services.consumer.adapters.kafka_sink
+    import services.consumer.adapters.kafka_log
     import services.consumer.stream_worker
 
     assert aiokafka.admin is not None

@@ -1,4 +1,4 @@
-"""Kafka as all services need it: topics with the right settings, heads of committed offsets.
+"""Kafka as all services need it: topics with the right settings, clients that end in bounded time.
 
 One of the few files that import aiokafka (the others are the `kafka_…` adapters). Every call is
 bounded by its own time-out, because nothing in aiokafka is when the broker is mute.
@@ -12,20 +12,11 @@ import itertools
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import (
-    ConsumerStoppedError,
-    GroupCoordinatorNotAvailableError,
-    GroupLoadInProgressError,
-    KafkaConnectionError,
-    KafkaError,
-    NotCoordinatorForGroupError,
-)
-from aiokafka.structs import OffsetAndMetadata
+from aiokafka.errors import ConsumerStoppedError, KafkaConnectionError, KafkaError
 
 from shared.errors import InvalidInput, KafkaUnavailable
-from shared.heads import Head, parse_head
 from shared.names import Names
 
 MAX_RECORD_BYTES = 2 * 1024 * 1024
@@ -36,11 +27,6 @@ EVENTS_RETENTION_MS = 7 * 86_400_000
 """A week, as Kafka keeps any topic by default: long enough to look up what happened over a weekend. What
 is true now stands in ZooKeeper, so nothing depends on older events."""
 _TOPIC_EXISTS = 36
-_COORDINATOR_MOVES = (
-    GroupCoordinatorNotAvailableError,
-    GroupLoadInProgressError,
-    NotCoordinatorForGroupError,
-)
 KAFKA_FAILURES = (KafkaError, ConsumerStoppedError, TimeoutError, OSError)
 """What a call of aiokafka raises when the broker is away, slow or refuses."""
 
@@ -196,42 +182,3 @@ async def count_partitions(kafka: str, topic: str) -> int:
     if not partitions or not partitions[0]:
         raise KafkaUnavailable(f"there is no topic {topic} yet")
     return partitions[0]
-
-
-async def read_heads(
-    admin: AIOKafkaAdminClient, names: Names, group: str, streams: Iterable[int]
-) -> dict[int, Head]:
-    """The heads of a group's streams; streams without a committed offset are left out.
-
-    1–3 ms for one. Raises KafkaUnavailable; InvalidInput when a committed offset carries no head.
-    """
-    partitions = [TopicPartition(names.fragments(n), 0) for n in streams]
-    try:
-        async with asyncio.timeout(CALL_TIMEOUT_S):
-            found = await _group_offsets(admin, names.kafka_group(group), partitions)
-    except KAFKA_FAILURES as error:
-        raise KafkaUnavailable(f"committed offsets cannot be read: {error!r}") from None
-    heads = {}
-    for partition, committed in found.items():
-        stream = names.stream_of(partition.topic)
-        if stream is not None and committed.offset >= 0:
-            heads[stream] = parse_head(committed.offset, committed.metadata)
-    return heads
-
-
-async def _group_offsets(
-    admin: AIOKafkaAdminClient, kafka_group: str, partitions: list[TopicPartition]
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Committed offsets; tries again while the group's coordinator is being found or made."""
-    while True:
-        try:
-            found: dict[TopicPartition, OffsetAndMetadata] = await admin.list_consumer_group_offsets(
-                kafka_group, partitions=partitions
-            )
-        except _COORDINATOR_MOVES:
-            found = {}
-        # an answer that leaves a partition out is an error that aiokafka does not look at: without this it
-        # would pass for a group that never committed anything
-        if found.keys() >= set(partitions):
-            return found
-        await asyncio.sleep(0.05)

@@ -8,13 +8,13 @@ it. Any failure throws the consumer away, and the next call makes a new one.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from shared.errors import KafkaUnavailable
 from shared.kafka import CALL_TIMEOUT_S, KAFKA_FAILURES
+from shared.kafka_consumers import discard_consumer
 
 
 class LogBounds:
@@ -37,23 +37,32 @@ class LogBounds:
         """The first offset that retention has left in each partition. Raises KafkaUnavailable."""
         return await self._ask(partitions, "beginning_offsets")
 
+    async def bounds(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Both of each partition: half-open offsets. Raises KafkaUnavailable."""
+        firsts, ends = await self.firsts(partitions), await self.ends(partitions)
+        return {partition: (firsts[partition], ends[partition]) for partition in partitions}
+
     async def close(self) -> None:
         """Lets go of the consumer; never raises, never hangs."""
-        consumer, self._consumer, self._topics = self._consumer, None, frozenset()
-        if consumer is not None:
-            with contextlib.suppress(*KAFKA_FAILURES):
-                async with asyncio.timeout(2):
-                    await consumer.stop()
+        await self._drop(self._consumer)
 
     async def _ask(self, partitions: Sequence[TopicPartition], what: str) -> dict[TopicPartition, int]:
+        consumer = None
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 consumer = await self._started(frozenset(partition.topic for partition in partitions))
                 found: dict[TopicPartition, int] = await getattr(consumer, what)(partitions)
         except KAFKA_FAILURES as error:
-            await self.close()
+            await self._drop(consumer)
             raise KafkaUnavailable(f"offsets cannot be read: {error!r}") from None
         return found
+
+    async def _drop(self, consumer: AIOKafkaConsumer | None) -> None:
+        if consumer is None:
+            return
+        if consumer is self._consumer:  # else another one stands in its place already
+            self._consumer, self._topics = None, frozenset()
+        await discard_consumer(consumer)
 
     async def _started(self, topics: frozenset[str]) -> AIOKafkaConsumer:
         async with self._lock:
@@ -70,8 +79,7 @@ class LogBounds:
                 try:
                     await consumer.start()
                 except BaseException:
-                    with contextlib.suppress(*KAFKA_FAILURES):
-                        await consumer.stop()
+                    await discard_consumer(consumer)
                     raise
                 self._consumer, self._topics = consumer, frozenset()
             if not topics <= self._topics:

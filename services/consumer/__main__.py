@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from services.consumer.adapters.coordinator import ZooKeeperCoordinator
 from services.consumer.adapters.http_peers import HttpPeers
 from services.consumer.adapters.kafka_events import KafkaChronicle
-from services.consumer.adapters.kafka_sink import KafkaStreamLog
+from services.consumer.adapters.kafka_log import KafkaStreamLog
 from services.consumer.app import create_app
 from services.consumer.handover_routes import Reception
 from services.consumer.hold import Surroundings

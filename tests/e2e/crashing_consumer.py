@@ -16,7 +16,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 
 from services.consumer.__main__ import serve
-from services.consumer.adapters import kafka_sink
+from services.consumer.adapters import kafka_log, kafka_sink
 from services.consumer.settings import ConsumerSettings
 from shared.runtime import main
 
@@ -63,6 +63,10 @@ if __name__ == "__main__":
     if CRASH in os.environ:
         CrashingProducer.where, number, name = os.environ.pop(CRASH).split(":")
         CrashingProducer.countdown, CrashingProducer.signal = int(number), signal.Signals[name]
-    for name, crashing in (("AIOKafkaProducer", CrashingProducer), ("KafkaSessionSink", CrashingSink)):
-        setattr(kafka_sink, name, crashing)
+    planted = (
+        (kafka_sink, "AIOKafkaProducer", CrashingProducer),
+        (kafka_log, "KafkaSessionSink", CrashingSink),
+    )
+    for module, name, crashing in planted:
+        setattr(module, name, crashing)
     sys.exit(main("consumer", ConsumerSettings, serve))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from shared.group import GroupSettings
 from shared.heads import Counts, Head
-from shared.kafka import admin_client, read_heads
+from shared.kafka import admin_client
+from shared.kafka_heads import read_heads
 from shared.names import DEFAULT_GROUP, Names
 from shared.sessions import Session, parse_session
 from tests.reference import Rec, fold_eagerly
@@ -35,10 +36,10 @@ class Where:
     partitions: int
     group: str = DEFAULT_GROUP
 
-    async def heads(self) -> dict[int, Head]:
+    async def heads(self) -> Mapping[int, Head]:
         """The committed heads."""
         async with admin_client(self.kafka) as admin:
-            return await read_heads(admin, self.names, self.group, range(self.streams))
+            return (await read_heads(admin, self.names, self.group, range(self.streams))).all()
 
     async def log(self, stream: int) -> list[Rec]:
         """The raw log of a stream."""

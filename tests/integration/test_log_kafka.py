@@ -9,14 +9,14 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from services.consumer.adapters import kafka_sink
-from services.consumer.adapters.kafka_sink import KafkaStreamLog
+from services.consumer.adapters import kafka_shared
+from services.consumer.adapters.kafka_log import KafkaStreamLog
 from services.consumer.core.checkpoint import new_stream
 from services.consumer.core.stream import Stream, StreamLimits
 from services.consumer.log_ports import StreamLog
 from shared.group import Delivery, GroupSettings
-from shared.heads import Head
-from shared.kafka import checkpoints_topic, ensure_topics, fragments_topics, read_heads, sessions_topic
+from shared.kafka import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
+from shared.kafka_heads import StoredHeads, read_heads
 from shared.names import Names
 from shared.sessions import parse_session
 from tests.log_contract import SETTINGS, Append, LogContract, commit, fragment, opened, read_to_end
@@ -133,7 +133,7 @@ async def test_the_head_is_shown_by_the_committed_offset_of_the_kafka_group(
 
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
     await admin.start()
-    heads = await read_heads(admin, names, "default", [0, 1])
+    heads = (await read_heads(admin, names, "default", [0, 1])).all()
     await admin.close()
     assert heads == {0: stream.head}
     assert (heads[0].safe_offset, heads[0].position) == (0, 2)
@@ -142,37 +142,11 @@ async def test_the_head_is_shown_by_the_committed_offset_of_the_kafka_group(
 
 
 async def test_a_head_that_kafka_forgot_is_found_in_the_checkpoints(
-    kafka: str, names: Names, append: Append
-) -> None:
-    """A group idle for a week loses its committed offsets; it must not be taken for a new one."""
-    log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
-    await append(0, b"a", fragment("a", end=True))
-    records = await read_to_end(log.reader(0), 0)
-    sink = log.sink(0)
-    stream = await opened(sink)
-    stream.feed(records, 0.0)
-    await commit(stream, sink)
-    await sink.close()
-    await log.close()
-
-    # the same checkpoints, read for a group of which Kafka knows no offset
-    forgotten = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
-    successor = forgotten.sink(0)
-    successor._kafka_group = "forgotten"  # type: ignore[attr-defined]
-    await successor.open()
-    found = [pair async for pair in successor._records(0, None)]  # type: ignore[attr-defined]
-
-    from services.consumer.core.checkpoint import find_head
-
-    assert find_head(found) == stream.head
-    await successor.close()
-    await forgotten.close()
-
-
-async def test_a_checkpoint_is_loaded_whole_without_its_committed_head(
     kafka: str, names: Names, append: Append, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest head counts, also when its commit changed nothing that a replay could need."""
+    """A group idle for a week loses its committed offsets; it must not be taken for a new one, and the newest
+    head counts, also when its commit changed nothing that a replay could need.
+    """
     log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
     for key in ("a", "b", "c"):
         await append(0, key.encode(), fragment(key, end=True))
@@ -185,10 +159,10 @@ async def test_a_checkpoint_is_loaded_whole_without_its_committed_head(
         await commit(stream, sink)
     await sink.close()
 
-    async def forgotten(*_: object) -> dict[int, Head]:
-        return {}
+    async def forgotten(*_: object) -> StoredHeads:
+        return StoredHeads(heads={}, unreadable={})
 
-    monkeypatch.setattr(kafka_sink, "read_heads", forgotten)
+    monkeypatch.setattr(kafka_shared, "read_heads", forgotten)
     successor = log.sink(0)
     found = await opened(successor, epoch=2)
 

@@ -9,26 +9,24 @@ sessions ride inside the transaction, before it or after it (design section 5).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.admin import RecordsToDelete
 from aiokafka.errors import IllegalOperation, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 
-from services.consumer.adapters.kafka_source import KafkaFragmentReader, translated
+from services.consumer.adapters.kafka_shared import PRODUCER_OPTIONS, SharedClients, translated
 from services.consumer.core.checkpoint import Checkpoint, Commit, find_head, fold, new_stream
-from services.consumer.log_ports import Fenced, FragmentReader, SessionSink
+from services.consumer.log_ports import Fenced
 from shared.errors import KafkaUnavailable
 from shared.fragments import encode_marker
 from shared.group import GroupSettings
 from shared.heads import Head
-from shared.kafka import KAFKA_FAILURES, MAX_RECORD_BYTES, discard_producer, read_heads
-from shared.kafka_bounds import LogBounds
-from shared.names import Names
+from shared.kafka import KAFKA_FAILURES, MAX_RECORD_BYTES, discard_producer
+from shared.kafka_consumers import discard_consumer
 
 log = logging.getLogger(__name__)
 
@@ -38,112 +36,21 @@ COMMIT_TIMEOUT_S = 10.0
 TRANSACTION_TIMEOUT_MS = 12_000
 """Longer than a commit may take, short enough that a dead owner does not hold readers back for long."""
 CLOSE_TIMEOUT_S = 2.0
-PRODUCER_OPTIONS = {
-    "acks": "all",
-    "linger_ms": 0,
-    "max_batch_size": 1024 * 1024,
-    "max_request_size": MAX_RECORD_BYTES,
-    "request_timeout_ms": 10_000,
-    "retry_backoff_ms": 10,
-}
-
-
-class KafkaStreamLog:
-    """Makes readers and sinks of a group's streams; keeps the clients that they share (port `StreamLog`)."""
-
-    def __init__(
-        self, kafka: str, names: Names, group: str, settings: GroupSettings, session_partitions: int
-    ) -> None:
-        self.kafka, self.names, self.group, self.settings = kafka, names, group, settings
-        self.session_partitions = session_partitions
-        self._admin: AIOKafkaAdminClient | None = None
-        self._plain: AIOKafkaProducer | None = None
-        self._lock = asyncio.Lock()
-        self._bounds = LogBounds(kafka)
-
-    def reader(self, stream: int) -> FragmentReader:
-        return KafkaFragmentReader(self.kafka, self.names, stream)
-
-    def sink(self, stream: int) -> SessionSink:
-        return KafkaSessionSink(self, stream)
-
-    async def ends(self, count: int) -> Mapping[int, int]:
-        partitions = [TopicPartition(self.names.fragments(n), 0) for n in range(count)]
-        ends = await self._bounds.ends(partitions)
-        return {stream: ends[partition] for stream, partition in enumerate(partitions)}
-
-    async def was_ever_written(self, partition: TopicPartition) -> bool:
-        """Whether anything was ever written to the partition. Raises KafkaUnavailable."""
-        return (await self._bounds.ends([partition]))[partition] > 0
-
-    async def close(self) -> None:
-        await self._bounds.close()
-        await self.drop(self._admin)
-        await self.drop(self._plain)
-
-    async def admin(self) -> AIOKafkaAdminClient:
-        """The shared admin client, started. Raises KafkaUnavailable."""
-        async with self._lock:
-            if self._admin is None:
-                admin = AIOKafkaAdminClient(bootstrap_servers=self.kafka, request_timeout_ms=10_000)
-                try:
-                    with translated("the admin client cannot start"):
-                        async with asyncio.timeout(START_TIMEOUT_S):
-                            await admin.start()
-                except BaseException:
-                    await _close_admin(admin)
-                    raise
-                self._admin = admin
-            return self._admin
-
-    async def plain_producer(self) -> AIOKafkaProducer:
-        """The shared producer without a transaction (ticks; sessions of the weaker deliveries)."""
-        async with self._lock:
-            if self._plain is None:
-                producer = AIOKafkaProducer(
-                    bootstrap_servers=self.kafka, enable_idempotence=True, **PRODUCER_OPTIONS
-                )
-                try:
-                    with translated("the plain producer cannot start"):
-                        async with asyncio.timeout(START_TIMEOUT_S):
-                            await producer.start()
-                except BaseException:
-                    await discard_producer(producer)
-                    raise
-                self._plain = producer
-            return self._plain
-
-    async def drop(self, client: AIOKafkaAdminClient | AIOKafkaProducer | None) -> None:
-        """Throws a shared client away after a failure, unless another one stands in its place already."""
-        async with self._lock:
-            if client is not None and client is self._admin:
-                self._admin = None
-            elif client is not None and client is self._plain:
-                self._plain = None
-            else:
-                return
-        if isinstance(client, AIOKafkaProducer):
-            await discard_producer(client)
-        else:
-            await _close_admin(client)
-
-
-async def _close_admin(admin: AIOKafkaAdminClient) -> None:
-    with contextlib.suppress(*KAFKA_FAILURES):
-        async with asyncio.timeout(CLOSE_TIMEOUT_S):
-            await admin.close()
 
 
 class KafkaSessionSink:
     """One stream's sink (port `SessionSink`)."""
 
-    def __init__(self, shared: KafkaStreamLog, stream: int) -> None:
+    def __init__(
+        self, shared: SharedClients, stream: int, settings: GroupSettings, session_partitions: int
+    ) -> None:
         self._shared = shared
         self._stream = stream
+        self._settings = settings
         names, group = shared.names, shared.group
         self._fragments = TopicPartition(names.fragments(stream), 0)
         self._checkpoints = TopicPartition(names.checkpoints(group), stream)
-        self._sessions = TopicPartition(names.sessions(group), stream % shared.session_partitions)
+        self._sessions = TopicPartition(names.sessions(group), stream % session_partitions)
         self._kafka_group = names.kafka_group(group)
         self._producer = AIOKafkaProducer(
             bootstrap_servers=shared.kafka,
@@ -151,6 +58,7 @@ class KafkaSessionSink:
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
             **PRODUCER_OPTIONS,
         )
+        shared.brokers.lend(self._producer.client)
 
     def __repr__(self) -> str:
         return f"<KafkaSessionSink {self._shared.group}/{self._stream}>"
@@ -161,16 +69,11 @@ class KafkaSessionSink:
                 await self._producer.start()
 
     async def head(self) -> Head:
-        shared = self._shared
-        admin = await shared.admin()
-        try:
-            heads = await read_heads(admin, shared.names, shared.group, [self._stream])
-        except KafkaUnavailable:
-            await shared.drop(admin)
-            raise
-        head = heads.get(self._stream)
-        if head is None and await shared.was_ever_written(self._checkpoints):
-            head = find_head([pair async for pair in self._records(0, None)])
+        head = await self._shared.head(self._stream)
+        if head is None:
+            first, end = await self._shared.bounds(self._checkpoints)
+            if end > 0:
+                head = find_head([pair async for pair in self._records(first, end - 1)])
             if head is not None:
                 log.warning("found a forgotten head", extra={"stream": self._stream, "head": head})
         return new_stream().head if head is None else head
@@ -179,10 +82,10 @@ class KafkaSessionSink:
         if head.ck < 0:
             return Checkpoint(head=head)
         records = [pair async for pair in self._records(head.ck, head.last)]
-        return fold(head, records, self._shared.settings.repeat_ms)
+        return fold(head, records, self._settings.repeat_ms)
 
     async def commit(self, commit: Commit) -> list[int]:
-        delivery = self._shared.settings.delivery
+        delivery = self._settings.delivery
         try:
             async with asyncio.timeout(COMMIT_TIMEOUT_S):
                 if delivery == "at_least_once":
@@ -205,7 +108,7 @@ class KafkaSessionSink:
                 await producer.send_and_wait(self._fragments.topic, value=encode_marker(None), partition=0)
         except (*KAFKA_FAILURES, KafkaUnavailable) as error:
             log.warning("no tick", extra={"stream": self._stream, "why": repr(error)})
-            if self._shared.settings.delivery == "exactly_once":  # else sessions may be under way in it
+            if self._settings.delivery == "exactly_once":  # else sessions may be under way in it
                 await self._shared.drop(producer)
 
     async def trim(self, below: int) -> None:
@@ -266,9 +169,9 @@ class KafkaSessionSink:
         )
         return sent
 
-    async def _records(self, first: int, last: int | None) -> AsyncIterator[tuple[int, bytes]]:
-        """Committed checkpoint records from offset `first` through `last` (None: all there are)."""
-        if last is not None and last < first:
+    async def _records(self, first: int, last: int) -> AsyncIterator[tuple[int, bytes]]:
+        """The committed checkpoint records from offset `first` through `last`."""
+        if last < first:
             return
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self._shared.kafka,
@@ -279,14 +182,12 @@ class KafkaSessionSink:
             max_partition_fetch_bytes=4 * MAX_RECORD_BYTES,
             retry_backoff_ms=20,
         )
+        self._shared.brokers.lend(consumer._client)
         try:
             with translated(f"{self!r} cannot read its checkpoint"):
                 async with asyncio.timeout(START_TIMEOUT_S):
                     await consumer.start()
                     consumer.assign([self._checkpoints])
-                    if last is None:
-                        first = (await consumer.beginning_offsets([self._checkpoints]))[self._checkpoints]
-                        last = (await consumer.end_offsets([self._checkpoints]))[self._checkpoints] - 1
                     consumer.seek(self._checkpoints, first)
                 loop = asyncio.get_running_loop()
                 patience_s = loop.time() + START_TIMEOUT_S
@@ -302,9 +203,7 @@ class KafkaSessionSink:
                     elif loop.time() > patience_s:
                         raise KafkaUnavailable(f"{self!r}: no checkpoint record {first} to be had, of {last}")
         finally:
-            with contextlib.suppress(*KAFKA_FAILURES):
-                async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    await consumer.stop()
+            await discard_consumer(consumer)
 
 
 def _look_at(sent: asyncio.Future[Any]) -> None:

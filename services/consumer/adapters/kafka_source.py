@@ -8,20 +8,16 @@ stay, and a seek waits for the pending long poll (measured: docs/adr/0003). A co
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
 
+from services.consumer.adapters.kafka_shared import SharedClients, translated
 from services.consumer.core.record import Record
-from shared.errors import KafkaUnavailable
-from shared.kafka import KAFKA_FAILURES
-from shared.names import Names
+from shared.kafka_consumers import discard_consumer
 
 START_TIMEOUT_S = 10.0
-CLOSE_TIMEOUT_S = 2.0
 FETCH_WAIT_MS = 5_000
 """Long poll of an idle stream: 288 of them cost 4 % of a core at 5 s, 20 % at 0.5 s."""
 FETCH_BYTES = 4 * 1024 * 1024
@@ -29,22 +25,14 @@ MAX_FETCH_RECORDS = 2_000
 """Bounds one round of the fold, so that the streams of a member take turns."""
 
 
-@contextlib.contextmanager
-def translated(what: str) -> Iterator[None]:
-    """Failures of aiokafka leave as KafkaUnavailable."""
-    try:
-        yield
-    except KAFKA_FAILURES as error:
-        raise KafkaUnavailable(f"{what}: {error!r}") from error
-
-
 class KafkaFragmentReader:
     """One stream's reader (port `FragmentReader`)."""
 
-    def __init__(self, kafka: str, names: Names, stream: int) -> None:
-        self._partition = TopicPartition(names.fragments(stream), 0)
+    def __init__(self, shared: SharedClients, stream: int) -> None:
+        self._shared = shared
+        self._partition = TopicPartition(shared.names.fragments(stream), 0)
         self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=kafka,
+            bootstrap_servers=shared.kafka,
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="earliest",  # when retention overtakes a reader: go on at the log's start
@@ -56,6 +44,7 @@ class KafkaFragmentReader:
             retry_backoff_ms=20,
             metadata_max_age_ms=300_000,
         )
+        shared.brokers.lend(self._consumer._client)
         self._position = -1
 
     def __repr__(self) -> str:
@@ -70,9 +59,7 @@ class KafkaFragmentReader:
                     # a position now: no look-up that races with `open`
                     self._consumer.seek(self._partition, 0)
                     self._consumer.pause(self._partition)
-                first = await self._consumer.beginning_offsets([self._partition])
-                end = await self._consumer.end_offsets([self._partition])
-        return first[self._partition], end[self._partition]
+        return await self._shared.bounds(self._partition)
 
     async def open(self, offset: int) -> None:
         self._consumer.seek(self._partition, offset)
@@ -95,6 +82,4 @@ class KafkaFragmentReader:
         return max(self._position, -1 if highwater is None else highwater)
 
     async def close(self) -> None:
-        with contextlib.suppress(KafkaError, TimeoutError, OSError, asyncio.InvalidStateError):
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await self._consumer.stop()
+        await discard_consumer(self._consumer)

@@ -6,6 +6,7 @@ Keeps one admin client and one `LogBounds`. Any failure throws both away.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Self
 
@@ -13,9 +14,13 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from services.control.core.observed import Offsets
-from shared.kafka import admin_client, read_heads
+from shared.heads import Head
+from shared.kafka import admin_client
 from shared.kafka_bounds import LogBounds
+from shared.kafka_heads import read_heads
 from shared.names import Names
+
+log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 2.0
 READS_PER_FIRST = 10
@@ -46,7 +51,7 @@ class KafkaOffsets:
     async def read(self, count: int, groups: Iterable[str]) -> Offsets:
         """Offsets of streams 0 … count - 1, and their heads in each group.
 
-        Raises KafkaUnavailable; InvalidInput when a committed offset carries no head.
+        A committed offset that carries no head is left out, and told. Raises KafkaUnavailable.
         """
         if count == 0:
             return Offsets()
@@ -55,9 +60,7 @@ class KafkaOffsets:
             if self._admin is None:
                 self._admin = await self._clients.enter_async_context(admin_client(self._kafka))
             # the heads first: a position read later might lie above an end read before it
-            heads = {
-                group: await read_heads(self._admin, self._names, group, range(count)) for group in groups
-            }
+            heads = {group: await self._heads(self._admin, group, count) for group in groups}
             end = await self._bounds.ends(partitions)
             if self._reads % READS_PER_FIRST == 0 or len(self._first) != count:
                 self._first = await self._bounds.firsts(partitions)
@@ -70,6 +73,12 @@ class KafkaOffsets:
             end={n: end[partition] for n, partition in enumerate(partitions)},
             heads=heads,
         )
+
+    async def _heads(self, admin: AIOKafkaAdminClient, group: str, count: int) -> Mapping[int, Head]:
+        stored = await read_heads(admin, self._names, group, range(count))
+        if stored.unreadable:
+            log.warning("heads are unreadable", extra={"group": group, "streams": dict(stored.unreadable)})
+        return stored.heads
 
     async def _drop(self) -> None:
         self._admin, self._reads = None, 0

@@ -28,7 +28,8 @@ from services.control.spark.kafka_log import Partition, offsets, read_log, settl
 from services.control.spark.request import Result, RunRequest
 from services.control.spark.verdict import StreamFacts
 from shared.heads import Head
-from shared.kafka import admin_client, read_heads
+from shared.kafka import admin_client
+from shared.kafka_heads import read_heads
 
 MOST_EXAMPLES = 20
 
@@ -51,9 +52,9 @@ def audit(spark: SparkSession, request: RunRequest) -> Result:
         fragments.unpersist()
 
 
-async def _heads(request: RunRequest) -> dict[int, Head]:
+async def _heads(request: RunRequest) -> Mapping[int, Head]:
     async with admin_client(request.kafka) as admin:
-        return await read_heads(admin, request.names, request.group, range(request.streams))
+        return (await read_heads(admin, request.names, request.group, range(request.streams))).all()
 
 
 def _delivered(spark: SparkSession, request: RunRequest) -> DataFrame:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import GroupLoadInProgressError
 from aiokafka.structs import OffsetAndMetadata
 
+from shared.errors import InvalidInput
 from shared.heads import Head
-from shared.kafka import read_heads
+from shared.kafka_heads import StoredHeads, read_heads
 from shared.names import Names
 
 NAMES = Names()
@@ -36,7 +38,10 @@ class ScriptedAdmin:
 
 async def test_a_stream_without_a_committed_offset_has_no_head() -> None:
     """Kafka says -1 for it; the others keep theirs."""
-    assert await read_heads(ScriptedAdmin([WHOLE]), NAMES, "default", [0, 1]) == {0: HEAD}
+    found = await read_heads(ScriptedAdmin([WHOLE]), NAMES, "default", [0, 1])
+
+    assert found == StoredHeads(heads={0: HEAD}, unreadable={})
+    assert (found.of(0), found.of(1), found.all()) == (HEAD, None, {0: HEAD})
 
 
 async def test_an_answer_without_the_partitions_is_no_answer() -> None:
@@ -44,5 +49,18 @@ async def test_an_answer_without_the_partitions_is_no_answer() -> None:
     some = dict(list(WHOLE.items())[1:])
     admin = ScriptedAdmin([{}, GroupLoadInProgressError(), some, WHOLE])
 
-    assert await read_heads(admin, NAMES, "default", [0, 1]) == {0: HEAD}
+    assert (await read_heads(admin, NAMES, "default", [0, 1])).heads == {0: HEAD}
     assert admin.answers == []
+
+
+async def test_a_committed_offset_without_a_head_is_that_stream_s_matter() -> None:
+    """Somebody reset the group's offset of one stream by another tool: the others open as ever."""
+    strange = WHOLE | {TopicPartition(NAMES.fragments(1), 0): OffsetAndMetadata(7, "")}
+
+    found = await read_heads(ScriptedAdmin([strange]), NAMES, "default", [0, 1])
+
+    assert found.of(0) == HEAD
+    with pytest.raises(InvalidInput, match="stream 1: the committed offset 7 carries no head"):
+        found.of(1)
+    with pytest.raises(InvalidInput, match="stream 1"):
+        found.all()
