@@ -13,9 +13,10 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
-from tests.simulation.simulation import Run, Tally, run, run_all
+from tests.simulation.simulation import Run, Tally, garbage_collected_between_runs, run, run_all
 
 CHUNK = 100
 MOST_FAILURES = 5
@@ -28,21 +29,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("seeds", help="n for the seeds 0 … n - 1, or a half-open range a..b")
     parser.add_argument("--trace", action="store_true", help="print what happened in each run")
     parser.add_argument("--digest", action="store_true", help="print a digest of what happened in each run")
+    parser.add_argument("--first", action="store_true", help="stop at the first failing seed; no trace")
+    parser.add_argument("--kinds", default="", help="only these kinds of faults, with commas between them")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     given = parser.parse_args(arguments)
     first, end = parse_seeds(given.seeds)
+    kinds = tuple(kind for kind in given.kinds.split(",") if kind)
+    if given.first:
+        return look_for_first(first, end, kinds)
     if given.trace or given.digest:
-        return show(first, end, given.digest)
+        return show(first, end, kinds, given.digest)
     began_s = time.monotonic()
-    tally = run_spread(first, end, given.jobs, most_failures=MOST_FAILURES)
+    tally = run_spread(first, end, given.jobs, kinds, most_failures=MOST_FAILURES)
     took_s = time.monotonic() - began_s
     print(f"{tally.runs:,} runs, {tally.virtual_s / 3600:,.1f} hours of virtual time, in {took_s:,.1f} s")
     print(", ".join(f"{what} {n:,}" for what, n in sorted(tally.happened.items())))
-    for seed, wrong in tally.wrong[:MOST_FAILURES]:
-        print(f"seed {seed} FAILED: {wrong[0][:300]}")
     if tally.wrong:
-        print_trace(run(tally.wrong[0][0], listen=True))
-        print(f"replay: make simulate SEEDS={tally.wrong[0][0]}..{tally.wrong[0][0] + 1}")
+        print_trace(run(tally.wrong[0][0], kinds, listen=True))
+        how = f" ARGS='--kinds {given.kinds}'" if kinds else ""
+        print(f"replay: make simulate SEEDS={tally.wrong[0][0]}..{tally.wrong[0][0] + 1}{how}")
     return 1 if tally.wrong else 0
 
 
@@ -52,12 +57,29 @@ def parse_seeds(text: str) -> tuple[int, int]:
     return (int(first), int(end)) if dots else (0, int(first))
 
 
-def run_spread(first: int, end: int, jobs: int, most_failures: int = sys.maxsize) -> Tally:
+def look_for_first(first: int, end: int, kinds: Sequence[str]) -> int:
+    """Runs the seeds until one fails, and tells which and why."""
+    with garbage_collected_between_runs():
+        for seed in range(first, end):
+            found = run(seed, kinds)
+            if found.wrong:
+                print(f"seed {seed} FAILED: {found.wrong[0][:300]}")
+                return 1
+    return 0
+
+
+def run_spread(
+    first: int, end: int, jobs: int, kinds: Sequence[str] = (), most_failures: int = sys.maxsize
+) -> Tally:
     """Runs the seeds by `jobs` processes; stops early after so many failing seeds."""
     total = Tally(0, 0.0, [], Counter())
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        chunks = [pool.submit(run_all, start, min(start + CHUNK, end)) for start in range(first, end, CHUNK)]
+        chunks = [
+            pool.submit(run_all, start, min(start + CHUNK, end), kinds) for start in range(first, end, CHUNK)
+        ]
         for done in as_completed(chunks):
+            for seed, wrong in done.result().wrong:
+                print(f"seed {seed} FAILED: {wrong[0][:300]}", flush=True)
             total.add(done.result())
             if len(total.wrong) >= most_failures:
                 pool.shutdown(cancel_futures=True)
@@ -66,11 +88,11 @@ def run_spread(first: int, end: int, jobs: int, most_failures: int = sys.maxsize
     return total
 
 
-def show(first: int, end: int, digest: bool) -> int:
+def show(first: int, end: int, kinds: Sequence[str], digest: bool) -> int:
     """Runs each seed alone and prints its trace, or the digest of it."""
     wrong = 0
     for seed in range(first, end):
-        found = run(seed, listen=True)
+        found = run(seed, kinds, listen=True)
         wrong += bool(found.wrong)
         if digest:
             text = "\n".join(found.trace.lines())

@@ -98,7 +98,7 @@ class Broker:
         return fold(head, records, self.settings.repeat_ms)
 
     def commit(self, stream: int, producer: int, process: str, commit: Commit) -> list[int]:
-        """One transaction; in exactly_once the sessions are part of it."""
+        """One transaction; in exactly_once the sessions are part of it. Raises Fenced."""
         topic = self.topics[stream]
         if producer != topic.producer:
             self._trace.note(process, "is fenced", stream, commit.head)
@@ -217,12 +217,18 @@ class SimulatedSink:
 
     async def commit(self, commit: Commit) -> list[int]:
         way, broker, stream = self._way, self._broker, self._stream
-        way.on_commit(stream, commit.head.epoch)
+        way.on_commit(stream, commit.head.epoch, 0.0)
+        sent_s = way.loop.now_s
+
+        def arrive() -> list[int]:
+            way.on_commit(stream, commit.head.epoch, way.loop.now_s - sent_s)
+            return broker.commit(stream, producer, way.process, commit)
+
         delivery = broker.settings.delivery
         if delivery == "at_least_once" and commit.sessions:
             await way.call(lambda: broker.deliver(stream, commit))
         producer = self._producer
-        offsets = await way.call(lambda: broker.commit(stream, producer, way.process, commit))
+        offsets = await way.call(arrive)
         if delivery == "at_most_once" and commit.sessions:
             await way.call(lambda: broker.deliver(stream, commit))
         return offsets
@@ -244,7 +250,10 @@ class SimulatedSink:
 
 
 class SimulatedStreamLog:
-    """A `StreamLog`: one process' way to the broker. `on_commit(stream, epoch)` sees commits being sent."""
+    """A `StreamLog`: one process' way to the broker.
+
+    `on_commit(stream, epoch, travelled_s)` sees each commit when it is sent, and when it arrives.
+    """
 
     def __init__(
         self,
@@ -253,7 +262,7 @@ class SimulatedStreamLog:
         wire: Wire,
         rng: random.Random,
         world: contextvars.Context,
-        on_commit: Callable[[int, int], None],
+        on_commit: Callable[[int, int, float], None],
     ) -> None:
         self.broker = broker
         self.process = process

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.simulation.wire import Weather
@@ -18,13 +18,31 @@ from tests.simulation.zookeeper import TIMEOUT_S
 
 MEMBER_IDS = "abcdef"
 MOST_MEMBERS = 4
-WAYS = ("zookeeper", "log", "peers")
+KINDS = (
+    "crash",
+    "crash_and_come_back",
+    "join",
+    "leave",
+    "move",
+    "freeze",
+    "cut_zookeeper",
+    "cut_log",
+    "cut_peers",
+    "bad_zookeeper",
+    "bad_log",
+    "bad_peers",
+    "garble",
+    "kill_zookeeper_session",
+    "jump_clock",
+    "stop_zookeeper",
+)
+"""Methods of `Schedule`."""
 
 
 class Schedule:
-    """Fragments and faults for `faulty_s` seconds of virtual time."""
+    """Fragments and faults for `faulty_s` seconds of virtual time; `kinds`: only these, if any are named."""
 
-    def __init__(self, world: World, rng: random.Random) -> None:
+    def __init__(self, world: World, rng: random.Random, kinds: Sequence[str] = ()) -> None:
         self.world = world
         self.rng = rng
         self.faulty_s = rng.uniform(4.0, 14.0)
@@ -32,26 +50,8 @@ class Schedule:
         self.keys = [f"k{n}" for n in range(rng.choice([1, 2, 4]))]
         self.event_ms = EPOCH_MS
         self.pins: dict[int, str] = {}
-        kinds = list(self._kinds())
-        self.kinds = [kind for kind in kinds if rng.random() < 0.4] or [rng.choice(kinds)]
-
-    def _kinds(self) -> tuple[Callable[[], None], ...]:
-        return (
-            self.crash,
-            self.crash_and_come_back,
-            self.join,
-            self.leave,
-            self.freeze,
-            self.move,
-            self.move,
-            self.cut,
-            self.cut,
-            self.bad_weather,
-            self.bad_weather,
-            self.kill_zookeeper_session,
-            self.jump_clock,
-            self.stop_zookeeper,
-        )
+        drawn = [kind for kind in KINDS if rng.random() < 0.3] or [rng.choice(KINDS)]
+        self.kinds = [getattr(self, kind) for kind in kinds or drawn]
 
     async def run(self) -> None:
         """Fragments and faults, then the healing."""
@@ -151,34 +151,35 @@ class Schedule:
             self.world.loop.freeze(process.name)
             self._later(seconds, lambda: self._thaw(process))
 
-    def cut(self) -> None:
-        """One or both directions of one of a member's ways."""
-        if (process := self._someone()) is None:
-            return
-        end = self.rng.choice(WAYS)
-        weather = process.weathers[end]
-        requests, answers = self.rng.choice([(True, True), (True, False), (False, True)])
-        weather.cut_requests |= requests
-        weather.cut_answers |= answers
-        seconds = self.rng.choice([0.3, 1.5, 2 * TIMEOUT_S]) * self.rng.random()
-        what = " and ".join(["requests"] * requests + ["answers"] * answers)
-        self.world.trace.note(process.name, "is cut", f"from {end}: {what} for {seconds:.2f} s")
-        self._later(seconds, lambda: self._mend(process, weather, end))
+    def cut_zookeeper(self) -> None:
+        """A member and ZooKeeper, in one direction or both."""
+        self._cut("zookeeper")
 
-    def bad_weather(self) -> None:
-        """Messages of one way get lost, late, slow, repeated for a while."""
-        if (process := self._someone()) is None:
-            return
-        end, rng = self.rng.choice(WAYS), self.rng
-        weather = process.weathers[end]
-        for kind in ("slow", "lost_request", "lost_answer", "late"):
-            setattr(weather, kind, rng.choice([0.0, 0.0, 0.1, 0.4]))
-        if end == "peers":
-            weather.repeated = rng.choice([0.0, 0.3])
-            weather.garbled = rng.choice([0.0, 0.0, 0.2])
-        seconds = rng.uniform(0.2, 4.0)
-        self.world.trace.note(process.name, "has bad weather", f"to {end} for {seconds:.2f} s", weather)
-        self._later(seconds, lambda: self._mend(process, weather, end))
+    def cut_log(self) -> None:
+        """A member and Kafka, in one direction or both."""
+        self._cut("log")
+
+    def cut_peers(self) -> None:
+        """A member's calls to others, in one direction or both."""
+        self._cut("peers")
+
+    def bad_zookeeper(self) -> None:
+        """Single messages between a member and ZooKeeper get lost, late, slow."""
+        self._disturb("zookeeper")
+
+    def bad_log(self) -> None:
+        """Single messages between a member and Kafka get lost, late, slow: commits, too."""
+        self._disturb("log")
+
+    def bad_peers(self) -> None:
+        """Single messages of a handover get lost, late, slow, repeated."""
+        self._disturb("peers")
+
+    def garble(self) -> None:
+        """What a member hands over arrives with an error in it."""
+        if (process := self._someone()) is not None:
+            process.weathers["peers"].garbled = 0.5
+            self._for_a_while(process, "peers", "is garbled", self.rng.uniform(0.2, 4.0))
 
     def kill_zookeeper_session(self) -> None:
         """ZooKeeper ends a session before its time; its client learns of it later."""
@@ -199,6 +200,31 @@ class Schedule:
             self.world.trace.note("", "zookeeper is down", f"for {seconds:.2f} s")
             ensemble.is_down = True
             self._later(seconds, self._start_zookeeper)
+
+    def _cut(self, end: str) -> None:
+        if (process := self._someone()) is None:
+            return
+        weather, rng = process.weathers[end], self.rng
+        requests, answers = rng.choice([(True, True), (True, False), (False, True)])
+        weather.cut_requests |= requests
+        weather.cut_answers |= answers
+        what = " and ".join(["requests"] * requests + ["answers"] * answers)
+        seconds = rng.choice([0.3, 1.5, 2 * TIMEOUT_S]) * rng.random()
+        self._for_a_while(process, end, "is cut", seconds, what)
+
+    def _disturb(self, end: str) -> None:
+        if (process := self._someone()) is None:
+            return
+        weather, rng = process.weathers[end], self.rng
+        for kind in ("slow", "lost_request", "lost_answer", "late"):
+            setattr(weather, kind, rng.choice([0.0, 0.0, 0.1, 0.4]))
+        if end == "peers":
+            weather.repeated = rng.choice([0.0, 0.3])
+        self._for_a_while(process, end, "has bad weather", rng.uniform(0.2, 4.0), weather)
+
+    def _for_a_while(self, process: Process, end: str, what: str, seconds: float, *details: object) -> None:
+        self.world.trace.note(process.name, what, end, f"for {seconds:.2f} s", *map(str, details))
+        self._later(seconds, lambda: self._mend(process, process.weathers[end], end))
 
     # and their ends
 

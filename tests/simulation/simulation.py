@@ -34,10 +34,11 @@ class Run:
     virtual_s: float
 
 
-def run(seed: int, *, listen: bool = False) -> Run:
+def run(seed: int, kinds: Sequence[str] = (), *, listen: bool = False) -> Run:
     """The run of a seed; the same for the same seed and code. `listen`: the product's own words in the trace.
 
-    A run of many should be left to `run_all`, which has garbage collected at fixed moments only.
+    `kinds`: methods of `Schedule`, the only faults there shall be; none: what the seed draws.
+    Among many it belongs inside `garbage_collected_between_runs`.
     """
     rng = random.Random(f"{seed} schedule")
     world = World(
@@ -47,9 +48,10 @@ def run(seed: int, *, listen: bool = False) -> Run:
         max_replay_fragments=rng.choice([4, 12, 40, 1000]),
         commit_s=rng.choice([0.1, 0.3, 1.0]),
         hold_s=rng.choice([3.0, 30.0]),
+        rest_s=rng.choice([0.0, 1.0]),
     )
     with _small_checkpoints(rng.random() < 0.5), _heard(world.trace, listen):
-        wrong = world.loop.run(_course(world, Schedule(world, rng)))
+        wrong = world.loop.run(_course(world, Schedule(world, rng, kinds)))
         gc.collect()  # failures that nobody looked at are told now, and not during another run
         wrong += world.loop.unhandled
     return Run(seed, wrong, world.trace, world.loop.now_s)
@@ -72,14 +74,12 @@ class Tally:
         self.happened += other.happened
 
 
-def run_all(first: int, end: int) -> Tally:
+def run_all(first: int, end: int, kinds: Sequence[str] = ()) -> Tally:
     """Runs the seeds `first` … `end` - 1."""
     tally = Tally(0, 0.0, [], Counter())
-    gc.disable()
-    gc.freeze()
-    try:
+    with garbage_collected_between_runs():
         for seed in range(first, end):
-            found = run(seed)
+            found = run(seed, kinds)
             tally.add(
                 Tally(
                     1,
@@ -88,10 +88,19 @@ def run_all(first: int, end: int) -> Tally:
                     Counter(what for _, _, what, _ in found.trace.entries),
                 )
             )
+    return tally
+
+
+@contextmanager
+def garbage_collected_between_runs() -> Iterator[None]:
+    """What was there before is never looked at again, which makes the collection after each run cheap."""
+    gc.disable()
+    gc.freeze()
+    try:
+        yield
     finally:
         gc.unfreeze()
         gc.enable()
-    return tally
 
 
 async def _course(world: World, schedule: Schedule) -> list[str]:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from shared.errors import InvalidInput
 from shared.sessions import parse_session
 from tests.reference import fold_eagerly
 from tests.simulation.world import World
@@ -60,8 +61,12 @@ def _expected(world: World) -> Iterator[Row]:
 
 
 def _delivered(world: World) -> Iterator[Row]:
-    for _, value in world.broker.sessions:
-        s = parse_session(value)
+    for stream, value in world.broker.sessions:
+        try:
+            s = parse_session(value)
+        except InvalidInput:
+            yield stream, "unreadable", value
+            continue
         yield (
             s.stream,
             s.key,

@@ -13,10 +13,11 @@ import contextvars
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from shared.errors import Unavailable
-from tests.simulation.loop import SimulationLoop
+from tests.simulation.loop import PROCESS, SimulationLoop
 
 T = TypeVar("T")
 
@@ -24,6 +25,10 @@ QUICK_S = 0.004
 SLOW_S = 0.3
 LATE_S = 4.0
 """Late messages arrive up to so much later: long after their senders have given up."""
+BREAKS = 0.3
+"""Share of the lost messages whose loss shows soon, since the connection broke with them."""
+WORLD = contextvars.Context()
+"""The context of what belongs to no process."""
 
 
 @dataclass(slots=True)
@@ -43,6 +48,16 @@ class Weather:
         """From now on every message arrives, once and soon."""
         self.cut_requests = self.cut_answers = False
         self.slow = self.lost_request = self.lost_answer = self.late = self.repeated = self.garbled = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Request(Generic[T]):
+    """One call: what it does there, where the answer goes, in whose context, until when one waits for it."""
+
+    effect: Callable[[], T | asyncio.Future[T]]
+    answer: asyncio.Future[T]
+    context: contextvars.Context
+    until_s: float
 
 
 class Wire:
@@ -73,69 +88,69 @@ class Wire:
     ) -> T:
         """What `effect` gives at the other end, or the error that it raises there.
 
-        Raises what `unavailable` makes when nothing has come back after `patience_s`, or sooner, as a
-        broken connection does. `effect` may give a future: then the answer waits for it.
+        Raises what `unavailable` makes when nothing comes back within `patience_s`. `effect` may give a
+        future: then the answer waits for it.
         """
         loop, weather, rng = self._loop, self.weather, self._rng
         if self.dead:
             raise self._unavailable("this process is dead")
-        answer: asyncio.Future[T] = loop.create_future()
-        lost = weather.cut_requests or (weather.lost_request and rng.random() < weather.lost_request)
-        if not lost:
-            late = bool(weather.late) and rng.random() < weather.late
-            at_s = self._arrival(late=late)
-            loop.call_at(at_s, self._arrive, effect, answer, context, context=context)
-            if weather.repeated and rng.random() < weather.repeated:
-                again_s = at_s + rng.random() * LATE_S
-                loop.call_at(again_s, self._arrive, effect, None, context, context=context)
-        elif rng.random() < 0.3:
-            patience_s *= 0.1 * rng.random()  # the connection broke, instead of saying nothing
-        giving_up = loop.call_later(patience_s, self._give_up, answer)
-        try:
-            return await answer
-        finally:
-            giving_up.cancel()
+        call = _Request(effect, loop.create_future(), context, loop.now_s + patience_s)
+        if weather.cut_requests or (weather.lost_request and rng.random() < weather.lost_request):
+            self._give_up_later(call)
+            return await call.answer
+        late = bool(weather.late) and rng.random() < weather.late
+        if late or PROCESS in context:  # a process may be frozen when the request arrives
+            self._give_up_later(call)
+        at_s = self._arrival(late=late)
+        loop.call_at(at_s, self._arrive, call, context=context)
+        if weather.repeated and rng.random() < weather.repeated:
+            again = _Request(effect, loop.create_future(), context, at_s)
+            again.answer.cancel()  # nobody waits for it
+            loop.call_at(at_s + rng.random() * LATE_S, self._arrive, again, context=context)
+        return await call.answer
 
     def tell(self, message: Callable[[], None], context: contextvars.Context) -> None:
         """Sends a message back without having been asked; it is lost where answers are."""
         if not self.dead and not self._is_answer_lost():
             self._loop.call_at(self._return(), message, context=context)
 
-    def _arrive(
-        self,
-        effect: Callable[[], T | asyncio.Future[T]],
-        answer: asyncio.Future[T] | None,
-        context: contextvars.Context,
-    ) -> None:
+    def _arrive(self, call: _Request[Any]) -> None:
+        """At the other end: takes effect, and sends the answer back."""
         result: Any = None
-        error: Exception | None = None
+        error: BaseException | None = None
         try:
-            result = effect()
+            result = call.effect()
         except Exception as raised:
             error = raised
-        if answer is None or answer.done():
-            return
         if isinstance(result, asyncio.Future):
-            result.add_done_callback(lambda done: self._answer(answer, done), context=context)
+            result.add_done_callback(partial(self._answer_later, call), context=call.context)
         else:
-            self._send_back(answer, result, error)
+            self._send_back(call, result, error)
 
-    def _answer(self, answer: asyncio.Future[T], done: asyncio.Future[T]) -> None:
+    def _answer_later(self, call: _Request[Any], done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
             error = done.exception()
-            self._send_back(answer, None if error else done.result(), error)
+            self._send_back(call, None if error else done.result(), error)
 
-    def _send_back(self, answer: asyncio.Future[T], result: Any, error: BaseException | None) -> None:
-        if not self._is_answer_lost():
-            self._loop.call_at(self._return(), _settle, answer, result, error)
+    def _send_back(self, call: _Request[Any], result: Any, error: BaseException | None) -> None:
+        if call.answer.done():
+            return
+        if self._is_answer_lost():
+            self._give_up_later(call)
+        else:
+            self._loop.call_at(self._return(), _settle, call.answer, result, error, context=WORLD)
 
     def _is_answer_lost(self) -> bool:
         weather = self.weather
         return weather.cut_answers or bool(weather.lost_answer and self._rng.random() < weather.lost_answer)
 
-    def _give_up(self, answer: asyncio.Future[Any]) -> None:
-        if not answer.done():
-            answer.set_exception(self._unavailable("no answer"))
+    def _give_up_later(self, call: _Request[Any]) -> None:
+        """Nothing will come: that shows when patience is over, or sooner where the connection breaks."""
+        at_s, now_s = call.until_s, self._loop.now_s
+        if self._rng.random() < BREAKS:
+            at_s = now_s + (at_s - now_s) * 0.1 * self._rng.random()
+        error = self._unavailable("no answer")
+        self._loop.call_at(max(at_s, now_s), _settle, call.answer, None, error, context=WORLD)
 
     def _arrival(self, *, late: bool) -> float:
         at_s = self._loop.now_s + self._travel_s()

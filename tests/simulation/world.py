@@ -35,7 +35,7 @@ from tests.simulation.loop import PROCESS, SimulationLoop
 from tests.simulation.peers import SimulatedPeers
 from tests.simulation.trace import Trace
 from tests.simulation.wire import Weather, Wire
-from tests.simulation.zookeeper import Ensemble, SimulatedZooKeeper
+from tests.simulation.zookeeper import TIMEOUT_S, Ensemble, SimulatedZooKeeper
 
 EPOCH_MS = 1_700_000_000_000
 """What the clocks on the wall show when virtual time begins."""
@@ -54,7 +54,8 @@ SETTINGS = GroupSettings(
 OWNERSHIP = OwnershipSettings(
     grace_ms=2000, settle_ms=1000, shun_ms=4000, steady_ms=200, flap_ms=4000, moves_at_once=2
 )
-PACE = Pace(drain_s=8.0, rest_s=1.0)
+MARGIN_S = TIMEOUT_S / 8
+"""A commit that is sent while the lease is alive, and travels for no longer, arrives before its end."""
 NAMES = Names()
 
 
@@ -88,6 +89,7 @@ class World:
     max_replay_fragments: int = 16
     commit_s: float = 0.3
     hold_s: float = 30.0
+    rest_s: float = 1.0
     loop: SimulationLoop = field(default_factory=SimulationLoop)
     processes: dict[str, Process] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
@@ -200,7 +202,7 @@ class World:
             node=MemberNode(address=f"http://{process.member_id}"),
             peers=SimulatedPeers(self, process.name, to_peers, self.rng),
             settings=OWNERSHIP,
-            pace=PACE,
+            pace=Pace(drain_s=8.0, rest_s=self.rest_s),
             limits=HandoverLimits(min_lease_ms=300, hold_s=self.hold_s),
             tell=partial(self._note_event, process.name),
         )
@@ -248,26 +250,30 @@ class World:
 
     # what is so
 
-    def check_claim(self, process: Process, stream: int, epoch: int) -> None:
-        """A commit is being sent: ZooKeeper must not have given the stream to anybody else by then.
+    def check_claim(self, process: Process, stream: int, epoch: int, travelled_s: float) -> None:
+        """A commit is being sent, or arrives: ZooKeeper must not have given the stream to others by then.
 
-        A ZooKeeper session that was ended before its time is no fault of the member: it could not know.
+        What has been on its way for longer than the lease's margin may come too late: Kafka's fence is for
+        that. A ZooKeeper session that was ended before its time is no fault of the member: it could not know.
         """
-        store = self.ensemble.store
-        znode = store.znodes.get(NAMES.claim(GROUP, stream))
-        if znode is not None:
-            claim = msgspec.json.decode(znode.data, type=ClaimNode)
-            if claim.epoch == epoch and self.ensemble.owners[znode.ephemeral_of] == process.name:
-                return
-        ends = [
-            how
-            for session, how in self.ensemble.ended.items()
-            if self.ensemble.owners[session] == process.name
-        ]
-        if "killed" in ends:
+        if travelled_s > MARGIN_S or self.holds(process, stream, epoch):
             return
-        self.trace.note(process.name, "commits unclaimed", stream, epoch)
-        self.wrong.append(f"{process.name} commits stream {stream} in epoch {epoch} without the claim")
+        own = [session for session, owner in self.ensemble.owners.items() if owner == process.name]
+        ends = {self.ensemble.ended.get(session) for session in own}
+        if "killed" in ends or (travelled_s and "closed" in ends):
+            return
+        how = "is sent" if not travelled_s else f"arrives after {travelled_s:.3f} s"
+        self.trace.note(process.name, "commits unclaimed", stream, epoch, how)
+        self.wrong.append(
+            f"a commit of {process.name} {how} without the claim: stream {stream}, epoch {epoch}"
+        )
+
+    def holds(self, process: Process, stream: int, epoch: int) -> bool:
+        """Whether the process has the claim of that epoch, as the ensemble knows it."""
+        znode = self.ensemble.store.znodes.get(NAMES.claim(GROUP, stream))
+        if znode is None or self.ensemble.owners[znode.ephemeral_of] != process.name:
+            return False
+        return msgspec.json.decode(znode.data, type=ClaimNode).epoch == epoch
 
 
 def _causes(error: BaseException) -> str:

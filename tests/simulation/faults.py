@@ -1,0 +1,268 @@
+"""Small faults, planted in a copy of the code one at a time, each of which the simulation must find.
+
+A fault is a piece of text that stands exactly once in a file, and what stands there instead. `kinds` are the
+faults of the world (methods of `Schedule`) that bring it to light soonest; without any the run draws them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("services", "shared", "tests")
+CONSUMER = "services/consumer"
+QUICK_S = 10.0
+"""A fault that takes longer to be found is looked for by `make simulate-faults` only."""
+FOUND = re.compile(r"^seed (\d+) FAILED: (.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlantedFault:
+    """`seeds`: within so many it must be found."""
+
+    name: str
+    file: str
+    text: str
+    instead: str
+    kinds: tuple[str, ...] = ()
+    seeds: int = 400
+    is_rare: bool = False
+
+    def plant(self, root: Path) -> None:
+        """Replaces the text in the tree below `root`."""
+        path = root / self.file
+        source = path.read_text()
+        assert source.count(self.text) == 1, f"{self.file} no longer has exactly once:\n{self.text}"
+        path.write_text(source.replace(self.text, self.instead))
+
+
+def copy_tree(to: Path) -> None:
+    """A copy of the code and of the simulation."""
+    for part in COPIED:
+        shutil.copytree(ROOT / part, to / part, ignore=shutil.ignore_patterns("__pycache__", "static"))
+
+
+def find(fault: PlantedFault, root: Path, within_s: float) -> tuple[int, str] | None:
+    """The first seed that fails on the tree below `root`, and what was wrong; None when none does."""
+    command = [sys.executable, "-P", "-m", "tests.simulation", str(fault.seeds), "--first"]
+    if fault.kinds:
+        command += ["--kinds", ",".join(fault.kinds)]
+    environment = os.environ | {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        command, cwd=root, env=environment, capture_output=True, text=True, timeout=within_s, check=False
+    )
+    match = FOUND.search(done.stdout)
+    assert match is not None or done.returncode == 0, done.stderr
+    return (int(match[1]), match[2]) if match is not None else None
+
+
+FAULTS = (
+    PlantedFault(
+        name="release before commit",
+        file=f"{CONSUMER}/movements.py",
+        text="""        await self.runner.stop(release.stream)
+        async with self._slots:
+            released = await self._coordinator.release(
+                release.stream, release.epoch, worker.seq if worker is not None else None, release.target
+            )
+""",
+        instead="""        async with self._slots:
+            released = await self._coordinator.release(
+                release.stream, release.epoch, worker.seq if worker is not None else None, release.target
+            )
+        await self.runner.stop(release.stream)
+""",
+        kinds=("leave", "join"),
+    ),
+    PlantedFault(
+        name="release before the last commit of a handover",
+        file=f"{CONSUMER}/donor.py",
+        text="        await freeze()\n",
+        instead="        core = worker.core\n"
+        "        await self._coordinator.release("
+        "effect.stream, effect.epoch, core.head.seq if core else None, effect.target)\n"
+        "        await freeze()\n",
+        kinds=("move", "join", "leave"),
+    ),
+    PlantedFault(
+        name="no digest check of the copy",
+        file=f"{CONSUMER}/handovers.py",
+        text="        if digest_of(body) != offer.digest:\n",
+        instead="        if False:\n",
+        kinds=("move", "garble"),
+    ),
+    PlantedFault(
+        name="no digest check of the delta",
+        file=f"{CONSUMER}/handovers.py",
+        text="        if digest_of(body) != completion.digest:\n",
+        instead="        if False:\n",
+        kinds=("move", "garble"),
+        is_rare=True,
+    ),
+    PlantedFault(
+        name="a lease without margin",
+        file=f"{CONSUMER}/core/lease.py",
+        text="FACTOR = 0.75\n",
+        instead="FACTOR = 1.0\n",
+        kinds=("cut_zookeeper", "bad_log"),
+        is_rare=True,
+    ),
+    PlantedFault(
+        name="the lease ignored",
+        file=f"{CONSUMER}/runner.py",
+        text="        return lease.is_alive(self._coordinator.now_s())\n",
+        instead="        return True\n",
+        kinds=("cut_zookeeper", "freeze"),
+    ),
+    PlantedFault(
+        name="a later ZooKeeper session vouches for an earlier claim",
+        file=f"{CONSUMER}/runner.py",
+        text="        if lease is None or self._coordinator.session_id != session_id:\n",
+        instead="        if lease is None:\n",
+        kinds=("cut_zookeeper", "freeze"),
+        is_rare=True,
+    ),
+    PlantedFault(
+        name="the claim's epoch not checked",
+        file=f"{CONSUMER}/runner.py",
+        text="return claim is not None and claim.member == self._coordinator.member and claim.epoch == epoch",
+        instead="return claim is not None and claim.member == self._coordinator.member",
+        is_rare=True,
+    ),
+    PlantedFault(
+        name="the head's epoch not checked",
+        file=f"{CONSUMER}/opening.py",
+        text="        if head.epoch > self._epoch:\n",
+        instead="        if False:\n",
+        kinds=("freeze", "cut_zookeeper"),
+    ),
+    PlantedFault(
+        name="covered keys forgotten in the copy",
+        file=f"{CONSUMER}/core/bundle.py",
+        text="            covered=[_covered_wire(*item) for item in state.covered.items()],\n",
+        instead="            covered=[],\n",
+        kinds=("move", "crash"),
+    ),
+    PlantedFault(
+        name="covered keys forgotten in the delta",
+        file=f"{CONSUMER}/core/bundle.py",
+        text="sessions=sessions, covered=covered, closed=closed, tail=tail",
+        instead="sessions=sessions, covered=[], closed=closed, tail=tail",
+        kinds=("move", "crash"),
+    ),
+    PlantedFault(
+        name="remembered ids forgotten in the bundle",
+        file=f"{CONSUMER}/core/bundle.py",
+        text="    return CoveredWire(key, entry.offset, entry.last_a, list(entry.ids))\n",
+        instead="    return CoveredWire(key, entry.offset, entry.last_a, [])\n",
+        kinds=("move",),
+    ),
+    PlantedFault(
+        name="an open session's ids forgotten in the bundle",
+        file=f"{CONSUMER}/core/bundle.py",
+        text="        list(ids)[ids_from:],\n",
+        instead="        [],\n",
+        kinds=("move",),
+    ),
+    PlantedFault(
+        name="the delta's closed sessions forgotten",
+        file=f"{CONSUMER}/core/bundle.py",
+        text="sessions=sessions, covered=covered, closed=closed, tail=tail",
+        instead="sessions=sessions, covered=covered, closed=[], tail=tail",
+        kinds=("move",),
+    ),
+    PlantedFault(
+        name="pins forgotten in a hint",
+        file=f"{CONSUMER}/core/bundle.py",
+        text="        session.pin, session.pin_w, session.pin_a = sent.pin, sent.pin_w, sent.pin_a\n",
+        instead="",
+        kinds=("move", "crash"),
+    ),
+    PlantedFault(
+        name="how much is parked forgotten in a hint",
+        file=f"{CONSUMER}/core/bundle.py",
+        text="session.w, session.last_a, session.parked = sent.w, sent.last_a, sent.parked",
+        instead="session.w, session.last_a = sent.w, sent.last_a",
+        kinds=("move", "crash"),
+        is_rare=True,
+    ),
+    PlantedFault(
+        name="the head read before fencing",
+        file=f"{CONSUMER}/opening.py",
+        text="            await self._sink.open()\n            head = await self._sink.head()\n",
+        instead="            head = await self._sink.head()\n            await self._sink.open()\n",
+        kinds=("bad_log", "move"),
+    ),
+    PlantedFault(
+        name="memory kept after an unknown commit",
+        file=f"{CONSUMER}/core/stream.py",
+        text="        return not (self._in_commit or self.assembler.is_replaying)\n",
+        instead="        self._in_commit = False\n        return not self.assembler.is_replaying\n",
+        kinds=("bad_log",),
+    ),
+    PlantedFault(
+        name="a hint judged by ZooKeeper alone",
+        file=f"{CONSUMER}/core/handover.py",
+        text="    return memory.is_memory and memory.head == stored\n",
+        instead="    return memory.is_memory\n",
+        kinds=("bad_zookeeper", "move", "cut_zookeeper", "bad_peers"),
+    ),
+    PlantedFault(
+        name="a hint judged by the head's seq alone",
+        file=f"{CONSUMER}/core/handover.py",
+        text="    return memory.is_memory and memory.head == stored\n",
+        instead="    return memory.is_memory and memory.head.seq <= stored.seq\n",
+        kinds=("bad_zookeeper", "move", "cut_zookeeper", "bad_peers"),
+    ),
+    PlantedFault(
+        name="going on after an unknown release without writing the stream's node",
+        file=f"{CONSUMER}/adapters/coordinator.py",
+        text="Set(self._names.stream(self.group, stream), _encode(mine), node.version)\n        ]",
+        instead="Check(self._names.stream(self.group, stream), node.version)\n        ]",
+        kinds=("bad_zookeeper", "move"),
+        is_rare=True,
+    ),
+    PlantedFault(
+        name="a release that checks no version",
+        file=f"{CONSUMER}/adapters/coordinator.py",
+        text="Set(self._names.stream(self.group, stream), _encode(final), written[1]),",
+        instead="Set(self._names.stream(self.group, stream), _encode(final)),",
+        kinds=("bad_zookeeper", "move"),
+        is_rare=True,
+    ),
+    PlantedFault(
+        name="going on without a fresh look at the claim",
+        file=f"{CONSUMER}/stream_worker.py",
+        text="                return await self._hold.is_mine()\n",
+        instead="                return True\n",
+        kinds=("cut_zookeeper", "freeze", "bad_log"),
+    ),
+    PlantedFault(
+        name="a copy of another life of the stream completed",
+        file=f"{CONSUMER}/handovers.py",
+        text="if promised is None or not _extends(completion, promised.offer):",
+        instead="if promised is None:",
+        kinds=("move", "bad_peers"),
+        is_rare=True,
+    ),
+    PlantedFault(
+        name="the safe offset of open sessions forgotten",
+        file=f"{CONSUMER}/core/stream.py",
+        text="        safe_offset = state.position if first is None else first.pin\n",
+        instead="        safe_offset = state.position\n",
+        kinds=("crash",),
+    ),
+    PlantedFault(
+        name="covered keys forgotten in the checkpoint",
+        file=f"{CONSUMER}/core/stream.py",
+        text="changed, state.changed, state.unparked = state.changed, {}, set()",
+        instead="changed, state.changed, state.unparked = {}, {}, set()",
+        kinds=("crash",),
+    ),
+)
