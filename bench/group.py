@@ -121,14 +121,15 @@ class Group:
             "BATON_NAMESPACE": self.names.namespace,
             "BATON_MEMBER": name,
             "BATON_PORT": str(port),
-            "BATON_LOG_LEVEL": "CRITICAL",  # measured without the cost of logs
+            "BATON_LOG_LEVEL": "ERROR",  # measured without the cost of logs
         }
-        self._members[name] = subprocess.Popen(
-            on_leash([sys.executable, "-m", "bench.observed_member", str(self._folder)]),
-            env=os.environ | settings | self._settings,
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        with self._log(name).open("ab") as log:
+            self._members[name] = subprocess.Popen(
+                on_leash([sys.executable, "-m", "bench.observed_member", str(self._folder)]),
+                env=os.environ | settings | self._settings,
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+            )
 
     async def stop(self, name: str) -> None:
         """SIGTERM, and waits for its exit."""
@@ -162,9 +163,9 @@ class Group:
         """Asks for streams to be with members, as an operator does."""
         path, data = self.names.pins(DEFAULT_GROUP), msgspec.json.encode(pins)
         async with asyncio.timeout(DEADLINE_S):
-            while (
-                await self.znodes.get(self.names.claims(DEFAULT_GROUP)) is None
-            ):  # the first member makes it
+            # the first member makes the group
+            while await self.znodes.get(self.names.claims(DEFAULT_GROUP)) is None:
+                self._check_members()
                 await asyncio.sleep(LOOK_S)
         if not await self.znodes.set(path, data):
             await self.znodes.create(path, data)
@@ -173,6 +174,7 @@ class Group:
         """When the rows of the members' streams (of their `/status`) are as wanted, ms."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
+                self._check_members()
                 rows = {name: (await self._status(name))["streams"] for name in self._members}
                 at_ms = now_ms()
                 running = {
@@ -198,6 +200,15 @@ class Group:
     def trace(self) -> list[Line]:
         """What the members wrote down so far."""
         return read_trace(self._folder)
+
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+    def _check_members(self) -> None:
+        for name, process in self._members.items():
+            if process.poll() is not None:
+                said = self._log(name).read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"member {name} has ended by itself: {said}")
 
     async def _status(self, name: str) -> dict[str, Any]:
         with contextlib.suppress(httpx.HTTPError):
