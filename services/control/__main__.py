@@ -70,7 +70,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             feed=feed,
             operations=operations,
             runner=runner,
-            registry=registry_for(view, runner),
+            registry=registry_for(view, runner, feed),
         )
         await _run(app, settings, stop, zookeeper, view, feed, operations, runner)
 

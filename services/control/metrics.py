@@ -1,4 +1,4 @@
-"""Control's metrics, computed from the view and the runner when they are asked for."""
+"""Control's metrics, computed from the view, the runner and the feed when they are asked for."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Metric
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from services.control.adapters.cluster_view import ClusterView
+from services.control.feed import EventFeed
 from services.control.ports import JobRunner
 from shared.errors import Unavailable
 
 
 class _ControlMetrics(Collector):
-    def __init__(self, view: ClusterView, runner: JobRunner) -> None:
+    def __init__(self, view: ClusterView, runner: JobRunner, feed: EventFeed) -> None:
         self._view = view
         self._runner = runner
+        self._feed = feed
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
@@ -29,6 +31,14 @@ class _ControlMetrics(Collector):
         ):
             runs.add_metric([job, state], count)
         yield runs
+        yield GaugeMetricFamily(
+            "baton_event_followers", "Who follows the events just now", self._feed.followers
+        )
+        yield CounterMetricFamily(
+            "baton_events_unreadable",
+            "Records of the topic that are no events",
+            self._feed.history.unreadable,
+        )
         try:
             served = self._view.served()
         except Unavailable:
@@ -44,8 +54,8 @@ class _ControlMetrics(Collector):
         yield from (lag, streams, unowned)
 
 
-def registry_for(view: ClusterView, runner: JobRunner) -> CollectorRegistry:
+def registry_for(view: ClusterView, runner: JobRunner, feed: EventFeed) -> CollectorRegistry:
     """A registry with control's metrics."""
     registry = CollectorRegistry()
-    registry.register(_ControlMetrics(view, runner))
+    registry.register(_ControlMetrics(view, runner, feed))
     return registry

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from services.control.adapters.cluster_view import ClusterView
 from services.control.core.observed import Answers, Cluster, Group, MemberStatus, Offsets, Plan, StreamStatus
+from services.control.core.past import Past
 from shared.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode, View
 from shared.errors import KafkaUnavailable, ZooKeeperUnavailable
 from shared.group import GroupSettings
@@ -91,7 +92,9 @@ class Sources:
         """How often any source was asked."""
         return self.cluster.reads + self.offsets.reads + self.members.reads
 
-    def view(self, *, refresh_s: float = 0.5, status_window_s: float = 20.0) -> ClusterView:
+    def view(
+        self, *, refresh_s: float = 0.5, status_window_s: float = 20.0, past: Past | None = None
+    ) -> ClusterView:
         """A view on these sources."""
         return ClusterView(
             self.cluster,
@@ -100,6 +103,7 @@ class Sources:
             Names(),
             refresh_s=refresh_s,
             status_window_s=status_window_s,
+            past=past,
             clock=self.clock,
         )
 

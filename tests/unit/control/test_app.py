@@ -11,17 +11,22 @@ import msgspec
 import pydantic
 import pytest
 
-from services.control import models
+from services.control import event_models, models
 from services.control.app import create_app
 from services.control.core import rows
 from services.control.core.jobs import JOBS, Job
 from services.control.core.runs import JobAlreadyRunning, Run, UnknownRun
 from services.control.feed import EventFeed
 from services.control.metrics import registry_for
+from shared.events import Event, encode_event
 from shared.group import GroupSettings
 from shared.heads import Counts
 from tests.unit.control.operators_world import OperatorsWorld
 from tests.unit.control.sources import Sources, small_baton
+
+HANDOVER = Event(
+    at=7, group="default", kind="handover", stream=0, epoch=3, source="m2", target="m1", warm=True
+)
 
 
 @dataclass
@@ -91,15 +96,18 @@ class Face:
 
 async def face_of(sources: Sources, *, is_read: bool = True) -> Face:
     """The app on the sources, after one reading of them."""
-    view, runner = sources.view(), InMemoryRunner()
+    feed, runner = EventFeed(), InMemoryRunner()
+    view = sources.view(past=feed.history.past)
     if is_read:
+        feed.receive(enumerate((b"not an event", encode_event(HANDOVER))))
+        feed.is_current()
         await view.step()
     app = create_app(
         view=view,
-        feed=EventFeed(),
+        feed=feed,
         operations=OperatorsWorld().operations,
         runner=runner,
-        registry=registry_for(view, runner),
+        registry=registry_for(view, runner, feed),
     )
     http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control")
     return Face(sources, runner, http)
@@ -157,7 +165,17 @@ async def test_no_request_asks_a_source(face: Face) -> None:
     """However often and whatever is asked, the cluster is not: only the refresh reads."""
     before = face.sources.reads
 
-    for path in ("/streams", "/streams/0", "/members", "/producers", "/groups", "/plan", "/metrics", "/runs"):
+    for path in (
+        "/streams",
+        "/streams/0",
+        "/members",
+        "/producers",
+        "/groups",
+        "/plan",
+        "/metrics",
+        "/runs",
+        "/events",
+    ):
         for _ in range(20):
             assert (await face.http.get(path)).status_code == 200
     assert (await face.http.get("/readyz")).status_code == 200
@@ -332,6 +350,7 @@ async def test_real_answers_pass_the_documented_models(face: Face) -> None:
         ("/producers", models.Producers),
         ("/groups", models.Groups),
         ("/plan", models.Plan),
+        ("/events", event_models.Events),
         ("/jobs", models.Jobs),
         ("/runs", models.Runs),
         ("/runs/r0", models.Run),
@@ -363,6 +382,8 @@ async def test_metrics_tell_lag_and_runs(face: Face) -> None:
     assert 'baton_lag_fragments{group="default"} 150.0' in text
     assert 'baton_streams_unowned{group="default"} 1.0' in text
     assert 'baton_runs{job="lake",state="starting"} 1.0' in text
+    assert "baton_events_unreadable_total 1.0" in text
+    assert "baton_event_followers 0.0" in text
 
 
 def _operations(path: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from services.control.adapters.cluster_view import UnknownGroup, UnknownStream
+from services.control.feed import EventFeed
 from shared.errors import KafkaUnavailable, ZooKeeperUnavailable
+from shared.events import Event, encode_event
 from shared.names import DEFAULT_GROUP
 from tests.unit.control.sources import Sources, head, small_baton
 
@@ -144,3 +146,37 @@ async def test_without_a_table_there_are_no_streams() -> None:
     assert msgspec.json.decode(view.streams(DEFAULT_GROUP).totals)["streams"] == 0
     with pytest.raises(UnknownStream):
         view.stream(DEFAULT_GROUP, 0)
+
+
+async def test_what_events_tell_of_a_stream_is_shown_with_it() -> None:
+    """Its last owners in its detail, its last handover in its row; other streams have none of it."""
+    feed = EventFeed()
+    sources = small_baton()
+    view = sources.view(past=feed.history.past)
+    told = (
+        Event(at=10, group=DEFAULT_GROUP, kind="claim", member="m2", stream=0, epoch=2, why="no owner"),
+        Event(at=30, group=DEFAULT_GROUP, kind="claim", member="m1", stream=0, epoch=3, warm=True),
+        Event(
+            at=31,
+            group=DEFAULT_GROUP,
+            kind="handover",
+            stream=0,
+            epoch=3,
+            source="m2",
+            target="m1",
+            pause_ms=9,
+        ),
+    )
+
+    feed.receive(enumerate(map(encode_event, told)))
+    await view.step()
+
+    owners = view.stream(DEFAULT_GROUP, 0).owners
+    rows = [msgspec.json.decode(row) for row in view.streams(DEFAULT_GROUP).rows]
+    assert [(owner.owner, owner.epoch, owner.since, owner.pause_ms) for owner in owners] == [
+        ("m1", 3, 30, 9),
+        ("m2", 2, 10, None),
+    ]
+    assert (rows[0]["last_handover"]["from"], rows[0]["last_handover"]["to"]) == ("m2", "m1")
+    assert [row["last_handover"] for row in rows[1:]] == [None, None, None]
+    assert view.stream(DEFAULT_GROUP, 1).owners == []

@@ -28,13 +28,13 @@ class Desk(OperatorsWorld):
 
     def __init__(self) -> None:
         super().__init__(5, "ab")
-        runner = InMemoryRunner()
+        feed, runner = EventFeed(), InMemoryRunner()
         app = create_app(
             view=self.view,
-            feed=EventFeed(),
+            feed=feed,
             operations=self.operations,
             runner=runner,
-            registry=registry_for(self.view, runner),
+            registry=registry_for(self.view, runner, feed),
         )
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control")
 
