@@ -1,7 +1,7 @@
 """The other members in memory: a handover's messages go straight to the recipient's desk.
 
 `PeerNetwork` knows every desk by its address; `InMemoryPeers` is one member's way to it. A test takes
-messages away: `cut` holds pairs of addresses between which nothing goes, `lose` what happens to the next messages.
+messages away: `cut` holds pairs of addresses between which nothing goes, `lose` what becomes of the next.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class PeerNetwork:
-    """`desks`: by address. `lose`: of the next messages the request or the answer; `sent` counts them."""
+    """`desks`: by address. `lose`: of the next messages the request, the answer or (None) nothing; `sent`
+    counts them. `after` is called with a message's name when it has taken effect, before its answer.
+    """
 
     desks: dict[str, HandoverDesk] = field(default_factory=dict)
     cut: set[tuple[str, str]] = field(default_factory=set)
-    lose: list[Loss] = field(default_factory=list)
+    lose: list[Loss | None] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
+    after: Callable[[str], None] = lambda what: None
 
 
 class InMemoryPeers:
@@ -62,6 +65,7 @@ class InMemoryPeers:
             raise PeerUnavailable(error.detail) from error
         except BatonError as error:
             raise HandoverRefused(error.detail) from error
+        network.after(what)
         await asyncio.sleep(0)
         if loss == "answer" or (address, self._address) in network.cut:
             raise PeerUnavailable(f"the answer of {address} was lost")

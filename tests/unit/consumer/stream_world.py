@@ -35,11 +35,14 @@ class HangingReader(InMemoryReader):
     def __init__(self, log: HangingLog, stream: int) -> None:
         super().__init__(log.broker, stream)
         self._log = log
+        self._stream = stream
 
     async def fetch(self, timeout_s: float) -> Sequence[Rec]:
         if self in self._log.hanging:
             await asyncio.Event().wait()
-        return await super().fetch(timeout_s)
+        records = await super().fetch(timeout_s)
+        self._log.read += [(self._stream, record.offset) for record in records]
+        return records
 
 
 class LateSink(InMemorySink):
@@ -56,7 +59,8 @@ class LateSink(InMemorySink):
 
 
 class HangingLog(InMemoryStreamLog):
-    """A way to the broker whose readers can be told to hang; it remembers all that it made.
+    """A way to the broker whose readers can be told to hang; it remembers all that it made, and in `read`
+    the stream and offset of every record that was read.
 
     `before_open`: what happens before the next sinks fence.
     """
@@ -65,6 +69,7 @@ class HangingLog(InMemoryStreamLog):
         super().__init__(broker)
         self.readers: list[HangingReader] = []
         self.hanging: set[HangingReader] = set()
+        self.read: list[tuple[int, int]] = []
         self.before_open: Callable[[], Awaitable[None]] | None = None
 
     def sink(self, stream: int) -> LateSink:

@@ -1,0 +1,391 @@
+"""Members hand streams over, on virtual time: what a move costs, and what becomes of it when a step fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Literal
+
+import pytest
+
+from services.consumer.core.handover import HandoverLimits
+from shared.names import Names
+from tests.fakes.virtual_time import in_virtual_time, until
+from tests.unit.consumer.handover_world import HandoverWorld
+
+
+def test_a_join_moves_only_what_the_plan_moves_and_warm() -> None:
+    """Three of six streams go to the second member, with their sessions; no record is read again."""
+
+    async def test() -> None:
+        world = HandoverWorld(6)
+        await world.with_open_sessions("a")
+
+        await world.join("b")
+        await world.settled()
+        world.fill()
+        await world.committed()
+
+        moved = world.events("handover")
+        assert sorted(world.epochs().values()) == [1, 1, 1, 2, 2, 2]
+        assert {event.stream for event in moved} == set(world.members["b"].running)
+        for event in moved:
+            assert (event.source, event.target, event.warm, event.sessions) == ("a", "b", True, 2)
+            assert event.why == "the share of a is 3 of 6"
+            assert event.bytes is not None
+            assert event.bytes > 0
+            assert event.pause_ms is not None
+            assert event.pause_ms < 1000
+        assert world.read_again() == set()
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+def test_a_drain_hands_everything_over() -> None:
+    """Streams that read on all the time: each goes warm, nothing is read again, the member is then gone."""
+
+    async def test() -> None:
+        world = HandoverWorld(6)
+        await world.with_open_sessions("a", "b", "c")
+        await asyncio.sleep(20)
+        before = world.members["a"].running
+        told = len(world.events("handover"))
+
+        world.fill()
+        took_s = await world.stop("a")
+        await world.settled()
+        await asyncio.sleep(2)
+
+        moved = world.events("handover")[told:]
+        assert took_s < 1
+        assert sorted(event.stream or 0 for event in moved) == before
+        assert all(event.warm and event.why == "draining" for event in moved)
+        assert world.read_again() == set()
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+def test_a_drained_member_stays_and_says_so() -> None:
+    """`POST /drain`: it has left the group, owns nothing, and is not ready."""
+
+    async def test() -> None:
+        world = HandoverWorld(4)
+        await world.with_open_sessions("a", "b")
+        drained = world.members["a"]
+
+        drained.member.drain("asked for")
+        drained.member.drain("asked for again")
+        await until(lambda: drained.member.state == "drained")
+
+        assert drained.member.complaints() == ["drained: it has left the group"]
+        assert Names().member("default", "a") not in world.store.znodes
+        assert len(world.members["b"].running) == 4
+        assert world.read_again() == set()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+@pytest.mark.parametrize("loss", ["request", "answer"])
+@pytest.mark.parametrize("number", [0, 1], ids=["copy", "delta"])
+def test_a_lost_message_loses_and_doubles_nothing(number: int, loss: Literal["request", "answer"]) -> None:
+    """The donor goes on from its own memory, in the same epoch, as if nothing had been."""
+
+    async def test() -> None:
+        world = HandoverWorld(2)
+        await world.with_open_sessions("a")
+        world.peers.lose = [None] * number + [loss]
+
+        await world.join("b")
+        await until(lambda: len(world.peers.sent) > number)
+        await asyncio.sleep(1)
+        world.fill()
+        await world.committed()
+        epochs, moved = world.epochs(), world.events("handover")
+        await asyncio.sleep(60)
+        await world.settled()
+
+        assert epochs == {0: 1, 1: 1}
+        assert moved == []
+        assert sorted(world.epochs().values()) == [1, 2]  # later it goes all the same
+        assert world.read_again() == set()
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+@pytest.mark.parametrize("loss", ["request", "answer", None])
+def test_who_takes_the_recipients_place_asks_the_donor_or_replays(
+    loss: Literal["request", "answer"] | None,
+) -> None:
+    """The frozen bundle is fetched, once; when that is lost, the log gives the same sessions."""
+
+    async def test() -> None:
+        world = HandoverWorld(4)
+        await world.with_open_sessions("a")
+        await world.join("b")
+        world.at_next("complete", lambda: world.strike_down("b"))
+        await until(lambda: bool(world.events("release")))
+        released = world.events("release")[0].stream
+        other = await world.join("c")
+        await until(lambda: len(other.running) == 1 and len(world.members["a"].running) == 2)
+        world.peers.lose = [loss]
+
+        await world.bury()
+        await world.settled()
+
+        assert world.owners()[released or 0] == "c"
+        assert other.worker(released or 0).is_warm == (loss is None)
+        assert world.peers.sent.count("fetch") == 1
+        assert ({stream for stream, _ in world.read_again()} == set()) == (loss is None)
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+Fault = Callable[[HandoverWorld], None]
+
+
+def the_request_is_lost(world: HandoverWorld) -> None:
+    world.members["a"].coordinator.zookeeper.lose_requests = 1
+
+
+def the_request_is_late(world: HandoverWorld) -> None:
+    world.members["a"].coordinator.zookeeper.delay_requests = 1
+
+
+def the_connection_is_lost(world: HandoverWorld) -> None:
+    zookeeper = world.members["a"].coordinator.zookeeper
+    zookeeper.disconnect()
+    asyncio.get_running_loop().call_later(2.0, zookeeper.reconnect)
+
+
+@pytest.mark.parametrize(
+    "fault", [the_request_is_lost, the_request_is_late, the_connection_is_lost], ids=lambda f: f.__name__
+)
+def test_a_release_that_did_not_happen_leaves_the_stream_with_its_donor(fault: Fault) -> None:
+    """It confirms its claim, so that a late release must fail, and goes on from memory in its epoch."""
+
+    async def test() -> None:
+        world = HandoverWorld(2)
+        await world.with_open_sessions("a")
+        donor = world.members["a"]
+        world.at_next("complete", lambda: fault(world))
+
+        await world.join("b")
+        await until(lambda: "complete" in world.peers.sent)
+        await until(lambda: donor.running == [0, 1])
+        late = donor.coordinator.zookeeper.deliver_delayed()
+        epochs = world.epochs()
+        world.fill()
+        await world.committed()
+
+        assert epochs == {0: 1, 1: 1}
+        assert not any(late)
+        assert world.read_again() == set()
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+def test_a_release_whose_answer_was_lost_is_read_back() -> None:
+    """It has taken effect: the recipient goes on warm, the donor does not come back."""
+
+    async def test() -> None:
+        world = HandoverWorld(2)
+        await world.with_open_sessions("a")
+        zookeeper = world.members["a"].coordinator.zookeeper
+        world.at_next("complete", lambda: setattr(zookeeper, "lose_answers", 1))
+
+        await world.join("b")
+        await world.settled()
+        await asyncio.sleep(2)
+
+        assert [event.warm for event in world.events("handover")] == [True]
+        assert len(world.events("release")) == 1
+        assert world.read_again() == set()
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+@pytest.mark.parametrize("first", ["the late release", "the reading back"])
+def test_the_donor_stays_stopped_until_it_knows(first: str) -> None:
+    """A release is late and its reading back is slow: nobody reads meanwhile; then one of both wins."""
+
+    async def test() -> None:
+        world = HandoverWorld(2)
+        await world.with_open_sessions("a")
+        zookeeper = world.members["a"].coordinator.zookeeper
+        answered = asyncio.Event()
+
+        def hold_up() -> None:
+            (stream,) = set(range(2)) - set(world.members["a"].running)
+            zookeeper.delay_requests = 1
+            asyncio.get_running_loop().call_soon(delay_reading, stream)
+
+        def delay_reading(stream: int) -> None:
+            zookeeper.slow[Names().stream("default", stream)] = answered
+
+        world.at_next("complete", hold_up)
+        await world.join("b")
+        await until(lambda: "complete" in world.peers.sent)
+        await asyncio.sleep(2)
+        stopped = len(world.epochs())
+        if first == "the late release":
+            done = zookeeper.deliver_delayed()
+            await world.settled()
+            answered.set()
+        else:
+            answered.set()
+            await until(lambda: len(world.epochs()) == 2)
+            done = zookeeper.deliver_delayed()
+        await asyncio.sleep(1)
+
+        assert stopped == 1
+        assert done == [first == "the late release"]
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        assert world.read_again() == set()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+def test_a_recipient_that_dies_after_the_delta_costs_no_replay() -> None:
+    """The stream was released to it: the donor takes it back, and goes on from what it froze."""
+
+    async def test() -> None:
+        world = HandoverWorld(2)
+        await world.with_open_sessions("a")
+        await world.join("b")
+        world.at_next("complete", lambda: world.strike_down("b"))
+
+        await until(lambda: bool(world.events("release")))
+        await asyncio.sleep(1)
+        orphaned = len(world.epochs())
+        await world.bury()
+        await world.settled()
+        world.fill()
+        await world.committed()
+
+        assert orphaned == 1
+        assert sorted(world.epochs().values()) == [1, 2]
+        assert world.read_again() == set()
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+@pytest.mark.parametrize(("step", "is_warm"), [("offer", False), ("complete", True)])
+def test_a_donor_that_dies_before_the_release(step: str, is_warm: bool) -> None:
+    """Its claims vanish with its ZooKeeper session: the hint is used if it was complete, else the log."""
+
+    async def test() -> None:
+        world = HandoverWorld(1)
+        await world.with_open_sessions("a")
+        await world.join("b")
+        world.members["a"].member.drain("asked for")
+        world.at_next(step, lambda: world.strike_down("a"))
+
+        await until(lambda: "a" in world.dead)
+        await asyncio.sleep(3)
+        await world.bury()
+        await world.settled()
+
+        assert world.members["b"].worker(0).is_warm == is_warm
+        assert (world.read_again() == set()) == is_warm
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+def test_a_donor_that_dies_after_the_release_is_not_missed() -> None:
+    """Everything that the recipient needs is there."""
+
+    async def test() -> None:
+        world = HandoverWorld(1)
+        await world.with_open_sessions("a")
+        await world.join("b")
+        world.heard.after["release"] = lambda: world.strike_down("a")
+        world.members["a"].member.drain("asked for")
+
+        await until(lambda: "a" in world.dead)
+        await world.settled()
+
+        assert world.members["b"].worker(0).is_warm
+        assert world.read_again() == set()
+        await world.bury()
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+@pytest.mark.parametrize(("how", "most"), [("refuses", 12), ("is silent", 2)])
+def test_who_does_not_take_what_it_is_offered_gets_no_offers_for_a_while(how: str, most: int) -> None:
+    """Two seconds after a refusal, half a minute without an answer; the donor reads on all the time."""
+
+    async def test() -> None:
+        world = HandoverWorld(2)
+        await world.with_open_sessions("a")
+        refusing = await world.join("b")
+        if how == "refuses":
+            refusing.member.desk.limits = HandoverLimits(max_held_bytes=0)
+        else:
+            world.peers.cut.add(("http://a", "http://b"))
+
+        await asyncio.sleep(20)
+
+        assert 0 < len(world.peers.sent) <= most
+        assert world.epochs() == {0: 1, 1: 1}
+        assert world.read_again() == set()
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+@pytest.mark.parametrize("loss", ["before", "after"])
+def test_a_last_commit_that_is_unknown_hands_nothing_over(loss: Literal["before", "after"]) -> None:
+    """The donor stopped without knowing what stands in the log: nothing is sent on, it replays itself."""
+
+    async def test() -> None:
+        world = HandoverWorld(2)
+        await world.with_open_sessions("a")
+
+        def spoil() -> None:
+            world.fill()
+            world.broker.lose.append(loss)
+
+        world.at_next("offer", spoil)
+        await world.join("b")
+        await until(lambda: "offer" in world.peers.sent)
+        await asyncio.sleep(60)
+        await world.settled()
+        await world.all_closed()
+
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
