@@ -49,7 +49,7 @@ async def running(chronicle: KafkaChronicle) -> AsyncIterator[None]:
 
 async def all_written(chronicle: KafkaChronicle) -> None:
     """Nothing waits any more."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while chronicle.waiting:  # noqa: ASYNC110  there is nothing to wait for but the number
             await asyncio.sleep(0.02)
 

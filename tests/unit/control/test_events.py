@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 
 from services.control import event_models, event_routes, feed
-from services.control.core.history import History
+from services.control.core.history import History, Wanted
 from services.control.core.past import HandoverRow, OwnerRow
 from services.control.event_routes import EVENT_STREAM, events_routes
 from services.control.feed import EventFeed
@@ -170,7 +170,7 @@ async def test_a_follower_that_is_too_slow_is_cut_off_and_resumes() -> None:
     events = EventFeed(History(kept=10))
     events.is_current()
     events.receive([record(0)])
-    slow = events.follow(-1, 100, event_routes.Wanted())
+    slow = events.follow(-1, 100, Wanted())
     got = [await anext(slow), await anext(slow)]
 
     events.receive(record(n) for n in range(1, 40))
@@ -187,7 +187,7 @@ async def test_many_events_at_once_come_in_portions(monkeypatch: pytest.MonkeyPa
     events = EventFeed()
     events.is_current()
     events.receive(record(n) for n in range(8))
-    chunks = events.follow(-1, 100, event_routes.Wanted())
+    chunks = events.follow(-1, 100, Wanted())
 
     found = [ids_in((await anext(chunks)).decode()) for _ in range(4)]
 
@@ -200,7 +200,7 @@ async def test_silence_is_filled_with_signs_of_life() -> None:
     events = EventFeed(heartbeat_s=0.01)
     events.is_current()
     events.receive(record(n) for n in range(8))
-    chunks = events.follow(None, 1, event_routes.Wanted(stream=2))
+    chunks = events.follow(None, 1, Wanted(stream=2))
 
     found = [await anext(chunks) for _ in range(3)]
 

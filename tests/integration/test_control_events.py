@@ -1,0 +1,170 @@
+"""From a member's telling to control's `GET /events`, on a real Kafka and over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from fastapi import FastAPI
+
+from cli.client import connect
+from cli.sse import ServerSentEvent
+from services.consumer.adapters.kafka_events import KafkaChronicle
+from services.control.adapters import kafka_events
+from services.control.adapters.kafka_events import KafkaEvents
+from services.control.core.history import Wanted
+from services.control.event_routes import events_routes
+from services.control.feed import EventFeed
+from shared.http import install_problems
+from shared.kafka import ensure_topics, events_topic
+from shared.names import Names
+from shared.runtime import http_server
+from tests.chronicle_contract import numbered
+from tests.integration.test_chronicle_kafka import all_written, running
+from tests.servers import KafkaServer, free_port
+
+
+@contextlib.asynccontextmanager
+async def reading(kafka: str, names: Names) -> AsyncIterator[EventFeed]:
+    """A feed of the topic, for the block."""
+    feed = EventFeed()
+    task = asyncio.create_task(KafkaEvents(kafka, names, feed, replication=1).run(), name="events")
+    try:
+        yield feed
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+@contextlib.asynccontextmanager
+async def face_of(feed: EventFeed) -> AsyncIterator[str]:
+    """The URL of control's routes of events; the block's end is control's orderly one."""
+    app = FastAPI()
+    install_problems(app)
+    app.include_router(events_routes(feed))
+    port = free_port()
+    async with http_server(app, "127.0.0.1", port, lifespan="off"):
+        yield f"http://127.0.0.1:{port}"
+        feed.close()
+
+
+async def come_to(feed: EventFeed, next_id: int) -> None:
+    """The feed has received all before that id."""
+    async with asyncio.timeout(120):
+        while feed.history.next_id != next_id or feed.stale_ms() > 10_000:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def ready(url: str) -> None:
+    """The topic has been read."""
+    async with asyncio.timeout(60), httpx.AsyncClient(base_url=url) as http:
+        while (await http.get("/events")).status_code == 503:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def heard(url: str, last: int | None, count: int) -> list[ServerSentEvent]:
+    """The first events of a new follower."""
+    found: list[ServerSentEvent] = []
+    async with asyncio.timeout(30), connect(url) as control:
+        listening = control.listen("/events", {}, "" if last is None else str(last))
+        async for event in listening:
+            found += [event] if event.data else []
+            if len(found) >= count:
+                break
+        await listening.aclose()
+    return found
+
+
+async def test_what_members_tell_is_listed_and_followed(kafka: str, namespace: str) -> None:
+    """In order; a follower that comes back gets what it missed, once; control's end ends it."""
+    names = Names(namespace)
+    chronicle = KafkaChronicle(kafka, names)
+    async with reading(kafka, names) as feed, face_of(feed) as url, running(chronicle):
+        await ready(url)
+        for stream in range(3):
+            chronicle.tell(numbered(stream))
+        await come_to(feed, 3)
+
+        async with httpx.AsyncClient(base_url=url) as http:
+            listed = (await http.get("/events")).json()["events"]
+        first = await heard(url, None, 2)
+        for stream in range(3, 6):
+            chronicle.tell(numbered(stream))
+        rest = await heard(url, int(first[-1].id), 4)
+        to_the_end = asyncio.create_task(heard(url, 5, 1))
+        async with asyncio.timeout(10):
+            while not feed.followers:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await chronicle.close()
+
+    assert [(event["id"], event["stream"]) for event in listed] == [(0, 0), (1, 1), (2, 2)]
+    assert [event.id for event in [*first, *rest]] == ["0", "1", "2", "3", "4", "5"]
+    assert [json.loads(event.data)["stream"] for event in rest] == [2, 3, 4, 5]
+    assert await to_the_end == []
+
+
+async def test_reading_goes_on_after_the_broker_was_away(
+    kafka_server: KafkaServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed or mute: what comes later is read, each record once."""
+    monkeypatch.setattr(kafka_events, "POLL_S", 0.5)
+    monkeypatch.setattr(kafka_events, "CALL_TIMEOUT_S", 2.0)
+    names = Names(namespace)
+    chronicle = KafkaChronicle(kafka_server.address, names)
+    async with reading(kafka_server.address, names) as feed:
+        await come_to(feed, 0)
+        async with running(chronicle):
+            chronicle.tell(numbered(0))
+            await come_to(feed, 1)
+            kafka_server.kill()
+            chronicle.tell(numbered(1))
+            await asyncio.to_thread(kafka_server.start)
+            await all_written(chronicle)
+            await come_to(feed, 2)
+            kafka_server.pause()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(4):
+                    await asyncio.Event().wait()
+            kafka_server.resume()
+            chronicle.tell(numbered(2))
+            await come_to(feed, 3)
+        await chronicle.close()
+
+    assert [told.event for told in feed.history.newest(10, Wanted())] == [numbered(n) for n in range(3)]
+
+
+async def test_what_is_no_event_is_passed_over_and_a_new_topic_is_a_new_history(
+    kafka: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger's record does not stop control, nor does somebody who deletes the topic."""
+    monkeypatch.setattr(kafka_events, "POLL_S", 0.5)
+    names = Names(namespace)
+    await ensure_topics(kafka, [events_topic(names)], 1)
+    producer = AIOKafkaProducer(bootstrap_servers=kafka)
+    await producer.start()
+    await producer.send_and_wait(names.events, b"not an event")
+    await producer.send_and_wait(names.events, None, key=b"k")
+    chronicle = KafkaChronicle(kafka, names)
+    async with reading(kafka, names) as feed:
+        async with running(chronicle):
+            chronicle.tell(numbered(0))
+            await come_to(feed, 3)
+            before = [told.id for told in feed.history.newest(10, Wanted())]
+        await chronicle.close()
+        await producer.stop()
+        unreadable = feed.history.unreadable
+
+        admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+        await admin.start()
+        await admin.delete_topics([names.events])
+        await admin.close()
+        await come_to(feed, 0)
+
+    assert (before, unreadable) == ([2], 2)
+    assert feed.history.newest(10, Wanted()) == []
