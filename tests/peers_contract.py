@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from services.consumer.core.bundle import Base, digest_of, take_copy, take_delta
+from services.consumer.core.bundle import SentCopy, digest_of, take_copy, take_delta
 from services.consumer.core.checkpoint import Checkpoint
 from services.consumer.core.handover import Completion, HandoverLimits, Offer, Situation, Wanted
 from services.consumer.core.stream import Stream, StreamLimits
@@ -58,7 +58,7 @@ class Donation:
     """A stream of the donor on its way: `stream` goes on by `say` until it is completed."""
 
     stream: Stream = field(default_factory=lambda: new_core())
-    base: Base | None = None
+    base: SentCopy | None = None
     offset: int = 0
 
     def say(self, key: str, data: str = "") -> None:

@@ -80,7 +80,7 @@ async def test_the_first_signal_lets_it_leave_in_order(number: signal.Signals) -
 @pytest.mark.parametrize("leaving", LEAVINGS)
 async def test_a_second_signal_leaves_at_once(leaving: str) -> None:
     """Within 100 ms, whatever keeps it, with a word in the log, and not as a success."""
-    times_s = []
+    times_s: list[float] = []
     while len(times_s) < FREE_TRIES and not any(one < AT_ONCE_S for one in times_s):
         async with service(LEAVINGS[leaving]) as process:
             process.send_signal(signal.SIGTERM)

@@ -68,6 +68,8 @@ FAULTS = (
     httpx.InvalidURL,
     httpx.CookieConflict,
     OSError,  # TimeoutError is one
+    UnicodeError,  # a host that no name can be
+    ExceptionGroup,  # anyio's, of attempts to connect that fail otherwise: a port that there cannot be
     Unauthorized,
     BundleRejected,
     _NoMember,

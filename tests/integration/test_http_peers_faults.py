@@ -1,0 +1,359 @@
+"""Peers that answer badly, late, or not at all: every call ends in its time, in one of two errors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import cramjam
+import httpx
+import pytest
+
+from services.consumer.adapters.http_peers import HttpPeers, PeerTimeouts, is_loopback
+from services.consumer.core.handover import Offer, Wanted
+from services.consumer.wire import LENGTH
+from shared.errors import HandoverRefused, PeerUnavailable
+from shared.http import PROBLEM
+from shared.signing import ACCEPTED_MS, digest_of, signed_headers
+from tests.integration.handover_ends import SECRET, Face, peers_of, serving, wall_ms
+from tests.peers_contract import EPOCH, STREAM, Donation
+from tests.servers import free_port
+
+MAX_BYTES = 100_000
+LONG_HOST = "http://" + "b" * 70
+QUICK = PeerTimeouts(offer_s=0.2, complete_s=0.2, fetch_s=0.2)
+WANTED = Wanted(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
+PATH = "/handover/default/1"
+Call = Callable[[HttpPeers, str], Awaitable[object]]
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def offer(peers: HttpPeers, address: str) -> None:
+    """Sends a first copy of a megabyte."""
+    await peers.offer(address, *copied())
+
+
+async def complete(peers: HttpPeers, address: str) -> None:
+    """Sends a delta."""
+    donation = Donation()
+    donation.copy()
+    await peers.complete(address, *donation.delta())
+
+
+async def fetch(peers: HttpPeers, address: str) -> bytes:
+    """Asks for a bundle."""
+    return await peers.fetch(address, WANTED)
+
+
+CALLS = pytest.mark.parametrize("call", [offer, complete, fetch], ids=["offer", "complete", "fetch"])
+
+
+def copied() -> tuple[Offer, bytes]:
+    donation = Donation()
+    donation.say("k", "x" * 900_000)
+    return donation.copy()
+
+
+def answering(
+    answer: Callable[[httpx.Request], httpx.Response], timeouts: PeerTimeouts | None = None
+) -> HttpPeers:
+    """The way to a peer that gives this answer."""
+    transport = httpx.MockTransport(answer)
+    return HttpPeers("a", SECRET, wall_ms, max_body_bytes=MAX_BYTES, timeouts=timeouts, transport=transport)
+
+
+def response(status: int, content: bytes = b"", headers: dict[str, str] | None = None) -> httpx.Response:
+    """An answer whose body is still to be read, as it is over a socket."""
+    return httpx.Response(status, stream=httpx.ByteStream(content), headers=headers)
+
+
+def problem(status: int, content: bytes, kind: str = PROBLEM) -> httpx.Response:
+    return response(status, content, {"content-type": kind})
+
+
+def signed(body: bytes, *, secret: bytes = SECRET, seq: int = 1, late_ms: int = 0) -> dict[str, str]:
+    """The headers by which a member signs its answer with this bundle."""
+    return signed_headers(
+        secret, "a", "200", PATH, epoch=EPOCH, seq=seq, digest=digest_of(body), at_ms=wall_ms() - late_ms
+    )
+
+
+NO_MEMBER: dict[str, tuple[Callable[[], httpx.Response], str]] = {
+    "redirect": (lambda: response(302, b"", {"location": "http://evil/"}), "status 302"),
+    "redirect of the method": (lambda: response(307, b"", {"location": "http://evil/"}), "status 307"),
+    "a page": (lambda: response(200, b"<html>", {"content-type": "text/html"}), "status 200|not signed"),
+    "accepted for later": (lambda: response(202), "status 202"),
+    "a fault": (lambda: problem(500, b'{"detail":"crashed"}'), "status 500"),
+    "not ready": (lambda: problem(503, b'{"detail":"prepares"}'), "status 503"),
+    "a page that is not there": (lambda: problem(404, b"<html>", "text/html"), "404 without a reason"),
+    "a refusal without a reason": (lambda: problem(409, b"{}"), "409 and no reason"),
+    "a refusal of garbage": (lambda: problem(409, b"\xff"), "409 and no reason"),
+    "a reason that is none": (lambda: problem(409, b'{"detail":7}'), "409 and no reason"),
+    "an endless reason": (
+        lambda: problem(409, b'{"detail":"' + b"x" * 20_000 + b'"}'),
+        "409 and more than 16384 bytes",
+    ),
+}
+
+
+@CALLS
+@pytest.mark.parametrize("answer", NO_MEMBER)
+async def test_an_answer_that_no_member_gives_is_none(call: Call, answer: str) -> None:
+    """Somebody else may listen at a member's old address by now; nobody is sent on from there."""
+    hosts: set[str] = set()
+
+    def at_the_address(request: httpx.Request) -> httpx.Response:
+        hosts.add(request.url.host)
+        return make()
+
+    make, word = NO_MEMBER[answer]
+    async with answering(at_the_address) as peers:
+        with pytest.raises(PeerUnavailable, match=f"http://b does not answer: .*({word})"):
+            await call(peers, "http://b")
+
+    assert hosts == {"b"}
+
+
+@CALLS
+@pytest.mark.parametrize("status", [400, 403, 404, 409, 413, 422, 429])
+async def test_a_refusal_is_told_with_the_peers_reason(call: Call, status: int) -> None:
+    """Whatever it refused: its sentence is what the operator sees."""
+    async with answering(lambda _: problem(status, b'{"detail":"b is draining"}')) as peers:
+        with pytest.raises(HandoverRefused, match=r"^b is draining$"):
+            await call(peers, "http://b")
+
+
+BUNDLE = b"bundle"
+LARGE = bytes(cramjam.zstd.compress(bytes(MAX_BYTES * 9)))
+NO_BUNDLE: dict[str, tuple[Callable[[], httpx.Response], str]] = {
+    "nothing": (lambda: response(204), "status 204"),
+    "not signed": (lambda: response(200, BUNDLE), "not signed"),
+    "another secret": (lambda: response(200, BUNDLE, signed(BUNDLE, secret=b"x")), "signature is wrong"),
+    "old": (lambda: response(200, BUNDLE, signed(BUNDLE, late_ms=ACCEPTED_MS + 5000)), "do the clocks agree"),
+    "another head": (lambda: response(200, BUNDLE, signed(BUNDLE, seq=2)), "another bundle than was signed"),
+    "another body": (lambda: response(200, b"bent", signed(BUNDLE)), "another bundle than was signed"),
+    "too large": (lambda: response(200, bytes(MAX_BYTES + 1), signed(BUNDLE)), "more than 100000 bytes"),
+    "unknown encoding": (lambda: zstd(BUNDLE, "6", encoding="gzip"), "the encoding 'gzip'"),
+    "zstd of no length": (lambda: zstd(BUNDLE, "many"), "'many' is no length"),
+    "zstd that is none": (lambda: zstd(b"garbage", "7"), "no zstd of 7 bytes"),
+    "too large, decoded": (lambda: zstd(LARGE, str(MAX_BYTES * 9)), "a body of 900000 bytes"),
+    "more than it says": (lambda: zstd(LARGE, str(MAX_BYTES)), "no zstd of 100000 bytes"),
+}
+
+
+def zstd(packed: bytes, length: str, encoding: str = "zstd") -> httpx.Response:
+    return response(200, packed, signed(BUNDLE) | {"content-encoding": encoding, LENGTH: length})
+
+
+@pytest.mark.parametrize("answer", NO_BUNDLE)
+async def test_a_bundle_that_the_asked_member_did_not_sign_or_not_so_is_none(answer: str) -> None:
+    """Sessions are not taken from strangers, and not without bound."""
+    make, word = NO_BUNDLE[answer]
+
+    async with answering(lambda _: make()) as peers:
+        with pytest.raises(PeerUnavailable, match=f"http://a does not answer: .*{word}"):
+            await fetch(peers, "http://a")
+
+
+async def test_a_bundle_that_is_signed_is_taken() -> None:
+    """So the ones above are refused for what is wrong with them."""
+    packed = bytes(cramjam.zstd.compress(BUNDLE))
+
+    async with answering(lambda _: response(200, BUNDLE, signed(BUNDLE))) as peers:
+        assert await fetch(peers, "http://a") == BUNDLE
+    async with answering(lambda _: zstd(packed, "6")) as peers:
+        assert await fetch(peers, "http://a") == BUNDLE
+
+
+LIBRARY_ERRORS = [
+    found
+    for name in httpx.__all__
+    if isinstance(found := getattr(httpx, name), type) and issubclass(found, Exception)
+]
+
+
+@CALLS
+@pytest.mark.parametrize("kind", [*LIBRARY_ERRORS, OSError, TimeoutError])
+async def test_every_error_of_the_library_is_that_the_peer_is_unavailable(
+    call: Call, kind: type[Exception]
+) -> None:
+    """The callers know two errors; a third one would end the member."""
+
+    def fail(request: httpx.Request) -> httpx.Response:
+        if kind is httpx.HTTPStatusError:
+            raise httpx.HTTPStatusError("x", request=request, response=httpx.Response(500))
+        nothing = kind in (
+            httpx.StreamConsumed,
+            httpx.StreamClosed,
+            httpx.ResponseNotRead,
+            httpx.RequestNotRead,
+        )
+        raise kind() if nothing else kind("x")
+
+    async with answering(fail) as peers:
+        with pytest.raises(PeerUnavailable):
+            await call(peers, "http://b")
+
+
+def test_the_library_has_the_errors_that_are_known() -> None:
+    """A new one is seen by the test above; none found would make it empty."""
+    assert len(LIBRARY_ERRORS) >= 20
+
+
+@CALLS
+@pytest.mark.parametrize(
+    "address",
+    ["", "b", "ftp://b", "http://", "http://[b", "http://b:99999", "http://b:port", "http://\0", LONG_HOST],
+)
+async def test_an_address_that_is_none_is_unavailable(call: Call, address: str) -> None:
+    """It stands in ZooKeeper as some member wrote it."""
+    async with peers_of("a") as peers:
+        with pytest.raises(PeerUnavailable):
+            await call(peers, address)
+
+
+@contextlib.asynccontextmanager
+async def listening(serve: Serve) -> AsyncIterator[str]:
+    """The address of a server that treats every connection so."""
+    tasks: set[asyncio.Task[None]] = set()
+    writers: list[asyncio.StreamWriter] = []
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def run() -> None:
+            with contextlib.suppress(OSError):
+                await serve(reader, writer)
+            writer.close()
+
+        writers.append(writer)
+        tasks.add(asyncio.create_task(run()))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for _ in range(3):  # what has just been accepted becomes a connection in so many steps
+            await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in writers:
+            writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+async def mute(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+    """Takes all that comes, and never says a word."""
+    while await reader.read(65_536):
+        pass
+
+
+async def deaf(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
+    """Does not even read."""
+    await asyncio.Event().wait()
+
+
+async def trickling(__: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Sends a byte of its answer now and then: each time in time."""
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n")
+    for _byte in range(5000):
+        writer.write(b"x")
+        await writer.drain()
+        await asyncio.sleep(0.02)
+
+
+async def closing(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
+    """Closes at once."""
+
+
+async def foreign(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Speaks something else."""
+    writer.write(b"SSH-2.0-OpenSSH_9.6\r\n")
+    await writer.drain()
+
+
+async def dying(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Ends in the middle of its answer."""
+    writer.write(
+        b"HTTP/1.1 409 Conflict\r\nContent-Type: application/problem+json\r\nContent-Length: 99\r\n\r\n{"
+    )
+    await writer.drain()
+
+
+@CALLS
+@pytest.mark.parametrize("serve", [mute, deaf, trickling, closing, foreign, dying])
+async def test_a_peer_that_is_slow_or_speaks_nonsense_is_given_up_in_time(call: Call, serve: Serve) -> None:
+    """The whole call has its bound, however the time passes."""
+    async with listening(serve) as address, peers_of("a", timeouts=QUICK) as peers:
+        began_s = time.monotonic()
+        with pytest.raises(PeerUnavailable, match=f"{address} does not answer: .+"):
+            await call(peers, address)
+        took_s = time.monotonic() - began_s
+
+    assert took_s < 2.0
+
+
+@CALLS
+async def test_nobody_there_is_known_at_once(call: Call) -> None:
+    """A refused connection needs no waiting."""
+    async with peers_of("a") as peers:
+        with pytest.raises(PeerUnavailable):
+            await call(peers, f"http://127.0.0.1:{free_port()}")
+
+
+async def test_a_call_that_is_cancelled_ends_as_cancelled() -> None:
+    """A member that leaves does not take it for an answer."""
+    async with listening(mute) as address, peers_of("a") as peers:
+        calling = asyncio.create_task(offer(peers, address))
+        await asyncio.sleep(0.01)
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+
+
+async def test_a_large_copy_is_refused_by_its_reason_though_the_peer_does_not_read_it() -> None:
+    """The answer comes before the body has gone: it is not lost for that."""
+    async with serving("b", max_body_bytes=1000) as b, peers_of("a") as peers:
+        for _ in range(5):
+            with pytest.raises(HandoverRefused, match="at most 1000 bytes"):
+                await offer(peers, b.address)
+
+    assert b.end.holds == (set(), False)
+
+
+async def test_one_secret_is_not_the_others() -> None:
+    """Members of different Batons refuse each other, whichever way they ask."""
+    face: Face
+    async with serving("b") as face, peers_of("a", secret=b"of another Baton") as peers:
+        with pytest.raises(HandoverRefused, match="are both of one Baton"):
+            await offer(peers, face.address)
+
+    assert face.end.holds == (set(), False)
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("http://127.0.0.1:8010", True),
+        ("http://127.9.9.9", True),
+        ("http://[::1]:8010", True),
+        ("http://localhost:8010", True),
+        ("http://10.0.0.7:8010", False),
+        ("http://b.example", False),
+        ("http://127.0.0.1.example", False),
+        ("http://[b", False),
+    ],
+)
+def test_what_is_of_this_machine_is_known_by_its_address(address: str, expected: bool) -> None:
+    """Compressing pays only where a network lies between."""
+    assert is_loopback(address) is expected
+
+
+def test_a_peer_shows_whose_it_is_and_never_the_secret() -> None:
+    """It stands in logs."""
+    peers = peers_of("a")
+
+    assert repr(peers) == "<HttpPeers of a>"

@@ -1,0 +1,24 @@
+"""The peers in memory keep the contract of those over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fakes.peers import InMemoryPeers, PeerNetwork
+from tests.peers_contract import Handed, PeersContract, new_end
+
+
+class TestContract(PeersContract):
+    """The contract of all peers."""
+
+    @pytest.fixture
+    def handed(self) -> Handed:
+        donor, recipient = new_end("a"), new_end("b")
+        network = PeerNetwork(desks={"http://a": donor.desk, "http://b": recipient.desk})
+        return Handed(
+            donor=donor,
+            recipient=recipient,
+            peers=InMemoryPeers(network, "http://a"),
+            back=InMemoryPeers(network, "http://b"),
+            address_of=lambda member: f"http://{member}",
+        )
