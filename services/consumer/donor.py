@@ -61,7 +61,7 @@ class Donor:
         effect: HandOver,
         address: str,
         worker: StreamWorker,
-        stop: Callable[[], Awaitable[None]],
+        freeze: Callable[[], Awaitable[None]],
         base: SentCopy,
         copy_ms: float,
     ) -> bool:
@@ -70,7 +70,7 @@ class Donor:
         Raises HandoverRefused, PeerUnavailable, ZooKeeperUnavailable: the stream is stopped, the outcome
         of the release, if it came to it, unknown.
         """
-        await stop()
+        await freeze()
         core = worker.core
         # a worker that had to open its stream anew meanwhile may stand below the copy
         if core is None or core is not base.stream or not core.is_memory or core.has_changes:

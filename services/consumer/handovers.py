@@ -53,7 +53,10 @@ class Hint:
 
 
 class HandoverDesk:
-    """Receives, keeps and gives hints; `situation` tells how the member stands (None: not joined yet)."""
+    """Receives, keeps and gives hints; `situation` tells how the member stands (None: not joined yet).
+
+    `on_promised(stream)` is called when a copy is held, `on_expected(stream, position)` when it is complete.
+    """
 
     def __init__(
         self,
@@ -63,13 +66,15 @@ class HandoverDesk:
         limits: HandoverLimits,
         now_s: Callable[[], float],
         situation: Callable[[], Situation | None],
-        on_expected: Callable[[], None] = lambda: None,
+        on_promised: Callable[[int], None] = lambda stream: None,
+        on_expected: Callable[[int, int], None] = lambda stream, position: None,
     ) -> None:
         self.limits = limits
         self._settings = settings
         self._stream_limits = stream_limits
         self._now_s = now_s
         self._situation = situation
+        self._on_promised = on_promised
         self._on_expected = on_expected
         self._promised: dict[int, _Promised] = {}
         self._handed: dict[int, Hint] = {}
@@ -120,6 +125,7 @@ class HandoverDesk:
         self._promised[offer.stream] = _Promised(
             offer=offer, copy=copy, size=len(body), since_s=self._now_s()
         )
+        self._on_promised(offer.stream)
 
     def receive_delta(self, completion: Completion, body: bytes) -> None:
         """Completes a copy; from now on the stream's release is expected.
@@ -152,7 +158,7 @@ class HandoverDesk:
         self._handed[stream] = Hint(
             state=state, since_s=self._now_s(), size=promised.size + len(body), completion=completion
         )
-        self._on_expected()
+        self._on_expected(stream, completion.position)
 
     def give(self, wanted: Wanted) -> bytes:
         """The whole frozen bundle of a stream that this member ran. Raises NotFound, Unauthorized."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from services.consumer.core.stream import Stream, StreamLimits
 from services.consumer.log_ports import StreamLog
+from services.consumer.prepared import Prepared
 from shared.group import GroupSettings
 from shared.heads import Head
 
@@ -32,7 +33,7 @@ class Hold:
 
     `is_mine`: a fresh read of the claim; `lease_alive`: whether the member may act on it; `commit_s`:
     present pace of commits. `hints`: streams to go on with, if their heads are the stored one; `ask` is
-    used at most once.
+    used at most once per opening; `prepared`: a reader that is connected already.
     """
 
     is_mine: Callable[[], Awaitable[bool]]
@@ -40,3 +41,4 @@ class Hold:
     commit_s: Callable[[], float]
     hints: Sequence[Stream] = ()
     ask: Ask | None = None
+    prepared: Prepared | None = None

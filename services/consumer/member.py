@@ -69,7 +69,8 @@ class Member:
             limits=limits,
             now_s=around.now_s,
             situation=self._situation,
-            on_expected=self._wake.set,
+            on_promised=self._on_promised,
+            on_expected=self._on_expected,
         )
         self.movements = Movements(
             coordinator=coordinator,
@@ -143,6 +144,7 @@ class Member:
             self.movements.cancel()
             watchdog.cancel()
             waker.cancel()
+            await self.movements.runner.prepared.close()
         self._has_left = True
 
     async def step(self) -> None:
@@ -199,6 +201,13 @@ class Member:
             log.warning("the ZooKeeper session has expired")
             self._teller.say("expiry")
         self._teller.say("join")
+
+    def _on_promised(self, stream: int) -> None:
+        self.movements.runner.prepared.prepare(stream)
+
+    def _on_expected(self, stream: int, position: int) -> None:
+        self.movements.runner.prepared.aim(stream, position)
+        self._wake.set()
 
     def _situation(self) -> Situation | None:
         """How this member stands when an offer comes."""

@@ -205,8 +205,11 @@ class Movements:
             return
         try:
             base, copy_ms = await self._donor.offer(effect, node.address, worker.core)
-            stop = partial(self.runner.stop, effect.stream)
-            released = await self._donor.finish(effect, node.address, worker, stop, base, copy_ms)
+            freeze = partial(self.runner.freeze, effect.stream)
+            try:
+                released = await self._donor.finish(effect, node.address, worker, freeze, base, copy_ms)
+            finally:
+                await self.runner.stop(effect.stream)
         except (HandoverRefused, PeerUnavailable) as error:
             log.info("not handed over", extra={"effect": effect, "why": error.detail})
             self._refusals.note(effect, error)

@@ -17,6 +17,9 @@ from services.consumer.log_ports import FragmentReader, SessionSink
 from shared.errors import StaleEpoch
 from shared.heads import Head
 
+FIRST_COMMIT = 0.1, 0.3
+"""The first commit comes after this share of the time between commits, depending on the stream."""
+
 
 class Opening:
     """One opening; afterwards `stored_epoch` is the head's (-1: it was not read), `is_warm` whether a hint
@@ -90,5 +93,9 @@ class Opening:
         )
 
     def _first_commit_s(self) -> float:
-        """When the stream is thought to have committed last, so that the commits of many spread over time."""
-        return self._around.now_s() - self._around.limits.commit_s * (self._stream * 7 % 24) / 24
+        """When the stream is thought to have committed last: what waited for its new owner is delivered soon,
+        and the commits of many spread over time.
+        """
+        least, most = FIRST_COMMIT
+        share = least + (most - least) * (self._stream * 7 % 24) / 24
+        return self._around.now_s() - self._around.limits.commit_s * (1 - share)

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from services.consumer.core.handover import Completion
 from services.consumer.core.ownership import Running
 from services.consumer.core.stream import Stream
-from services.consumer.handovers import HandoverDesk
+from services.consumer.handovers import HandoverDesk, Hint
 from services.consumer.hold import Ask, Hold, Surroundings
 from services.consumer.ports import Coordinator
+from services.consumer.prepared import PreparedReaders
 from services.consumer.stream_worker import Outcome, StreamWorker
 from services.consumer.teller import Teller
 
@@ -51,6 +51,7 @@ class StreamRunner:
     ) -> None:
         self.streams: dict[int, _Run] = {}
         self.tasks: asyncio.TaskGroup | None = None
+        self.prepared = PreparedReaders(around.log, around.now_s)
         self._coordinator = coordinator
         self._around = around
         self._desk = desk
@@ -98,21 +99,31 @@ class StreamRunner:
         it may have a bundle; `came`: whether that was another member.
         """
         hints = self._desk.take(stream)
-        completion = next((hint.completion for hint in hints if hint.completion is not None), None)
+        handed = next((hint for hint in hints if hint.completion is not None), None)
         hold = Hold(
             is_mine=partial(self._is_mine, stream, epoch),
             lease_alive=partial(self._lease_alive, session_id),
             commit_s=self._commit_s,
             hints=[hint.state for hint in hints],
             ask=ask,
+            prepared=self.prepared.take(stream),
         )
         worker = StreamWorker(stream, epoch, self._around, hold)
         assert self.tasks is not None
         task = self.tasks.create_task(self._run(worker), name=f"stream {stream}")
         self.streams[stream] = _Run(worker=worker, task=task, since_s=self._around.now_s(), came=came)
         self.tasks.create_task(
-            self._tell_opening(worker, task, why, completion), name=f"opening of stream {stream}"
+            self._tell_opening(worker, task, why, handed), name=f"opening of stream {stream}"
         )
+
+    async def freeze(self, stream: int) -> None:
+        """Stops a stream in order; returns when its state is final, before its clients are closed."""
+        run = self.streams.get(stream)
+        if run is not None:
+            run.worker.stop()
+            frozen = asyncio.ensure_future(run.worker.frozen.wait())
+            await asyncio.wait((run.task, frozen), return_when=asyncio.FIRST_COMPLETED)
+            frozen.cancel()
 
     async def stop(self, stream: int) -> None:
         """Stops a stream in order: what it has read is committed, if that is possible."""
@@ -148,9 +159,12 @@ class StreamRunner:
         self._on_end(worker, outcome)
 
     async def _tell_opening(
-        self, worker: StreamWorker, task: asyncio.Task[None], why: str, completion: Completion | None
+        self, worker: StreamWorker, task: asyncio.Task[None], why: str, handed: Hint | None
     ) -> None:
         """The claim, and when the stream is being read how that came about."""
+        completion = handed.completion if handed is not None else None
+        sessions = len(handed.state.assembler.open) if handed is not None else None
+        size = handed.state.assembler.state_bytes if handed is not None else None
         opened = asyncio.ensure_future(worker.opened.wait())
         reading = asyncio.ensure_future(worker.reading.wait())
         try:
@@ -166,7 +180,6 @@ class StreamRunner:
             opened.cancel()
             reading.cancel()
         began_ms = worker.first_record_at_ms if reading.done() and worker.reading.is_set() else 0
-        core = worker.core
         self._teller.say(
             "handover",
             stream=worker.stream,
@@ -174,8 +187,8 @@ class StreamRunner:
             source=completion.donor,
             target=self._coordinator.member,
             why=completion.why,
-            sessions=len(core.assembler.open) if core is not None else None,
-            bytes=core.assembler.state_bytes if core is not None else None,
+            sessions=sessions,
+            bytes=size,
             copy_ms=completion.copy_ms,
             pause_ms=max(0, (began_ms or worker.opened_at_ms) - completion.stopped_at_ms),
             warm=worker.is_warm,

@@ -49,8 +49,11 @@ class StreamWorker:
         self._hold = hold
         self._hints = list(hold.hints)
         self._ask = hold.ask
+        self._prepared = hold.prepared
         self.is_warm = False
         self.was_fenced = False
+        self.frozen = asyncio.Event()
+        """Set when it has stopped in order: its state changes no more, only its clients are still closed."""
         self.opened, self.reading = asyncio.Event(), asyncio.Event()
         """Set when reading first began (or cannot: REWIND), and when the first record was read."""
         self.opened_at_ms = self.first_record_at_ms = self.stopped_at_ms = 0
@@ -99,6 +102,7 @@ class StreamWorker:
                 await self._open()
                 delay_s = RETRY_FIRST_S
                 await self._work()
+                self.frozen.set()
                 return "stopped"
             except (NotOwner, StaleEpoch) as error:
                 log.error("ownership is lost", extra={"stream": self.stream, "why": error.detail})
@@ -126,7 +130,9 @@ class StreamWorker:
         if self.core is not None:  # what ended it was no unknown commit, or it is no memory
             self._hints.append(self.core)
         self.state, self.core = "opening", None
-        self._sink, self._reader = around.log.sink(self.stream), around.log.reader(self.stream)
+        prepared, self._prepared = self._prepared, None
+        self._sink = around.log.sink(self.stream)
+        self._reader = prepared.reader if prepared is not None else around.log.reader(self.stream)
         opening = Opening(self.stream, self.epoch, around, self._sink, self._reader)
         try:
             self.core, how = await opening.open(self._hints, self._ask)
@@ -142,7 +148,8 @@ class StreamWorker:
             return
         if how == "cut":
             log.warning("retention cut the log", extra={"stream": self.stream, "cut": self.core.cut})
-        await self._reader.open(self.core.assembler.position)
+        if prepared is None or prepared.at != self.core.assembler.position:
+            await self._reader.open(self.core.assembler.position)
         self.state = "replaying" if self.core.assembler.is_replaying else "running"
         self.opened_after_s = around.now_s() - began_s
         if not self.opened.is_set():
@@ -157,8 +164,10 @@ class StreamWorker:
             while not stopping.done():
                 await self._await_lease()
                 await self.step(stopping)
-            self.state, self.stopped_at_ms = "stopping", self._around.wall_ms()
+            self.state = "stopping"
             await self._await_lease()
+            await self._read_the_rest()
+            self.stopped_at_ms = self._around.wall_ms()
             await self._commit_if(lambda core: core.has_changes)
         finally:
             stopping.cancel()
@@ -194,6 +203,17 @@ class StreamWorker:
             await self._renew_reader(core)
         elif 0 < len(records) < TRICKLE_RECORDS:
             await asyncio.wait((stopping,), timeout=TRICKLE_PAUSE_S)
+
+    async def _read_the_rest(self) -> None:
+        """Folds what the reader holds already: the less is left to the next owner, the shorter its pause."""
+        core, reader = self.core, self._reader
+        assert core is not None
+        assert reader is not None
+        if core.assembler.is_replaying or not self._hold.lease_alive():
+            return
+        async with asyncio.timeout(LATE_FETCH_S):
+            core.feed(await reader.fetch(0.0), self._around.now_s())
+        core.close_due()
 
     def _note_first_record(self) -> None:
         if not self.reading.is_set():

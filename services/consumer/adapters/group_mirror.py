@@ -64,6 +64,8 @@ class GroupMirror:
         self._claims: dict[int, ClaimNode] = {}
         self._nodes: dict[int, StreamNode] = {}
         self._pins: dict[int, str] = {}
+        self._versions: dict[int, int] = {}
+        """Of those nodes, but for such as this member wrote itself."""
         self._existing: set[int] = set()
         """Streams that have a node: somebody has owned them."""
         self._claimed: set[int] = set()
@@ -95,11 +97,19 @@ class GroupMirror:
         self._claims.pop(stream, None)
         self._claimed.discard(stream)
         self._nodes[stream] = node
+        self._versions.pop(stream, None)
         self._old_nodes.add(stream)
 
     def _note(self, stream: int) -> None:
         self._writes += 1
         self._written[stream] = self._writes
+
+    def unowned(self, stream: int) -> tuple[StreamNode, int] | None:
+        """The node of a stream that was last seen without a claim, and the node's version."""
+        node, version = self._nodes.get(stream), self._versions.get(stream)
+        if node is None or version is None or stream in self._claimed:
+            return None
+        return node, version
 
     async def view(self) -> View:
         """The group as it stands. Raises ZooKeeperUnavailable."""
@@ -232,9 +242,11 @@ class GroupMirror:
         znode = await self._zookeeper.get(path, watch=self._on_node, within=self._session_id)
         if znode is None:
             self._nodes.pop(stream, None)
+            self._versions.pop(stream, None)
             self._existing.discard(stream)
         else:
             self._nodes[stream] = _stream_of(znode.data)
+            self._versions[stream] = znode.version
 
     async def _read_pins(self) -> None:
         """Pins that cannot be read are none: everybody reads the same, so everybody plans the same."""

@@ -20,7 +20,7 @@ class Running:
     """A stream that the member runs, in `epoch`.
 
     `is_ready`: it reads the log's end, so its sessions can be copied; `rests`: it has just come here from
-    another member; `failed`: a handover of it has failed while draining.
+    another member, and only an operator's pin or a drain moves it; `failed`: a handover of it has failed while draining.
     """
 
     epoch: int
@@ -165,7 +165,9 @@ def _moves(
         target, run = wanted.owner.get(stream), member.running.get(stream)
         if target is None or target == member.me or target in shunned:
             continue
-        if run is None or run.epoch != epoch or not run.is_ready or run.rests:
+        if run is None or run.epoch != epoch or not run.is_ready:
+            continue
+        if run.rests and view.pins.get(stream) != target:
             continue
         if seen.is_steady(target, view.members[target].address, settings.steady_ms):
             why = _reason_to_move(view, wanted, member.me, stream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -152,10 +153,13 @@ def test_moves_come_a_few_at_a_time() -> None:
     ],
 )
 def test_a_stream_that_cannot_be_copied_or_has_just_come_stays(run: Running) -> None:
-    """Only a drain moves it."""
+    """Only a drain moves it, and what rests an operator's pin."""
     view = View(count=2, members=members(a="active", b="active"), claims=claimed("a", 0, 1))
 
+    pinned = replace(view, pins={1: "b"})
+
     assert decided(view, "a", {0: Running(epoch=1), 1: run}) == []
+    assert len(decided(pinned, "a", {0: Running(epoch=1), 1: run})) == (1 if run.rests else 0)
 
 
 def test_a_member_that_refused_gets_no_offer_for_a_while() -> None:
