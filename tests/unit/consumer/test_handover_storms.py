@@ -1,0 +1,254 @@
+"""Expiries, outages and flapping members, on virtual time: what has a good owner stays with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from services.consumer.movements import Pace
+from tests.fakes.virtual_time import in_virtual_time, until
+from tests.unit.consumer.handover_world import HandoverWorld
+
+
+def test_an_expired_member_goes_on_from_its_own_memory() -> None:
+    """With all that it had not committed yet; in a new epoch, and no record is read again."""
+
+    async def test() -> None:
+        world = HandoverWorld(3)
+        await world.with_open_sessions("a")
+        one = world.members["a"]
+        world.fill()
+        await until(lambda: all(one.worker(n).position == 6 for n in range(3)))
+        committed = world.broker.commits
+
+        world.store.expire(one.session_id)
+        await until(lambda: world.epochs() == {0: 2, 1: 2, 2: 2})
+        await world.settled()
+        uncommitted = world.broker.commits == committed
+        await world.committed()
+
+        assert uncommitted
+        assert all(worker.is_warm for worker in one.member.workers)
+        assert world.read_again() == set()
+        assert [event.kind for event in world.chronicle.events].count("expiry") == 1
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+@pytest.mark.parametrize("loss", ["before", "after"])
+def test_after_an_unknown_commit_an_expired_member_replays(loss: str) -> None:
+    """What that commit was to write is in no memory any more: only the log tells."""
+
+    async def test() -> None:
+        world = HandoverWorld(1)
+        await world.with_open_sessions("a")
+        one = world.members["a"]
+        world.broker.lose.append("before" if loss == "before" else "after")
+        world.fill()
+        await until(lambda: not world.broker.lose)
+
+        world.store.expire(one.session_id)
+        await until(lambda: world.epochs() == {0: 2})
+        await world.settled()
+
+        assert not one.worker(0).is_warm
+        assert world.read_again() != set()
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+@pytest.mark.parametrize("expired", [False, True], ids=["sessions live on", "sessions expire"])
+def test_zookeeper_gone_for_all_moves_nothing(expired: bool) -> None:
+    """All pause and go on where they were; nobody evacuates, though some are back before others."""
+
+    async def test() -> None:
+        world = HandoverWorld(6)
+        await world.with_open_sessions("a", "b", "c")
+        await asyncio.sleep(20)
+        owners, epochs, told = world.owners(), world.epochs(), len(world.events("handover"))
+        for one in world.members.values():
+            one.coordinator.zookeeper.disconnect()
+        await asyncio.sleep(10)
+        commits = world.broker.commits
+        world.fill()
+        await asyncio.sleep(60)
+        paused = world.broker.commits == commits
+
+        for one in world.members.values():
+            if expired:
+                world.store.expire(one.session_id)
+        for one in world.members.values():
+            one.coordinator.zookeeper.reconnect()
+            await asyncio.sleep(0.9)
+        await world.committed()
+        await asyncio.sleep(30)
+
+        assert paused
+        assert world.owners() == owners
+        assert len(world.events("handover")) == told
+        assert {n: epoch - epochs[n] for n, epoch in world.epochs().items()} == dict.fromkeys(
+            range(6), int(expired)
+        )
+        assert world.read_again() == set()
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+def test_a_lost_lease_hands_the_streams_over_by_replay_and_back_by_handover() -> None:
+    """Others take over from the log; when the member is back, it gets its share live, with sessions."""
+
+    async def test() -> None:
+        world = HandoverWorld(4)
+        await world.with_open_sessions("a", "b")
+        await asyncio.sleep(20)
+        one = world.members["a"]
+        one.coordinator.zookeeper.disconnect()
+        world.store.expire(one.session_id)
+        await until(lambda: len(world.members["b"].running) == 4)
+        told = len(world.events("handover"))
+        world.fill()
+        await world.committed()
+
+        one.coordinator.zookeeper.reconnect()
+        await asyncio.sleep(30)
+        await world.settled()
+
+        assert all(event.warm and event.sessions for event in world.events("handover")[told:])
+        assert len(world.events("handover")[told:]) == 2
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+def test_a_flapping_member_does_not_shake_the_others() -> None:
+    """It comes and goes every five seconds, twenty times: the longer, the less is given to it."""
+
+    async def test() -> None:
+        world = HandoverWorld(6)
+        await world.with_open_sessions("a", "b")
+        await asyncio.sleep(20)
+        told = len(world.events("handover"))
+
+        for _ in range(20):
+            await world.join("c")
+            await asyncio.sleep(5)
+            world.strike_down("c")
+            await world.bury()
+        await world.settled()
+
+        moved = world.events("handover")[told:]
+        assert len(moved) <= 8  # undamped: 40
+        assert all(event.target == "c" for event in moved)
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+def test_a_stream_that_just_moved_rests() -> None:
+    """What came from another member stays for ten seconds, whoever joins."""
+
+    async def test() -> None:
+        world = HandoverWorld(6)
+        await world.with_open_sessions("a")
+        await world.join("b")
+        await world.settled()
+        await asyncio.sleep(1)
+        came = {event.stream for event in world.events("handover")}
+        told = len(world.events("handover"))
+
+        await world.join("c")
+        await asyncio.sleep(7)
+        early = {event.stream for event in world.events("handover")[told:]}
+        await world.settled()
+        await asyncio.sleep(1)
+
+        assert len(came) == 3
+        assert early & came == set()
+        assert {event.stream for event in world.events("handover")[told:]} & came != set()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+def test_a_stream_that_just_moved_does_not_rest_where_its_owner_drains() -> None:
+    """A drain hands over whatever it has, at once."""
+
+    async def test() -> None:
+        world = HandoverWorld(4)
+        await world.with_open_sessions("a")
+        await world.join("b")
+        await world.settled()
+
+        took_s = await world.stop("b")
+        await world.settled()
+        await asyncio.sleep(2)
+
+        assert took_s < 1
+        assert len(world.events("handover")) == 4
+        assert world.read_again() == set()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+def test_moves_per_second_are_bounded() -> None:
+    """120 streams go to a second member: never more than `moves_per_s` begin within a second."""
+
+    async def test() -> None:
+        world = HandoverWorld(240)
+        await world.with_open_sessions("a")
+
+        await world.join("b")
+        await world.settled()
+
+        released = sorted(event.at for event in world.events("release"))
+        busiest = max(sum(1 for at in released if first <= at < first + 1000) for first in released)
+        assert len(released) == 120
+        assert busiest <= Pace().moves_per_s + 4  # those under way when a second begins
+        assert released[-1] - released[0] >= 1000 * (120 // Pace().moves_per_s - 1)
+        assert Counter(world.owners().values()) == {"a": 120, "b": 120}
+        await world.end()
+
+    in_virtual_time(test)
+
+
+def test_a_rolling_restart_moves_little_and_all_of_it_warm() -> None:
+    """Members leave one after the other and come back: all goes warm, nothing is read again."""
+
+    async def test() -> None:
+        world = HandoverWorld(6)
+        await world.with_open_sessions("a", "b", "c")
+        await asyncio.sleep(20)
+        told = len(world.events("handover"))
+
+        for name in "abc":
+            await world.stop(name)
+            await world.join(name)
+            await asyncio.sleep(15)
+            await world.settled()
+
+        moved = world.events("handover")[told:]
+        assert max(Counter(event.stream for event in moved).values()) <= 3
+        assert len(moved) <= 12
+        assert all(event.warm for event in moved)
+        assert world.read_again() == set()
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
