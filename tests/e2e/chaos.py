@@ -19,7 +19,8 @@ import httpx
 
 from shared.errors import BatonError
 from shared.group import GroupSettings
-from tests.e2e.chaos_faults import FAULTS, Ground, until
+from tests.e2e.chaos_faults import FAULTS
+from tests.e2e.chaos_ground import Ground, until
 from tests.e2e.chaos_judge import audit, judge_ledger, judge_log
 from tests.e2e.chaos_load import Load
 from tests.e2e.chaos_world import STREAMS, World, chaos_world
@@ -39,12 +40,17 @@ EXIT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How much of it: `rounds` times each fault, over at least `fragments`, `per_s` of them meanwhile."""
+    """How much of it: `rounds` times each fault, over at least `fragments`, `per_s` of them meanwhile.
+
+    `at_once` faults strike at a time.
+    """
 
     fragments: int
     per_s: float
     rounds: int
+    at_once: int
     consumers: int = 3
+    faults: tuple[str, ...] = tuple(FAULTS)
 
 
 class Run:
@@ -53,7 +59,8 @@ class Run:
     def __init__(self, world: World, load: Load, seed: int) -> None:
         self._world = world
         self._load = load
-        self._rng = random.Random(seed)
+        self._seed = seed
+        self._busy: set[int] = set()
         self._begun_s = time.monotonic()
         self._acknowledged = self._committed = 0
         self.struck: dict[str, int] = {}
@@ -62,18 +69,27 @@ class Run:
         """One line of the tale."""
         print(f"{time.monotonic() - self._begun_s:6.1f} s  {what}", flush=True)
 
-    async def storm(self, rounds: int) -> None:
-        """Each fault so many times, in an order of the seed's."""
-        ground = Ground(self._world, self._load, self._rng)
-        for _ in range(rounds):
-            for name in self._rng.sample(list(FAULTS), len(FAULTS)):
+    async def storm(self, plan: Plan) -> None:
+        """Each fault so many times, in an order of the seed's; between them the pipeline is at work."""
+        rng = random.Random(self._seed)
+        for turn in range(plan.rounds):
+            names = rng.sample(plan.faults, len(plan.faults))
+            for first in range(0, len(names), plan.at_once):
                 at_work = await self._until_at_work()
-                begun_s = time.monotonic()
-                struck = await FAULTS[name](ground)
-                self.tell(f"{name:18} {struck.told} (took {time.monotonic() - begun_s:.1f} s; {at_work})")
-                assert struck.evidence > 0, f"{name} hit nothing: {struck.told}"
-                self.struck[name] = self.struck.get(name, 0) + 1
+                self.tell(at_work)
+                async with asyncio.TaskGroup() as tasks:
+                    for name in names[first : first + plan.at_once]:
+                        tasks.create_task(self._strike(name, turn), name=name)
         await self._until_at_work()
+
+    async def _strike(self, name: str, turn: int) -> None:
+        """One fault; what it does depends on the seed, not on what strikes beside it."""
+        ground = Ground(self._world, self._load, random.Random(f"{self._seed} {name} {turn}"), self._busy)
+        begun_s = time.monotonic()
+        struck = await FAULTS[name](ground)
+        self.tell(f"{name:18} {struck.told} ({time.monotonic() - begun_s:.1f} s)")
+        assert struck.evidence > 0, f"{name} hit nothing: {struck.told}"
+        self.struck[name] = self.struck.get(name, 0) + 1
 
     async def _until_at_work(self) -> str:
         """Returns when more was acknowledged and more was committed than when it was asked last."""
@@ -88,7 +104,8 @@ class Run:
 
         await poll(is_so, lambda: f"stands still at {now}:\n{self._world.told()}")
         self._acknowledged, self._committed = now
-        return f"before: {now[0] - before[0]} more acknowledged, {now[1] - before[1]} committed"
+        more = now[0] - before[0], now[1] - before[1]
+        return f"{more[0]} more fragments acknowledged, {more[1]} committed"
 
     async def settle(self) -> None:
         """The end of all sessions, everything committed, and all consumers gone in order."""
@@ -151,7 +168,7 @@ async def chaos(home: Path, seed: int, plan: Plan) -> None:
         run.tell(f"seed {seed}: {plan}")
         async with asyncio.TaskGroup() as tasks:
             posting = tasks.create_task(load.run(), name="load")
-            await run.storm(plan.rounds)
+            await run.storm(plan)
             await world.heal()
             load.finish(plan.fragments, CATCH_UP_PER_S)
             await until(posting.done, lambda: f"still posting: {load}\n{world.told()}")

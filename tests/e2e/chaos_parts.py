@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +20,22 @@ from tests.e2e.proxy import Proxy
 from tests.servers import KafkaServer
 
 LOG_TAIL = 1200
+TASKS_S = 5.0
 
 
-def steady_port() -> int:
-    """A free port below those that outgoing connections get: it stays free while its server is down."""
-    for _ in range(1000):
-        port = random.randrange(20_000, 32_000)
+def steady_ports(count: int) -> list[int]:
+    """Free ports below those that outgoing connections get: they stay free while their servers are down.
+
+    They are above those of the local stacks that other tests start.
+    """
+    found: list[int] = []
+    for port in random.sample(range(29_200, 32_700), 3_500):
         with socket.socket() as listener, contextlib.suppress(OSError):
             listener.bind(("127.0.0.1", port))
-            return port
-    raise RuntimeError("there is no free port on this machine")
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise RuntimeError("there are not enough free ports on this machine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +54,8 @@ class Links:
 class ProxiedKafka(KafkaServer):
     """A broker with a listener for each name in `advertised`: that address is what its clients are told."""
 
-    def __init__(self, home: Path, ports: Mapping[str, int]) -> None:
-        super().__init__(home, steady_port())
+    def __init__(self, home: Path, port: int, ports: Mapping[str, int]) -> None:
+        super().__init__(home, port)
         self._ports = ports
         self.advertised: dict[str, str] = {}
 
@@ -70,24 +77,15 @@ class ProxiedKafka(KafkaServer):
 
 
 class Service:
-    """One process of the project: a producer or a consumer, as a user starts it."""
+    """One process of the project, as a user starts it, but that it can tell where it stands."""
 
     def __init__(self, module: str, log: Path, environment: Mapping[str, str]) -> None:
-        self._argv = on_leash([sys.executable, "-m", module])
+        self._argv = on_leash([sys.executable, "-m", "tests.e2e.traced", module])
         self._log = log
         self._environment = {**os.environ, **environment}
         self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        """The process id of the last start."""
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        """None while it runs."""
-        return None if self._process is None else self._process.poll()
+        self.was_told_to_stop = False
+        """By SIGTERM, since its last start; a second one would end it at once."""
 
     @property
     def is_running(self) -> bool:
@@ -97,6 +95,7 @@ class Service:
     def start(self) -> None:
         """Starts it; to be called when it does not run."""
         assert not self.is_running
+        self.was_told_to_stop = False
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._argv,
@@ -110,6 +109,7 @@ class Service:
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal."""
         assert self._process is not None
+        self.was_told_to_stop |= number == signal.SIGTERM
         self._process.send_signal(number)
 
     async def ended(self) -> int:
@@ -118,9 +118,18 @@ class Service:
         async def is_so() -> bool:
             return not self.is_running
 
-        await poll(is_so, lambda: f"it does not end:\n{self.told()}")
+        await poll(is_so, lambda: f"it does not end:\n{self.tasks()}")
         assert self._process is not None
         return self._process.returncode
+
+    def tasks(self) -> str:
+        """What it waits for: the stacks of its tasks, once it has told them."""
+        before = self._log.stat().st_size
+        self.signal(signal.SIGUSR1)
+        deadline = time.monotonic() + TASKS_S
+        while self._log.stat().st_size == before and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return self._log.read_text(errors="replace")[before:] or self.told()
 
     def end(self) -> None:
         """Ends it, however."""

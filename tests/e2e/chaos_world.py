@@ -21,7 +21,7 @@ from shared.errors import Unavailable
 from shared.group import GroupSettings
 from shared.names import Names
 from shared.zookeeper import ZooKeeper
-from tests.e2e.chaos_parts import Links, ProxiedKafka, Service, steady_port
+from tests.e2e.chaos_parts import Links, ProxiedKafka, Service, steady_ports
 from tests.e2e.fleet import poll
 from tests.e2e.proxy import Proxy
 from tests.e2e.readers import Where
@@ -40,18 +40,19 @@ class World:
     def __init__(self, home: Path, settings: GroupSettings) -> None:
         self.home = home
         self.settings = settings
-        names = ["producer", *(f"consumer-{index}" for index in range(MOST_CONSUMERS))]
-        self._http_ports = {name: steady_port() for name in names}
-        kafka_ports = {name: steady_port() for name in names}
+        names = ["producer", "control", *(f"consumer-{index}" for index in range(MOST_CONSUMERS))]
+        kafka_port, zookeeper_port, *ports = steady_ports(2 + 2 * len(names))
+        self._http_ports = dict(zip(names, ports[::2], strict=True))
+        kafka_ports = dict(zip(names, ports[1::2], strict=True))
         (home / "kafka").mkdir()
         (home / "zookeeper").mkdir()
-        self.kafka = ProxiedKafka(home / "kafka", kafka_ports)
-        self.zookeeper = ZooKeeperServer(home / "zookeeper", steady_port())
+        self.kafka = ProxiedKafka(home / "kafka", kafka_port, kafka_ports)
+        self.zookeeper = ZooKeeperServer(home / "zookeeper", zookeeper_port)
         self.links = {
             name: Links(
                 Proxy(f"127.0.0.1:{kafka_ports[name]}", "kafka"),
                 Proxy(self.zookeeper.address, "zookeeper"),
-                Proxy(f"127.0.0.1:{self._http_ports[name]}"),
+                Proxy(f"127.0.0.1:{self._http_ports[name]}", "http"),
             )
             for name in names
         }
@@ -76,6 +77,11 @@ class World:
         """Where fragments are posted to."""
         return f"http://{self.links['producer'].http.address}"
 
+    @property
+    def control_url(self) -> str:
+        """Where operations are asked for."""
+        return f"http://{self.links['control'].http.address}"
+
     def consumer(self, index: int) -> Service:
         """The process of a consumer."""
         return self.services[f"consumer-{index}"]
@@ -91,6 +97,11 @@ class World:
     def start_producer(self) -> None:
         """Starts the producer, for the first time or again."""
         self._service("producer", "producer", BATON_PRODUCER="producer").start()
+
+    def start_control(self) -> None:
+        """Starts control, through which a consumer may be asked to drain."""
+        folders = {"BATON_RUNS": str(self.home / "runs"), "BATON_LAKE": str(self.home / "lake")}
+        self._service("control", "control", BATON_REFRESH_S="1", **folders).start()
 
     def _service(self, name: str, module: str, **own: str) -> Service:
         if name not in self.services:
@@ -199,6 +210,7 @@ async def chaos_world(home: Path, settings: GroupSettings, consumers: int) -> As
         world.znodes = await stack.enter_async_context(ZooKeeper(world.zookeeper.address, 6.0))
         world.http = await stack.enter_async_context(httpx.AsyncClient(base_url=world.producer_url))
         world.start_producer()
+        world.start_control()
         for index in range(consumers):
             world.start_consumer(index)
         await world.ready()

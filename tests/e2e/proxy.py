@@ -1,9 +1,9 @@
 """A TCP proxy on loopback that cuts, delays, refuses, or swallows answers: on command, and it counts.
 
-One `Proxy` is one way to one server. It knows the frames of Kafka and of ZooKeeper well enough to tell which
-request an answer belongs to, so that it can swallow exactly the answer to a commit or to a claim: the request
-went through and took effect, and from its answer on nothing comes back on that connection, as when a network
-loses one direction. What was swallowed may be delivered late.
+One `Proxy` is one way to one server. It knows Kafka's and ZooKeeper's frames, and HTTP between members, well
+enough to tell which request an answer belongs to, so that it can swallow exactly the answer to a commit or to
+a claim: the request went through and took effect, and from its answer on nothing comes back on that
+connection, as when a network loses one direction. What was swallowed may be delivered late.
 """
 
 from __future__ import annotations
@@ -13,23 +13,29 @@ import contextlib
 import socket
 import struct
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-Protocol = Literal["kafka", "zookeeper", "raw"]
+Protocol = Literal["kafka", "zookeeper", "http", "raw"]
 
 # Kafka's numbers of requests
 PRODUCE = 0
 END_TXN = 26
 # ZooKeeper's numbers of operations
 MULTI = 14
+# our own for the messages of a handover
+OFFER = 1
+COMPLETE = 2
 ANY = -1
 """Of bytes whose frames are not looked at, and of an answer to any request."""
 
 CHUNK_BYTES = 256 * 1024
+CLOSE_S = 1.0
 _WORDS = (b"srvr", b"ruok", b"mntr")
 """ZooKeeper's four-letter words have no frame."""
+_LINES = {b"PUT /handover/": OFFER, b"POST /handover/": COMPLETE}
+"""How requests begin; a client sends the next one when it has the last one's answer."""
 
 
 class Frames:
@@ -70,6 +76,10 @@ class Connection:
             self.protocol = "raw"
         if self.protocol == "raw":
             return []
+        if self.protocol == "http":
+            kinds = [kind for line, kind in _LINES.items() if data.startswith(line)]
+            self.asked.extend(kinds)
+            return kinds
         where = slice(4, 6) if self.protocol == "kafka" else slice(8, 12)
         kinds = [int.from_bytes(frame[where], "big", signed=True) for frame in self.requests.feed(data)]
         self.asked.extend(kinds)
@@ -79,6 +89,8 @@ class Connection:
         """The answers that are complete with these bytes, each with the kind of its request."""
         if self.protocol == "raw":
             return [(ANY, data)]
+        if self.protocol == "http":
+            return [(self._kind_of(data), data)]
         return [(self._kind_of(frame), frame) for frame in self.answers.feed(data)]
 
     def _kind_of(self, frame: bytes) -> int:
@@ -112,7 +124,7 @@ class Proxy:
         self._mutes: int | None = None
         self._connections: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._watches: list[tuple[Collection[int], asyncio.Future[None]]] = []
+        self._watches: list[tuple[int, Callable[[], None]]] = []
 
     def __repr__(self) -> str:
         return f"<Proxy {self.port} to {self.upstream}, {len(self._connections)} connections>"
@@ -152,14 +164,15 @@ class Proxy:
                 await asyncio.wait(self._tasks)
             await server.wait_closed()
 
-    async def until_request(self, *kinds: int) -> None:
-        """Returns when a request of one of these kinds is about to be passed on."""
-        seen = asyncio.get_running_loop().create_future()
-        self._watches.append((kinds, seen))
+    @contextlib.contextmanager
+    def watched(self, kind: int, seen: Callable[[], None]) -> Iterator[None]:
+        """In the block `seen` is called for every request of this kind, just before it is passed on."""
+        watch = kind, seen
+        self._watches.append(watch)
         try:
-            await seen
+            yield
         finally:
-            self._watches.remove((kinds, seen))
+            self._watches.remove(watch)
 
     def cut(self) -> int:
         """Resets all connections; how many."""
@@ -167,6 +180,11 @@ class Proxy:
         for connection in cut:
             connection.cut()
         return len(cut)
+
+    def cut_off(self) -> None:
+        """Resets all connections, and every new one until it is healed."""
+        self.refuses = True
+        self.cut()
 
     def swallow(self, kind: int = ANY) -> None:
         """From now on a connection goes mute with its next answer to a request of this kind."""
@@ -219,11 +237,12 @@ class Proxy:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._connections.discard(connection)
-            for way in ways:
-                way.cancel()
-            await asyncio.wait(ways)
             client.close()
             server.close()
+            # the other way ends with its connection, unless it waits for something else
+            await asyncio.wait(ways, timeout=CLOSE_S)
+            for way in ways:
+                way.cancel()
 
     async def _pump(
         self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, use: Callable[[bytes], None]
@@ -238,9 +257,9 @@ class Proxy:
 
     def _pass_on(self, connection: Connection, data: bytes) -> None:
         for kind in connection.requested(data):
-            for kinds, seen in self._watches:
-                if kind in kinds and not seen.done():
-                    seen.set_result(None)
+            for wanted, seen in list(self._watches):
+                if wanted == kind:
+                    seen()
         connection.server.write(data)
 
     def _pass_back(self, connection: Connection, data: bytes) -> None:

@@ -1,0 +1,127 @@
+"""The ground on which faults are struck: the world, its load, the fault's own random numbers, its victims.
+
+Faults may overlap; a consumer is the victim of one at a time, and there is always one that is nobody's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from tests.e2e.chaos_load import Load
+from tests.e2e.chaos_world import MOST_CONSUMERS, World
+from tests.e2e.fleet import poll
+from tests.e2e.proxy import END_TXN, Proxy
+
+FEWEST_CONSUMERS = 2
+
+
+Strike = Callable[[], object]
+"""What hits in an instant."""
+
+
+def nothing() -> None:
+    """For a fault that only begins at that moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """What a fault did, in words, and how many things it hit."""
+
+    told: str
+    evidence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A consumer by its index, and how many streams it owned when it was chosen."""
+
+    index: int
+    streams: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a fault works on; `busy` are the victims of all faults that go on."""
+
+    world: World
+    load: Load
+    rng: random.Random
+    busy: set[int]
+
+    @contextlib.asynccontextmanager
+    async def victim(self) -> AsyncIterator[Victim]:
+        """A consumer that owns streams, for the block; every stream has an owner when it is chosen."""
+        owners: list[int] = []
+
+        async def is_there() -> bool:
+            nonlocal owners
+            owners = list((await self.world.claimed()).values())
+            return bool(set(owners) - self.busy) and len(self.free) > 1
+
+        await poll(is_there, lambda: f"owners {owners}, busy {self.busy}:\n{self.world.told()}")
+        index = self.rng.choice(sorted(set(owners) - self.busy))
+        self.busy.add(index)
+        try:
+            yield Victim(index, owners.count(index))
+        finally:
+            self.busy.discard(index)
+
+    @contextlib.contextmanager
+    def newcomer(self) -> Iterator[int]:
+        """An index at which no consumer runs, for the block."""
+        taken = {*self.world.consumers, *self.busy}
+        index = min(set(range(MOST_CONSUMERS)) - taken)
+        self.busy.add(index)
+        try:
+            yield index
+        finally:
+            self.busy.discard(index)
+
+    @property
+    def free(self) -> list[int]:
+        """The consumers that run and are nobody's victims."""
+        return [index for index in self.world.consumers if index not in self.busy]
+
+    def kafka_links(self) -> list[Proxy]:
+        """The ways of all consumers to Kafka."""
+        return [self.world.links_of(index).kafka for index in self.world.consumers]
+
+    async def at_a_commit(self, strike: Strike = nothing, of: int | None = None) -> int:
+        """Strikes in the moment in which a commit (of one consumer) is passed on; how many are under way."""
+        links = self.kafka_links() if of is None else [self.world.links_of(of).kafka]
+        return await self.at_a_request(links, END_TXN, strike)
+
+    async def at_a_request(self, links: Iterable[Proxy], kind: int, strike: Strike = nothing) -> int:
+        """Strikes right before or right after a link passes such a request on; how many there are."""
+        links, loop = list(links), asyncio.get_running_loop()
+        counts: list[int] = []
+        struck = asyncio.Event()
+        is_before = self.rng.random() < 0.5
+
+        def do() -> None:
+            strike()
+            struck.set()
+
+        def seen() -> None:
+            if not counts:
+                counts.append(sum(link.in_flight(kind) for link in links))
+                do() if is_before else loop.call_soon(do)
+
+        with contextlib.ExitStack() as watches:
+            for link in links:
+                watches.enter_context(link.watched(kind, seen))
+            await until(struck.is_set, lambda: f"no request {kind}:\n{self.world.told()}")
+        return counts[0]
+
+
+async def until(reached: Callable[[], bool], told: Callable[[], str]) -> None:
+    """Returns when `reached` says so."""
+
+    async def is_so() -> bool:
+        return reached()
+
+    await poll(is_so, told)

@@ -1,0 +1,141 @@
+"""Faults of consumers that leave on purpose, and of what the others are told then: handovers and claims."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator
+
+import httpx
+
+from tests.e2e.chaos_ground import FEWEST_CONSUMERS, Ground, Struck, Victim, until
+from tests.e2e.chaos_world import MOST_CONSUMERS, ZOOKEEPER_TIMEOUT_S
+from tests.e2e.fleet import poll
+from tests.e2e.proxy import COMPLETE, MULTI, OFFER, Proxy
+
+CUT_OFF_S = 1.0
+
+
+async def add_consumer(ground: Ground) -> Struck:
+    """One more; it gets streams while the others work."""
+    world = ground.world
+    if len({*world.consumers, *ground.busy}) == MOST_CONSUMERS:
+        await drain_consumer(ground)
+    with ground.newcomer() as index:
+        await ground.at_a_commit()
+        world.start_consumer(index)
+        owned = list((await world.claimed(by=index)).values()).count(index)
+    return Struck(f"consumer-{index}, which got {owned} streams", owned)
+
+
+async def drain_consumer(ground: Ground) -> Struck:
+    """SIGTERM: it hands over all its streams, and leaves."""
+    async with _leaving(ground) as victim:
+        await _leave(ground, victim)
+    return Struck(f"consumer-{victim.index} with {victim.streams} streams", victim.streams)
+
+
+async def drain_by_request(ground: Ground) -> Struck:
+    """An operator asks control, and control the consumer, to drain; then it is stopped."""
+    world = ground.world
+
+    async with _leaving(ground) as victim, httpx.AsyncClient(base_url=world.control_url) as control:
+        wish = {"kind": "drain", "member": f"consumer-{victim.index}"}
+        answer: httpx.Response | None = None
+
+        async def is_accepted() -> bool:
+            nonlocal answer
+            with contextlib.suppress(httpx.TransportError):
+                answer = await control.post("/operations", json=wish)
+            return answer is not None and answer.status_code == 202
+
+        await poll(is_accepted, lambda: f"not accepted: {answer and answer.text}:\n{world.told()}")
+        await world.claimed(without=victim.index)
+        assert world.consumer(victim.index).is_running, world.told()
+        await _leave(ground, victim)
+        world.start_consumer(victim.index)
+    return Struck(f"consumer-{victim.index} with {victim.streams} streams", victim.streams)
+
+
+async def swallow_handovers(ground: Ground) -> Struck:
+    """A consumer drains, and the answers to its offers or to what completes them are lost, or come late."""
+    kind = ground.rng.choice((OFFER, COMPLETE))
+    what = "offers" if kind == OFFER else "commits"
+    async with _leaving(ground) as victim:
+        links = [ground.world.links_of(index).http for index in _others(ground, victim)]
+        return await _swallow(ground, victim, links, kind, what)
+
+
+async def swallow_claims(ground: Ground) -> Struck:
+    """A consumer drains, and the answers to the claims of the others are lost, or come late."""
+    async with _leaving(ground) as victim:
+        links = [ground.world.links_of(index).zookeeper for index in _others(ground, victim)]
+        return await _swallow(ground, victim, links, MULTI, "claims")
+
+
+async def cut_handovers(ground: Ground) -> Struck:
+    """A consumer drains, and nobody can be reached from the moment in which it completes a handover."""
+    async with _leaving(ground) as victim:
+        links = [ground.world.links_of(index).http for index in _others(ground, victim)]
+
+        def cut_off() -> None:
+            for link in links:
+                link.cut_off()
+
+        async with asyncio.TaskGroup() as tasks:
+            cut = tasks.create_task(ground.at_a_request(links, COMPLETE, cut_off))
+            ground.world.consumer(victim.index).signal(signal.SIGTERM)
+        await asyncio.sleep(CUT_OFF_S)  # how long it lasts
+        for link in links:
+            link.heal()
+        await _leave(ground, victim)
+        ground.world.start_consumer(victim.index)
+    return Struck(f"{cut.result()} when consumer-{victim.index} left", cut.result())
+
+
+@contextlib.asynccontextmanager
+async def _leaving(ground: Ground) -> AsyncIterator[Victim]:
+    """A victim that may leave, since enough others stay; struck in the midst of a commit of it."""
+    if len(ground.free) <= FEWEST_CONSUMERS:
+        await add_consumer(ground)
+    async with ground.victim() as victim:
+        await ground.at_a_commit(of=victim.index)
+        yield victim
+
+
+async def _leave(ground: Ground, victim: Victim) -> None:
+    """SIGTERM once, if it was not sent before; the end of the process in order, and of its claims."""
+    consumer = ground.world.consumer(victim.index)
+    if not consumer.was_told_to_stop:
+        consumer.signal(signal.SIGTERM)
+    assert await consumer.ended() == 0, ground.world.told()
+    await ground.world.claimed(without=victim.index)
+
+
+def _others(ground: Ground, victim: Victim) -> list[int]:
+    return [index for index in ground.world.consumers if index != victim.index]
+
+
+async def _swallow(ground: Ground, victim: Victim, links: list[Proxy], kind: int, what: str) -> Struck:
+    world, rng = ground.world, ground.rng
+    before = sum(link.swallowed[kind] for link in links)
+
+    def swallowed() -> int:
+        return sum(link.swallowed[kind] for link in links) - before
+
+    for link in links:
+        link.swallow(kind)
+    world.consumer(victim.index).signal(signal.SIGTERM)
+    await until(lambda: swallowed() > 0, lambda: f"nothing to swallow:\n{world.told()}")
+    lasts_s, is_late = rng.choice((0.3, 1.5 * ZOOKEEPER_TIMEOUT_S)), rng.random() < 0.5
+    await asyncio.sleep(
+        lasts_s
+    )  # how long it lasts: shorter than a lease and the patience of a donor, or longer
+    for link in links:
+        link.deliver() if is_late else link.drop()
+    await _leave(ground, victim)
+    world.start_consumer(victim.index)
+    ending = "delivered" if is_late else "lost"
+    told = f"{swallowed()} {what} when consumer-{victim.index} left, for {lasts_s:.1f} s, then {ending}"
+    return Struck(told, swallowed())

@@ -1,0 +1,24 @@
+"""A service as `python -m <module>` starts it, but that SIGUSR1 makes it tell where all its tasks stand.
+
+For a process that does not end: without this nobody knows what it was waiting for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import runpy
+import signal
+import sys
+
+
+def tell_tasks(*_: object) -> None:
+    """Prints the stack of every task of the running loop."""
+    for task in asyncio.all_tasks(asyncio.get_running_loop()):
+        task.print_stack(file=sys.stderr)
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGUSR1, tell_tasks)
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
