@@ -20,7 +20,8 @@ class Running:
     """A stream that the member runs, in `epoch`.
 
     `is_ready`: it reads the log's end, so its sessions can be copied; `rests`: it has just come here from
-    another member, and only an operator's pin or a drain moves it; `failed`: a handover of it has failed while draining.
+    another member, and only an operator's pin or a drain moves it; `failed`: a handover of it has failed
+    while draining.
     """
 
     epoch: int
