@@ -88,8 +88,8 @@ async def _move(group: Group, stream: int, pins: dict[int, str]) -> float:
     await group.pin(pins)
     async with asyncio.timeout(DEADLINE_S):
         while not (found := pauses_ms(group.trace(), stream, since_ms)):
-            await asyncio.sleep(0.1)
-    await asyncio.sleep(random.uniform(0.3, 1.3))  # not in step with the commits
+            await asyncio.sleep(0.02)
+    await asyncio.sleep(random.uniform(0.1, 0.9))  # not in step with the commits
     return found[-1]
 
 

@@ -66,7 +66,8 @@ def pauses_ms(lines: list[Line], stream: int, since_ms: float = 0.0) -> list[flo
     >>> pauses_ms([parse_line(text) for text in texts], 0)
     [2.5]
     """
-    stops = [line for line in lines if line.what == "stop" and line.stream == stream]
+    lines = [line for line in lines if line.stream == stream]
+    stops = [line for line in lines if line.what == "stop"]
     found = []
     steps = advances(lines).get(stream, [])
     for before, after in pairwise(steps):
