@@ -1,8 +1,8 @@
 """The clients that all streams of a member share, made when first needed, and made anew after a failure.
 
 An admin client (heads, trimming), a producer without a transaction (ticks, sessions of the weaker
-deliveries), one that asks for bounds, and what is known of the brokers. Streams that open at the same time
-ask for their heads and bounds by one request.
+deliveries), a consumer that asks for bounds, and what is known of the brokers. Streams that open at the same
+time ask for their heads by one request.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SharedClients:
         self._plain: AIOKafkaProducer | None = None
         self._lock = asyncio.Lock()
         self._heads: Together[int, StoredHeads] = Together(self._read_heads)
-        self._bounds = Together(self.offsets.bounds)
+        self._checkpoints = Together(self.offsets.bounds)
 
     def __repr__(self) -> str:
         return f"<SharedClients of {self.group} at {self.kafka}>"
@@ -64,9 +64,13 @@ class SharedClients:
         """The stream's committed head, if any. Raises KafkaUnavailable; InvalidInput when it is none."""
         return (await self._heads.ask(stream)).of(stream)
 
-    async def bounds(self, partition: TopicPartition) -> tuple[int, int]:
-        """The partition's half-open offsets: first, next to be written. Raises KafkaUnavailable."""
-        return (await self._bounds.ask(partition))[partition]
+    async def checkpoint_bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """Half-open offsets of a checkpoints partition: first, next to be written. Raises KafkaUnavailable.
+
+        Bounds of fragments are asked for by each reader itself: it knows its topic anyway, and here every
+        topic more would cost the metadata of all.
+        """
+        return (await self._checkpoints.ask(partition))[partition]
 
     async def admin(self) -> AIOKafkaAdminClient:
         """The admin client, started. Raises KafkaUnavailable."""

@@ -71,7 +71,7 @@ class KafkaSessionSink:
     async def head(self) -> Head:
         head = await self._shared.head(self._stream)
         if head is None:
-            first, end = await self._shared.bounds(self._checkpoints)
+            first, end = await self._shared.checkpoint_bounds(self._checkpoints)
             if end > 0:
                 head = find_head([pair async for pair in self._records(first, end - 1)])
             if head is not None:

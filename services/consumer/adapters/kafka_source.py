@@ -29,7 +29,6 @@ class KafkaFragmentReader:
     """One stream's reader (port `FragmentReader`)."""
 
     def __init__(self, shared: SharedClients, stream: int) -> None:
-        self._shared = shared
         self._partition = TopicPartition(shared.names.fragments(stream), 0)
         self._consumer = AIOKafkaConsumer(
             bootstrap_servers=shared.kafka,
@@ -59,7 +58,9 @@ class KafkaFragmentReader:
                     # a position now: no look-up that races with `open`
                     self._consumer.seek(self._partition, 0)
                     self._consumer.pause(self._partition)
-        return await self._shared.bounds(self._partition)
+                first = await self._consumer.beginning_offsets([self._partition])
+                end = await self._consumer.end_offsets([self._partition])
+        return first[self._partition], end[self._partition]
 
     async def open(self, offset: int) -> None:
         self._consumer.seek(self._partition, offset)
