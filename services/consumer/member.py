@@ -26,7 +26,7 @@ from services.consumer.teller import Teller
 from services.consumer.watchdog import ReaderWatchdog
 from shared.balance import plan
 from shared.cluster import MemberNode, View
-from shared.errors import Unavailable
+from shared.errors import NotFound, Unavailable
 from shared.events import Event
 
 log = logging.getLogger(__name__)
@@ -189,7 +189,7 @@ class Member:
         """When ZooKeeper was reset under a running member, somebody has to make the group again."""
         try:
             await self.coordinator.ensure_group(self._around.settings)
-        except Unavailable as error:
+        except (Unavailable, NotFound) as error:  # it may be reset once more meanwhile
             log.warning("cannot make the group", extra={"why": error.detail})
 
     def _note_session(self) -> None:

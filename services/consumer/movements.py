@@ -160,7 +160,8 @@ class Movements:
         if epoch is None:
             self._desk.withdraw(stream)
             return
-        self.runner.start(stream, epoch, session_id, why=why, ask=ask, came=came)
+        is_new = take == self._coordinator.claim
+        self.runner.start(stream, epoch, session_id, why=why, ask=ask, came=came, is_new=is_new)
         log.info("claimed", extra={"stream": stream, "epoch": epoch, "why": why})
 
     def _owner_before(self, stream: int, view: View) -> tuple[Ask | None, bool]:
@@ -188,7 +189,7 @@ class Movements:
         return ask, True
 
     def _on_end(self, worker: StreamWorker, outcome: Outcome) -> None:
-        if outcome == "lost" and worker.stored_epoch > worker.epoch and worker.stream not in self.busy:
+        if outcome == "lost" and worker.is_outgrown and worker.stream not in self.busy:
             self._spawn(f"outgrow {worker.stream}", worker.stream, self._outgrow(worker))
         self._wake()
 

@@ -37,14 +37,17 @@ class Opening:
     def __repr__(self) -> str:
         return f"<Opening {self._around.group}/{self._stream} epoch {self._epoch}>"
 
-    async def open(self, hints: Sequence[Stream], ask: Ask | None) -> tuple[Stream, Start]:
+    async def open(
+        self, hints: Sequence[Stream], ask: Ask | None, *, is_new: bool = False
+    ) -> tuple[Stream, Start]:
         """The stream as it stands, and how its log begins (see `Stream.start`).
 
-        Raises StaleEpoch when the stored head is of a later owner; Unavailable, InvalidInput.
+        `is_new`: nobody can have committed in this epoch yet. Raises StaleEpoch when the stored head is of a
+        later owner, or of an owner of this epoch although it is new; Unavailable, InvalidInput.
         """
         (start, end), head = await self._bounds_and_head()
         self.stored_epoch = head.epoch
-        if head.epoch > self._epoch:
+        if head.epoch > self._epoch or (is_new and head.epoch == self._epoch):
             raise StaleEpoch(f"stream {self._stream}: epoch {self._epoch}, but the stored {head!r}")
         core = await self._from_memory(head, hints, ask)
         if core is None:

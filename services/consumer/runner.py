@@ -94,9 +94,10 @@ class StreamRunner:
         why: str = "",
         ask: Ask | None = None,
         came: bool = False,
+        is_new: bool = False,
     ) -> None:
         """Runs a stream that was claimed in this ZooKeeper session; `ask`: the owner before this one, where
-        it may have a bundle; `came`: whether that was another member.
+        it may have a bundle; `came`: whether that was another member; `is_new`: whether the claim is.
         """
         hints = self._desk.take(stream)
         handed = next((hint for hint in hints if hint.completion is not None), None)
@@ -107,6 +108,7 @@ class StreamRunner:
             hints=[hint.state for hint in hints],
             ask=ask,
             prepared=self.prepared.take(stream),
+            is_new=is_new,
         )
         worker = StreamWorker(stream, epoch, self._around, hold)
         assert self.tasks is not None

@@ -50,8 +50,9 @@ class StreamWorker:
         self._hints = list(hold.hints)
         self._ask = hold.ask
         self._prepared = hold.prepared
+        self._is_new = hold.is_new
         self.is_warm = False
-        self.was_fenced = False
+        self.was_fenced = self.is_outgrown = False
         self.frozen = asyncio.Event()
         """Set when it has stopped in order: its state changes no more, only its clients are still closed."""
         self.opened, self.reading = asyncio.Event(), asyncio.Event()
@@ -105,6 +106,7 @@ class StreamWorker:
                 self.frozen.set()
                 return "stopped"
             except (NotOwner, StaleEpoch) as error:
+                self.is_outgrown = isinstance(error, StaleEpoch)
                 log.error("ownership is lost", extra={"stream": self.stream, "why": error.detail})
                 return "lost"
             except (Fenced, Unavailable) as error:
@@ -135,11 +137,11 @@ class StreamWorker:
         self._reader = prepared.reader if prepared is not None else around.log.reader(self.stream)
         opening = Opening(self.stream, self.epoch, around, self._sink, self._reader)
         try:
-            self.core, how = await opening.open(self._hints, self._ask)
+            self.core, how = await opening.open(self._hints, self._ask, is_new=self._is_new)
         finally:
             self.stored_epoch = opening.stored_epoch
         self.is_warm = opening.is_warm
-        self._hints, self._ask = [], None
+        self._hints, self._ask, self._is_new = [], None, False
         if how == "rewind":
             log.error("the log was lost", extra={"stream": self.stream, "head": self.core.head})
             self.state = "rewind"
