@@ -140,7 +140,7 @@ FAULTS = (
         file=f"{CONSUMER}/opening.py",
         text="        if head.epoch > self._epoch:\n",
         instead="        if False:\n",
-        kinds=("freeze", "cut_zookeeper"),
+        kinds=("reset_zookeeper", "join"),
     ),
     PlantedFault(
         name="covered keys forgotten in the copy",

@@ -35,6 +35,7 @@ KINDS = (
     "kill_zookeeper_session",
     "jump_clock",
     "stop_zookeeper",
+    "reset_zookeeper",
 )
 """Methods of `Schedule`."""
 
@@ -225,6 +226,13 @@ class Schedule:
     def _for_a_while(self, process: Process, end: str, what: str, seconds: float, *details: object) -> None:
         self.world.trace.note(process.name, what, end, f"for {seconds:.2f} s", *map(str, details))
         self._later(seconds, lambda: self._mend(process, process.weathers[end], end))
+
+    def reset_zookeeper(self) -> None:
+        """All that ZooKeeper held is gone: an operator's mistake, made once at most."""
+        if self.rng.random() < 0.2 and not self.world.broker.epochs_begin_anew:
+            self.pins.clear()
+            self.world.ensemble.reset()
+            self.world.broker.epochs_begin_anew = True
 
     # and their ends
 

@@ -24,7 +24,7 @@ from services.consumer.hold import Surroundings
 from services.consumer.member import Member
 from services.consumer.movements import Pace
 from shared.cluster import ClaimNode, MemberNode
-from shared.errors import KafkaUnavailable, PeerUnavailable, Unavailable, ZooKeeperUnavailable
+from shared.errors import KafkaUnavailable, NotFound, PeerUnavailable, Unavailable, ZooKeeperUnavailable
 from shared.events import Event
 from shared.fragments import encode_marker
 from shared.group import Delivery, GroupSettings
@@ -172,7 +172,7 @@ class World:
                 try:
                     await coordinator.ensure_group(self.settings)
                     break
-                except Unavailable:
+                except (Unavailable, NotFound):  # the latter when ZooKeeper is reset in this very moment
                     await asyncio.sleep(0.2)
             process.member = self._member(process, coordinator)
             await process.member.run(process.stop)

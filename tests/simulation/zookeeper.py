@@ -83,6 +83,13 @@ class Ensemble:
             self._trace.note(self.owners[session], "zookeeper session ends", session, how)
             self.store.expire(session)
 
+    def reset(self) -> None:
+        """All znodes and sessions are gone."""
+        self._trace.note("", "zookeeper is reset")
+        for session in sorted(self.store.sessions):
+            self.end(session, "killed")
+        self.store.znodes = {"/": self.store.znodes["/"], "/baton": self.store.znodes["/baton"]}
+
     def apply(self, operations: Sequence[Operation], session: int) -> bool:
         """Does all of the operations, or none."""
         self.hear(session)
