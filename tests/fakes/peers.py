@@ -22,7 +22,8 @@ T = TypeVar("T")
 @dataclass(slots=True)
 class PeerNetwork:
     """`desks`: by address. `lose`: of the next messages the request, the answer or (None) nothing; `sent`
-    counts them. `after` is called with a message's name when it has taken effect, before its answer.
+    counts them. `after` is called with a message's name when it has taken effect, before its answer;
+    `slow[name]`: the answer to the next such message is on its way until the event is set.
     """
 
     desks: dict[str, HandoverDesk] = field(default_factory=dict)
@@ -30,6 +31,7 @@ class PeerNetwork:
     lose: list[Loss | None] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
     after: Callable[[str], None] = lambda what: None
+    slow: dict[str, asyncio.Event] = field(default_factory=dict)
 
 
 class InMemoryPeers:
@@ -67,6 +69,8 @@ class InMemoryPeers:
             raise HandoverRefused(error.detail) from error
         network.after(what)
         await asyncio.sleep(0)
+        if what in network.slow:
+            await network.slow.pop(what).wait()
         if loss == "answer" or (address, self._address) in network.cut:
             raise PeerUnavailable(f"the answer of {address} was lost")
         return answer

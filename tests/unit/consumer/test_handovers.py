@@ -389,3 +389,55 @@ def test_a_last_commit_that_is_unknown_hands_nothing_over(loss: Literal["before"
         await world.end()
 
     in_virtual_time(test)
+
+
+def test_a_reader_that_hangs_does_not_hold_up_a_drain() -> None:
+    """What it does not give any more is left to the next owner."""
+
+    async def test() -> None:
+        world = HandoverWorld(2)
+        await world.with_open_sessions("a", "b")
+        one = world.members["a"]
+        one.log.hanging.update(one.log.readers)
+        world.fill()
+
+        took_s = await world.stop("a")
+        await world.settled()
+
+        assert took_s < 15
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
+@pytest.mark.parametrize("loss", ["before", "after"])
+def test_no_delta_is_sent_on_the_copy_of_what_an_unknown_commit_took_away(
+    loss: Literal["before", "after"],
+) -> None:
+    """The worker has opened its stream anew since the copy, perhaps at a lower position: it begins again."""
+
+    async def test() -> None:
+        world = HandoverWorld(1)
+        await world.with_open_sessions("a")
+        one, answered = world.members["a"], asyncio.Event()
+        await world.join("b")
+        world.peers.slow["offer"] = answered
+        one.member.drain("asked for")
+        await until(lambda: world.peers.sent == ["offer"])
+        copied = one.worker(0).core
+
+        world.broker.lose.append(loss)
+        world.fill()
+        await until(lambda: one.worker(0).core not in (copied, None))
+        answered.set()
+        await until(lambda: one.member.state == "drained")
+        await world.settled()
+
+        assert world.peers.sent[:2] != ["offer", "complete"]
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
