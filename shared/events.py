@@ -16,6 +16,8 @@ Kind = Literal["join", "leave", "claim", "release", "handover", "expiry", "fence
 """`expiry`: a ZooKeeper session ended; `fence`: a later owner wrote; `reset`: ZooKeeper forgot, Kafka did
 not; `cut`: retention took records before they were accounted for; `rewind`: the log lost its end."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
+MAX_EVENT_BYTES = 16 * 1024
+"""Far above what any event takes, so that those who keep thousands of them know how much that may be."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,8 +46,19 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     warm: bool | None = None
 
 
-encode_event = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Event).decode
+
+
+def encode_event(event: Event) -> bytes:
+    """The event as a record's value. Raises InvalidInput when it is too large, or holds what is no text."""
+    try:
+        raw = _encode(event)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"not to be written: {error}") from None
+    if len(raw) > MAX_EVENT_BYTES:
+        raise InvalidInput(f"an event of {len(raw)} bytes: at most {MAX_EVENT_BYTES}")
+    return raw
 
 
 def parse_event(raw: bytes) -> Event:
@@ -56,6 +69,8 @@ def parse_event(raw: bytes) -> Event:
     >>> parse_event(b'{"at":5,"group":"g","kind":"handover","stream":3,"from":"m1","to":"m2"}').target
     'm2'
     """
+    if len(raw) > MAX_EVENT_BYTES:
+        raise InvalidInput(f"an event of {len(raw)} bytes: at most {MAX_EVENT_BYTES}")
     try:
         return _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

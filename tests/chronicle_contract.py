@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
-from shared.events import Event
+from shared.events import MAX_EVENT_BYTES, Event
 
 
 class Chronicle(Protocol):
@@ -83,6 +83,16 @@ class ChronicleContract:
         world.chronicle.tell(event)
 
         assert await world.written(1) == [event]
+
+    async def test_what_cannot_be_written_is_dropped(self, world: ChronicleWorld) -> None:
+        """Nobody who tells is told off; the others are written, and the loss is counted."""
+        await world.come_back()
+
+        for why in ("x" * MAX_EVENT_BYTES, "\ud800", "fine"):
+            world.chronicle.tell(Event(at=1, group="default", kind="leave", why=why))
+
+        assert [event.why for event in await world.written(1)] == ["fine"]
+        assert world.chronicle.dropped == 2
 
     async def test_while_the_topic_is_away_the_newest_events_wait(self, world: ChronicleWorld) -> None:
         """The oldest go, are counted, and the rest is written when it is back."""

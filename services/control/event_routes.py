@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -24,6 +25,7 @@ MAX_LIMIT = 5000
 SEND_TIMEOUT_S = 30.0
 """A follower that takes nothing for so long is cut off: it is gone, or its events would only grow old."""
 
+_OFFSET = re.compile(r"[0-9]{1,18}")
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The events; asked for text/event-stream, each as it happens",
@@ -78,7 +80,7 @@ def events_routes(feed: EventFeed) -> APIRouter:
         wanted = Wanted(group=group, stream=stream, kinds=frozenset(kind or ()), member=member)
         if EVENT_STREAM in request.headers.get("accept", ""):
             # what is no id of ours was never given by us: as without one
-            seen = int(last_event_id) if last_event_id.isascii() and last_event_id.isdecimal() else after
+            seen = int(last_event_id) if _OFFSET.fullmatch(last_event_id) else after
             chunks = feed.follow(seen, limit, wanted)
             return EventStream(chunks, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         feed.require_read()

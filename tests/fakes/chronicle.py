@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from shared.events import Event
+from shared.errors import InvalidInput
+from shared.events import Event, encode_event
 
 
 class InMemoryChronicle:
@@ -27,6 +28,11 @@ class InMemoryChronicle:
 
     def tell(self, event: Event) -> None:
         """Writes the event, or lets it wait."""
+        try:
+            encode_event(event)
+        except InvalidInput:
+            self.dropped += 1
+            return
         self._waiting.append(event)
         if self.is_away and len(self._waiting) > self._capacity:
             self._waiting.popleft()

@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
 
 from shared.backoff import Backoff
-from shared.errors import KafkaUnavailable
+from shared.errors import InvalidInput, KafkaUnavailable
 from shared.events import Event, encode_event
 from shared.kafka import discard_producer
 from shared.names import Names
@@ -61,9 +61,9 @@ class KafkaChronicle:
         """Lets the event be written soon; returns at once and never raises."""
         try:
             self._waiting.append(encode_event(event))
-        except (TypeError, ValueError):
+        except InvalidInput as error:
             self.dropped += 1
-            _log.exception("event unwritable", extra={"event": repr(event)})
+            _log.warning("event unwritable", extra={"kind": event.kind, "why": error.detail})
             return
         self._keep_capacity()
         self._wake.set()

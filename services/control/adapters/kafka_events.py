@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from services.control.feed import EventFeed
 from shared.backoff import Backoff
 from shared.errors import BatonError, KafkaUnavailable
-from shared.kafka import CALL_TIMEOUT_S, KAFKA_FAILURES, ensure_topics, events_topic
+from shared.kafka import CALL_TIMEOUT_S, ensure_topics, events_topic
 from shared.kafka_consumers import discard_consumer
 from shared.names import Names
 
@@ -51,7 +51,8 @@ class KafkaEvents:
                     backoff.reset()
                     told = ""
                     await self._read(consumer)
-            except (BatonError, *KAFKA_FAILURES) as error:
+            # aiokafka fails in more ways than it tells of, and control does not stop for its history
+            except Exception as error:
                 why = error.detail if isinstance(error, BatonError) else repr(error)
                 self._feed.fails(why)
                 if why != told:

@@ -74,10 +74,11 @@ class History:
         self.next_id = event_id + 1
         try:
             event = parse_event(raw or b"")
+            row = b'{"id":%d,%b' % (event_id, encode_event(event)[1:])
         except InvalidInput:
             self.unreadable += 1
             return
-        self._ring.append(Told(event_id, event, b'{"id":%d,%b' % (event_id, encode_event(event)[1:])))
+        self._ring.append(Told(event_id, event, row))
         if len(self._ring) > self._kept:
             self.floor = self._ring.popleft().id + 1
         self.past.remember(event)

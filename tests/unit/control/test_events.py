@@ -152,6 +152,18 @@ async def test_a_follower_resumes_without_gap_or_repeat(listener: Listener, last
     assert ids_in(await following) == list(range(last + 1, 9))
 
 
+@pytest.mark.parametrize("seen", ["", "x", "-1", "9" * 5000, "٣"])
+async def test_what_is_no_id_counts_as_none(listener: Listener, seen: str) -> None:
+    """A header that we never gave is no reason to fail, and none to begin elsewhere."""
+    listener.tell(*range(5))
+    listener.feed.close()
+    headers = {"accept": EVENT_STREAM.encode(), "last-event-id": seen.encode()}
+
+    response = await listener.http.get("/events?limit=2", headers=headers)
+
+    assert ids_in(response.text) == [3, 4]
+
+
 async def test_one_that_comes_back_too_late_is_told_so(listener: Listener) -> None:
     """A comment line, and then from the oldest event that is kept."""
     listener.tell(*range(30))

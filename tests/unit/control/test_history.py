@@ -8,9 +8,10 @@ import pytest
 
 from services.control.core.history import History, Wanted
 from services.control.core.past import Past
-from shared.events import Event, Kind, encode_event
+from shared.events import MAX_EVENT_BYTES, Event, Kind, encode_event
 
 ALL = Wanted()
+LARGE = b'{"at":1,"group":"g","kind":"join","why":"%b"}' % (b"x" * MAX_EVENT_BYTES)
 
 
 def told(kind: Kind = "join", *, at: int = 0, **fields: Any) -> bytes:
@@ -73,7 +74,7 @@ def test_what_retention_took_before_the_first_reading_is_gone_too() -> None:
 def test_records_that_are_no_events_are_passed_over_and_counted() -> None:
     """Whatever somebody writes there, the rest is served."""
     history = history_of(1)
-    for offset, raw in enumerate((b"", b"{", b"[]", b'{"at":1}', b'{"kind":"party"}', b"\xff", None), 1):
+    for offset, raw in enumerate((b"", b"{", b"[]", b'{"at":1}', b'{"kind":"party"}', LARGE, None), 1):
         history.add(offset, raw)
     history.add(8, told(member="m8"))
 
