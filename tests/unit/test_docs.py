@@ -97,6 +97,28 @@ def test_files_that_are_named_exist(page: Path) -> None:
     assert gone == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_tests_that_are_named_exist(page: Path) -> None:
+    """Every `tests/…::name` is a test; one without a file is in the file that was named before it."""
+    file, gone = "", []
+    for named, test in re.findall(r"`(tests/[\w/]+\.py)?(?:::(\w+))?`", page.read_text()):
+        file = named or file
+        if test and not re.search(rf"(?m)^(?:async )?def {test}\(", (ROOT / file).read_text()):
+            gone.append(f"{file}::{test}")
+
+    assert gone == []
+
+
+def test_every_claim_about_handovers_names_its_test() -> None:
+    """One page, and each row of its table and each reason in it is shown by something that runs."""
+    page = (ROOT / "docs" / "handover.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line][1:]
+
+    assert len(page.splitlines()) <= 90
+    assert len(rows) > 5
+    assert [row for row in rows if "::test_" not in row] == []
+
+
 def test_files_that_the_code_names_exist() -> None:
     """A path in a docstring or comment is there: somebody will follow it."""
     named = rf"\b(?:{TOP_FOLDERS})/[\w/.-]+\.(?:py|md)\b"
