@@ -146,7 +146,7 @@ async def ensure_topics(kafka: str, specs: Iterable[TopicSpec], replication: int
         try:
             async with asyncio.timeout(30):
                 response = await admin.create_topics(topics)
-        except KAFKA_FAILURES as error:
+        except (*KAFKA_FAILURES, AttributeError) as error:  # of a broker that knows no controller yet
             raise KafkaUnavailable(f"topics cannot be created: {error!r}") from None
     created: list[str] = []
     refused: list[str] = []
