@@ -37,6 +37,15 @@ DEADLINE_S = 60.0
 SESSION_PARTITIONS = 6
 LOOK_S = 0.05
 
+Rows = dict[str, list[dict[str, Any]]]
+"""Member → what it tells of each stream that it runs."""
+
+
+def is_balanced(rows: Rows) -> bool:
+    """Whether the members' shares differ by one at most."""
+    shares = [len(mine) for mine in rows.values()]
+    return max(shares) - min(shares) <= 1
+
 
 def now_ms() -> float:
     """The clock of events and traces: ms since the epoch."""
@@ -170,7 +179,7 @@ class Group:
         if not await self.znodes.set(path, data):
             await self.znodes.create(path, data)
 
-    async def until(self, is_so: Callable[[dict[str, list[dict[str, Any]]]], bool]) -> float:
+    async def until(self, is_so: Callable[[Rows], bool]) -> float:
         """When the rows of the members' streams (of their `/status`) are as wanted, ms."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
@@ -186,7 +195,7 @@ class Group:
 
     async def until_balanced(self) -> float:
         """When every stream is read at its end, and the members' shares differ by one at most; ms."""
-        return await self.until(lambda rows: max(map(len, rows.values())) - min(map(len, rows.values())) <= 1)
+        return await self.until(is_balanced)
 
     async def until_event(self, wanted: Callable[[Event], bool], since: int) -> Event:
         """The first event with number `since` or later that is wanted."""
