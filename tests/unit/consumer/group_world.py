@@ -66,6 +66,7 @@ class GroupWorld(StreamWorld):
         self.members: dict[str, Joined] = {}
         self.peers = PeerNetwork()
         self.chronicle = InMemoryChronicle()
+        self.pace = Pace(drain_s=RELEASE_S)
 
     async def join(self, name: str) -> Joined:
         """A member that has begun to take part."""
@@ -86,7 +87,7 @@ class GroupWorld(StreamWorld):
             node=MemberNode(address=f"http://{name}"),
             peers=InMemoryPeers(self.peers, f"http://{name}"),
             settings=OwnershipSettings(),
-            pace=Pace(drain_s=RELEASE_S),
+            pace=self.pace,
             limits=HandoverLimits(),
             tell=self.chronicle.tell,
         )

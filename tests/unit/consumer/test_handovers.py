@@ -200,6 +200,30 @@ def test_a_release_that_did_not_happen_leaves_the_stream_with_its_donor(fault: F
     in_virtual_time(test)
 
 
+def test_a_donor_whose_zookeeper_session_ends_before_the_release() -> None:
+    """Both have a valid memory; one of them claims the stream, and goes on from it."""
+
+    async def test() -> None:
+        world = HandoverWorld(2)
+        await world.with_open_sessions("a")
+        donor = world.members["a"]
+        world.at_next("complete", lambda: world.store.expire(donor.session_id))
+
+        await world.join("b")
+        await until(lambda: "complete" in world.peers.sent)
+        await asyncio.sleep(20)
+        await world.settled()
+        world.fill()
+        await world.committed()
+
+        assert world.read_again() == set()
+        await world.all_closed()
+        assert world.rows() == world.expected()
+        await world.end()
+
+    in_virtual_time(test)
+
+
 def test_a_release_whose_answer_was_lost_is_read_back() -> None:
     """It has taken effect: the recipient goes on warm, the donor does not come back."""
 
