@@ -118,6 +118,7 @@ class World:
                 "BATON_ACK_TIMEOUT_S": str(ACK_TIMEOUT_S),
                 "BATON_SETTLE_S": "1",
                 "BATON_GRACE_S": "1",
+                "BATON_REST_S": "1",
                 "BATON_COMMIT_S": "0.3",
                 "BATON_MAX_REPLAY_FRAGMENTS": "400",
                 # by which a process that was left behind would be found
@@ -156,15 +157,16 @@ class World:
         """Stream → committed position. Raises KafkaUnavailable."""
         return {stream: head.position for stream, head in (await self.where.heads()).items()}
 
-    async def ready(self) -> None:
-        """Returns when the producer takes fragments."""
+    async def ready(self, name: str) -> None:
+        """Returns when the service takes part."""
+        url = f"http://127.0.0.1:{self._http_ports[name]}/readyz"
 
         async def is_so() -> bool:
             with contextlib.suppress(httpx.TransportError):
-                return (await self.http.get("/readyz")).status_code == 200
+                return (await self.http.get(url)).status_code == 200
             return False
 
-        await poll(is_so, lambda: f"the producer is not ready:\n{self.told()}")
+        await poll(is_so, lambda: f"{name} is not ready:\n{self.told()}")
 
     async def heal(self) -> None:
         """Every server and proxy as if nothing had been; processes that stand still go on."""
@@ -180,6 +182,7 @@ class World:
     async def leave(self) -> dict[int, int]:
         """Ends all consumers in order; index → exit code."""
         leaving = self.consumers
+        await asyncio.gather(*[self.ready(f"consumer-{index}") for index in leaving])
         for index in leaving:
             self.consumer(index).signal(signal.SIGTERM)
         return {index: await self.consumer(index).ended() for index in leaving}
@@ -208,11 +211,11 @@ async def chaos_world(home: Path, settings: GroupSettings, consumers: int) -> As
         stack.callback(world.end)
         await asyncio.gather(asyncio.to_thread(world.kafka.start), asyncio.to_thread(world.zookeeper.start))
         world.znodes = await stack.enter_async_context(ZooKeeper(world.zookeeper.address, 6.0))
-        world.http = await stack.enter_async_context(httpx.AsyncClient(base_url=world.producer_url))
+        world.http = await stack.enter_async_context(httpx.AsyncClient())
         world.start_producer()
         world.start_control()
         for index in range(consumers):
             world.start_consumer(index)
-        await world.ready()
+        await world.ready("producer")
         await world.claimed()
         yield world
