@@ -21,8 +21,8 @@ from services.consumer.core.ownership import HandOver, Release
 from services.consumer.core.record import Record
 from services.consumer.core.stream import Stream
 from services.consumer.movements import Movements
-from services.consumer.runner import StreamRunner
 from services.consumer.settings import ConsumerSettings
+from services.consumer.stream_worker import StreamWorker
 from shared.cluster import View
 from shared.errors import PeerUnavailable
 from shared.runtime import main
@@ -31,19 +31,20 @@ from shared.runtime import main
 def observe(folder: Path, member: str) -> None:
     """Writes a line for every batch that is folded, and for every stop."""
     lines = (folder / f"{member}.trace").open("a", buffering=1)
-    feed, stop = Stream.feed, StreamRunner.stop
+    feed, stop = Stream.feed, StreamWorker.stop
 
     def observed_feed(self: Stream, records: Sequence[Record], now_s: float) -> None:
         feed(self, records, now_s)
         if records:
             lines.write(f"{time.time_ns() / 1e6:.1f} {member} {self.stream} fold {records[-1].offset}\n")
 
-    async def observed_stop(self: StreamRunner, stream: int) -> None:
-        lines.write(f"{time.time_ns() / 1e6:.1f} {member} {stream} stop 0\n")
-        await stop(self, stream)
+    def observed_stop(self: StreamWorker) -> None:
+        if not self._stop.is_set():  # the first time it is told
+            lines.write(f"{time.time_ns() / 1e6:.1f} {member} {self.stream} stop 0\n")
+        stop(self)
 
     Stream.feed = observed_feed  # type: ignore[method-assign]  # only here, to look at it from outside
-    StreamRunner.stop = observed_stop  # type: ignore[method-assign]
+    StreamWorker.stop = observed_stop  # type: ignore[method-assign]
 
 
 def allow_plain_moves(folder: Path) -> None:
