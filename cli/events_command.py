@@ -86,7 +86,8 @@ def event_line(event: Mapping[str, Any]) -> str:
     at = event.get("at", 0)
     time = f"{datetime.fromtimestamp(at // 1000, UTC):%Y-%m-%d %H:%M:%S}.{at % 1000:03d}Z"
     stream = "" if event.get("stream") is None else f"stream {event['stream']}"
-    who = " → ".join(event[name] for name in ("from", "to") if event.get(name)) or event.get("member", "")
+    who = event.get("from") or event.get("member", "")
+    who = f"{who} → {event['to']}" if event.get("to") else who
     if event.get("group") != DEFAULT_GROUP:
         who += f" of {event.get('group')}"
     details = ", ".join(_details(event))

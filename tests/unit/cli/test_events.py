@@ -37,6 +37,7 @@ EVENTS: list[dict[str, Any]] = [
         "pause_ms": 31.4,
         "warm": True,
     },
+    {"id": 4, "at": 5, "group": "default", "kind": "release", "member": "m1", "to": "m2", "stream": 23},
     {"id": 6, "at": 62_000, "group": "fraud", "kind": "claim", "member": "m9", "stream": 0, "warm": False},
 ]
 
@@ -55,6 +56,7 @@ def test_each_event_is_a_line_for_people() -> None:
         "1970-01-01 00:00:01.000Z  join                  m2",
         "1970-01-01 00:01:01.031Z  handover  stream 7    m1 → m2  the plan "
         "(epoch 4, warm, pause 31 ms, copy 7 ms, 1,200 sessions, 2.3 MB)",
+        "1970-01-01 00:00:00.005Z  release   stream 23   m1 → m2",
         "1970-01-01 00:01:02.000Z  claim     stream 0    m9 of fraud  (replayed)",
     ]
 
