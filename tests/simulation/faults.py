@@ -125,7 +125,7 @@ FAULTS = (
         file=f"{CONSUMER}/runner.py",
         text="        if lease is None or self._coordinator.session_id != session_id:\n",
         instead="        if lease is None:\n",
-        kinds=("cut_zookeeper", "freeze"),
+        kinds=("cut_zookeeper", "freeze", "kill_zookeeper_session"),
         is_rare=True,
     ),
     PlantedFault(
@@ -134,6 +134,7 @@ FAULTS = (
         text="return claim is not None and claim.member == self._coordinator.member and claim.epoch == epoch",
         instead="return claim is not None and claim.member == self._coordinator.member",
         is_rare=True,
+        kinds=("freeze", "kill_zookeeper_session", "bad_log", "bad_zookeeper"),
     ),
     PlantedFault(
         name="the head's epoch not checked",
@@ -147,14 +148,14 @@ FAULTS = (
         file=f"{CONSUMER}/core/bundle.py",
         text="            covered=[_covered_wire(*item) for item in state.covered.items()],\n",
         instead="            covered=[],\n",
-        kinds=("move", "crash"),
+        kinds=("move", "crash_and_come_back"),
     ),
     PlantedFault(
         name="covered keys forgotten in the delta",
         file=f"{CONSUMER}/core/bundle.py",
         text="sessions=sessions, covered=covered, closed=closed, tail=tail",
         instead="sessions=sessions, covered=[], closed=closed, tail=tail",
-        kinds=("move", "crash"),
+        kinds=("move", "crash_and_come_back"),
     ),
     PlantedFault(
         name="remembered ids forgotten in the bundle",
@@ -182,14 +183,14 @@ FAULTS = (
         file=f"{CONSUMER}/core/bundle.py",
         text="        session.pin, session.pin_w, session.pin_a = sent.pin, sent.pin_w, sent.pin_a\n",
         instead="",
-        kinds=("move", "crash"),
+        kinds=("move",),
     ),
     PlantedFault(
         name="how much is parked forgotten in a hint",
         file=f"{CONSUMER}/core/bundle.py",
         text="session.w, session.last_a, session.parked = sent.w, sent.last_a, sent.parked",
         instead="session.w, session.last_a = sent.w, sent.last_a",
-        kinds=("move", "crash"),
+        kinds=("move", "crash_and_come_back"),
         is_rare=True,
     ),
     PlantedFault(
@@ -223,8 +224,30 @@ FAULTS = (
     PlantedFault(
         name="going on after an unknown release without writing the stream's node",
         file=f"{CONSUMER}/adapters/coordinator.py",
-        text="Set(self._names.stream(self.group, stream), _encode(mine), node.version)\n        ]",
-        instead="Check(self._names.stream(self.group, stream), node.version)\n        ]",
+        text="""            Set(self._names.stream(self.group, stream), _encode(mine), node.version)
+        ]
+        if new == held.epoch:
+            operations.append(Check(claim_path, claim.version))
+        else:
+            operations.append(
+                Set(claim_path, _encode(ClaimNode(member=self.member, epoch=new)), claim.version)
+            )
+        if not await self._transact(operations, session):
+            raise ZooKeeperUnavailable(f"the claim of stream {stream} could not be confirmed")
+        self._note(stream, new, node.version + 1)
+""",
+        instead="""            Check(self._names.stream(self.group, stream), node.version)
+        ]
+        if new == held.epoch:
+            operations.append(Check(claim_path, claim.version))
+        else:
+            operations.append(
+                Set(claim_path, _encode(ClaimNode(member=self.member, epoch=new)), claim.version)
+            )
+        if not await self._transact(operations, session):
+            raise ZooKeeperUnavailable(f"the claim of stream {stream} could not be confirmed")
+        self._note(stream, new, node.version)
+""",
         kinds=("bad_zookeeper", "move"),
         is_rare=True,
     ),

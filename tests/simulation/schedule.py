@@ -35,6 +35,7 @@ KINDS = (
     "kill_zookeeper_session",
     "jump_clock",
     "stop_zookeeper",
+    "end_all_zookeeper_sessions",
     "reset_zookeeper",
 )
 """Methods of `Schedule`."""
@@ -226,6 +227,11 @@ class Schedule:
     def _for_a_while(self, process: Process, end: str, what: str, seconds: float, *details: object) -> None:
         self.world.trace.note(process.name, what, end, f"for {seconds:.2f} s", *map(str, details))
         self._later(seconds, lambda: self._mend(process, process.weathers[end], end))
+
+    def end_all_zookeeper_sessions(self) -> None:
+        """As when ZooKeeper was gone for everybody, for too long."""
+        for session in sorted(self.world.ensemble.store.sessions):
+            self.world.ensemble.end(session, "killed")
 
     def reset_zookeeper(self) -> None:
         """All that ZooKeeper held is gone: an operator's mistake, made once at most."""

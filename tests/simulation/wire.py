@@ -50,7 +50,7 @@ class Weather:
         self.slow = self.lost_request = self.lost_answer = self.late = self.repeated = self.garbled = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Request(Generic[T]):
     """One call: what it does there, where the answer goes, in whose context, until when one waits for it."""
 
