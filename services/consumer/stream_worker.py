@@ -8,10 +8,12 @@ stored head.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
+from services.consumer.core.record import Record
 from services.consumer.core.stream import Stream
 from services.consumer.hold import Hold, Surroundings
 from services.consumer.log_ports import Fenced, FragmentReader, SessionSink
@@ -24,6 +26,8 @@ log = logging.getLogger(__name__)
 IDLE_FETCH_S = 5.0
 LATE_FETCH_S = 5.0
 """A fetch that overstays its time by so much hangs: it is given up, and the reader can be replaced."""
+LAST_FETCH_S = 0.2
+"""For what a reader holds already when it is stopped: nobody waits for more."""
 TRICKLE_RECORDS = 100
 TRICKLE_PAUSE_S = 0.05
 """After a small batch, wait a moment for more: divides the cost of a trickle by 3 to 5."""
@@ -213,9 +217,13 @@ class StreamWorker:
         assert reader is not None
         if core.assembler.is_replaying or not self._hold.lease_alive():
             return
-        async with asyncio.timeout(LATE_FETCH_S):
-            core.feed(await reader.fetch(0.0), self._around.now_s())
-        core.close_due()
+        records: Sequence[Record] = ()
+        with contextlib.suppress(TimeoutError, Unavailable):  # the commit may succeed all the same
+            async with asyncio.timeout(LAST_FETCH_S):
+                records = await reader.fetch(0.0)
+        if records and records[0].offset >= core.assembler.position:
+            core.feed(records, self._around.now_s())
+            core.close_due()
 
     def _note_first_record(self) -> None:
         if not self.reading.is_set():

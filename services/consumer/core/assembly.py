@@ -77,16 +77,14 @@ class Assembler:
         position: int,
         w: int,
         a: int,
-        sessions: Iterable[OpenSession],
+        sessions: OrderedDict[str, OpenSession],
         covered: dict[str, Covered],
+        state_bytes: int,
     ) -> None:
         """Takes over what another owner had folded up to `position`, all of it committed."""
         self.position = self.replay_until = position
-        self.w, self.a, self.covered = w, a, covered
-        for session in sessions:
-            self.open[session.key] = session
-            self.state_bytes += session.bytes
-        self._order_open()
+        self.w, self.a = w, a
+        self.open, self.covered, self.state_bytes = sessions, covered, state_bytes
 
     def feed(self, records: Sequence[Record]) -> list[Closed]:
         """Folds the records, which follow `position` in offset order; the sessions they closed."""
@@ -232,6 +230,12 @@ class Assembler:
         What was covered since the last commit and is droppable at once need not even be written, unless
         it ends a session that the checkpoint holds as parked.
         """
+        for key in self.forget_covered(safe_offset, safe_a):
+            if key not in self.unparked:
+                self.changed.pop(key, None)
+
+    def forget_covered(self, safe_offset: int, safe_a: int) -> list[str]:
+        """Forgets those keys, whatever is still to be written of them; which they were."""
         dropped = []
         for key, entry in self.covered.items():
             if not is_droppable(entry, safe_offset, safe_a, self.settings.repeat_ms):
@@ -239,8 +243,7 @@ class Assembler:
             dropped.append(key)
         for key in dropped:
             del self.covered[key]
-            if key not in self.unparked:
-                self.changed.pop(key, None)
+        return dropped
 
     def _close(self, session: OpenSession, reason: Reason, covered_through: int, a: int) -> Closed:
         del self.open[session.key]

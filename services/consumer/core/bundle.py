@@ -9,13 +9,14 @@ is for the stored head to say (`handover.is_valid`). MessagePack; a fragment's b
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from services.consumer.core.checkpoint import Checkpoint, CoveredWire
-from services.consumer.core.state import Covered, OpenSession, is_droppable
+from services.consumer.core.state import Covered, OpenSession
 from services.consumer.core.stream import Stream, StreamLimits
 from shared.errors import BundleRejected, InvariantBroken
 from shared.group import GroupSettings
@@ -82,12 +83,18 @@ class SentCopy:
 
 @dataclass(slots=True, kw_only=True)
 class Copy:
-    """A copy as the recipient holds it until the delta comes."""
+    """A copy as the recipient holds it until the delta comes: ready to run, so that what the delta costs
+    depends on what has changed.
 
-    position: int
-    digest: str
-    sessions: dict[str, OpenSession]
-    covered: dict[str, Covered]
+    `sessions` are ordered by their last fragments, `covered` by offset, as the donor's are; `bytes`: of
+    the sessions' fragments.
+    """
+
+    position: int = 0
+    digest: str = ""
+    sessions: OrderedDict[str, OpenSession] = field(default_factory=OrderedDict)
+    covered: dict[str, Covered] = field(default_factory=dict)
+    bytes: int = 0
 
 
 def digest_of(body: bytes) -> str:
@@ -119,21 +126,22 @@ def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
     state = stream.assembler
     known = base.known if base is not None else {}
     from_position = base.position if base is not None else 0
-    sessions, closed = [], []
+    sessions = []
     for key, session in state.open.items():
         mark = known.get(key)
         if mark is None or mark[0] != session.first_offset:
             sessions.append(_session_wire(session, 0, 0))
-        elif mark != _mark(session):
+        elif session.last_offset >= from_position or mark[3] != session.parked:
             sessions.append(_session_wire(session, mark[1], mark[2]))
-    for key, mark in known.items():
-        open_now = state.open.get(key)
-        if open_now is None or open_now.first_offset != mark[0]:
-            closed.append(key)
+    opened = state.open
+    closed = [key for key, mark in known.items() if key not in opened or opened[key].first_offset != mark[0]]
     # silence covers through the position before it, so what changed since the copy begins one below it
-    covered = [
-        _covered_wire(key, entry) for key, entry in state.covered.items() if entry.offset >= from_position - 1
-    ]
+    covered = []
+    for key, entry in reversed(state.covered.items()):
+        if entry.offset < from_position - 1:
+            break
+        covered.append(_covered_wire(key, entry))
+    covered.reverse()
     tail = TailWire(
         stream.head,
         state.w,
@@ -153,7 +161,7 @@ def open_copy(body: bytes, digest: str) -> Copy:
     wire = _decode_bundle(body)
     if wire.tail is not None:
         raise BundleRejected("a first copy has no final head")
-    copy = Copy(position=wire.position, digest=digest, sessions={}, covered={})
+    copy = Copy(position=wire.position, digest=digest)
     _apply(copy, wire)
     return copy
 
@@ -176,16 +184,13 @@ def complete(
     tail = wire.tail
     if tail is None or tail.head.position != wire.position:
         raise BundleRejected("a delta ends with the head of its position")
-    copy = copy or Copy(position=0, digest="", sessions={}, covered={})
+    copy = copy or Copy()
+    if wire.position < copy.position:
+        raise BundleRejected(f"the delta ends at {wire.position}, below its copy")
     _apply(copy, wire)
     head = tail.head
     if not _stands_on(copy, head) or not tail.read_at or tail.read_at != sorted(tail.read_at):
         raise BundleRejected(f"what it holds does not fit its head: {head!r}")
-    covered = {
-        key: entry
-        for key, entry in copy.covered.items()
-        if not is_droppable(entry, head.safe_offset, head.a, settings.repeat_ms)
-    }
     found = Stream(
         group=group,
         stream=stream,
@@ -199,31 +204,41 @@ def complete(
         position=wire.position,
         w=tail.w,
         a=tail.a,
-        sessions=copy.sessions.values(),
-        covered=dict(sorted(covered.items(), key=lambda item: item[1].offset)),
+        sessions=copy.sessions,
+        covered=copy.covered,
+        state_bytes=copy.bytes,
     )
+    found.assembler.forget_covered(head.safe_offset, head.a)
     found.remember_reading(tail.bytes_read, tail.read_at)
     found.writer.last_whole = tail.last_whole
     return found
 
 
 def _apply(copy: Copy, wire: BundleWire) -> None:
+    """Brings the copy up to date; checks what is sent, but not what it held before."""
     for key in wire.closed:
-        copy.sessions.pop(key, None)
+        if (gone := copy.sessions.pop(key, None)) is not None:
+            copy.bytes -= gone.bytes
     for sent in wire.sessions:
         session = copy.sessions.get(sent.key)
-        if session is None or session.first_offset != sent.first_offset:
+        if session is None:
             session = OpenSession(sent.key, sent.first_offset, sent.opened_at, sent.low_t, 0, 0)
             copy.sessions[sent.key] = session
+        elif sent.data:
+            copy.sessions.move_to_end(sent.key)
         if sent.data_from != len(session.data) or sent.ids_from != len(session.ids or ()):
             raise BundleRejected(f"of the session of {sent.key!r} something is missing")
+        size = sum(map(len, sent.data))
         session.data += sent.data
-        session.bytes += sum(map(len, sent.data))
+        session.bytes += size
+        copy.bytes += size
         for hashed in sent.ids:
             session.remember(hashed)
         session.last_offset, session.low_t, session.last_t = sent.last_offset, sent.low_t, sent.last_t
         session.w, session.last_a, session.parked = sent.w, sent.last_a, sent.parked
         session.pin, session.pin_w, session.pin_a = sent.pin, sent.pin_w, sent.pin_a
+        if session.first_offset != sent.first_offset or not _is_sound(session):
+            raise BundleRejected(f"the session of {sent.key!r} cannot be one: {session!r}")
     for entry in wire.covered:
         copy.covered.pop(entry.key, None)
         copy.covered[entry.key] = Covered(
@@ -231,20 +246,26 @@ def _apply(copy: Copy, wire: BundleWire) -> None:
         )
 
 
-def _stands_on(copy: Copy, head: Head) -> bool:
-    """Whether the sessions and covered keys can be those of a stream whose last commit has this head."""
+def _is_sound(session: OpenSession) -> bool:
     return (
-        0 <= head.safe_offset <= head.position
-        and copy.position <= head.position
-        and all(entry.offset < head.position for entry in copy.covered.values())
-        and all(
-            0 <= one.first_offset <= one.last_offset < head.position
-            and one.low_t <= one.last_t
-            and 0 <= one.parked <= len(one.data) > 0
-            and (one.pin < 0 if one.parked == len(one.data) else head.safe_offset <= one.pin)
-            for one in copy.sessions.values()
-        )
+        0 <= session.first_offset <= session.last_offset
+        and session.low_t <= session.last_t
+        and 0 <= session.parked <= len(session.data) > 0
+        and (session.pin < 0) == (session.parked == len(session.data))
     )
+
+
+def _stands_on(copy: Copy, head: Head) -> bool:
+    """Whether sessions and covered keys can be those of a stream whose last commit has this head."""
+    if not 0 <= head.safe_offset <= head.position:
+        return False
+    before = -1
+    for session in copy.sessions.values():
+        if session.last_offset < before or 0 <= session.pin < head.safe_offset:
+            return False
+        before = session.last_offset
+    last = next(reversed(copy.covered.values()), None)
+    return before < head.position and (last is None or last.offset < head.position)
 
 
 def _mark(session: OpenSession) -> tuple[int, int, int, int]:

@@ -206,7 +206,8 @@ def _bounded(member: _Member, claims: list[Claim], settings: OwnershipSettings) 
 def _claims(member: _Member, wanted: Plan, seen: Seen, settings: OwnershipSettings) -> Iterator[Claim]:
     """Unowned streams: planned ones at once; after a grace those of members that do not act."""
     view, me = member.view, member.me
-    unowned = {n: seen.now_ms - at for n, at in seen.unowned_since.items() if n not in member.busy}
+    taken = {*member.busy, *member.running}  # what it still runs it drops first, and keeps as a memory
+    unowned = {n: seen.now_ms - at for n, at in seen.unowned_since.items() if n not in taken}
     overdue = []
     for stream, age_ms in unowned.items():
         if wanted.owner.get(stream) == me:
