@@ -75,7 +75,13 @@ async def serving(member: str, max_body_bytes: int = MAX_BODY_BYTES) -> AsyncIte
 
 
 class Elsewhere(httpx.AsyncHTTPTransport):
-    """Takes every host for this machine, so that addresses need not be loopback ones."""
+    """Takes every host for this machine, so that addresses need not be loopback ones.
+
+    It reads no certificates, which takes longer than most tests.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(verify=False)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         request.url = request.url.copy_with(host="127.0.0.1")
@@ -108,6 +114,11 @@ def peers_of(member: str, secret: bytes = SECRET, timeouts: PeerTimeouts = PATIE
     )
 
 
+def plain_client() -> httpx.AsyncClient:
+    """A client that sends what it is given."""
+    return httpx.AsyncClient(transport=Elsewhere(), timeout=20)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
     """A request as it goes out, which a test may bend; without changes it is what `HttpPeers` sends."""
@@ -125,7 +136,7 @@ class Sent:
 
     async def to(self, face: Face) -> httpx.Response:
         """Sends it; the answer."""
-        async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
+        async with plain_client() as client:
             return await client.request(
                 self.method, face.address + self.target, headers=self.headers, content=self.body
             )

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import cramjam
-import httpx
 import msgspec
 import pytest
 
@@ -16,7 +15,7 @@ from services.consumer import handover_routes
 from services.consumer.core.handover import Offer, Wanted
 from shared.cluster import MemberNode
 from shared.signing import ACCEPTED_MS, digest_of
-from tests.integration.handover_ends import Face, Sent, sent, serving
+from tests.integration.handover_ends import Face, Sent, plain_client, sent, serving
 from tests.peers_contract import EPOCH, STREAM, Donation, situation_of
 
 MAX_BYTES = 1_000_000
@@ -285,7 +284,7 @@ async def test_a_body_of_unannounced_length_is_read_only_to_its_bound(b: Face) -
             chunks += 1
             yield bytes(MAX_BYTES // 10)
 
-    async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
+    async with plain_client() as client:
         answer = await client.put(b.address + valid().target, headers=valid().headers, content=endless())
 
     assert (answer.status_code, b.end.holds) == (422, (set(), False))

@@ -9,10 +9,20 @@ import httpx
 import msgspec
 import pytest
 
+from services.consumer.adapters.http_peers import HttpPeers
 from services.consumer.core.bundle import take_delta
 from services.consumer.core.handover import Wanted
 from shared.signing import digest_of, signed_headers
-from tests.integration.handover_ends import SECRET, Face, handed_over_http, peers_of, serving, wall_ms
+from tests.integration.handover_ends import (
+    PATIENT,
+    SECRET,
+    Face,
+    handed_over_http,
+    peers_of,
+    plain_client,
+    serving,
+    wall_ms,
+)
 from tests.peers_contract import EPOCH, STREAM, Donation, Handed, PeersContract
 
 MB = 1_000_000
@@ -64,7 +74,9 @@ async def test_a_delta_finds_the_connection_of_its_copy_open() -> None:
     donation = Donation()
     donation.say("k", "x" * 500_000)
 
-    async with serving("b") as b, peers_of("a") as peers:
+    # as the service makes it: with the library's own transport
+    peers = HttpPeers("a", SECRET, wall_ms, max_body_bytes=MB, timeouts=PATIENT)
+    async with serving("b") as b, peers:
         await peers.offer(b.address, *donation.copy())
         await peers.complete(b.address, *donation.delta())
 
@@ -95,7 +107,7 @@ async def drain(face: Face, body: bytes = b"", signed_body: bytes | None = None)
     """What the member answers to a signed request to drain."""
     digest = digest_of(body if signed_body is None else signed_body)
     headers = signed_headers(SECRET, "control", "POST", "/drain", digest=digest, at_ms=wall_ms())
-    async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
+    async with plain_client() as client:
         return await client.post(f"{face.address}/drain", content=body, headers=headers)
 
 
@@ -136,7 +148,7 @@ async def test_a_drain_that_nobody_signed_or_can_read_is_not_begun(
     """The signature is over the body, and the body is a small one."""
     async with serving("b") as b:
         answer = await drain(b, body, signed_body)
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with plain_client() as client:
             unsigned = await client.post(f"{b.address}/drain", content=body)
 
     assert (answer.status_code, unsigned.status_code) == (status, 403)
