@@ -115,6 +115,7 @@ async def test_reading_goes_on_after_the_broker_was_away(
     """Killed or mute: what comes later is read, each record once."""
     monkeypatch.setattr(kafka_events, "POLL_S", 0.5)
     monkeypatch.setattr(kafka_events, "CALL_TIMEOUT_S", 2.0)
+    monkeypatch.setattr("shared.kafka_bounds.CALL_TIMEOUT_S", 2.0)
     names = Names(namespace)
     chronicle = KafkaChronicle(kafka_server.address, names)
     async with reading(kafka_server.address, names) as feed:

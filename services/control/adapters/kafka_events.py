@@ -17,6 +17,7 @@ from services.control.feed import EventFeed
 from shared.backoff import Backoff
 from shared.errors import BatonError, KafkaUnavailable
 from shared.kafka import CALL_TIMEOUT_S, ensure_topics, events_topic
+from shared.kafka_bounds import LogBounds
 from shared.kafka_consumers import discard_consumer
 from shared.names import Names
 
@@ -35,6 +36,8 @@ class KafkaEvents:
         self._feed = feed
         self._replication = replication
         self._partition = TopicPartition(names.events, 0)
+        # a consumer of its own, since the one that reads would let the question wait behind its long poll
+        self._bounds = LogBounds(kafka)
         self._has_begun = False
 
     def __repr__(self) -> str:
@@ -42,6 +45,12 @@ class KafkaEvents:
 
     async def run(self) -> None:
         """Reads for ever; ends by cancellation."""
+        try:
+            await self._read_for_ever()
+        finally:
+            await self._bounds.close()
+
+    async def _read_for_ever(self) -> None:
         backoff = Backoff(first_s=0.2, cap_s=3.0)
         told = ""
         while True:
@@ -83,7 +92,7 @@ class KafkaEvents:
     async def _read(self, consumer: AIOKafkaConsumer) -> None:
         """Receives what comes, from where the feed stands. Raises KafkaUnavailable when it stalls."""
         history = self._feed.history
-        first, end = await self._bounds(consumer)
+        first, end = (await self._bounds.bounds([self._partition]))[self._partition]
         if not self._has_begun or not first <= history.next_id <= end:
             self._feed.begin(first)
             self._has_begun = True
@@ -102,12 +111,6 @@ class KafkaEvents:
                 continue
             if history.next_id < end:
                 raise KafkaUnavailable(f"nothing came for {POLL_S:g} s although there is more")
-            first, end = await self._bounds(consumer)
+            first, end = (await self._bounds.bounds([self._partition]))[self._partition]
             if end < history.next_id:
                 raise KafkaUnavailable("the topic was made anew")
-
-    async def _bounds(self, consumer: AIOKafkaConsumer) -> tuple[int, int]:
-        async with asyncio.timeout(CALL_TIMEOUT_S):
-            first = await consumer.beginning_offsets([self._partition])
-            end = await consumer.end_offsets([self._partition])
-        return first[self._partition], end[self._partition]
