@@ -11,13 +11,16 @@ import asyncio
 import contextlib
 import random
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+from aiokafka import TopicPartition
 
 from shared.errors import BatonError
+from shared.events import parse_event
 from shared.group import GroupSettings
 from tests.e2e.chaos_faults import FAULTS
 from tests.e2e.chaos_ground import Ground, until
@@ -25,6 +28,7 @@ from tests.e2e.chaos_judge import audit, judge_ledger, judge_log
 from tests.e2e.chaos_load import Load
 from tests.e2e.chaos_world import STREAMS, World, chaos_world
 from tests.e2e.fleet import poll
+from tests.e2e.readers import read_partition
 
 SETTINGS = GroupSettings(
     gap_ms=60_000,
@@ -144,6 +148,15 @@ class Run:
         self.tell(
             f"{records} records, {found} fragments in {len(delivered)} sessions; wrong: {wrong or 'nothing'}"
         )
+        events = [
+            parse_event(record.value)
+            for record in await read_partition(where.kafka, TopicPartition(where.names.events, 0))
+        ]
+        handovers = [event for event in events if event.kind == "handover"]
+        warm = sum(bool(event.warm) for event in handovers)
+        self.tell(f"events: {dict(Counter(event.kind for event in events))}, {warm} handovers from memory")
+        if not warm:
+            wrong.append("no handover was live")
         if ledger.acknowledged < fragments * 0.95:
             wrong.append(f"only {ledger.acknowledged} fragments acknowledged")
         if records - STREAMS <= found:

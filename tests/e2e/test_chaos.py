@@ -22,7 +22,7 @@ LONG = Plan(fragments=200_000, per_s=500, rounds=4, at_once=2)
 @pytest.mark.parametrize(
     "plan",
     [
-        pytest.param(SHORT, id="short"),
+        pytest.param(SHORT, id="short", marks=pytest.mark.timeout(900)),
         pytest.param(LONG, id="long", marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
     ],
 )

@@ -27,7 +27,7 @@ def ledger() -> Ledger:
 
 def log_of(numbers: Sequence[int], fragments: Sequence[Posted]) -> list[Rec]:
     """A stream's log with these fragments; the second one of each key ends its session; then a marker."""
-    log = []
+    log: list[Rec] = []
     for number in numbers:
         one = fragments[number]
         body = {"key": one.key, "time": 1000 + number, "end": number % 3 == 1, "data": {"n": number}}
