@@ -91,6 +91,11 @@ class StreamWorker:
         """Totals through the position."""
         return self.core.counts if self.core is not None else Counts()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has a reason to read nothing: the lease is over, or an operator has to decide."""
+        return self.state == "rewind" or not self._hold.lease_alive()
+
     def stop(self) -> None:
         """Asks for an orderly end: stop reading, commit, return."""
         self._stop.set()

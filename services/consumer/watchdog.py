@@ -60,7 +60,7 @@ class ReaderWatchdog:
 
     def _judge(self, worker: StreamWorker, end: int, now_s: float) -> None:
         position, since_s = self._stuck.get(worker.stream, (-1, now_s))
-        if worker.position != position or end <= position or worker.state == "rewind":
+        if worker.position != position or end <= position or worker.is_waiting:
             self._stuck[worker.stream] = (worker.position, now_s)
         elif now_s - since_s > STALLED_S:
             log.warning("reader replaced", extra={"stream": worker.stream, "end": end})

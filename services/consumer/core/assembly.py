@@ -225,10 +225,8 @@ class Assembler:
         return [self._close(session, "gap", self.position - 1, self.a) for session in due]
 
     def drop_covered(self, safe_offset: int, safe_a: int) -> None:
-        """Forgets covered keys that no replay from `safe_offset` (A before it: `safe_a`) can need.
-
-        What was covered since the last commit and is droppable at once need not even be written, unless
-        it ends a session that the checkpoint holds as parked.
+        """Forgets covered keys that no replay from `safe_offset` (A before it: `safe_a`) can need; what was
+        covered since the last commit need not even be written, unless it ends a parked session.
         """
         for key in self.forget_covered(safe_offset, safe_a):
             if key not in self.unparked:

@@ -10,63 +10,22 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import msgspec
-
-from services.consumer.core.checkpoint import Checkpoint, CoveredWire
+from services.consumer.core.bundle_wire import (
+    BundleWire,
+    TailWire,
+    covered_wire,
+    decode_bundle,
+    encode_bundle,
+    session_wire,
+)
+from services.consumer.core.checkpoint import Checkpoint
 from services.consumer.core.state import Covered, OpenSession
 from services.consumer.core.stream import Stream, StreamLimits
 from shared.errors import BundleRejected, InvariantBroken
 from shared.group import GroupSettings
 from shared.heads import Head
-
-
-class SessionWire(msgspec.Struct, frozen=True, array_like=True):
-    """An open session; of its ids and fragments those from number `ids_from`, `data_from` on."""
-
-    key: str
-    first_offset: int
-    last_offset: int
-    opened_at: int
-    low_t: int
-    last_t: int
-    w: int
-    last_a: int
-    pin: int
-    pin_w: int
-    pin_a: int
-    parked: int
-    ids_from: int
-    ids: list[int]
-    data_from: int
-    data: list[bytes]
-
-
-class TailWire(msgspec.Struct, frozen=True, array_like=True):
-    """What makes a delta final: the head, W and A at its position, and the writer's sizes.
-
-    `read_at`: pairs of a position and the bytes that had been read there.
-    """
-
-    head: Head
-    w: int
-    a: int
-    written: int
-    last_whole: int
-    bytes_read: int
-    read_at: list[tuple[int, int]]
-
-
-class BundleWire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A copy (without `tail`), or a delta; `closed`: keys of the copy without that session now."""
-
-    position: int
-    sessions: list[SessionWire]
-    covered: list[CoveredWire]
-    closed: list[str] = []
-    tail: TailWire | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +64,11 @@ def digest_of(body: bytes) -> str:
 def take_copy(stream: Stream) -> tuple[bytes, SentCopy]:
     """All open sessions and covered keys as they stand now; the stream may go on meanwhile."""
     state = stream.assembler
-    body = _encode(
+    body = encode_bundle(
         BundleWire(
             position=state.position,
-            sessions=[_session_wire(session, 0, 0) for session in state.open.values()],
-            covered=[_covered_wire(*item) for item in state.covered.items()],
+            sessions=[session_wire(session, 0, 0) for session in state.open.values()],
+            covered=[covered_wire(*item) for item in state.covered.items()],
         )
     )
     known = {key: _mark(session) for key, session in state.open.items()}
@@ -130,9 +89,9 @@ def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
     for key, session in state.open.items():
         mark = known.get(key)
         if mark is None or mark[0] != session.first_offset:
-            sessions.append(_session_wire(session, 0, 0))
+            sessions.append(session_wire(session, 0, 0))
         elif session.last_offset >= from_position or mark[3] != session.parked:
-            sessions.append(_session_wire(session, mark[1], mark[2]))
+            sessions.append(session_wire(session, mark[1], mark[2]))
     opened = state.open
     closed = [key for key, mark in known.items() if key not in opened or opened[key].first_offset != mark[0]]
     # silence covers through the position before it, so what changed since the copy begins one below it
@@ -140,7 +99,7 @@ def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
     for key, entry in reversed(state.covered.items()):
         if entry.offset < from_position - 1:
             break
-        covered.append(_covered_wire(key, entry))
+        covered.append(covered_wire(key, entry))
     covered.reverse()
     tail = TailWire(
         stream.head,
@@ -151,14 +110,14 @@ def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
         state.bytes_read,
         stream.read_at(),
     )
-    return _encode(
+    return encode_bundle(
         BundleWire(position=state.position, sessions=sessions, covered=covered, closed=closed, tail=tail)
     )
 
 
 def open_copy(body: bytes, digest: str) -> Copy:
     """The copy that a body holds. Raises BundleRejected when it cannot be read."""
-    wire = _decode_bundle(body)
+    wire = decode_bundle(body)
     if wire.tail is not None:
         raise BundleRejected("a first copy has no final head")
     copy = Copy(position=wire.position, digest=digest)
@@ -180,7 +139,7 @@ def complete(
 
     Raises BundleRejected when it cannot be read or does not fit.
     """
-    wire = _decode_bundle(body)
+    wire = decode_bundle(body)
     tail = wire.tail
     if tail is None or tail.head.position != wire.position:
         raise BundleRejected("a delta ends with the head of its position")
@@ -270,40 +229,3 @@ def _stands_on(copy: Copy, head: Head) -> bool:
 
 def _mark(session: OpenSession) -> tuple[int, int, int, int]:
     return session.first_offset, len(session.data), len(session.ids or ()), session.parked
-
-
-def _session_wire(session: OpenSession, data_from: int, ids_from: int) -> SessionWire:
-    ids: Iterable[int] = session.ids or ()
-    return SessionWire(
-        session.key,
-        session.first_offset,
-        session.last_offset,
-        session.opened_at,
-        session.low_t,
-        session.last_t,
-        session.w,
-        session.last_a,
-        session.pin,
-        session.pin_w,
-        session.pin_a,
-        session.parked,
-        ids_from,
-        list(ids)[ids_from:],
-        data_from,
-        session.data[data_from:] if data_from else session.data,
-    )
-
-
-def _covered_wire(key: str, entry: Covered) -> CoveredWire:
-    return CoveredWire(key, entry.offset, entry.last_a, list(entry.ids))
-
-
-def _decode_bundle(body: bytes) -> BundleWire:
-    try:
-        return _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BundleRejected(f"the bundle cannot be read: {error}") from None
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(BundleWire).decode

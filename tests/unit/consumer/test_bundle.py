@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.consumer.core import bundle
-from services.consumer.core.bundle import BundleWire, open_copy, take_copy, take_delta
+from services.consumer.core.bundle import open_copy, take_copy, take_delta
+from services.consumer.core.bundle_wire import BundleWire, covered_wire
 from services.consumer.core.state import NO_IDS, Covered, is_droppable
 from services.consumer.core.stream import Stream, StreamLimits
 from shared.errors import BundleRejected, InvariantBroken
@@ -228,7 +228,7 @@ INCONSISTENT: dict[str, Callable[[BundleWire], BundleWire]] = {
     "ends above the position": session_with(last_offset=3),
     "times the wrong way round": session_with(low_t=10**9, last_t=0),
     "covered above the position": lambda wire: msgspec.structs.replace(
-        wire, covered=[bundle._covered_wire("k", Covered(offset=3, last_a=0, ids=NO_IDS))]
+        wire, covered=[covered_wire("k", Covered(offset=3, last_a=0, ids=NO_IDS))]
     ),
 }
 

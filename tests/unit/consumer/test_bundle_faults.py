@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from services.consumer.core import bundle
+from services.consumer.core import bundle, bundle_wire
 from services.consumer.core.assembly import Assembler
-from services.consumer.core.bundle import BundleWire, SessionWire
+from services.consumer.core.bundle import Copy
+from services.consumer.core.bundle_wire import BundleWire, SessionWire
+from services.consumer.core.state import OpenSession
 from services.consumer.core.stream import Stream
 from tests.logs import difference
 from tests.unit.consumer.test_bundle import lost_on_the_way
@@ -23,25 +26,25 @@ Patch = pytest.MonkeyPatch
 
 def change_sessions(patch: Patch, **changes: Callable[[SessionWire], Any]) -> None:
     """Every session travels with these fields changed."""
-    wire = bundle._session_wire
+    wire = bundle_wire.session_wire
 
     def wrong(*args: Any) -> SessionWire:
         sent = wire(*args)
         return msgspec.structs.replace(sent, **{name: change(sent) for name, change in changes.items()})
 
-    patch.setattr(bundle, "_session_wire", wrong)
+    patch.setattr(bundle, "session_wire", wrong)
 
 
 def change_bundles(patch: Patch, **changes: Callable[[BundleWire], Any]) -> None:
     """Every bundle travels with these fields changed."""
-    encode = bundle._encode
+    encode = bundle_wire.encode_bundle
 
     def wrong(sent: BundleWire) -> bytes:
         return encode(
             msgspec.structs.replace(sent, **{name: change(sent) for name, change in changes.items()})
         )
 
-    patch.setattr(bundle, "_encode", wrong)
+    patch.setattr(bundle, "encode_bundle", wrong)
 
 
 def adopt_with(patch: Patch, **changes: Any) -> None:
@@ -78,9 +81,9 @@ def forget_what_silence_covered(patch: Patch) -> None:
 
 def forget_remembered_ids(patch: Patch) -> None:
     """Covered keys come without the ids that they remember."""
-    wire = bundle._covered_wire
+    wire = bundle_wire.covered_wire
     patch.setattr(
-        bundle, "_covered_wire", lambda key, entry: msgspec.structs.replace(wire(key, entry), ids=[])
+        bundle, "covered_wire", lambda key, entry: msgspec.structs.replace(wire(key, entry), ids=[])
     )
 
 
@@ -145,8 +148,13 @@ def forget_the_span(patch: Patch) -> None:
 
 
 def keep_the_order_of_arrival(patch: Patch) -> None:
-    """Sessions are not put in the order of their last fragments, so silence is noticed for some only."""
-    patch.setattr(Assembler, "_order_open", lambda self: None)
+    """Sessions stay in the order of the copy, so silence would be noticed for some only."""
+
+    class Unmoved(OrderedDict[str, OpenSession]):
+        def move_to_end(self, key: str, last: bool = True) -> None:
+            pass
+
+    patch.setattr(bundle, "Copy", lambda **given: Copy(sessions=Unmoved(), **given))
 
 
 def forget_what_was_read(patch: Patch) -> None:
