@@ -18,6 +18,8 @@ assert hypothesis.__version__, (
     "imported before any test: pytest rewriting it at the end of a run, as its plugin does where no test "
     "has used it, meets a fault of CPython 3.11 (AST constructor recursion depth mismatch)"
 )
+hypothesis.settings.register_profile("untimed", deadline=None)  # tests are never timed
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

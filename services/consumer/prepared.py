@@ -21,10 +21,13 @@ KEEP_S = 30.0
 
 @dataclass(slots=True, kw_only=True)
 class Prepared:
-    """A connected reader; `at` is the offset that it reads from already, -1 for none."""
+    """A connected reader; `at` is the offset that it reads from already, -1 for none; `first`: where the log
+    began when it connected. One that reads answers no other question: its connection is busy with a fetch.
+    """
 
     reader: FragmentReader
     at: int = -1
+    first: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,7 +54,7 @@ class PreparedReaders:
         self.forget_old()
         if stream not in self._pending:
             prepared = Prepared(reader=self._log.reader(stream))
-            task = asyncio.create_task(_connect(prepared.reader), name=f"prepare stream {stream}")
+            task = asyncio.create_task(_connect(prepared), name=f"prepare stream {stream}")
             self._pending[stream] = _Pending(prepared=prepared, task=task, since_s=self._now_s())
 
     def aim(self, stream: int, offset: int) -> None:
@@ -92,8 +95,8 @@ class PreparedReaders:
         task.add_done_callback(self._closing.discard)
 
 
-async def _connect(reader: FragmentReader) -> None:
-    await reader.bounds()
+async def _connect(prepared: Prepared) -> None:
+    prepared.first, _ = await prepared.reader.bounds()
 
 
 def _is_ready(task: asyncio.Task[None]) -> bool:

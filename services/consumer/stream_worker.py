@@ -143,12 +143,11 @@ class StreamWorker:
         self.state, self.core = "opening", None
         prepared, self._prepared = self._prepared, None
         self._sink = around.log.sink(self.stream)
-        self._reader = prepared.reader if prepared is not None else around.log.reader(self.stream)
-        opening = Opening(self.stream, self.epoch, around, self._sink, self._reader)
+        opening = Opening(self.stream, self.epoch, around, self._sink, prepared)
         try:
             self.core, how = await opening.open(self._hints, self._ask, is_new=self._is_new)
         finally:
-            self.stored_epoch = opening.stored_epoch
+            self._reader, self.stored_epoch = opening.reader, opening.stored_epoch
         self.is_warm = opening.is_warm
         self._hints, self._ask, self._is_new = [], None, False
         if how == "rewind":
@@ -159,7 +158,7 @@ class StreamWorker:
             return
         if how == "cut":
             log.warning("retention cut the log", extra={"stream": self.stream, "cut": self.core.cut})
-        if prepared is None or prepared.at != self.core.assembler.position:
+        if opening.reads_from != self.core.assembler.position:
             await self._reader.open(self.core.assembler.position)
         self.state = "replaying" if self.core.assembler.is_replaying else "running"
         self.opened_after_s = around.now_s() - began_s
