@@ -157,7 +157,7 @@ async def test_what_is_no_id_counts_as_none(listener: Listener, seen: str) -> No
     """A header that we never gave is no reason to fail, and none to begin elsewhere."""
     listener.tell(*range(5))
     listener.feed.close()
-    headers = {"accept": EVENT_STREAM.encode(), "last-event-id": seen.encode()}
+    headers = [(b"accept", EVENT_STREAM.encode()), (b"last-event-id", seen.encode())]
 
     response = await listener.http.get("/events?limit=2", headers=headers)
 
