@@ -20,6 +20,8 @@ from tests.simulation.world import World
 
 QUIET_WITHIN_S = 60.0
 """Virtual seconds after the healing, within which the group must have come to rest."""
+REST_S = 1.0
+"""So long the group is watched after it has come to rest."""
 END_OF_TIME_MS = 9_000_000_000_000
 PRODUCT = ("services", "shared")
 
@@ -111,6 +113,7 @@ async def _course(world: World, schedule: Schedule) -> list[str]:
     wrong = []
     if not await _is_quiet_in_time(world):
         wrong.append(f"no quiescence: {shares(world)} of {world.streams} streams")
+    wrong += await _unrest(world)
     wrong += judge(world)
     for line in wrong:
         world.trace.note("", "WRONG", line)
@@ -125,6 +128,17 @@ async def _is_quiet_in_time(world: World) -> bool:
             return False
         await asyncio.sleep(0.1)
     return True
+
+
+async def _unrest(world: World) -> list[str]:
+    """Streams that are fenced again and again in a quiet group: by two workers of one stream, say.
+
+    Once or twice they may be, by requests that were late.
+    """
+    before = len(world.trace.entries)
+    await asyncio.sleep(REST_S)
+    fenced = Counter(said[0] for _, _, what, said in world.trace.entries[before:] if what == "fences")
+    return [f"stream {stream} is fenced {n} times in a quiet group" for stream, n in fenced.items() if n > 2]
 
 
 async def _end(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,19 @@ def test_a_seed_replays_exactly() -> None:
 
     assert len(set(found.splitlines())) == 6
     assert digests("2") == found
+
+
+def test_a_planned_move_is_warm() -> None:
+    """While nothing goes wrong, every stream that is handed over goes on from memory."""
+    warm = Counter(
+        next(detail for detail in details if detail.startswith("warm"))
+        for seed in range(10)
+        for _, _, what, details in run(seed, ["move"]).trace.entries
+        if what == "event handover"
+    )
+
+    assert warm["warm True"] > 20
+    assert warm.keys() == {"warm True"}
 
 
 def test_a_run_can_be_read() -> None:

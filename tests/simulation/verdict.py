@@ -41,8 +41,17 @@ def shares(world: World) -> list[list[int]]:
 
 
 def is_quiet(world: World) -> bool:
-    """Whether every stream is read by one member, shares differ by one at most, and all is committed."""
+    """Whether every stream is read by one member, who holds its claim; shares differ by one at most; and all
+    is committed.
+    """
     found = shares(world)
+    if not all(
+        world.holds(process, worker.stream, worker.epoch)
+        for process in world.processes.values()
+        if process.member is not None
+        for worker in process.member.workers
+    ):
+        return False
     if len(found) != len(world.processes) or sorted(n for share in found for n in share) != list(
         range(world.streams)
     ):

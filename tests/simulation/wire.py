@@ -94,10 +94,11 @@ class Wire:
         loop, weather, rng = self._loop, self.weather, self._rng
         if self.dead:
             raise self._unavailable("this process is dead")
-        call = _Request(effect, loop.create_future(), context, loop.now_s + patience_s)
+        answer: asyncio.Future[T] = loop.create_future()
+        call = _Request(effect, answer, context, loop.now_s + patience_s)
         if weather.cut_requests or (weather.lost_request and rng.random() < weather.lost_request):
             self._give_up_later(call)
-            return await call.answer
+            return await answer
         late = bool(weather.late) and rng.random() < weather.late
         if late or PROCESS in context:  # a process may be frozen when the request arrives
             self._give_up_later(call)
@@ -107,7 +108,7 @@ class Wire:
             again = _Request(effect, loop.create_future(), context, at_s)
             again.answer.cancel()  # nobody waits for it
             loop.call_at(at_s + rng.random() * LATE_S, self._arrive, again, context=context)
-        return await call.answer
+        return await answer
 
     def tell(self, message: Callable[[], None], context: contextvars.Context) -> None:
         """Sends a message back without having been asked; it is lost where answers are."""
