@@ -95,8 +95,17 @@ class Ground:
         links = self.kafka_links() if of is None else [self.world.links_of(of).kafka]
         return await self.at_a_request(links, END_TXN, strike)
 
-    async def at_a_request(self, links: Iterable[Proxy], kind: int, strike: Strike = nothing) -> int:
-        """Strikes right before or right after a link passes such a request on; how many there are."""
+    async def at_a_request(
+        self,
+        links: Iterable[Proxy],
+        kind: int,
+        strike: Strike = nothing,
+        unless: Callable[[], bool] = lambda: False,
+    ) -> int:
+        """Strikes right before or right after a link passes such a request on; how many there are.
+
+        It is 0 when `unless` comes true before there was any.
+        """
         links, loop = list(links), asyncio.get_running_loop()
         counts: list[int] = []
         struck = asyncio.Event()
@@ -114,8 +123,11 @@ class Ground:
         with contextlib.ExitStack() as watches:
             for link in links:
                 watches.enter_context(link.watched(kind, seen))
-            await until(struck.is_set, lambda: f"no request {kind}:\n{self.world.told()}")
-        return counts[0]
+            await until(
+                lambda: struck.is_set() or (unless() and not counts),
+                lambda: f"no request {kind}:\n{self.world.told()}",
+            )
+        return counts[0] if counts else 0
 
 
 async def until(reached: Callable[[], bool], told: Callable[[], str]) -> None:
