@@ -21,6 +21,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from bench.group import DEADLINE_S, SESSION_PARTITIONS, Group, Rows, is_balanced, now_ms
 from bench.report import Row
 from bench.trace import Line, pauses_ms, standstill_ms
+from services.consumer.movements import Pace
 from shared.names import DEFAULT_GROUP
 
 MOVES = 30
@@ -189,6 +190,7 @@ async def _join(group: Group) -> list[Row]:
     await group.pin({})
     group.start("a")
     await group.until_balanced()
+    await asyncio.sleep(Pace().rest_s)  # streams that have just come rest for a while
     began_ms, since = now_ms(), len(group.events)
     group.start("d")
     joined = await group.until_event(lambda event: event.kind == "join" and event.member == "d", since)
