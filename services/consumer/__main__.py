@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import sys
@@ -174,4 +175,7 @@ def reception_of(settings: ConsumerSettings, member: Member, found: Found) -> Re
 
 
 if __name__ == "__main__":
+    # sessions live long and hold no cycles: looking for some takes half the time of reading a large bundle
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
     sys.exit(main("consumer", ConsumerSettings, serve))

@@ -51,6 +51,10 @@ class FragmentReader(Protocol):
 class SessionSink(Protocol):
     """Writes one stream's commits under the stream's transactional id."""
 
+    async def prepare(self) -> None:
+        """Connects, and touches nothing: what `open` will not have to wait for. Raises Unavailable."""
+        ...
+
     async def open(self) -> None:
         """Fences every earlier owner's sink. Raises Unavailable."""
         ...

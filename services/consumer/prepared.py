@@ -1,8 +1,8 @@
-"""Readers that are made ready before their streams arrive, so that a handover need not wait for them.
+"""Clients that are made ready before their streams arrive, so that a handover need not wait for them.
 
-When a copy is promised the reader connects, when the delta has come it is set to where the donor stopped,
-and fetches while the stream is still being claimed. Reading has no effect until it is folded; what is not
-taken up is closed again. Used by `runner.py`.
+When a copy is promised, reader and sink connect; when the delta has come, the reader is set to where the
+donor stopped, and fetches while the stream is still being claimed. Reading has no effect until it is folded,
+and a sink fences nobody until it is opened; what is not taken up is closed again. Used by `runner.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from services.consumer.log_ports import FragmentReader, StreamLog
+from services.consumer.log_ports import FragmentReader, SessionSink, StreamLog
 from shared.errors import BatonError
 
 KEEP_S = 30.0
@@ -21,11 +21,13 @@ KEEP_S = 30.0
 
 @dataclass(slots=True, kw_only=True)
 class Prepared:
-    """A connected reader; `at` is the offset that it reads from already, -1 for none; `first`: where the log
-    began when it connected. One that reads answers no other question: its connection is busy with a fetch.
+    """A connected reader and sink. `at` is the offset that the reader reads from already, -1 for none;
+    `first`: where the log began when it connected. A reader that reads answers no other question: its
+    connection is busy with a fetch.
     """
 
     reader: FragmentReader
+    sink: SessionSink
     at: int = -1
     first: int = 0
 
@@ -37,7 +39,7 @@ class _Pending:
     since_s: float
 
 
-class PreparedReaders:
+class PreparedClients:
     """At most one per stream."""
 
     def __init__(self, log: StreamLog, now_s: Callable[[], float]) -> None:
@@ -47,13 +49,13 @@ class PreparedReaders:
         self._closing: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
-        return f"<PreparedReaders {sorted(self._pending)}>"
+        return f"<PreparedClients {sorted(self._pending)}>"
 
     def prepare(self, stream: int) -> None:
-        """Begins to connect a reader for the stream."""
+        """Begins to connect reader and sink of the stream."""
         self.forget_old()
         if stream not in self._pending:
-            prepared = Prepared(reader=self._log.reader(stream))
+            prepared = Prepared(reader=self._log.reader(stream), sink=self._log.sink(stream))
             task = asyncio.create_task(_connect(prepared), name=f"prepare stream {stream}")
             self._pending[stream] = _Pending(prepared=prepared, task=task, since_s=self._now_s())
 
@@ -67,7 +69,7 @@ class PreparedReaders:
             )
 
     def take(self, stream: int) -> Prepared | None:
-        """The stream's reader, if it is ready; the taker closes it."""
+        """The stream's clients, if they are ready; the taker closes them."""
         pending = self._pending.pop(stream, None)
         if pending is None:
             return None
@@ -90,13 +92,13 @@ class PreparedReaders:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     def _discard(self, pending: _Pending) -> None:
-        task = asyncio.create_task(_end(pending), name="close a prepared reader")
+        task = asyncio.create_task(_end(pending), name="close prepared clients")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
 
 async def _connect(prepared: Prepared) -> None:
-    prepared.first, _ = await prepared.reader.bounds()
+    (prepared.first, _), _ = await asyncio.gather(prepared.reader.bounds(), prepared.sink.prepare())
 
 
 def _is_ready(task: asyncio.Task[None]) -> bool:
@@ -107,4 +109,4 @@ async def _end(pending: _Pending) -> None:
     pending.task.cancel()
     with contextlib.suppress(BatonError, asyncio.CancelledError):
         await pending.task
-    await pending.prepared.reader.close()
+    await asyncio.gather(pending.prepared.reader.close(), pending.prepared.sink.close())

@@ -17,7 +17,7 @@ from services.consumer.core.stream import Stream
 from services.consumer.handovers import HandoverDesk, Hint
 from services.consumer.hold import Ask, Hold, Surroundings
 from services.consumer.ports import Coordinator
-from services.consumer.prepared import PreparedReaders
+from services.consumer.prepared import PreparedClients
 from services.consumer.stream_worker import Outcome, StreamWorker
 from services.consumer.teller import Teller
 
@@ -51,7 +51,7 @@ class StreamRunner:
     ) -> None:
         self.streams: dict[int, _Run] = {}
         self.tasks: asyncio.TaskGroup | None = None
-        self.prepared = PreparedReaders(around.log, around.now_s)
+        self.prepared = PreparedClients(around.log, around.now_s)
         self._coordinator = coordinator
         self._around = around
         self._desk = desk
@@ -124,8 +124,10 @@ class StreamRunner:
         if run is not None:
             run.worker.stop()
             frozen = asyncio.ensure_future(run.worker.frozen.wait())
-            await asyncio.wait((run.task, frozen), return_when=asyncio.FIRST_COMPLETED)
-            frozen.cancel()
+            try:
+                await asyncio.wait((run.task, frozen), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                frozen.cancel()
 
     async def stop(self, stream: int) -> None:
         """Stops a stream in order: what it has read is committed, if that is possible."""

@@ -185,7 +185,7 @@ class ConsumerSettings(ServiceSettings):
         outside="more makes a storm of a join",
     )
     moves_at_once: int = setting(
-        4,
+        2,
         "streams of a member that are under way to others at a time",
         low=1,
         high=1_000,

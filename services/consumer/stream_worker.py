@@ -142,7 +142,7 @@ class StreamWorker:
             self._hints.append(self.core)
         self.state, self.core = "opening", None
         prepared, self._prepared = self._prepared, None
-        self._sink = around.log.sink(self.stream)
+        self._sink = prepared.sink if prepared is not None else around.log.sink(self.stream)
         opening = Opening(self.stream, self.epoch, around, self._sink, prepared)
         try:
             self.core, how = await opening.open(self._hints, self._ask, is_new=self._is_new)

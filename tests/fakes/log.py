@@ -124,6 +124,10 @@ class InMemorySink:
         self._stored = broker.stored(stream)
         self._epoch = 0
 
+    async def prepare(self) -> None:
+        await asyncio.sleep(0)
+        self._broker.check_reachable()
+
     async def open(self) -> None:
         await asyncio.sleep(0)
         self._broker.check_reachable()

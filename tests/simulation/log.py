@@ -206,6 +206,9 @@ class SimulatedSink:
         self._stream = stream
         self._producer = 0
 
+    async def prepare(self) -> None:
+        await self._way.call(lambda: None)
+
     async def open(self) -> None:
         self._producer = await self._way.call(
             lambda: self._broker.start_producer(self._stream, self._way.process)

@@ -26,6 +26,7 @@ from shared.fragments import encode_marker
 from shared.group import GroupSettings
 from shared.heads import Head
 from shared.kafka import KAFKA_FAILURES, MAX_RECORD_BYTES, discard_producer
+from shared.kafka_brokers import prepare_producer, start_prepared
 from shared.kafka_consumers import discard_consumer
 
 log = logging.getLogger(__name__)
@@ -58,15 +59,25 @@ class KafkaSessionSink:
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
             **PRODUCER_OPTIONS,
         )
+        self._is_prepared = False
         shared.brokers.lend(self._producer.client)
 
     def __repr__(self) -> str:
         return f"<KafkaSessionSink {self._shared.group}/{self._stream}>"
 
+    async def prepare(self) -> None:
+        with translated(f"{self!r} cannot be prepared"):
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await prepare_producer(self._producer)
+        self._is_prepared = True
+
     async def open(self) -> None:
         with translated(f"{self!r} cannot start"):
             async with asyncio.timeout(START_TIMEOUT_S):
-                await self._producer.start()
+                if self._is_prepared:
+                    await start_prepared(self._producer)
+                else:
+                    await self._producer.start()
 
     async def head(self) -> Head:
         head = await self._shared.head(self._stream)

@@ -12,7 +12,7 @@ from services.consumer.core.seen import OwnershipSettings, Seen, look
 from shared.balance import plan
 from shared.cluster import ClaimNode, MemberNode, MemberState, StreamNode, View
 
-SETTINGS = OwnershipSettings(steady_ms=0)
+SETTINGS = OwnershipSettings(steady_ms=0, moves_at_once=8)
 OLD_MS = 60_000
 """The age of a ZooKeeper session that has settled."""
 
