@@ -77,6 +77,30 @@ def test_zookeeper_was_reset_and_kafka_kept() -> None:
     in_virtual_time(test)
 
 
+def test_no_epoch_is_used_twice_after_a_reset() -> None:
+    """A new claim begins at epoch 1 again; where another owner has committed in that one, it goes above it."""
+
+    async def test() -> None:
+        world = GroupWorld(LONG, 1)
+        await world.join("a")
+        await world.settled()
+        world.say("s", end=True)
+        await world.committed()
+        await world.stop("a")
+        world.store = ZnodeStore(clock=asyncio.get_running_loop().time)
+
+        await world.join("b")
+        await world.settled()
+        world.say("t", end=True)
+        await world.committed()
+
+        assert [session.epoch for session in world.delivered()] == [1, 2]
+        assert [event.kind for event in world.chronicle.events].count("reset") == 1
+        await world.end()
+
+    in_virtual_time(test)
+
+
 def test_zookeeper_is_reset_under_running_members() -> None:
     """All znodes and ZooKeeper sessions are gone: a member makes the group again, and all go on."""
 
