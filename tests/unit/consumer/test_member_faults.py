@@ -78,7 +78,7 @@ def test_zookeeper_was_reset_and_kafka_kept() -> None:
 
 
 def test_no_epoch_is_used_twice_after_a_reset() -> None:
-    """A new claim begins at epoch 1 again; where another owner has committed in that one, it goes above it."""
+    """A new claim begins at epoch 1 again; where another has committed in that one, it goes above it."""
 
     async def test() -> None:
         world = GroupWorld(LONG, 1)
