@@ -118,7 +118,8 @@ class Link:
         # aiozk notices a lost connection only after a session time-out; its read loop ends at once
         self.session.conn.read_loop_task.add_done_callback(self._on_lost)
 
-    def _on_lost(self, _: object) -> None:
+    def _on_lost(self, task: asyncio.Task[None]) -> None:
+        _look_at(task)
         self.lost.set()
         self.session.conn.abort()  # what is in flight fails now instead of hanging
 
@@ -147,6 +148,9 @@ class Link:
             conn.writer.transport.abort()
         if running:
             await asyncio.wait(running, timeout=CLOSE_TIMEOUT_S)
+        for task in tasks:
+            if task is not None and task.done():
+                _look_at(task)
         if session.heartbeat_handle is not None:  # a heartbeat that ended just now has set it again
             session.heartbeat_handle.cancel()
 
@@ -228,3 +232,11 @@ class Link:
             raise
         except _FAILURES as error:
             raise ZooKeeperUnavailable(f"ZooKeeper: {error!r}") from error
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    """Takes notice of how a task of aiozk ended, so that asyncio does not complain that nobody did: its read
+    loop stumbles over answers to requests that were given up.
+    """
+    if not task.cancelled():
+        task.exception()
