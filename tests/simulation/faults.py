@@ -139,14 +139,14 @@ FAULTS = (
     PlantedFault(
         name="the head's epoch not checked",
         file=f"{CONSUMER}/opening.py",
-        text="        if head.epoch > self._epoch:\n",
+        text="        if head.epoch > self._epoch or (is_new and head.epoch == self._epoch):\n",
         instead="        if False:\n",
         kinds=("reset_zookeeper", "join"),
     ),
     PlantedFault(
         name="covered keys forgotten in the copy",
         file=f"{CONSUMER}/core/bundle.py",
-        text="            covered=[_covered_wire(*item) for item in state.covered.items()],\n",
+        text="            covered=[covered_wire(*item) for item in state.covered.items()],\n",
         instead="            covered=[],\n",
         kinds=("move", "crash_and_come_back"),
     ),
@@ -159,14 +159,14 @@ FAULTS = (
     ),
     PlantedFault(
         name="remembered ids forgotten in the bundle",
-        file=f"{CONSUMER}/core/bundle.py",
+        file=f"{CONSUMER}/core/bundle_wire.py",
         text="    return CoveredWire(key, entry.offset, entry.last_a, list(entry.ids))\n",
         instead="    return CoveredWire(key, entry.offset, entry.last_a, [])\n",
         kinds=("move",),
     ),
     PlantedFault(
         name="an open session's ids forgotten in the bundle",
-        file=f"{CONSUMER}/core/bundle.py",
+        file=f"{CONSUMER}/core/bundle_wire.py",
         text="        list(ids)[ids_from:],\n",
         instead="        [],\n",
         kinds=("move",),

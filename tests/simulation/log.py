@@ -63,8 +63,6 @@ class Broker:
         self.topics = [Topic() for _ in range(streams)]
         self.sessions: list[tuple[int, bytes]] = []
         self.wrong: list[str] = []
-        self.epochs_begin_anew = False
-        """ZooKeeper was reset: an epoch below a head's is raised, the head's own may be used once more."""
         self._loop = loop
         self._trace = trace
         self._now_ms = now_ms
@@ -131,7 +129,7 @@ class Broker:
     def _check(self, stream: int, topic: Topic, process: str, head: Head) -> None:
         before = topic.head or new_stream().head
         writer = topic.writers.setdefault(head.epoch, process)
-        if writer != process and not self.epochs_begin_anew:
+        if writer != process:
             self.wrong.append(f"stream {stream}: both {writer} and {process} committed in epoch {head.epoch}")
         if head.epoch < before.epoch or head.seq != before.seq + 1:
             self.wrong.append(f"stream {stream}: {head} follows {before}")

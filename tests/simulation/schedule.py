@@ -39,6 +39,8 @@ KINDS = (
     "reset_zookeeper",
 )
 """Methods of `Schedule`."""
+CALM = frozenset({"move", "join", "leave", "jump_clock"})
+"""Kinds in which nothing is lost: then every handover is warm."""
 
 
 class Schedule:
@@ -52,8 +54,10 @@ class Schedule:
         self.keys = [f"k{n}" for n in range(rng.choice([1, 2, 4]))]
         self.event_ms = EPOCH_MS
         self.pins: dict[int, str] = {}
+        self._was_reset = False
         drawn = [kind for kind in KINDS if rng.random() < 0.3] or [rng.choice(KINDS)]
         self.kinds = [getattr(self, kind) for kind in kinds or drawn]
+        world.is_calm = CALM.issuperset(kinds or drawn)
 
     async def run(self) -> None:
         """Fragments and faults, then the healing."""
@@ -235,10 +239,10 @@ class Schedule:
 
     def reset_zookeeper(self) -> None:
         """All that ZooKeeper held is gone: an operator's mistake, made once at most."""
-        if self.rng.random() < 0.2 and not self.world.broker.epochs_begin_anew:
+        if self.rng.random() < 0.2 and not self._was_reset:
             self.pins.clear()
             self.world.ensemble.reset()
-            self.world.broker.epochs_begin_anew = True
+            self._was_reset = True
 
     # and their ends
 

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from shared.errors import InvalidInput
+from msgspec import DecodeError
+
 from shared.sessions import parse_session
 from tests.reference import fold_eagerly
 from tests.simulation.world import World
@@ -73,7 +74,7 @@ def _delivered(world: World) -> Iterator[Row]:
     for stream, value in world.broker.sessions:
         try:
             s = parse_session(value)
-        except InvalidInput:
+        except DecodeError:
             yield stream, "unreadable", value
             continue
         yield (

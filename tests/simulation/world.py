@@ -90,6 +90,7 @@ class World:
     commit_s: float = 0.3
     hold_s: float = 30.0
     rest_s: float = 1.0
+    is_calm: bool = False
     loop: SimulationLoop = field(default_factory=SimulationLoop)
     processes: dict[str, Process] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
@@ -230,6 +231,8 @@ class World:
         skipped = ("at", "group", "kind", "member")
         said = [f"{k} {v}" for k, v in fields.items() if k not in skipped and v not in (None, "")]
         self.trace.note(process, f"event {event.kind}", *said)
+        if self.is_calm and event.kind == "handover" and not event.warm:
+            self.wrong.append(f"{process} had to replay stream {event.stream} though nothing was lost")
 
     # fragments
 
