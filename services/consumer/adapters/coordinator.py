@@ -85,7 +85,8 @@ class ZooKeeperCoordinator:
                 f"group {self.group!r} has other settings (here / there): {', '.join(differences)}; "
                 "settings are fixed for a group's life, other values are another group"
             )
-        for part in (names.members(self.group), names.streams(self.group), names.claims(self.group)):
+        # members last: nobody can join a group that is not whole, and who cannot join makes it whole
+        for part in (names.streams(self.group), names.claims(self.group), names.members(self.group)):
             await self._zookeeper.create(part)
 
     async def join(self, node: MemberNode) -> None:
