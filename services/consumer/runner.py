@@ -20,6 +20,7 @@ from services.consumer.ports import Coordinator
 from services.consumer.prepared import PreparedClients
 from services.consumer.stream_worker import Outcome, StreamWorker
 from services.consumer.teller import Teller
+from shared.errors import InvariantBroken
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +100,8 @@ class StreamRunner:
         """Runs a stream that was claimed in this ZooKeeper session; `ask`: the owner before this one, where
         it may have a bundle; `came`: whether that was another member; `is_new`: whether the claim is.
         """
+        if stream in self.streams:
+            raise InvariantBroken(f"{self!r} runs stream {stream} already: {self.streams[stream].worker!r}")
         hints = self._desk.take(stream)
         handed = next((hint for hint in hints if hint.completion is not None), None)
         hold = Hold(
