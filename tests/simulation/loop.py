@@ -18,8 +18,15 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+MOST_CALLS = 400_000
+"""A run takes some thousands; one that takes so many will never end."""
+
 PROCESS: contextvars.ContextVar[str] = contextvars.ContextVar("process", default="")
 """The process that the running code belongs to; "" is the world outside of all processes."""
+
+
+class NoEnd(Exception):
+    """The run will never come to an end: everybody waits, or something goes on without time passing."""
 
 
 class _Call(asyncio.TimerHandle):
@@ -55,7 +62,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self.unhandled: list[str] = []
         self._ready: deque[_Call] = deque()
         self._timers: list[tuple[float, int, _Call]] = []
-        self._made = 0
+        self._made = self._calls = 0
         self._frozen: dict[str, list[_Call]] = {}
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
@@ -88,10 +95,13 @@ class SimulationLoop(asyncio.BaseEventLoop):
             while timers and timers[0][2].is_cancelled:
                 heapq.heappop(timers)
             if not timers:
-                raise RuntimeError("every task waits for something that nobody will do")
+                raise NoEnd("every task waits for something that nobody will do")
             self.now_s = max(self.now_s, timers[0][0])
         while timers and timers[0][0] <= self.now_s:
             ready.append(heapq.heappop(timers)[2])
+        self._calls += len(ready)
+        if self._calls > MOST_CALLS:
+            raise NoEnd(f"no end in sight, at {self.now_s:.3f} s")
         for _ in range(len(ready)):
             call = ready.popleft()
             if call.is_cancelled:

@@ -49,8 +49,8 @@ class Schedule:
     def __init__(self, world: World, rng: random.Random, kinds: Sequence[str] = ()) -> None:
         self.world = world
         self.rng = rng
-        self.faulty_s = rng.uniform(4.0, 14.0)
-        self.between_s = rng.choice([0.2, 0.5, 1.0])
+        self.faulty_s = rng.uniform(3.0, 9.0)
+        self.between_s = rng.choice([0.15, 0.3, 0.7])
         self.keys = [f"k{n}" for n in range(rng.choice([1, 2, 4]))]
         self.event_ms = EPOCH_MS
         self.pins: dict[int, str] = {}

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from shared.errors import KafkaUnavailable
-from tests.simulation.loop import PROCESS, SimulationLoop
+from tests.simulation.loop import PROCESS, NoEnd, SimulationLoop
 from tests.simulation.wire import Weather, Wire
 
 
@@ -143,5 +143,16 @@ def test_a_world_in_which_nothing_will_happen_again_is_told() -> None:
     async def course() -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(RuntimeError, match="nobody will do"):
+    with pytest.raises(NoEnd, match="nobody will do"):
+        SimulationLoop().run(course())
+
+
+def test_a_task_that_spins_without_time_passing_is_told() -> None:
+    """Such a run would never end, and such a process would burn its core."""
+
+    async def course() -> None:
+        while True:  # noqa: ASYNC110 - what spins does not wait for anything
+            await asyncio.sleep(0)
+
+    with pytest.raises(NoEnd, match="no end in sight"):
         SimulationLoop().run(course())

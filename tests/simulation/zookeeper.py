@@ -88,7 +88,7 @@ class Ensemble:
         self._trace.note("", "zookeeper is reset")
         for session in sorted(self.store.sessions):
             self.end(session, "killed")
-        self.store.znodes = {"/": self.store.znodes["/"], "/baton": self.store.znodes["/baton"]}
+        self.store.znodes = {path: znode for path, znode in self.store.znodes.items() if len(path) == 1}
 
     def apply(self, operations: Sequence[Operation], session: int) -> bool:
         """Does all of the operations, or none."""
