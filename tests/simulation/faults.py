@@ -103,7 +103,6 @@ FAULTS = (
         text="        if digest_of(body) != completion.digest:\n",
         instead="        if False:\n",
         kinds=("move", "garble"),
-        is_rare=True,
     ),
     PlantedFault(
         name="a lease without margin",
@@ -111,6 +110,7 @@ FAULTS = (
         text="FACTOR = 0.75\n",
         instead="FACTOR = 1.0\n",
         kinds=("cut_zookeeper", "bad_log"),
+        seeds=3000,
         is_rare=True,
     ),
     PlantedFault(
@@ -126,15 +126,6 @@ FAULTS = (
         text="        if lease is None or self._coordinator.session_id != session_id:\n",
         instead="        if lease is None:\n",
         kinds=("cut_zookeeper", "freeze", "kill_zookeeper_session"),
-        is_rare=True,
-    ),
-    PlantedFault(
-        name="the claim's epoch not checked",
-        file=f"{CONSUMER}/runner.py",
-        text="return claim is not None and claim.member == self._coordinator.member and claim.epoch == epoch",
-        instead="return claim is not None and claim.member == self._coordinator.member",
-        is_rare=True,
-        kinds=("freeze", "kill_zookeeper_session", "bad_log", "bad_zookeeper"),
     ),
     PlantedFault(
         name="the head's epoch not checked",
@@ -155,7 +146,7 @@ FAULTS = (
         file=f"{CONSUMER}/core/bundle.py",
         text="sessions=sessions, covered=covered, closed=closed, tail=tail",
         instead="sessions=sessions, covered=[], closed=closed, tail=tail",
-        kinds=("move", "crash_and_come_back"),
+        kinds=("move", "bad_peers"),
     ),
     PlantedFault(
         name="remembered ids forgotten in the bundle",
@@ -179,10 +170,10 @@ FAULTS = (
         kinds=("move",),
     ),
     PlantedFault(
-        name="pins forgotten in a hint",
+        name="the silence so far forgotten in the bundle",
         file=f"{CONSUMER}/core/bundle.py",
-        text="        session.pin, session.pin_w, session.pin_a = sent.pin, sent.pin_w, sent.pin_a\n",
-        instead="",
+        text="        w=tail.w,\n        a=tail.a,\n",
+        instead="        w=head.w,\n        a=head.a,\n",
         kinds=("move",),
     ),
     PlantedFault(
@@ -191,6 +182,7 @@ FAULTS = (
         text="session.w, session.last_a, session.parked = sent.w, sent.last_a, sent.parked",
         instead="session.w, session.last_a = sent.w, sent.last_a",
         kinds=("move", "crash_and_come_back"),
+        seeds=2000,
         is_rare=True,
     ),
     PlantedFault(
@@ -198,7 +190,9 @@ FAULTS = (
         file=f"{CONSUMER}/opening.py",
         text="            await self._sink.open()\n            head = await self._sink.head()\n",
         instead="            head = await self._sink.head()\n            await self._sink.open()\n",
-        kinds=("bad_log", "move"),
+        kinds=("bad_log",),
+        seeds=2000,
+        is_rare=True,
     ),
     PlantedFault(
         name="memory kept after an unknown commit",
@@ -249,7 +243,6 @@ FAULTS = (
         self._note(stream, new, node.version)
 """,
         kinds=("bad_zookeeper", "move"),
-        is_rare=True,
     ),
     PlantedFault(
         name="a release that checks no version",
@@ -257,22 +250,6 @@ FAULTS = (
         text="Set(self._names.stream(self.group, stream), _encode(final), written[1]),",
         instead="Set(self._names.stream(self.group, stream), _encode(final)),",
         kinds=("bad_zookeeper", "move"),
-        is_rare=True,
-    ),
-    PlantedFault(
-        name="going on without a fresh look at the claim",
-        file=f"{CONSUMER}/stream_worker.py",
-        text="                return await self._hold.is_mine()\n",
-        instead="                return True\n",
-        kinds=("cut_zookeeper", "freeze", "bad_log"),
-    ),
-    PlantedFault(
-        name="a copy of another life of the stream completed",
-        file=f"{CONSUMER}/handovers.py",
-        text="if promised is None or not _extends(completion, promised.offer):",
-        instead="if promised is None:",
-        kinds=("move", "bad_peers"),
-        is_rare=True,
     ),
     PlantedFault(
         name="the safe offset of open sessions forgotten",

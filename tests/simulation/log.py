@@ -221,17 +221,21 @@ class SimulatedSink:
     async def commit(self, commit: Commit) -> list[int]:
         way, broker, stream = self._way, self._broker, self._stream
         way.on_commit(stream, commit.head.epoch, 0.0)
-        sent_s = way.loop.now_s
+        sent_s, waits = way.loop.now_s, True
 
         def arrive() -> list[int]:
-            way.on_commit(stream, commit.head.epoch, way.loop.now_s - sent_s)
+            if waits:
+                way.on_commit(stream, commit.head.epoch, way.loop.now_s - sent_s)
             return broker.commit(stream, producer, way.process, commit)
 
         delivery = broker.settings.delivery
         if delivery == "at_least_once" and commit.sessions:
             await way.call(lambda: broker.deliver(stream, commit))
         producer = self._producer
-        offsets = await way.call(arrive)
+        try:
+            offsets = await way.call(arrive)
+        finally:
+            waits = False
         if delivery == "at_most_once" and commit.sessions:
             await way.call(lambda: broker.deliver(stream, commit))
         return offsets
@@ -255,7 +259,8 @@ class SimulatedSink:
 class SimulatedStreamLog:
     """A `StreamLog`: one process' way to the broker.
 
-    `on_commit(stream, epoch, travelled_s)` sees each commit when it is sent, and when it arrives.
+    `on_commit(stream, epoch, travelled_s)` sees each commit when it is sent, and when it arrives while its
+    sender still waits.
     """
 
     def __init__(

@@ -66,7 +66,8 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self._frozen: dict[str, list[_Call]] = {}
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine returns; other tasks may be left over."""
+        """What the coroutine returns; other tasks may be left over. Raises NoEnd."""
+        self._calls = 0
         asyncio._set_running_loop(self)
         try:
             task = self.create_task(main)

@@ -19,7 +19,7 @@ from tests.simulation.trace import Listener, Trace
 from tests.simulation.verdict import is_quiet, judge, shares
 from tests.simulation.world import World
 
-QUIET_WITHIN_S = 60.0
+QUIET_WITHIN_S = 90.0
 """Virtual seconds after the healing, within which the group must have come to rest."""
 REST_S = 0.6
 """So long the group is watched after it has come to rest."""
@@ -57,6 +57,7 @@ def run(seed: int, kinds: Sequence[str] = (), *, listen: bool = False) -> Run:
         try:
             wrong = world.loop.run(_course(world, Schedule(world, rng, kinds)))
         except NoEnd as error:
+            world.loop.run(_end(world))
             return Run(seed, [str(error)], world.trace, world.loop.now_s)
         gc.collect()  # failures that nobody looked at are told now, and not during another run
         wrong += world.loop.unhandled

@@ -97,7 +97,7 @@ class Wire:
         answer: asyncio.Future[T] = loop.create_future()
         call = _Request(effect, answer, context, loop.now_s + patience_s)
         if weather.cut_requests or (weather.lost_request and rng.random() < weather.lost_request):
-            self._give_up_later(call)
+            self._give_up_later(call, breaks=True)
             return await answer
         late = bool(weather.late) and rng.random() < weather.late
         if late or PROCESS in context:  # a process may be frozen when the request arrives
@@ -137,7 +137,7 @@ class Wire:
         if call.answer.done():
             return
         if self._is_answer_lost():
-            self._give_up_later(call)
+            self._give_up_later(call, breaks=True)
         else:
             self._loop.call_at(self._return(), _settle, call.answer, result, error, context=WORLD)
 
@@ -145,10 +145,10 @@ class Wire:
         weather = self.weather
         return weather.cut_answers or bool(weather.lost_answer and self._rng.random() < weather.lost_answer)
 
-    def _give_up_later(self, call: _Request[Any]) -> None:
-        """Nothing will come: that shows when patience is over, or sooner where the connection breaks."""
+    def _give_up_later(self, call: _Request[Any], *, breaks: bool = False) -> None:
+        """Nobody waits longer than patience lasts, nor for what is lost where the connection breaks."""
         at_s, now_s = call.until_s, self._loop.now_s
-        if self._rng.random() < BREAKS:
+        if breaks and self._rng.random() < BREAKS:
             at_s = now_s + (at_s - now_s) * 0.1 * self._rng.random()
         error = self._unavailable("no answer")
         self._loop.call_at(max(at_s, now_s), _settle, call.answer, None, error, context=WORLD)
