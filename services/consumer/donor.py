@@ -65,7 +65,7 @@ class Donor:
         base: SentCopy,
         copy_ms: float,
     ) -> bool:
-        """Steps 2 and 3: stops and commits, sends what has changed, releases. Whether it is released.
+        """Steps 2 and 3: stops, sends what has changed, committed or not, releases. Whether it is released.
 
         Raises HandoverRefused, PeerUnavailable, ZooKeeperUnavailable: the stream is stopped, the outcome
         of the release, if it came to it, unknown.
@@ -73,8 +73,8 @@ class Donor:
         await freeze()
         core = worker.core
         # a worker that had to open its stream anew meanwhile may stand below the copy
-        if core is None or core is not base.stream or not core.is_memory or core.has_changes:
-            log.warning("stopped without a known last commit", extra={"stream": effect.stream})
+        if core is None or core is not base.stream or not core.is_memory:
+            log.warning("stopped after an unknown commit", extra={"stream": effect.stream})
             return False
         delta = take_delta(core, base)
         completion = Completion(

@@ -149,7 +149,7 @@ class HandoverDesk:
         del self._promised[stream]
         state = self._complete(promised.copy, stream, body)
         head = state.head
-        if (head.epoch, head.seq, head.position) != (
+        if (head.epoch, head.seq, state.assembler.position) != (
             completion.head_epoch,
             completion.seq,
             completion.position,
@@ -165,7 +165,7 @@ class HandoverDesk:
         self.forget_old()
         check_sender(self._here(), wanted.group, wanted.stream, wanted.member)
         hint = self._own.get(wanted.stream)
-        if hint is not None and hint.state.is_memory and not hint.state.has_changes:
+        if hint is not None and hint.state.is_memory:
             head = hint.state.head
             if (head.epoch, head.seq) == (wanted.epoch, wanted.seq):
                 return take_delta(hint.state, None)

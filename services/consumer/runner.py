@@ -122,10 +122,12 @@ class StreamRunner:
         )
 
     async def freeze(self, stream: int) -> None:
-        """Stops a stream in order; returns when its state is final, before its clients are closed."""
+        """Stops a stream without a last commit, which the next owner makes; returns when its state is final,
+        before its clients are closed.
+        """
         run = self.streams.get(stream)
         if run is not None:
-            run.worker.stop()
+            run.worker.freeze()
             frozen = asyncio.ensure_future(run.worker.frozen.wait())
             try:
                 await asyncio.wait((run.task, frozen), return_when=asyncio.FIRST_COMPLETED)

@@ -63,6 +63,7 @@ class StreamWorker:
         """Set when reading first began (or cannot: REWIND), and when the first record was read."""
         self.opened_at_ms = self.first_record_at_ms = self.stopped_at_ms = 0
         self._stop = asyncio.Event()
+        self._commits_last = True
         self._reader: FragmentReader | None = None
         self._sink: SessionSink | None = None
         self._replace_reader = False
@@ -98,6 +99,11 @@ class StreamWorker:
 
     def stop(self) -> None:
         """Asks for an orderly end: stop reading, commit, return."""
+        self._stop.set()
+
+    def freeze(self) -> None:
+        """Asks for an end without a commit: what is not committed is left to the memory of it."""
+        self._commits_last = False
         self._stop.set()
 
     def replace_reader(self) -> None:
@@ -178,7 +184,8 @@ class StreamWorker:
             await self._await_lease()
             await self._read_the_rest()
             self.stopped_at_ms = self._around.wall_ms()
-            await self._commit_if(lambda core: core.has_changes)
+            if self._commits_last:
+                await self._commit_if(lambda core: core.has_changes)
         finally:
             stopping.cancel()
 

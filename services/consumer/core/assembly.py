@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import bisect
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import UNSET
 
@@ -232,11 +232,11 @@ class Assembler:
             if key not in self.unparked:
                 self.changed.pop(key, None)
 
-    def forget_covered(self, safe_offset: int, safe_a: int) -> list[str]:
-        """Forgets those keys, whatever is still to be written of them; which they were."""
+    def forget_covered(self, safe_offset: int, safe_a: int, keep: Collection[str] = ()) -> list[str]:
+        """Forgets those keys, but for what is to be kept; which they were."""
         dropped = []
         for key, entry in self.covered.items():
-            if not is_droppable(entry, safe_offset, safe_a, self.settings.repeat_ms):
+            if key in keep or not is_droppable(entry, safe_offset, safe_a, self.settings.repeat_ms):
                 break
             dropped.append(key)
         for key in dropped:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 from services.consumer.core.bundle_wire import (
     BundleWire,
+    ClosedWire,
+    SessionWire,
     TailWire,
     covered_wire,
     decode_bundle,
@@ -21,7 +23,7 @@ from services.consumer.core.bundle_wire import (
     session_wire,
 )
 from services.consumer.core.checkpoint import Checkpoint
-from services.consumer.core.state import Covered, OpenSession
+from services.consumer.core.state import Closed, Covered, OpenSession
 from services.consumer.core.stream import Stream, StreamLimits
 from shared.errors import BundleRejected, InvariantBroken
 from shared.group import GroupSettings
@@ -76,7 +78,7 @@ def take_copy(stream: Stream) -> tuple[bytes, SentCopy]:
 
 
 def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
-    """What has changed since `base` (None: everything), of a stream that has nothing left to commit.
+    """What has changed since `base` (None: everything), what is not committed yet included.
 
     Raises InvariantBroken when the copy is of another stream: one that was opened anew may stand lower.
     """
@@ -105,6 +107,13 @@ def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
         stream.head,
         state.w,
         state.a,
+        stream.counts,
+        [
+            ClosedWire(session_wire(closed.session, 0, 0), closed.reason, closed.closed_at)
+            for closed in stream.pending
+        ],
+        list(state.changed),
+        sorted(state.unparked),
         stream.writer.written,
         stream.writer.last_whole,
         state.bytes_read,
@@ -141,8 +150,8 @@ def complete(
     """
     wire = decode_bundle(body)
     tail = wire.tail
-    if tail is None or tail.head.position != wire.position:
-        raise BundleRejected("a delta ends with the head of its position")
+    if tail is None or tail.head.position > wire.position:
+        raise BundleRejected("a delta ends with a head of its position, or of one below")
     copy = copy or Copy()
     if wire.position < copy.position:
         raise BundleRejected(f"the delta ends at {wire.position}, below its copy")
@@ -150,6 +159,8 @@ def complete(
     head = tail.head
     if not _stands_on(copy, head) or not tail.read_at or tail.read_at != sorted(tail.read_at):
         raise BundleRejected(f"what it holds does not fit its head: {head!r}")
+    if not copy.covered.keys() >= {*tail.changed, *tail.unparked}:
+        raise BundleRejected("what was covered since its head is missing")
     found = Stream(
         group=group,
         stream=stream,
@@ -167,42 +178,64 @@ def complete(
         covered=copy.covered,
         state_bytes=copy.bytes,
     )
-    found.assembler.forget_covered(head.safe_offset, head.a)
-    found.remember_reading(tail.bytes_read, tail.read_at)
+    found.assembler.forget_covered(head.safe_offset, head.a, keep=frozenset(tail.changed))
+    found.assembler.changed = {key: copy.covered[key] for key in tail.changed}
+    found.assembler.unparked = set(tail.unparked)
+    found.take_over(
+        counts=tail.counts,
+        pending=[_closed(sent) for sent in tail.pending],
+        bytes_read=tail.bytes_read,
+        read_at=tail.read_at,
+    )
     found.writer.last_whole = tail.last_whole
     return found
 
 
 def _apply(copy: Copy, wire: BundleWire) -> None:
     """Brings the copy up to date; checks what is sent, but not what it held before."""
+    copy.position = wire.position
     for key in wire.closed:
         if (gone := copy.sessions.pop(key, None)) is not None:
             copy.bytes -= gone.bytes
     for sent in wire.sessions:
         session = copy.sessions.get(sent.key)
         if session is None:
-            session = OpenSession(sent.key, sent.first_offset, sent.opened_at, sent.low_t, 0, 0)
-            copy.sessions[sent.key] = session
+            session = copy.sessions[sent.key] = _new_session(sent)
         elif sent.data:
             copy.sessions.move_to_end(sent.key)
-        if sent.data_from != len(session.data) or sent.ids_from != len(session.ids or ()):
-            raise BundleRejected(f"of the session of {sent.key!r} something is missing")
-        size = sum(map(len, sent.data))
-        session.data += sent.data
-        session.bytes += size
-        copy.bytes += size
-        for hashed in sent.ids:
-            session.remember(hashed)
-        session.last_offset, session.low_t, session.last_t = sent.last_offset, sent.low_t, sent.last_t
-        session.w, session.last_a, session.parked = sent.w, sent.last_a, sent.parked
-        session.pin, session.pin_w, session.pin_a = sent.pin, sent.pin_w, sent.pin_a
-        if session.first_offset != sent.first_offset or not _is_sound(session):
-            raise BundleRejected(f"the session of {sent.key!r} cannot be one: {session!r}")
+        copy.bytes += _extend(session, sent)
     for entry in wire.covered:
         copy.covered.pop(entry.key, None)
         copy.covered[entry.key] = Covered(
             offset=entry.offset, last_a=entry.last_a, ids=dict.fromkeys(entry.ids)
         )
+
+
+def _new_session(sent: SessionWire) -> OpenSession:
+    return OpenSession(sent.key, sent.first_offset, sent.opened_at, sent.low_t, 0, 0)
+
+
+def _closed(sent: ClosedWire) -> Closed:
+    session = _new_session(sent.session)
+    _extend(session, sent.session)
+    return Closed(session=session, reason=sent.reason, closed_at=sent.closed_at)
+
+
+def _extend(session: OpenSession, sent: SessionWire) -> int:
+    """Brings a session up to date; by how many bytes it has grown. Raises BundleRejected."""
+    if sent.data_from != len(session.data) or sent.ids_from != len(session.ids or ()):
+        raise BundleRejected(f"of the session of {sent.key!r} something is missing")
+    size = sum(map(len, sent.data))
+    session.data += sent.data
+    session.bytes += size
+    for hashed in sent.ids:
+        session.remember(hashed)
+    session.last_offset, session.low_t, session.last_t = sent.last_offset, sent.low_t, sent.last_t
+    session.w, session.last_a, session.parked = sent.w, sent.last_a, sent.parked
+    session.pin, session.pin_w, session.pin_a = sent.pin, sent.pin_w, sent.pin_a
+    if session.first_offset != sent.first_offset or not _is_sound(session):
+        raise BundleRejected(f"the session of {sent.key!r} cannot be one: {session!r}")
+    return size
 
 
 def _is_sound(session: OpenSession) -> bool:
@@ -224,7 +257,7 @@ def _stands_on(copy: Copy, head: Head) -> bool:
             return False
         before = session.last_offset
     last = next(reversed(copy.covered.values()), None)
-    return before < head.position and (last is None or last.offset < head.position)
+    return before < copy.position and (last is None or last.offset < copy.position)
 
 
 def _mark(session: OpenSession) -> tuple[int, int, int, int]:

@@ -9,7 +9,8 @@ import msgspec
 from services.consumer.core.checkpoint import CoveredWire
 from services.consumer.core.state import Covered, OpenSession
 from shared.errors import BundleRejected
-from shared.heads import Head
+from shared.heads import Counts, Head
+from shared.sessions import Reason
 
 
 class SessionWire(msgspec.Struct, frozen=True, array_like=True):
@@ -33,15 +34,29 @@ class SessionWire(msgspec.Struct, frozen=True, array_like=True):
     data: list[bytes]
 
 
-class TailWire(msgspec.Struct, frozen=True, array_like=True):
-    """What makes a delta final: the head, W and A at its position, and the writer's sizes.
+class ClosedWire(msgspec.Struct, frozen=True, array_like=True):
+    """A closed session that no commit has delivered yet."""
 
-    `read_at`: pairs of a position and the bytes that had been read there.
+    session: SessionWire
+    reason: Reason
+    closed_at: int
+
+
+class TailWire(msgspec.Struct, frozen=True, array_like=True):
+    """What makes a delta final: the head of the last commit, W, A and totals at the delta's position, what
+    the next commit has to write, and the writer's sizes.
+
+    `changed`: covered keys that were covered since that head, `unparked` those of them that the checkpoint
+    holds as parked; `read_at`: pairs of a position and the bytes that had been read there.
     """
 
     head: Head
     w: int
     a: int
+    counts: Counts
+    pending: list[ClosedWire]
+    changed: list[str]
+    unparked: list[str]
     written: int
     last_whole: int
     bytes_read: int

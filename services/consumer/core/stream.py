@@ -113,8 +113,18 @@ class Stream:
         points = list(self._read_at)
         return points[:: max(1, -(-len(points) // READ_POINTS))]
 
-    def remember_reading(self, bytes_read: int, read_at: Sequence[tuple[int, int]]) -> None:
-        """Takes over how much had been read, and where, from a former owner."""
+    @property
+    def pending(self) -> Sequence[Closed]:
+        """Finished sessions that no commit has delivered yet."""
+        return self._pending
+
+    def take_over(
+        self, *, counts: Counts, pending: list[Closed], bytes_read: int, read_at: Sequence[tuple[int, int]]
+    ) -> None:
+        """Goes on with what a former owner had not committed, and with how much it had read, and where."""
+        self._counts_before = counts
+        self._pending = pending
+        self._pending_bytes = sum(closed.session.bytes for closed in pending)
         self.assembler.bytes_read = bytes_read
         self._read_at = deque(read_at)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from services.consumer.core.bundle import open_copy, take_copy, take_delta
 from services.consumer.core.bundle_wire import BundleWire, covered_wire
-from services.consumer.core.state import NO_IDS, Covered, is_droppable
+from services.consumer.core.state import NO_IDS, Covered, OpenSession, is_droppable
 from services.consumer.core.stream import Stream, StreamLimits
 from shared.errors import BundleRejected, InvariantBroken
 from tests.logs import SETTINGS, Owner, Store, fragment, owner_of, random_log, received
@@ -42,9 +42,14 @@ def handed_over(seed: int) -> Given:
             owner.stream.close_due()
         if rng.random() < 0.3:
             owner.commit()
-    if owner.stream.has_changes:
+    if owner.stream.has_changes and rng.random() < 0.3:
         owner.commit()
     return body, take_delta(owner.stream, sent), owner.stream
+
+
+def fields_of(session: OpenSession) -> dict[str, Any]:
+    """A session, field by field."""
+    return {name: getattr(session, name) for name in session.__slots__} | {"ids": list(session.ids or ())}
 
 
 def state_of(stream: Stream) -> dict[str, Any]:
@@ -55,10 +60,12 @@ def state_of(stream: Stream) -> dict[str, Any]:
         "position": state.position,
         "w": state.w,
         "a": state.a,
-        "open": [
-            {name: getattr(one, name) for name in one.__slots__} | {"ids": list(one.ids or ())}
-            for one in state.open.values()
+        "open": [fields_of(one) for one in state.open.values()],
+        "pending": [
+            (fields_of(closed.session), closed.reason, closed.closed_at) for closed in stream.pending
         ],
+        "changed": {key: (entry.offset, list(entry.ids)) for key, entry in state.changed.items()},
+        "unparked": state.unparked,
         "covered": {
             key: (entry.offset, entry.last_a, list(entry.ids))
             for key, entry in state.covered.items()
@@ -93,7 +100,8 @@ def test_a_stream_arrives_as_it_was_given() -> None:
 
 def test_the_logs_of_the_property_hold_what_can_get_lost() -> None:
     """Parked parts, remembered ids, sessions that closed, grew and opened after the copy: all are common."""
-    seen = dict.fromkeys(["parked", "partly parked", "ids", "closed", "grew", "opened", "covered later"], 0)
+    parts = ["parked", "partly parked", "ids", "closed", "grew", "opened", "covered later"]
+    seen = dict.fromkeys([*parts, "pending", "unparked"], 0)
     for seed in range(300):
         body, delta, donor = handed_over(seed)
         before, after = (msgspec.msgpack.decode(raw, type=BundleWire) for raw in (body, delta))
@@ -103,6 +111,8 @@ def test_the_logs_of_the_property_hold_what_can_get_lost() -> None:
         seen["closed"] += bool(after.closed)
         seen["grew"] += any(one.data_from for one in after.sessions)
         seen["opened"] += any(one.first_offset >= before.position for one in after.sessions)
+        seen["pending"] += bool(donor.pending)
+        seen["unparked"] += bool(donor.assembler.unparked)
         seen["covered later"] += bool(before.covered and after.covered)
 
     assert {part: count for part, count in seen.items() if count < 5} == {}

@@ -15,6 +15,7 @@ from services.consumer.core.bundle import Copy
 from services.consumer.core.bundle_wire import BundleWire, SessionWire
 from services.consumer.core.state import OpenSession
 from services.consumer.core.stream import Stream
+from shared.heads import Counts
 from tests.logs import difference
 from tests.unit.consumer.test_bundle import lost_on_the_way
 
@@ -51,6 +52,41 @@ def adopt_with(patch: Patch, **changes: Any) -> None:
     """The recipient takes something else over than it was sent."""
     adopt = Assembler.adopt
     patch.setattr(Assembler, "adopt", lambda self, **kw: adopt(self, **(kw | changes)))
+
+
+def take_over_with(patch: Patch, **changes: Any) -> None:
+    """The recipient takes other uncommitted things over than it was sent."""
+    take_over = Stream.take_over
+    patch.setattr(Stream, "take_over", lambda self, **kw: take_over(self, **(kw | changes)))
+
+
+def change_tails(patch: Patch, **changes: Any) -> None:
+    """Every delta's tail travels with these fields changed."""
+
+    def change(sent: BundleWire) -> Any:
+        return msgspec.structs.replace(sent.tail, **changes) if sent.tail is not None else None
+
+    change_bundles(patch, tail=change)
+
+
+def forget_what_waits_for_its_commit(patch: Patch) -> None:
+    """Closed sessions that were not committed stay behind."""
+    take_over_with(patch, pending=[])
+
+
+def forget_what_was_covered_since_the_commit(patch: Patch) -> None:
+    """The next commit does not write what the donor covered after its last one."""
+    change_tails(patch, changed=[], unparked=[])
+
+
+def forget_what_was_unparked(patch: Patch) -> None:
+    """That a closed session stands in the checkpoint as parked stays behind."""
+    change_tails(patch, unparked=[])
+
+
+def forget_the_totals(patch: Patch) -> None:
+    """The recipient counts from the head, not from the position."""
+    take_over_with(patch, counts=Counts())
 
 
 def forget_covered(patch: Patch) -> None:
@@ -159,7 +195,7 @@ def keep_the_order_of_arrival(patch: Patch) -> None:
 
 def forget_what_was_read(patch: Patch) -> None:
     """How much had been read, and where, stays behind."""
-    patch.setattr(Stream, "remember_reading", lambda self, bytes_read, read_at: None)
+    take_over_with(patch, bytes_read=0, read_at=[(0, 0)])
 
 
 def keep_memory_after_an_unknown_commit(patch: Patch) -> None:
@@ -175,6 +211,8 @@ def judge_no_hint(patch: Patch) -> None:
 
 
 MISDELIVERED: list[Callable[[Patch], None]] = [
+    forget_what_waits_for_its_commit,
+    forget_what_was_covered_since_the_commit,
     forget_covered,
     forget_what_was_covered_since_the_copy,
     forget_remembered_ids,
@@ -192,6 +230,10 @@ MISDELIVERED: list[Callable[[Patch], None]] = [
 ]
 """What shows in the sessions that are delivered, or breaks an owner."""
 DIFFERENT: list[Callable[[Patch], None]] = [
+    forget_what_waits_for_its_commit,
+    forget_what_was_covered_since_the_commit,
+    forget_what_was_unparked,
+    forget_the_totals,
     forget_covered,
     forget_what_silence_covered,
     forget_remembered_ids,

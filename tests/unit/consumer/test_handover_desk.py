@@ -346,15 +346,17 @@ def test_only_exactly_the_frozen_head_is_given() -> None:
             world.desk.give(msgspec.structs.replace(right, **changes))
 
 
-def test_memory_with_uncommitted_changes_is_given_to_nobody() -> None:
-    """They are this member's to commit; its own memory is kept all the same, for itself."""
+def test_memory_is_given_with_what_was_not_committed() -> None:
+    """Whoever asks for the head that it stands on makes that commit; the member keeps it for itself too."""
     world = DeskWorld()
     world.read("k")
     keep(world)
 
-    with pytest.raises(NotFound):
-        world.desk.give(wanted(world.donor))
+    given = world.desk.give(wanted(world.donor))
 
+    found = world.desk.open_fetched(STREAM, given)
+    assert found.has_changes
+    assert state_of(found) == state_of(world.donor.stream)
     (own,) = world.desk.take(STREAM)
     assert own.state is world.donor.stream
     assert own.completion is None
