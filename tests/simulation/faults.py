@@ -103,6 +103,8 @@ FAULTS = (
         text="        if digest_of(body) != completion.digest:\n",
         instead="        if False:\n",
         kinds=("move", "garble"),
+        seeds=2000,
+        is_rare=True,
     ),
     PlantedFault(
         name="a lease without margin",
@@ -242,14 +244,14 @@ FAULTS = (
             raise ZooKeeperUnavailable(f"the claim of stream {stream} could not be confirmed")
         self._note(stream, new, node.version)
 """,
-        kinds=("bad_zookeeper", "move"),
+        kinds=("late_zookeeper", "move"),
     ),
     PlantedFault(
         name="a release that checks no version",
         file=f"{CONSUMER}/adapters/coordinator.py",
         text="Set(self._names.stream(self.group, stream), _encode(final), written[1]),",
         instead="Set(self._names.stream(self.group, stream), _encode(final)),",
-        kinds=("bad_zookeeper", "move"),
+        kinds=("late_zookeeper", "move"),
     ),
     PlantedFault(
         name="the safe offset of open sessions forgotten",

@@ -29,6 +29,7 @@ KINDS = (
     "cut_log",
     "cut_peers",
     "bad_zookeeper",
+    "late_zookeeper",
     "bad_log",
     "bad_peers",
     "garble",
@@ -172,6 +173,12 @@ class Schedule:
     def bad_zookeeper(self) -> None:
         """Single messages between a member and ZooKeeper get lost, late, slow."""
         self._disturb("zookeeper")
+
+    def late_zookeeper(self) -> None:
+        """Half of what a member sends to ZooKeeper takes effect when it no longer counts on it."""
+        if (process := self._someone()) is not None:
+            process.weathers["zookeeper"].late = 0.5
+            self._for_a_while(process, "zookeeper", "is late", self.rng.uniform(0.2, 2.0))
 
     def bad_log(self) -> None:
         """Single messages between a member and Kafka get lost, late, slow: commits, too."""
