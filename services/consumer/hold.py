@@ -34,7 +34,7 @@ class Hold:
     `is_mine`: a fresh read of the claim; `lease_alive`: whether the member may act on it; `commit_s`:
     present pace of commits. `hints`: streams to go on with, if their heads are the stored one; `ask` is
     used at most once per opening; `prepared`: clients that are connected already;
-    `is_new`: the claim was won just now, so nobody can have committed in its epoch.
+    `is_new`: nobody can have committed in this epoch yet.
     """
 
     is_mine: Callable[[], Awaitable[bool]]

@@ -32,6 +32,8 @@ from shared.events import Event
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
+BLIND_S = 0.2
+"""Pause after a look that failed: that something has changed is said until it could be looked at."""
 COALESCE_S = 0.03
 """Changes that come together are looked at together."""
 
@@ -156,6 +158,7 @@ class Member:
         except Unavailable as error:
             log.warning("cannot look", extra={"why": error.detail})
             await self._remake_group()
+            await asyncio.sleep(BLIND_S)
             return
         self._note_session()
         now_ms = int(coordinator.now_s() * 1000)

@@ -160,8 +160,7 @@ class Movements:
         if epoch is None:
             self._desk.withdraw(stream)
             return
-        is_new = take == self._coordinator.claim
-        self.runner.start(stream, epoch, session_id, why=why, ask=ask, came=came, is_new=is_new)
+        self.runner.start(stream, epoch, session_id, why=why, ask=ask, came=came)
         log.info("claimed", extra={"stream": stream, "epoch": epoch, "why": why})
 
     def _owner_before(self, stream: int, view: View) -> tuple[Ask | None, bool]:

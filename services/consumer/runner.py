@@ -52,6 +52,8 @@ class StreamRunner:
     ) -> None:
         self.streams: dict[int, _Run] = {}
         self.tasks: asyncio.TaskGroup | None = None
+        self._opened: dict[int, int] = {}
+        """Stream → the last epoch in which it was opened here: in any other this member has not committed."""
         self.prepared = PreparedClients(around.log, around.now_s)
         self._coordinator = coordinator
         self._around = around
@@ -95,10 +97,9 @@ class StreamRunner:
         why: str = "",
         ask: Ask | None = None,
         came: bool = False,
-        is_new: bool = False,
     ) -> None:
         """Runs a stream that was claimed in this ZooKeeper session; `ask`: the owner before this one, where
-        it may have a bundle; `came`: whether that was another member; `is_new`: whether the claim is.
+        it may have a bundle; `came`: whether that was another member.
         """
         if stream in self.streams:
             raise InvariantBroken(f"{self!r} runs stream {stream} already: {self.streams[stream].worker!r}")
@@ -111,7 +112,7 @@ class StreamRunner:
             hints=[hint.state for hint in hints],
             ask=ask,
             prepared=self.prepared.take(stream),
-            is_new=is_new,
+            is_new=self._opened.get(stream) != epoch,
         )
         worker = StreamWorker(stream, epoch, self._around, hold)
         assert self.tasks is not None
@@ -161,6 +162,8 @@ class StreamRunner:
             run = self.streams.get(worker.stream)
             if run is not None and run.worker is worker:
                 del self.streams[worker.stream]
+            if worker.opened.is_set():
+                self._opened[worker.stream] = worker.epoch
             if worker.core is not None:
                 self._desk.keep(worker.core)
         if worker.was_fenced:
