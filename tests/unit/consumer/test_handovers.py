@@ -391,8 +391,10 @@ def test_who_does_not_take_what_it_is_offered_gets_no_offers_for_a_while(how: st
 
 
 @pytest.mark.parametrize("loss", ["before", "after"])
-def test_a_last_commit_that_is_unknown_hands_nothing_over(loss: Literal["before", "after"]) -> None:
-    """The donor stopped without knowing what stands in the log: nothing is sent on, it replays itself."""
+def test_an_unknown_commit_around_a_handover_loses_and_doubles_nothing(
+    loss: Literal["before", "after"],
+) -> None:
+    """Donor or recipient: who does not know what stands in the log goes on from the log, not from memory."""
 
     async def test() -> None:
         world = HandoverWorld(2)
