@@ -31,20 +31,28 @@ from shared.runtime import main
 def observe(folder: Path, member: str) -> None:
     """Writes a line for every batch that is folded, and for every stop."""
     lines = (folder / f"{member}.trace").open("a", buffering=1)
-    feed, stop = Stream.feed, StreamWorker.stop
+    feed, stop, freeze = Stream.feed, StreamWorker.stop, StreamWorker.freeze
 
     def observed_feed(self: Stream, records: Sequence[Record], now_s: float) -> None:
         feed(self, records, now_s)
         if records:
             lines.write(f"{time.time_ns() / 1e6:.1f} {member} {self.stream} fold {records[-1].offset}\n")
 
-    def observed_stop(self: StreamWorker) -> None:
+    def note_stop(self: StreamWorker) -> None:
         if not self._stop.is_set():  # the first time it is told
             lines.write(f"{time.time_ns() / 1e6:.1f} {member} {self.stream} stop 0\n")
+
+    def observed_stop(self: StreamWorker) -> None:
+        note_stop(self)
         stop(self)
+
+    def observed_freeze(self: StreamWorker) -> None:
+        note_stop(self)
+        freeze(self)
 
     Stream.feed = observed_feed  # type: ignore[method-assign]  # only here, to look at it from outside
     StreamWorker.stop = observed_stop  # type: ignore[method-assign]
+    StreamWorker.freeze = observed_freeze  # type: ignore[method-assign]
 
 
 def allow_plain_moves(folder: Path) -> None:
