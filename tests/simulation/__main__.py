@@ -21,6 +21,8 @@ from tests.simulation.simulation import Run, Tally, garbage_collected_between_ru
 CHUNK = 100
 MOST_FAILURES = 5
 """After so many failing seeds no further ones are begun."""
+MOST_LINES = 2000
+"""Of a trace; some hundreds are usual."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -103,9 +105,11 @@ def show(first: int, end: int, kinds: Sequence[str], digest: bool) -> int:
 
 
 def print_trace(found: Run) -> None:
-    """What happened in a run, and what was wrong."""
-    for line in found.trace.lines():
-        print(line)
+    """What happened in a run, in the end where it is long, and what was wrong."""
+    lines = list(found.trace.lines())
+    if len(lines) > MOST_LINES:
+        print(f"… {len(lines) - MOST_LINES:,} lines before these …")
+    print("\n".join(lines[-MOST_LINES:]))
     for line in found.wrong:
         print(f"seed {found.seed}: {line}")
 
