@@ -81,7 +81,7 @@ FAULTS = (
         kinds=("leave", "join"),
     ),
     PlantedFault(
-        name="release before the last commit of a handover",
+        name="release before the stop of a handover",
         file=f"{CONSUMER}/donor.py",
         text="        await freeze()\n",
         instead="        core = worker.core\n"
@@ -172,11 +172,27 @@ FAULTS = (
         kinds=("move",),
     ),
     PlantedFault(
+        name="finished sessions forgotten in the delta",
+        file=f"{CONSUMER}/core/bundle.py",
+        text="            for closed in stream.pending\n",
+        instead="            for closed in ()\n",
+        kinds=("move",),
+    ),
+    PlantedFault(
+        name="what was covered since the last commit forgotten in the delta",
+        file=f"{CONSUMER}/core/bundle.py",
+        text="        list(state.changed),\n",
+        instead="        [],\n",
+        kinds=("move", "crash_and_come_back"),
+    ),
+    PlantedFault(
         name="the silence so far forgotten in the bundle",
         file=f"{CONSUMER}/core/bundle.py",
         text="        w=tail.w,\n        a=tail.a,\n",
         instead="        w=head.w,\n        a=head.a,\n",
         kinds=("move",),
+        seeds=2000,
+        is_rare=True,
     ),
     PlantedFault(
         name="how much is parked forgotten in a hint",
