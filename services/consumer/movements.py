@@ -171,6 +171,8 @@ class Movements:
         if node.seq is None or node.owner not in view.members:
             return None, True
 
+        address = view.members[node.owner].address  # what the stream's node says may be of an earlier life
+
         async def ask(head: Head) -> Stream | None:
             wanted = Wanted(
                 group=self._around.group,
@@ -180,7 +182,7 @@ class Movements:
                 member=self._coordinator.member,
             )
             try:
-                return self._desk.open_fetched(stream, await self._peers.fetch(node.address, wanted))
+                return self._desk.open_fetched(stream, await self._peers.fetch(address, wanted))
             except BatonError as error:
                 log.info("no bundle to be had", extra={"stream": stream, "why": error.detail})
                 return None
