@@ -224,14 +224,14 @@ FAULTS = (
         file=f"{CONSUMER}/core/handover.py",
         text="    return memory.is_memory and memory.head == stored\n",
         instead="    return memory.is_memory\n",
-        kinds=("bad_zookeeper", "move", "cut_zookeeper", "bad_peers"),
+        kinds=("move", "crash_and_come_back", "late_zookeeper"),
     ),
     PlantedFault(
         name="a hint judged by the head's seq alone",
         file=f"{CONSUMER}/core/handover.py",
         text="    return memory.is_memory and memory.head == stored\n",
         instead="    return memory.is_memory and memory.head.seq <= stored.seq\n",
-        kinds=("bad_zookeeper", "move", "cut_zookeeper", "bad_peers"),
+        kinds=("move", "crash_and_come_back", "late_zookeeper"),
     ),
     PlantedFault(
         name="going on after an unknown release without writing the stream's node",
