@@ -150,7 +150,7 @@ async def _end(world: World) -> None:
     """Nothing is left running, so that no task of one run dies in the midst of the next."""
     tasks = [process.task for process in world.processes.values() if process.task is not None]
     for process in list(world.processes.values()):
-        world.kill(process)
+        world.kill(process, "ends with the run")
     await asyncio.gather(*tasks, *world.killed, return_exceptions=True)
 
 

@@ -138,9 +138,9 @@ class World:
         process.task.add_done_callback(partial(self._on_end, process), context=self.context)
         return process
 
-    def kill(self, process: Process) -> None:
+    def kill(self, process: Process, how: str = "is killed") -> None:
         """Ends a process in the midst of what it does: nothing that it says from now on is heard."""
-        self.trace.note(process.name, "is killed")
+        self.trace.note(process.name, how)
         for wire in process.wires:
             wire.dead = True
         self.loop.thaw(process.name)
