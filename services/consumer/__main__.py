@@ -25,7 +25,7 @@ from services.consumer.settings import ConsumerSettings
 from services.consumer.status import Rates, member_status
 from shared.backoff import Backoff
 from shared.cluster import MemberNode
-from shared.errors import Unavailable
+from shared.errors import NotFound, Unavailable
 from shared.kafka import (
     checkpoints_topic,
     count_partitions,
@@ -140,7 +140,7 @@ async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper) -> Found:
             partitions = await count_partitions(settings.kafka, names.sessions(group))
             log = KafkaStreamLog(settings.kafka, names, group, settings.group_settings, partitions)
             return Found(count=count, log=log, secret=secret)
-        except Unavailable as error:
+        except (Unavailable, NotFound) as error:  # ZooKeeper may be reset while the group is made
             logging.getLogger(__name__).warning("not ready yet", extra={"why": error.detail})
             await asyncio.sleep(backoff.next_s())
 

@@ -36,7 +36,7 @@ class Coordinator(Protocol):
 
     @property
     def session_age_ms(self) -> int:
-        """How old that ZooKeeper session is."""
+        """For how long this member has been joined in that ZooKeeper session; 0 before."""
 
     @property
     def lease(self) -> Lease | None:

@@ -36,6 +36,7 @@ class ZooKeeperCoordinator:
         self._address = address
         self._mirror = GroupMirror(zookeeper, names, group, member, count)
         self._joined: tuple[int, MemberNode] | None = None
+        self._joined_s = 0.0
         self._written: dict[int, tuple[int, int]] = {}
         """Stream → (epoch, version of its node) as of this member's own last write there."""
 
@@ -55,9 +56,11 @@ class ZooKeeperCoordinator:
 
     @property
     def session_age_ms(self) -> int:
-        """How old that ZooKeeper session is."""
+        """For how long this member has been joined in that ZooKeeper session; 0 before."""
         session = self._zookeeper.session
-        return int((self.now_s() - session.since_s) * 1000) if session is not None else 0
+        if session is None or self._joined is None or self._joined[0] != session.id:
+            return 0
+        return int((self.now_s() - self._joined_s) * 1000)
 
     @property
     def lease(self) -> Lease | None:
@@ -107,6 +110,8 @@ class ZooKeeperCoordinator:
             )
         if not done:
             raise ZooKeeperUnavailable("this member's node changed while it was being written")
+        if self._joined is None or self._joined[0] != session.id:
+            self._joined_s = self.now_s()
         self._joined = session.id, node
         self._mirror.note_member(node)
 
