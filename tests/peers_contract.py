@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from services.consumer.core.bundle import SentCopy, digest_of, take_copy, take_delta
+from services.consumer.core.bundle import SentCopy, take_copy, take_delta
 from services.consumer.core.checkpoint import Checkpoint
 from services.consumer.core.handover import Completion, HandoverLimits, Offer, Situation, Wanted
 from services.consumer.core.stream import Stream, StreamLimits
@@ -22,6 +22,7 @@ from shared.cluster import ClaimNode, MemberNode, View
 from shared.errors import HandoverRefused, PeerUnavailable
 from shared.group import GroupSettings
 from shared.heads import Head
+from shared.signing import digest_of
 from tests.reference import Rec
 
 EPOCH = 7

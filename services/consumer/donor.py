@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
-from services.consumer.core.bundle import SentCopy, digest_of, take_copy, take_delta
+from services.consumer.core.bundle import SentCopy, take_copy, take_delta
 from services.consumer.core.handover import Completion, Offer
 from services.consumer.core.ownership import HandOver
 from services.consumer.core.stream import Stream
 from services.consumer.ports import Coordinator, Peers
 from services.consumer.stream_worker import StreamWorker
 from shared.errors import HandoverRefused, Unavailable
+from shared.signing import digest_of
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from services.consumer.core.bundle import Copy, complete, digest_of, open_copy, take_delta
+from services.consumer.core.bundle import Copy, complete, open_copy, take_delta
 from services.consumer.core.handover import (
     Completion,
     HandoverLimits,
@@ -25,6 +25,7 @@ from services.consumer.core.handover import (
 from services.consumer.core.stream import Stream, StreamLimits
 from shared.errors import BundleRejected, HandoverRefused, NotFound
 from shared.group import GroupSettings
+from shared.signing import digest_of
 
 log = logging.getLogger(__name__)
 

@@ -191,7 +191,7 @@ class StreamRunner:
         finally:
             opened.cancel()
             reading.cancel()
-        began_ms = worker.first_record_at_ms if reading.done() and worker.reading.is_set() else 0
+        began_ms = worker.first_record_at_ms or worker.opened_at_ms
         self._teller.say(
             "handover",
             stream=worker.stream,
@@ -202,7 +202,7 @@ class StreamRunner:
             sessions=sessions,
             bytes=size,
             copy_ms=completion.copy_ms,
-            pause_ms=max(0, (began_ms or worker.opened_at_ms) - completion.stopped_at_ms),
+            pause_ms=max(0, began_ms - completion.stopped_at_ms),
             warm=worker.is_warm,
         )
 

@@ -152,9 +152,9 @@ FAULTS = (
     ),
     PlantedFault(
         name="remembered ids forgotten in the bundle",
-        file=f"{CONSUMER}/core/bundle_wire.py",
-        text="    return CoveredWire(key, entry.offset, entry.last_a, list(entry.ids))\n",
-        instead="    return CoveredWire(key, entry.offset, entry.last_a, [])\n",
+        file="services/consumer/core/bundle.py",
+        text="        put_covered(copy.covered, entry)\n",
+        instead='        put_covered(copy.covered, __import__("msgspec").structs.replace(entry, ids=[]))\n',
         kinds=("move",),
     ),
     PlantedFault(

@@ -8,7 +8,6 @@ is for the stored head to say (`handover.is_valid`). MessagePack; a fragment's b
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -17,17 +16,17 @@ from services.consumer.core.bundle_wire import (
     ClosedWire,
     SessionWire,
     TailWire,
-    covered_wire,
     decode_bundle,
     encode_bundle,
     session_wire,
 )
-from services.consumer.core.checkpoint import Checkpoint
+from services.consumer.core.checkpoint import Checkpoint, covered_wire, put_covered
 from services.consumer.core.state import Closed, Covered, OpenSession
 from services.consumer.core.stream import Stream, StreamLimits
 from shared.errors import BundleRejected, InvariantBroken
 from shared.group import GroupSettings
 from shared.heads import Head
+from shared.signing import digest_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +55,6 @@ class Copy:
     sessions: OrderedDict[str, OpenSession] = field(default_factory=OrderedDict)
     covered: dict[str, Covered] = field(default_factory=dict)
     bytes: int = 0
-
-
-def digest_of(body: bytes) -> str:
-    """SHA-256, in hex."""
-    return hashlib.sha256(body).hexdigest()
 
 
 def take_copy(stream: Stream) -> tuple[bytes, SentCopy]:
@@ -170,8 +164,15 @@ def complete(
         checkpoint=Checkpoint(head=head, bytes=tail.written),
         now_s=now_s,
     )
+    _fill(found, copy, tail)
+    return found
+
+
+def _fill(found: Stream, copy: Copy, tail: TailWire) -> None:
+    """Gives a stream that stands on the tail's head all that the donor had folded and not committed."""
+    head = tail.head
     found.assembler.adopt(
-        position=wire.position,
+        position=copy.position,
         w=tail.w,
         a=tail.a,
         sessions=copy.sessions,
@@ -188,7 +189,6 @@ def complete(
         read_at=tail.read_at,
     )
     found.writer.last_whole = tail.last_whole
-    return found
 
 
 def _apply(copy: Copy, wire: BundleWire) -> None:
@@ -205,10 +205,7 @@ def _apply(copy: Copy, wire: BundleWire) -> None:
             copy.sessions.move_to_end(sent.key)
         copy.bytes += _extend(session, sent)
     for entry in wire.covered:
-        copy.covered.pop(entry.key, None)
-        copy.covered[entry.key] = Covered(
-            offset=entry.offset, last_a=entry.last_a, ids=dict.fromkeys(entry.ids)
-        )
+        put_covered(copy.covered, entry)
 
 
 def _new_session(sent: SessionWire) -> OpenSession:

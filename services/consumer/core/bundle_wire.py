@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from services.consumer.core.checkpoint import CoveredWire
-from services.consumer.core.state import Covered, OpenSession
+from services.consumer.core.state import OpenSession
 from shared.errors import BundleRejected
 from shared.heads import Counts, Head
 from shared.sessions import Reason
@@ -94,11 +94,6 @@ def session_wire(session: OpenSession, data_from: int, ids_from: int) -> Session
         data_from,
         session.data[data_from:] if data_from else session.data,
     )
-
-
-def covered_wire(key: str, entry: Covered) -> CoveredWire:
-    """A covered key."""
-    return CoveredWire(key, entry.offset, entry.last_a, list(entry.ids))
 
 
 def decode_bundle(body: bytes) -> BundleWire:

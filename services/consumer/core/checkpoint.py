@@ -157,10 +157,7 @@ def _apply(checkpoint: Checkpoint, record: CheckpointRecord) -> None:
         parked = checkpoint.parked.get(wire.key)
         if parked is not None and parked.first_offset <= wire.offset:
             del checkpoint.parked[wire.key]
-        checkpoint.covered.pop(wire.key, None)
-        checkpoint.covered[wire.key] = Covered(
-            offset=wire.offset, last_a=wire.last_a, ids=dict.fromkeys(wire.ids)
-        )
+        put_covered(checkpoint.covered, wire)
     for chunk in record.parked:
         session = checkpoint.parked.get(chunk.key)
         if session is None or session.first_offset != chunk.first_offset:
@@ -175,6 +172,17 @@ def _apply(checkpoint: Checkpoint, record: CheckpointRecord) -> None:
         session.last_offset, session.low_t, session.last_t = chunk.last_offset, chunk.low_t, chunk.last_t
         session.w, session.last_a = chunk.w, chunk.last_a
         session.ids = dict.fromkeys(chunk.ids) or None
+
+
+def covered_wire(key: str, entry: Covered) -> CoveredWire:
+    """A covered key as it is stored, and as it travels."""
+    return CoveredWire(key, entry.offset, entry.last_a, list(entry.ids))
+
+
+def put_covered(covered: dict[str, Covered], wire: CoveredWire) -> None:
+    """Takes a stored key up as the newest of `covered`, which are ordered by offset."""
+    covered.pop(wire.key, None)
+    covered[wire.key] = Covered(offset=wire.offset, last_a=wire.last_a, ids=dict.fromkeys(wire.ids))
 
 
 def encode_record(record: CheckpointRecord) -> bytes:

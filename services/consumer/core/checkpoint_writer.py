@@ -15,6 +15,7 @@ from services.consumer.core.checkpoint import (
     Commit,
     CoveredWire,
     ParkedWire,
+    covered_wire,
     encode_record,
 )
 from services.consumer.core.state import Covered, OpenSession
@@ -38,7 +39,7 @@ class CheckpointWriter:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.written = checkpoint.bytes
-        self.last_whole = sum(_size(_covered_wire(*item)) for item in checkpoint.covered.items())
+        self.last_whole = sum(_size(covered_wire(*item)) for item in checkpoint.covered.items())
         self.last_whole += sum(_size(_parked_wire(session, 0)) for session in checkpoint.parked.values())
         self.begun_at = -1
         self.remaining: deque[str] | None = None
@@ -67,7 +68,7 @@ class CheckpointWriter:
         the open sessions whose fragments shall move into the checkpoint now.
         """
         begins = self._begin_whole_if_due(covered, opened, has_changes=bool(changed or to_park))
-        parts: list[CoveredWire | ParkedWire] = [_covered_wire(key, entry) for key, entry in changed.items()]
+        parts: list[CoveredWire | ParkedWire] = [covered_wire(key, entry) for key, entry in changed.items()]
         for session in to_park:
             # what an earlier chunk held may lie below the set under way, so then nothing builds on it
             parts.append(_parked_wire(session, session.parked if self.remaining is None else 0))
@@ -140,7 +141,7 @@ class CheckpointWriter:
         while self.remaining and budget > 0:
             key = self.remaining.popleft()
             if (entry := covered.get(key)) is not None:
-                budget -= _size(wire := _covered_wire(key, entry))
+                budget -= _size(wire := covered_wire(key, entry))
                 yield wire
             if (session := opened.get(key)) is not None and session.parked:
                 budget -= _size(chunk := _parked_wire(session, 0))
@@ -159,10 +160,6 @@ def _grouped(parts: Sequence[CoveredWire | ParkedWire]) -> Iterator[list[Covered
         size += _size(part)
     if group:
         yield group
-
-
-def _covered_wire(key: str, entry: Covered) -> CoveredWire:
-    return CoveredWire(key, entry.offset, entry.last_a, list(entry.ids))
 
 
 def _parked_wire(session: OpenSession, start: int) -> ParkedWire:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.consumer.core.bundle import open_copy, take_copy, take_delta
-from services.consumer.core.bundle_wire import BundleWire, covered_wire
+from services.consumer.core.bundle_wire import BundleWire
+from services.consumer.core.checkpoint import covered_wire
 from services.consumer.core.state import NO_IDS, Covered, OpenSession, is_droppable
 from services.consumer.core.stream import Stream, StreamLimits
 from shared.errors import BundleRejected, InvariantBroken

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.consumer.core import bundle, bundle_wire
+from services.consumer.core import bundle, bundle_wire, checkpoint
 from services.consumer.core.assembly import Assembler
 from services.consumer.core.bundle import Copy
 from services.consumer.core.bundle_wire import BundleWire, SessionWire
@@ -117,7 +117,7 @@ def forget_what_silence_covered(patch: Patch) -> None:
 
 def forget_remembered_ids(patch: Patch) -> None:
     """Covered keys come without the ids that they remember."""
-    wire = bundle_wire.covered_wire
+    wire = checkpoint.covered_wire
     patch.setattr(
         bundle, "covered_wire", lambda key, entry: msgspec.structs.replace(wire(key, entry), ids=[])
     )
