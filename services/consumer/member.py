@@ -24,7 +24,7 @@ from services.consumer.ports import Coordinator, Peers
 from services.consumer.stream_worker import StreamWorker
 from services.consumer.teller import Teller
 from services.consumer.watchdog import ReaderWatchdog
-from shared.balance import plan
+from shared.balance import Plan, plan
 from shared.cluster import MemberNode, View
 from shared.errors import NotFound, Unavailable
 from shared.events import Event
@@ -64,6 +64,7 @@ class Member:
         self._leaving = asyncio.Event()
         self._has_left = False
         self._session_id: int | None = None
+        self._plan: tuple[View, Plan] | None = None
         self._teller = Teller(tell, around.group, coordinator.member, around.wall_ms)
         self.desk = HandoverDesk(
             settings=around.settings,
@@ -179,9 +180,9 @@ class Member:
 
     def plan(self) -> dict[str, Any]:
         """What would move, and everyone's quota, by this member's view."""
-        found = plan(self.view) if self.view is not None else None
-        if found is None:
+        if self.view is None:
             return {"moves": [], "quota": {}}
+        found = self._planned(self.view)
         moves = [
             {"stream": move.stream, "from": move.source, "to": move.target, "why": move.why}
             for move in found.moves
@@ -212,11 +213,17 @@ class Member:
         self.movements.runner.prepared.aim(stream, position)
         self._wake.set()
 
+    def _planned(self, view: View) -> Plan:
+        """The plan for the view, computed once: a stream stands still while its delta is judged by it."""
+        if self._plan is None or self._plan[0] is not view:
+            self._plan = view, plan(view)
+        return self._plan[1]
+
     def _situation(self) -> Situation | None:
         """How this member stands when an offer comes."""
         if self.view is None or self._has_left:
             return None
-        wanted, me = plan(self.view), self.coordinator.member
+        wanted, me = self._planned(self.view), self.coordinator.member
         return Situation(
             group=self._around.group,
             member=me,
