@@ -14,7 +14,7 @@ from services.consumer.core.stream import Stream, StreamLimits
 from shared.group import GroupSettings
 from shared.heads import Head
 from shared.sessions import parse_session
-from tests.reference import Rec
+from tests.reference import Rec, delivered_row
 
 SETTINGS = GroupSettings(
     gap_ms=100,
@@ -205,14 +205,7 @@ def fold_lazily(
 
 def delivered_rows(store: Store) -> list[tuple[Any, ...]]:
     """The delivered sessions in the form of `RefSession.row`."""
-    rows = []
-    for raw in store.sessions:
-        s = parse_session(raw)
-        data = tuple(bytes(fragment) for fragment in s.data)
-        rows.append(
-            (s.key, s.first_offset, s.last_offset, s.first_time, s.last_time, s.opened_at, s.reason, data)
-        )
-    return rows
+    return [delivered_row(parse_session(raw)) for raw in store.sessions]
 
 
 def difference(seed: int) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.group import GroupSettings
+from shared.sessions import Session
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,20 @@ class RefSession:
             self.reason,
             tuple(self.values),
         )
+
+
+def delivered_row(session: Session) -> tuple[Any, ...]:
+    """A delivered session in the form of `RefSession.row`."""
+    return (
+        session.key,
+        session.first_offset,
+        session.last_offset,
+        session.first_time,
+        session.last_time,
+        session.opened_at,
+        session.reason,
+        tuple(bytes(fragment) for fragment in session.data),
+    )
 
 
 def fold_eagerly(log: list[Rec], s: GroupSettings) -> tuple[list[RefSession], list[RefSession]]:

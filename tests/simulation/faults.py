@@ -152,7 +152,7 @@ FAULTS = (
     ),
     PlantedFault(
         name="remembered ids forgotten in the bundle",
-        file="services/consumer/core/bundle.py",
+        file=f"{CONSUMER}/core/bundle.py",
         text="        put_covered(copy.covered, entry)\n",
         instead='        put_covered(copy.covered, __import__("msgspec").structs.replace(entry, ids=[]))\n',
         kinds=("move",),

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import DecodeError
 
 from shared.sessions import parse_session
-from tests.reference import fold_eagerly
+from tests.reference import delivered_row, fold_eagerly
 from tests.simulation.world import World
 
 Row = tuple[Any, ...]
@@ -73,18 +73,8 @@ def _expected(world: World) -> Iterator[Row]:
 def _delivered(world: World) -> Iterator[Row]:
     for stream, value in world.broker.sessions:
         try:
-            s = parse_session(value)
+            session = parse_session(value)
         except DecodeError:
             yield stream, "unreadable", value
             continue
-        yield (
-            s.stream,
-            s.key,
-            s.first_offset,
-            s.last_offset,
-            s.first_time,
-            s.last_time,
-            s.opened_at,
-            s.reason,
-            tuple(bytes(fragment) for fragment in s.data),
-        )
+        yield (session.stream, *delivered_row(session))

@@ -21,7 +21,7 @@ from shared.sessions import Session, parse_session
 from tests.fakes.log import InMemoryLog, InMemoryReader, InMemorySink, InMemoryStreamLog
 from tests.fakes.virtual_time import until
 from tests.logs import SETTINGS
-from tests.reference import Rec, fold_eagerly
+from tests.reference import Rec, delivered_row, fold_eagerly
 
 EPOCH_MS = 1_700_000_000_000
 """What the clocks on the wall show when virtual time begins."""
@@ -156,17 +156,4 @@ class StreamWorld:
 
     def rows(self) -> Counter[tuple[Any, ...]]:
         """The delivered sessions in the form of `expected`."""
-        return Counter(
-            (
-                s.stream,
-                s.key,
-                s.first_offset,
-                s.last_offset,
-                s.first_time,
-                s.last_time,
-                s.opened_at,
-                s.reason,
-                tuple(bytes(fragment) for fragment in s.data),
-            )
-            for s in self.delivered()
-        )
+        return Counter((session.stream, *delivered_row(session)) for session in self.delivered())
