@@ -136,12 +136,24 @@ async def follow(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> dict[str, Any]:
     """The run once it has ended; `on_progress` gets each answer on the way."""
+    return await until_ended(control, f"/runs/{quote(run_id, safe='')}", ENDED, POLL_S, on_progress, sleep)
+
+
+async def until_ended(
+    control: ControlSource,
+    path: str,
+    ended: frozenset[str],
+    poll_s: float,
+    on_progress: Callable[[Mapping[str, Any]], None],
+    sleep: Callable[[float], Awaitable[None]],
+) -> dict[str, Any]:
+    """What stands at `path` once its state is one of `ended`; asked for every `poll_s`."""
     while True:
-        answer: dict[str, Any] = await control.get(f"/runs/{quote(run_id, safe='')}")
+        answer: dict[str, Any] = await control.get(path)
         on_progress(answer)
-        if answer.get("state") in ENDED:
+        if answer.get("state") in ended:
             return answer
-        await sleep(POLL_S)
+        await sleep(poll_s)
 
 
 def run_row(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.client import connect
-from cli.jobs import WAIT_PATIENCE_S, ControlSource, time_text
+from cli.jobs import WAIT_PATIENCE_S, ControlSource, time_text, until_ended
 from cli.output import (
     bytes_text,
     group_option,
@@ -143,12 +143,8 @@ async def follow(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> dict[str, Any]:
     """The operation once it has ended; `on_progress` gets each answer on the way."""
-    while True:
-        answer: dict[str, Any] = await control.get(f"/operations/{quote(operation_id, safe='')}")
-        on_progress(answer)
-        if answer.get("state") in ENDED:
-            return answer
-        await sleep(POLL_S)
+    path = f"/operations/{quote(operation_id, safe='')}"
+    return await until_ended(control, path, ENDED, POLL_S, on_progress, sleep)
 
 
 def _operate(url: str, wish: dict[str, Any], dry_run: bool, wait: bool, output: str) -> None:
