@@ -162,6 +162,8 @@ class Member:
             await asyncio.sleep(BLIND_S)
             return
         self._note_session()
+        self.desk.forget_old()
+        self.movements.runner.prepared.forget_old()
         now_ms = int(coordinator.now_s() * 1000)
         self._seen = look(self._seen, view, now_ms, self._settings)
         effects = decide(

@@ -252,3 +252,22 @@ def test_a_rolling_restart_moves_little_and_all_of_it_warm() -> None:
         await world.end()
 
     in_virtual_time(test)
+
+
+def test_what_was_handed_over_is_not_held_for_ever() -> None:
+    """The frozen state is there for who asks for a while, and goes although nothing else happens."""
+
+    async def test() -> None:
+        world = HandoverWorld(2)
+        await world.with_open_sessions("a")
+        await world.join("b")
+        await until(lambda: len(world.events("handover")) == 1)
+        desk = world.members["a"].member.desk
+        assert repr(desk) == "<HandoverDesk 0 promised, 0 handed, 1 own>"
+
+        await asyncio.sleep(60)
+
+        assert repr(desk) == "<HandoverDesk 0 promised, 0 handed, 0 own>"
+        await world.end()
+
+    in_virtual_time(test)
