@@ -36,7 +36,7 @@ PURE = {
         "shared.group",
         "shared.heads",
     ),
-    *("shared.names", "shared.routing", "shared.sessions"),
+    *("shared.names", "shared.routing", "shared.sessions", "shared.signing"),
 }
 """What core may import, besides its own service's core: no clock, no randomness, no I/O, no logging."""
 SALTED = {"hash", "id"}
