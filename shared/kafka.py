@@ -26,6 +26,12 @@ DISCARD_TIMEOUT_S = 2.0
 EVENTS_RETENTION_MS = 7 * 86_400_000
 """A week, as Kafka keeps any topic by default: long enough to look up what happened over a weekend. What
 is true now stands in ZooKeeper, so nothing depends on older events."""
+REJECTED_RETENTION_MS = 5 * 86_400_000
+REJECTED_SEGMENT_MS = 86_400_000
+"""A segment goes when its newest record is old enough, so no reject stays for longer than both: less than the
+7 days for which Kafka keeps the committed offsets of an idle group, which say what was sent again."""
+REJECTED_RETENTION_BYTES = 1024 * 1024 * 1024
+"""Whatever clients send, what is refused fills no disk."""
 _TOPIC_EXISTS = 36
 KAFKA_FAILURES = (KafkaError, ConsumerStoppedError, TimeoutError, OSError)
 """What a call of aiokafka raises when the broker is away, slow or refuses."""
@@ -76,6 +82,18 @@ def events_topic(names: Names) -> TopicSpec:
     """What happened, in one partition: its order is that of the ids in `GET /events`."""
     configs = {"cleanup.policy": "delete", "retention.ms": str(EVENTS_RETENTION_MS)}
     return TopicSpec(name=names.events, configs=configs)
+
+
+def rejected_topic(names: Names) -> TopicSpec:
+    """Refused fragments (shared/rejects.py); the broker's append time says when."""
+    configs = {
+        "message.timestamp.type": "LogAppendTime",
+        "cleanup.policy": "delete",
+        "retention.ms": str(REJECTED_RETENTION_MS),
+        "segment.ms": str(REJECTED_SEGMENT_MS),
+        "retention.bytes": str(REJECTED_RETENTION_BYTES),
+    }
+    return TopicSpec(name=names.rejected, configs=configs)
 
 
 @contextlib.asynccontextmanager

@@ -65,6 +65,18 @@ class Names:
         """The topic of what happened, in all groups."""
         return f"{self._prefix}baton.events"
 
+    @property
+    def rejected(self) -> str:
+        """The topic of refused fragments; no stream's (see `stream_of`)."""
+        return f"{self._prefix}fragments.rejected"
+
+    def replay(self, reason: str) -> str:
+        """The Kafka group whose committed offsets say how far rejects of this reason were sent again.
+
+        No group's own (see `kafka_group`), since no group's name has a dot.
+        """
+        return f"{self._prefix}baton.rejected.{reason}"
+
     def kafka_group(self, group: str) -> str:
         """The Kafka consumer group whose committed offsets are a group's safe offsets."""
         return f"{self._prefix}baton.{group}"

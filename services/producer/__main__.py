@@ -10,6 +10,7 @@ import gc
 import math
 import sys
 
+from services.producer.adapters.kafka_rejects import KafkaRejects
 from services.producer.adapters.kafka_sink import KafkaFragmentSink
 from services.producer.app import create_app
 from services.producer.metrics import ProducerMetrics
@@ -37,6 +38,7 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
         compression=settings.compression,
         on_replaced=on_replaced,
     )
+    rejects = KafkaRejects(settings.kafka, settings.names)
 
     def on_table(table: StreamTable) -> None:
         sink.set_topics([settings.names.fragments(stream) for stream in range(table.count)])
@@ -46,6 +48,7 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
     door = create_app(
         settings=settings,
         sink=sink,
+        rejects=rejects,
         table=lambda: presence.table,
         table_json=lambda: presence.table_json,
         complaints=lambda: [presence.complaint(), sink.complaint()],
@@ -72,11 +75,13 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(sink.run(), name="kafka sink"),
+                tasks.create_task(rejects.run(), name="kafka rejects"),
                 tasks.create_task(keep_present(), name="presence"),
             ]
             async with http_server(door, settings.host, settings.port, **options):
                 await stop.wait()
                 door.leave()
+            await rejects.flush()
             for task in running:
                 task.cancel()
     finally:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from services.producer.door import PATH, Door
 from services.producer.metrics import ProducerMetrics
-from services.producer.ports import FragmentSink
+from services.producer.ports import FragmentSink, Rejects
 from services.producer.settings import ProducerSettings
 from shared.errors import ZooKeeperUnavailable
 from shared.fragments import MAX_TIME_MS, encode_marker
@@ -45,6 +45,7 @@ def create_app(
     *,
     settings: ProducerSettings,
     sink: FragmentSink,
+    rejects: Rejects,
     table: Callable[[], StreamTable | None],
     table_json: Callable[[], bytes],
     complaints: Callable[[], list[str]],
@@ -55,6 +56,7 @@ def create_app(
     door = Door(
         app,
         sink=sink,
+        rejects=rejects,
         table=table,
         limits=settings.limits,
         max_inflight_bytes=settings.max_inflight_bytes,

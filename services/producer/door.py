@@ -28,9 +28,10 @@ from services.producer.core.ingest import (
 )
 from services.producer.inflight import Hold, Inflight
 from services.producer.metrics import ProducerMetrics
-from services.producer.ports import FragmentSink
+from services.producer.ports import FragmentSink, Rejects
 from shared.errors import BatonError, Unavailable, ZooKeeperUnavailable
 from shared.http import RETRY_AFTER_S, kind_for, problem, problem_for
+from shared.rejects import UNREADABLE
 from shared.routing import StreamTable
 
 PATH = "/fragments"
@@ -74,6 +75,7 @@ class Door:
         app: ASGIApp,
         *,
         sink: FragmentSink,
+        rejects: Rejects,
         table: Callable[[], StreamTable | None],
         limits: Limits,
         max_inflight_bytes: int,
@@ -82,6 +84,7 @@ class Door:
     ) -> None:
         self._app = app
         self._sink = sink
+        self._rejects = rejects
         self._table = table
         self._limits = limits
         self._inflight = Inflight(max_inflight_bytes)
@@ -89,6 +92,7 @@ class Door:
         self._metrics = metrics
         self._is_leaving = False
         metrics.inflight_bytes = lambda: self._inflight.bytes
+        metrics.rejects = rejects.counts
 
     def __repr__(self) -> str:
         return f"<Door with {self._inflight.bytes} bytes in flight{', leaving' * self._is_leaving}>"
@@ -150,12 +154,19 @@ class Door:
         table = self._table()
         if table is None:
             raise ZooKeeperUnavailable("there is no stream table yet")
-        ingested = ingest(b"".join(chunks), form, table, self._limits)
+        body = b"".join(chunks)
+        try:
+            ingested = ingest(body, form, table, self._limits)
+        except RequestUnreadable as error:
+            self._rejects.put([Rejected(index=0, reason=UNREADABLE, detail=error.detail)], [body])
+            raise
         # only the batches hold the fragments from here on: a stalled Kafka must not keep three copies
+        del body
         chunks.clear()
         rejected, count, size = ingested.rejected, ingested.count, ingested.bytes
         if rejected:
             self._metrics.rejected.update(item.reason for item in rejected)
+            self._rejects.put(rejected, ingested.refused)
             if not count:
                 return _none_acceptable(ingested)
         if count:

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from services.producer.ports import RejectCounts
+
 
 class ProducerMetrics:
     """Counts of one producer process; its fields are added to by whoever knows.
 
-    `inflight_bytes` is asked when metrics are read.
+    `inflight_bytes` is asked when metrics are read; `rejects` are the counts of whoever keeps them.
     """
 
     def __init__(self) -> None:
@@ -26,6 +28,7 @@ class ProducerMetrics:
         self.stored_bytes = 0
         self.unstored = 0
         self.replaced = 0
+        self.rejects = RejectCounts()
         self.inflight_bytes: Callable[[], int] = lambda: 0
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -55,6 +58,17 @@ class ProducerMetrics:
         )
         yield CounterMetricFamily(
             "baton_kafka_producers_replaced", "Kafka producers thrown away", value=self.replaced
+        )
+        yield CounterMetricFamily(
+            "baton_rejects_stored", "Rejects that Kafka acknowledged", value=self.rejects.stored
+        )
+        yield CounterMetricFamily(
+            "baton_rejects_dropped",
+            "Rejects that are not kept, or not known to be: Kafka was away",
+            value=self.rejects.dropped,
+        )
+        yield CounterMetricFamily(
+            "baton_rejects_cut", "Rejects too long to be kept whole", value=self.rejects.cut
         )
         yield GaugeMetricFamily(
             "baton_inflight_bytes",

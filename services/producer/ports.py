@@ -1,14 +1,16 @@
-"""What the producer's door needs from the outside: a place that keeps fragments.
+"""What the producer's door needs from the outside: places that keep fragments, accepted and refused.
 
-`adapters/kafka_sink.py` is the real one; `tests/fakes/sink.py` the in-memory twin.
+`adapters/kafka_sink.py` and `adapters/kafka_rejects.py` are the real ones; `tests/fakes/sink.py` and
+`tests/fakes/rejects.py` the in-memory twins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from services.producer.core.ingest import Portion
+from services.producer.core.ingest import Portion, Rejected
 
 
 class FragmentSink(Protocol):
@@ -28,5 +30,27 @@ class FragmentSink(Protocol):
         """Puts a record without a key into every stream; the offset in each, by stream.
 
         Raises KafkaUnavailable unless all of them are kept; repeating is then harmless for markers.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class RejectCounts:
+    """What became of rejects: kept in the topic, lost (counted as such where that is not known), and cut."""
+
+    stored: int = 0
+    dropped: int = 0
+    cut: int = 0
+
+
+class Rejects(Protocol):
+    """Keeps what was refused, for somebody to look at and send again; nobody waits for it."""
+
+    counts: RejectCounts
+
+    def put(self, rejected: Sequence[Rejected], posted: Sequence[bytes]) -> None:
+        """Lets the refused fragments of a request be kept soon; `posted[n]` are the bytes of `rejected[n]`.
+
+        Returns at once and never raises. What waits is bounded in bytes; what comes beyond is dropped.
         """
         ...

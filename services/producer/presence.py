@@ -19,6 +19,7 @@ from services.producer.settings import DEFAULT_STREAMS, ProducerSettings
 from shared.backoff import Backoff
 from shared.cluster import ProducerNode
 from shared.errors import Unavailable, ZooKeeperUnavailable
+from shared.kafka import ensure_topics, rejected_topic
 from shared.routing import StreamTable, parse_table
 from shared.stream_table import REREAD_S, ensure_table
 from shared.znodes import Znodes
@@ -97,6 +98,7 @@ class Presence:
             retention_ms=settings.retention_ms,
             replication=settings.replication,
         )
+        await ensure_topics(settings.kafka, [rejected_topic(settings.names)], settings.replication)
 
     async def _register(self) -> None:
         path = self._settings.names.producer(self._settings.id)

@@ -80,11 +80,12 @@ class Portion:
 class Ingested:
     """What became of a request's fragments: `accepted` by stream, and the rejected in order.
 
-    The indexes of both together are 0 … n - 1, each once.
+    The indexes of both together are 0 … n - 1, each once; `refused[n]` are the bytes of `rejected[n]`.
     """
 
     accepted: dict[int, Portion]
     rejected: list[Rejected]
+    refused: list[bytes]
     count: int
     bytes: int
 
@@ -180,6 +181,7 @@ def _single(body: bytes, table: StreamTable, limits: Limits) -> Ingested:
 def _sort(items: Sequence[bytes | msgspec.Raw], table: StreamTable, limits: Limits) -> Ingested:
     accepted: dict[int, Portion] = {}
     rejected: list[Rejected] = []
+    refused: list[bytes] = []
     owner_of, max_bytes, size = table.owner_of, limits.max_fragment_bytes, 0
     for index, item in enumerate(items):
         raw = bytes(item)
@@ -190,6 +192,7 @@ def _sort(items: Sequence[bytes | msgspec.Raw], table: StreamTable, limits: Limi
             time_of(fragment)
         except FragmentRejected as error:
             rejected.append(Rejected(index=index, reason=error.reason, detail=error.detail))
+            refused.append(raw)
             continue
         key = fragment.key.encode()
         stream = owner_of[zlib.crc32(key) & 0xFFF]
@@ -200,7 +203,8 @@ def _sort(items: Sequence[bytes | msgspec.Raw], table: StreamTable, limits: Limi
         portion.keys.append(key)
         portion.values.append(raw)
         size += len(raw)
-    return Ingested(accepted=accepted, rejected=rejected, count=len(items) - len(rejected), bytes=size)
+    count = len(items) - len(rejected)
+    return Ingested(accepted=accepted, rejected=rejected, refused=refused, count=count, bytes=size)
 
 
 def _shown(header: bytes) -> str:

@@ -17,6 +17,7 @@ from services.producer.app import create_app
 from services.producer.metrics import ProducerMetrics
 from services.producer.settings import ProducerSettings
 from shared.routing import initial_table
+from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
 
 TABLE = initial_table(3)
@@ -41,6 +42,7 @@ async def test_importer_and_producer_agree_on_every_answer() -> None:
     door = create_app(
         settings=ProducerSettings(max_request_bytes=900, max_fragment_bytes=750),
         sink=sink,
+        rejects=InMemoryRejects(),
         table=lambda: TABLE,
         table_json=TABLE.encode,
         complaints=list,

@@ -16,6 +16,7 @@ from services.producer.door import Door
 from services.producer.metrics import ProducerMetrics
 from services.producer.settings import ProducerSettings
 from shared.routing import StreamTable, initial_table
+from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
 
 TABLE = initial_table(24)
@@ -28,6 +29,7 @@ class Producer:
 
     def __init__(self, **settings: Any) -> None:
         self.sink = InMemoryFragmentSink(TABLE.count)
+        self.rejects = InMemoryRejects()
         self.table: StreamTable | None = TABLE
         self.complaints: list[str] = []
         self.door = self.make_door(ProducerSettings(**settings))
@@ -37,6 +39,7 @@ class Producer:
         return create_app(
             settings=settings,
             sink=self.sink,
+            rejects=self.rejects,
             table=lambda: self.table,
             table_json=lambda: self.table.encode() if self.table else b"",
             complaints=lambda: self.complaints,

@@ -1,0 +1,160 @@
+"""What was refused, into the topic `fragments.rejected`: never in anybody's way, and each at most once.
+
+`put` only puts rejects into a queue bounded in bytes; `run` sends from there, one batch at a time. While
+Kafka is away they wait, and what comes when the queue is full is dropped. So is a batch whose fate is
+unknown: were it written twice, a replay would send its fragments twice, under two ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+from aiokafka import AIOKafkaProducer
+
+from services.producer.core.ingest import Rejected
+from services.producer.ports import RejectCounts
+from shared.backoff import Backoff
+from shared.errors import KafkaUnavailable
+from shared.kafka import CALL_TIMEOUT_S, discard_producer
+from shared.names import Names
+from shared.rejects import MAX_KEPT_BYTES, Headers, headers_of, reject_of
+
+MAX_WAITING_BYTES = 8 * 1024 * 1024
+RECORD_OVERHEAD_BYTES = 500
+"""What a waiting reject takes besides its bytes: its headers and Python's objects."""
+BATCH_BYTES = 256 * 1024
+ACK_TIMEOUT_S = 60.0
+"""Long, because aiokafka's own tries double nothing, and giving up loses the batch."""
+FLUSH_TIMEOUT_S = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+class KafkaRejects:
+    """The Rejects on Kafka; `run()` must be running for anything to be sent."""
+
+    def __init__(
+        self,
+        kafka: str,
+        names: Names,
+        *,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
+        ack_timeout_s: float = ACK_TIMEOUT_S,
+    ) -> None:
+        self._kafka = kafka
+        self._topic = names.rejected
+        self._max_waiting_bytes = max_waiting_bytes
+        self._ack_timeout_s = ack_timeout_s
+        self._waiting: deque[tuple[bytes, Headers]] = deque()
+        self._waiting_bytes = 0
+        self._producer: AIOKafkaProducer | None = None
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.counts = RejectCounts()
+
+    def __repr__(self) -> str:
+        return f"<KafkaRejects to {self._kafka}: {len(self._waiting)} waiting, {self.counts}>"
+
+    def put(self, rejected: Sequence[Rejected], posted: Sequence[bytes]) -> None:
+        """See Rejects."""
+        for item, value in zip(rejected, posted, strict=True):
+            weight = _weight(value)
+            if self._waiting_bytes + weight > self._max_waiting_bytes:
+                self.counts.dropped += 1
+                continue
+            reject = reject_of(value, reason=item.reason, detail=item.detail, index=item.index)
+            self.counts.cut += reject.is_cut
+            self._waiting.append((reject.value, headers_of(reject)))
+            self._waiting_bytes += weight
+        if self._waiting:
+            self._idle.clear()
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Sends what is put, for ever; ends by cancellation, and what waits then is lost."""
+        backoff = Backoff(first_s=0.1, cap_s=2.0)
+        told = ""
+        try:
+            while True:
+                await self._wake.wait()
+                try:
+                    await self.step()
+                except KafkaUnavailable as error:
+                    if error.detail != told:
+                        _log.warning("rejects wait", extra={"why": error.detail})
+                    told = error.detail
+                    await asyncio.sleep(backoff.next_s())
+                else:
+                    told = ""
+                    backoff.reset()
+        finally:
+            self.counts.dropped += len(self._waiting)
+            await self._discard()
+
+    async def step(self) -> None:
+        """Sends all that waits. Raises KafkaUnavailable; what was not begun then still waits."""
+        try:
+            while self._waiting:
+                await self._send_batch(await self._started())
+        # aiokafka fails in more ways than it tells of, and no producer may stop for what it refused
+        except Exception as error:
+            await self._discard()
+            raise KafkaUnavailable(f"rejects cannot be written: {error!r}") from None
+        self._wake.clear()
+        self._idle.set()
+
+    async def flush(self) -> None:
+        """Returns when nothing waits any more, or after 2 s; for a stop, before `run` is cancelled."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_TIMEOUT_S):
+                await self._idle.wait()
+        if self._waiting:
+            _log.warning("rejects lost", extra={"waiting": len(self._waiting)})
+
+    async def _send_batch(self, producer: AIOKafkaProducer) -> None:
+        builder, count = producer.create_batch(), 0
+        while self._waiting:
+            value, headers = self._waiting[0]
+            if builder.append(key=None, value=value, timestamp=None, headers=headers) is None:
+                break
+            self._waiting.popleft()
+            self._waiting_bytes -= _weight(value)
+            count += 1
+        try:
+            async with asyncio.timeout(self._ack_timeout_s):
+                # returns at once: the topic is known, and no other batch is under way
+                await (await producer.send_batch(builder, self._topic, partition=0))
+        except BaseException:
+            self.counts.dropped += count
+            raise
+        self.counts.stored += count
+
+    async def _started(self) -> AIOKafkaProducer:
+        if self._producer is None:
+            self._producer = AIOKafkaProducer(
+                bootstrap_servers=self._kafka,
+                acks="all",
+                enable_idempotence=True,
+                linger_ms=0,
+                max_batch_size=BATCH_BYTES,
+                request_timeout_ms=int(CALL_TIMEOUT_S * 1000),
+                retry_backoff_ms=50,
+            )
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                await self._producer.start()
+                await self._producer.partitions_for(self._topic)
+        return self._producer
+
+    async def _discard(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await discard_producer(producer)
+
+
+def _weight(value: bytes) -> int:
+    return min(len(value), MAX_KEPT_BYTES) + RECORD_OVERHEAD_BYTES
