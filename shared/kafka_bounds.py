@@ -18,10 +18,11 @@ from shared.kafka_consumers import discard_consumer
 
 
 class LogBounds:
-    """Asks for offsets; `close` it at the end."""
+    """Asks for offsets; `close` it at the end. `is_stable`: the end is at the first undecided record."""
 
-    def __init__(self, kafka: str) -> None:
+    def __init__(self, kafka: str, *, is_stable: bool = False) -> None:
         self._kafka = kafka
+        self._isolation_level = "read_committed" if is_stable else "read_uncommitted"
         self._consumer: AIOKafkaConsumer | None = None
         self._topics: frozenset[str] = frozenset()
         self._lock = asyncio.Lock()
@@ -71,6 +72,7 @@ class LogBounds:
                 consumer = AIOKafkaConsumer(
                     bootstrap_servers=self._kafka,
                     group_id=None,
+                    isolation_level=self._isolation_level,
                     enable_auto_commit=False,
                     request_timeout_ms=int(CALL_TIMEOUT_S * 1000),
                     retry_backoff_ms=20,

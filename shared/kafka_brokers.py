@@ -9,9 +9,10 @@ start, before it may fence anybody. This reaches into aiokafka 0.14, which offer
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.client import AIOKafkaClient, CoordinationType
 
 MAX_AGE_S = 5.0
@@ -55,6 +56,14 @@ async def prepare_producer(producer: AIOKafkaProducer) -> None:
     await producer._sender._find_coordinator(
         CoordinationType.TRANSACTION, producer._txn_manager.transactional_id
     )
+
+
+def add_partitions(producer: AIOKafkaProducer, partitions: Iterable[TopicPartition]) -> None:
+    """Has the transaction that was begun include the partitions, by one request, whether or not anything will
+    be written to them.
+    """
+    for partition in partitions:
+        producer._txn_manager.maybe_add_partition_to_txn(partition)
 
 
 async def start_prepared(producer: AIOKafkaProducer) -> None:

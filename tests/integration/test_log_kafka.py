@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from services.consumer.adapters import kafka_shared
@@ -15,56 +13,23 @@ from services.consumer.core.checkpoint import new_stream
 from services.consumer.core.stream import Stream, StreamLimits
 from services.consumer.log_ports import StreamLog
 from shared.group import Delivery, GroupSettings
-from shared.kafka import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
 from shared.kafka_heads import StoredHeads, read_heads
 from shared.names import Names
 from shared.sessions import parse_session
+from tests.integration.kafka_log_ground import RETENTION_MS, appending, delivered, log_topics
 from tests.log_contract import SETTINGS, Append, LogContract, commit, fragment, opened, read_to_end
 from tests.reference import Rec
-
-RETENTION_MS = 604_800_000
 
 
 @pytest.fixture
 async def names(kafka: str, namespace: str) -> Names:
-    names = Names(namespace)
-    topics = [
-        *fragments_topics(names, 2, RETENTION_MS),
-        sessions_topic(names, "default", 2, -1),
-        checkpoints_topic(names, "default", 2),
-    ]
-    await ensure_topics(kafka, topics, 1)
-    return names
+    return await log_topics(kafka, namespace)
 
 
 @pytest.fixture
 async def append(kafka: str, names: Names) -> AsyncIterator[Append]:
-    async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
-
-        async def append(stream: int, key: bytes | None, value: bytes) -> int:
-            sent = await producer.send_and_wait(names.fragments(stream), value=value, key=key, partition=0)
-            offset: int = sent.offset
-            return offset
-
+    async with appending(kafka, names) as append:
         yield append
-
-
-async def delivered(kafka: str, names: Names, partition: int, count: int) -> list[bytes]:
-    """The first `count` values in a partition of the sessions topic, as a `read_committed` reader sees them.
-
-    A commit is answered before its markers stand in every partition, so they may take a moment to show.
-    """
-    where = TopicPartition(names.sessions("default"), partition)
-    async with AIOKafkaConsumer(
-        bootstrap_servers=kafka, isolation_level="read_committed", auto_offset_reset="earliest"
-    ) as consumer:
-        consumer.assign([where])
-        found: list[bytes] = []
-        async with asyncio.timeout(20):
-            while len(found) < count:
-                batches = await consumer.getmany(timeout_ms=200)
-                found += [record.value for record in batches.get(where, ())]
-    return found
 
 
 class TestKafkaLog(LogContract):

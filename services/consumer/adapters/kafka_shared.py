@@ -51,11 +51,12 @@ class SharedClients:
         self.kafka, self.names, self.group = kafka, names, group
         self.brokers = KnownBrokers()
         self.offsets = LogBounds(kafka)
+        self._stable_offsets = LogBounds(kafka, is_stable=True)
         self._admin: AIOKafkaAdminClient | None = None
         self._plain: AIOKafkaProducer | None = None
         self._lock = asyncio.Lock()
         self._heads: Together[int, StoredHeads] = Together(self._read_heads)
-        self._checkpoints = Together(self.offsets.bounds)
+        self._tails = Together(self._read_tails)
 
     def __repr__(self) -> str:
         return f"<SharedClients of {self.group} at {self.kafka}>"
@@ -64,13 +65,14 @@ class SharedClients:
         """The stream's committed head, if any. Raises KafkaUnavailable; InvalidInput when it is none."""
         return (await self._heads.ask(stream)).of(stream)
 
-    async def checkpoint_bounds(self, partition: TopicPartition) -> tuple[int, int]:
-        """Half-open offsets of a checkpoints partition: first, next to be written. Raises KafkaUnavailable.
+    async def checkpoint_tail(self, partition: TopicPartition) -> tuple[int, int]:
+        """Of a checkpoints partition, the offset of the first undecided record (of a transaction that is not
+        ended), and the next to be written; the same where nothing is undecided. Raises KafkaUnavailable.
 
         Bounds of fragments are asked for by each reader itself: it knows its topic anyway, and here every
         topic more would cost the metadata of all.
         """
-        return (await self._checkpoints.ask(partition))[partition]
+        return (await self._tails.ask(partition))[partition]
 
     async def admin(self) -> AIOKafkaAdminClient:
         """The admin client, started. Raises KafkaUnavailable."""
@@ -121,8 +123,17 @@ class SharedClients:
     async def close(self) -> None:
         """Lets go of all; never raises, never hangs."""
         await self.offsets.close()
+        await self._stable_offsets.close()
         await self.drop(self._admin)
         await self.drop(self._plain)
+
+    async def _read_tails(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        stable, ends = await asyncio.gather(
+            self._stable_offsets.ends(partitions), self.offsets.ends(partitions)
+        )
+        return {partition: (stable[partition], ends[partition]) for partition in partitions}
 
     async def _read_heads(self, streams: Sequence[int]) -> StoredHeads:
         admin = await self.admin()

@@ -1,33 +1,35 @@
 """Writes the commits of owned streams to Kafka: one transactional producer per stream.
 
-A commit is one transaction: the sessions closed since the last one, the checkpoint records, and the
+A commit is one transaction: the checkpoint records, the sessions closed since the last one, and the
 safe offset with the head as its metadata. Starting a stream's producer fences the one of every
-earlier owner, so only after `open` is what `load` reads the truth. `delivery` decides whether the
-sessions ride inside the transaction, before it or after it (design section 5).
+earlier owner, so only after `open` is what `head` and `load` read the truth; and what a broker left
+undecided of an earlier transaction (docs/adr/0017) is decided first. `delivery` tells whether the sessions
+ride inside the transaction, before it or after it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
 from aiokafka.errors import IllegalOperation, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 
+from services.consumer.adapters.kafka_checkpoints import KafkaCheckpoints
 from services.consumer.adapters.kafka_shared import PRODUCER_OPTIONS, SharedClients, translated
-from services.consumer.core.checkpoint import Checkpoint, Commit, find_head, fold, new_stream
+from services.consumer.core.checkpoint import Checkpoint, Commit, fold, is_settled, new_stream
 from services.consumer.log_ports import Fenced
 from shared.errors import KafkaUnavailable
 from shared.fragments import encode_marker
 from shared.group import GroupSettings
 from shared.heads import Head
-from shared.kafka import KAFKA_FAILURES, MAX_RECORD_BYTES, discard_producer
-from shared.kafka_brokers import prepare_producer, start_prepared
-from shared.kafka_consumers import discard_consumer
+from shared.kafka import KAFKA_FAILURES, discard_producer
+from shared.kafka_brokers import add_partitions, prepare_producer, start_prepared
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +52,7 @@ class KafkaSessionSink:
         self._settings = settings
         names, group = shared.names, shared.group
         self._fragments = TopicPartition(names.fragments(stream), 0)
-        self._checkpoints = TopicPartition(names.checkpoints(group), stream)
+        self._checkpoints = KafkaCheckpoints(shared, stream)
         self._sessions = TopicPartition(names.sessions(group), stream % session_partitions)
         self._kafka_group = names.kafka_group(group)
         self._producer = AIOKafkaProducer(
@@ -80,24 +82,27 @@ class KafkaSessionSink:
                     await self._producer.start()
 
     async def head(self) -> Head:
-        head = await self._shared.head(self._stream)
-        if head is None:
-            first, end = await self._shared.checkpoint_bounds(self._checkpoints)
-            if end > 0:
-                head = find_head([pair async for pair in self._records(first, end - 1)])
-            if head is not None:
-                log.warning("found a forgotten head", extra={"stream": self._stream, "head": head})
-        return new_stream().head if head is None else head
+        stored, (stable, end) = await asyncio.gather(
+            self._shared.head(self._stream), self._checkpoints.tail()
+        )
+        head = new_stream().head if stored is None else stored
+        if is_settled(head, stable, end):
+            return head
+        head, is_committed = await self._checkpoints.newest(head, stable)
+        log.warning("ends what was left undecided", extra={"stream": self._stream, "head": head})
+        await self._settle(head, is_committed=is_committed)
+        await self._checkpoints.settled(end)
+        return head
 
     async def load(self, head: Head) -> Checkpoint:
         if head.ck < 0:
             return Checkpoint(head=head)
-        records = [pair async for pair in self._records(head.ck, head.last)]
+        records = [pair async for pair in self._checkpoints.records(head.ck, head.last)]
         return fold(head, records, self._settings.repeat_ms)
 
     async def commit(self, commit: Commit) -> list[int]:
         delivery = self._settings.delivery
-        try:
+        with self._transacting():
             async with asyncio.timeout(COMMIT_TIMEOUT_S):
                 if delivery == "at_least_once":
                     await self._deliver_apart(commit.sessions)
@@ -105,11 +110,6 @@ class KafkaSessionSink:
                 if delivery == "at_most_once":
                     await self._deliver_apart(commit.sessions)
                 return offsets
-        except ProducerFenced as error:
-            raise Fenced(f"{self!r}: {error!r}") from error
-        except (*KAFKA_FAILURES, AssertionError, IllegalOperation) as error:
-            # after being fenced, aiokafka complains of its own state instead of saying so
-            raise KafkaUnavailable(f"{self!r}, outcome of a commit unknown: {error!r}") from error
 
     async def tick(self) -> None:
         producer = None
@@ -126,37 +126,67 @@ class KafkaSessionSink:
         try:
             admin = await self._shared.admin()
             async with asyncio.timeout(COMMIT_TIMEOUT_S):
-                await admin.delete_records({self._checkpoints: RecordsToDelete(before_offset=below)})
+                await admin.delete_records(
+                    {self._checkpoints.partition: RecordsToDelete(before_offset=below)}
+                )
         except (*KAFKA_FAILURES, KafkaUnavailable) as error:
             log.warning("checkpoints not trimmed", extra={"stream": self._stream, "why": repr(error)})
 
     async def close(self) -> None:
         await discard_producer(self._producer)
 
-    async def _transaction(self, commit: Commit, *, with_sessions: bool) -> list[int]:
-        """All sends are awaited before the offsets are added: otherwise the broker refuses some."""
-        producer = self._producer
-        await producer.begin_transaction()
-        sends: list[asyncio.Future[Any]] = []
-        recorded: list[asyncio.Future[Any]] = []
+    @contextlib.contextmanager
+    def _transacting(self) -> Iterator[None]:
+        """Failures leave as Fenced or KafkaUnavailable."""
         try:
-            if with_sessions:
-                for key, value in commit.sessions:
-                    sends.append(await self._send(producer, self._sessions, value, key))
-            for raw in commit.records:
-                recorded.append(await self._send(producer, self._checkpoints, raw))  # noqa: PERF401
-            results = await asyncio.gather(*recorded)
-            await asyncio.gather(*sends)
-        finally:
-            for sent in (*sends, *recorded):
-                sent.add_done_callback(_look_at)  # one failure is told; the others are of the same cause
-        offsets = [result.offset for result in results]
-        head = commit.head_at(offsets)
-        await producer.send_offsets_to_transaction(
-            {self._fragments: OffsetAndMetadata(head.safe_offset, head.metadata())}, self._kafka_group
-        )
+            yield
+        except ProducerFenced as error:
+            raise Fenced(f"{self!r}: {error!r}") from error
+        except (*KAFKA_FAILURES, AssertionError, IllegalOperation) as error:
+            # after being fenced, aiokafka complains of its own state instead of saying so
+            raise KafkaUnavailable(f"{self!r}, outcome of a commit unknown: {error!r}") from error
+
+    async def _transaction(self, commit: Commit, *, with_sessions: bool) -> list[int]:
+        """The checkpoint stands in the log before a session does: what is left of a broken commit is then
+        seen there. All sends are awaited before the offsets are added: otherwise the broker refuses some.
+        """
+        producer, sessions = self._producer, commit.sessions if with_sessions else ()
+        await producer.begin_transaction()
+        written = (commit.records, self._checkpoints.partition), (sessions, self._sessions)
+        add_partitions(producer, [partition for records, partition in written if records])
+        recorded = await self._send_all(self._checkpoints.partition, [(None, raw) for raw in commit.records])
+        await self._send_all(self._sessions, sessions)
+        offsets = [result.offset for result in recorded]
+        await self._send_head(commit.head_at(offsets))
         await producer.commit_transaction()
         return offsets
+
+    async def _settle(self, head: Head, *, is_committed: bool) -> None:
+        """Decides, by an empty transaction, what an earlier one left undecided in the same partitions."""
+        with self._transacting():
+            async with asyncio.timeout(COMMIT_TIMEOUT_S):
+                await self._producer.begin_transaction()
+                add_partitions(self._producer, [self._checkpoints.partition, self._sessions])
+                await self._send_head(head)
+                if is_committed:
+                    await self._producer.commit_transaction()
+                else:
+                    await self._producer.abort_transaction()
+
+    async def _send_head(self, head: Head) -> None:
+        offset = OffsetAndMetadata(head.safe_offset, head.metadata())
+        await self._producer.send_offsets_to_transaction({self._fragments: offset}, self._kafka_group)
+
+    async def _send_all(self, to: TopicPartition, records: Sequence[tuple[bytes | None, bytes]]) -> list[Any]:
+        """What the broker says of each record."""
+        sent: list[asyncio.Future[Any]] = []
+        try:
+            for key, value in records:
+                sent.append(await self._send(self._producer, to, value, key))
+            return await asyncio.gather(*sent)
+        finally:
+            for one in sent:
+                one.add_done_callback(_look_at)  # one failure is told; the others are of the same cause
 
     async def _deliver_apart(self, sessions: Sequence[tuple[bytes, bytes]]) -> None:
         """Sends the sessions outside of the transaction, by the producer that all streams share."""
@@ -179,42 +209,6 @@ class KafkaSessionSink:
             to.topic, value=value, key=key, partition=to.partition
         )
         return sent
-
-    async def _records(self, first: int, last: int) -> AsyncIterator[tuple[int, bytes]]:
-        """The committed checkpoint records from offset `first` through `last`."""
-        if last < first:
-            return
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._shared.kafka,
-            group_id=None,
-            isolation_level="read_committed",
-            auto_offset_reset="earliest",
-            fetch_max_wait_ms=200,
-            max_partition_fetch_bytes=4 * MAX_RECORD_BYTES,
-            retry_backoff_ms=20,
-        )
-        self._shared.brokers.lend(consumer._client)
-        try:
-            with translated(f"{self!r} cannot read its checkpoint"):
-                async with asyncio.timeout(START_TIMEOUT_S):
-                    await consumer.start()
-                    consumer.assign([self._checkpoints])
-                    consumer.seek(self._checkpoints, first)
-                loop = asyncio.get_running_loop()
-                patience_s = loop.time() + START_TIMEOUT_S
-                while first <= last:
-                    async with asyncio.timeout(START_TIMEOUT_S):
-                        found = await consumer.getmany(timeout_ms=500)
-                        for record in found.get(self._checkpoints, ()):
-                            if record.offset <= last:
-                                yield record.offset, record.value
-                        before, first = first, await consumer.position(self._checkpoints)
-                    if first > before:
-                        patience_s = loop.time() + START_TIMEOUT_S
-                    elif loop.time() > patience_s:
-                        raise KafkaUnavailable(f"{self!r}: no checkpoint record {first} to be had, of {last}")
-        finally:
-            await discard_consumer(consumer)
 
 
 def _look_at(sent: asyncio.Future[Any]) -> None:

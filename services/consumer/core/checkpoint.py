@@ -129,6 +129,15 @@ def fold(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Ch
     return checkpoint
 
 
+def is_settled(head: Head, stable: int, end: int) -> bool:
+    """Whether nothing stands in the stream's checkpoints partition behind what the head knows of: its last
+    record and the marker of that commit. `stable`: first undecided offset, `end`: next to be written.
+
+    Every commit writes there before it delivers, so whatever a broken commit left is seen there.
+    """
+    return stable == end == (head.last + 2 if head.last >= 0 else 0)
+
+
 def decode_record(raw: bytes) -> CheckpointRecord:
     """A checkpoint record. Raises InvalidInput when it is none."""
     try:

@@ -10,9 +10,9 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.client import AIOKafkaClient
 
-from services.consumer.adapters import kafka_sink
-from services.consumer.adapters.kafka_shared import SharedClients
-from services.consumer.adapters.kafka_sink import START_TIMEOUT_S, KafkaSessionSink
+from services.consumer.adapters import kafka_checkpoints
+from services.consumer.adapters.kafka_shared import START_TIMEOUT_S, SharedClients
+from services.consumer.adapters.kafka_sink import KafkaSessionSink
 from services.consumer.core.checkpoint import Checkpoint, CheckpointRecord, CoveredWire, encode_record
 from shared.errors import KafkaUnavailable
 from shared.group import GroupSettings
@@ -80,7 +80,7 @@ class StuckConsumer(SlowConsumer):
 
 def load_by(consumer: type[SlowConsumer], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, float]:
     """What loading the checkpoint gives or raises, and how long it took."""
-    monkeypatch.setattr(kafka_sink, "AIOKafkaConsumer", consumer)
+    monkeypatch.setattr(kafka_checkpoints, "AIOKafkaConsumer", consumer)
 
     async def load() -> tuple[Any, float]:
         sink = KafkaSessionSink(SharedClients("nowhere:1", Names(), "default"), 0, GroupSettings(), 1)

@@ -1,0 +1,132 @@
+"""Whoever opens a stream decides first what a broken commit has left undecided in the log.
+
+A broker that has lost touch with its controller may end a transaction without its markers (KAFKA-20734). Such
+leftovers are made here as they are then found: by a producer whose writes the coordinator knows nothing of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from services.consumer.adapters.kafka_log import KafkaStreamLog
+from services.consumer.adapters.kafka_sink import KafkaSessionSink
+from services.consumer.core.stream import Stream
+from shared.kafka import admin_client
+from shared.names import Names
+from shared.sessions import parse_session
+from tests.integration.kafka_log_ground import appending, delivered, log_topics
+from tests.log_contract import SETTINGS, Append, commit, fragment, opened, read_to_end
+
+
+@pytest.fixture
+async def names(kafka: str, namespace: str) -> Names:
+    return await log_topics(kafka, namespace)
+
+
+@pytest.fixture
+async def append(kafka: str, names: Names) -> AsyncIterator[Append]:
+    async with appending(kafka, names) as append:
+        yield append
+
+
+@pytest.fixture
+async def unverified(kafka: str) -> AsyncIterator[None]:
+    """The broker takes transactional records of which its coordinator was not told."""
+
+    async def set_to(value: str) -> None:
+        async with admin_client(kafka) as admin:
+            for node in admin._client.cluster.brokers():
+                configs = {"transaction.partition.verification.enable": value}
+                broker = ConfigResource(ConfigResourceType.BROKER, str(node.nodeId), configs)
+                _, answer = await admin.alter_configs([broker])
+                assert answer.resources[0][0] == 0, answer
+
+    await set_to("false")
+    yield
+    await set_to("true")
+
+
+def leave_out(sink: KafkaSessionSink, *, partitions: bool = False, offsets: bool = False) -> None:
+    """From now on the coordinator is not told of these writes of the sink's transactions, so that it decides
+    the rest without them.
+    """
+    manager = sink._producer._txn_manager
+    begin = manager.begin_transaction
+
+    def begin_untold() -> None:
+        begin()
+        if partitions:
+            manager._txn_partitions |= {sink._checkpoints.partition, sink._sessions}
+        if offsets:
+            manager._txn_consumer_group = sink._kafka_group
+
+    manager.begin_transaction = begin_untold
+
+
+async def with_a_session(log: KafkaStreamLog, append: Append, key: str) -> tuple[Stream, KafkaSessionSink]:
+    """A stream that has committed the session of key `a`, and holds that of another key, finished."""
+    for one in ("a", key):
+        await append(0, one.encode(), fragment(one, end=True))
+    records = await read_to_end(log.reader(0), 0)
+    sink = log.sink(0)
+    assert isinstance(sink, KafkaSessionSink)
+    stream = await opened(sink)
+    stream.feed(records[:1], 0.0)
+    await commit(stream, sink)
+    await sink._checkpoints.settled(stream.head.last + 2)
+    stream.feed(records[1:], 0.0)
+    return stream, sink
+
+
+@pytest.mark.usefixtures("unverified")
+async def test_what_was_left_undecided_is_not_delivered_beside_what_is_folded_again(
+    kafka: str, names: Names, append: Append
+) -> None:
+    """The next transaction of the same producer id would commit the fenced owner's sessions with its own."""
+    log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
+    stream, sink = await with_a_session(log, append, "b")
+    leave_out(sink, partitions=True)
+    await sink._producer.begin_transaction()
+    prepared = stream.prepare_commit()
+    await sink._send_all(sink._checkpoints.partition, [(None, raw) for raw in prepared.records])
+    await sink._send_all(sink._sessions, prepared.sessions)
+    await sink.close()
+
+    successor = log.sink(0)
+    again = await opened(successor, epoch=2)
+    assert again.head == stream.head
+    again.feed(await read_to_end(log.reader(0), 1), 0.0)
+    await commit(again, successor)
+
+    found = [parse_session(raw) for raw in await delivered(kafka, names, 0, 2)]
+    assert [(one.key, one.epoch) for one in found] == [("a", 1), ("b", 2)]
+    await successor.close()
+    await log.close()
+
+
+@pytest.mark.usefixtures("unverified")
+@pytest.mark.parametrize("left_out", ["partitions", "offsets"])
+async def test_what_was_committed_in_part_is_committed_in_the_rest(
+    kafka: str, names: Names, append: Append, left_out: str
+) -> None:
+    """Either the head is stored, or the checkpoint and the sessions are: both tell that it succeeded."""
+    log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
+    stream, sink = await with_a_session(log, append, "b")
+    leave_out(sink, **{left_out: True})
+    await commit(stream, sink)
+    await sink.close()
+
+    successor = log.sink(0)
+    again = await opened(successor, epoch=2)
+    await append(0, b"c", fragment("c", end=True))
+    again.feed(await read_to_end(log.reader(0), again.head.position), 0.0)
+    await commit(again, successor)
+
+    assert again.head.seq == 3
+    found = [parse_session(raw) for raw in await delivered(kafka, names, 0, 3)]
+    assert [(one.key, one.epoch) for one in found] == [("a", 1), ("b", 1), ("c", 2)]
+    await successor.close()
+    await log.close()
