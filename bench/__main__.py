@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import handover, http, members, recovery, sessionize
+from bench import front_door, handover, members, recovery, sessionize
 from bench.report import Row
 from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
 
@@ -79,7 +79,7 @@ def main(parts: list[str]) -> int:
             kafka.kill()
             zookeeper.kill()
     if "http" in wanted:
-        rows += http.run()
+        rows += front_door.run()
     console.print(table(rows))
     return 0
 

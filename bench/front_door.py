@@ -1,0 +1,232 @@
+"""HTTP into Kafka: the producer, a bare app, and the tutorial's way, in turns on one broker.
+
+Whoever is measured is a process of its own with core 0 to itself; all have acks=all; load (`load.py`) and
+broker share the other cores. The bare app is `plain_http.py`, the tutorial's way `tutorial_http.py`. A row
+holds Baton's values and those of one of them, of the same rounds. How busy a side kept its core tells whether
+it was the limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from bench.report import Row
+from bench.tutorial_http import TOPIC
+from cli.stack.leash import on_leash
+from shared.kafka import TopicSpec, ensure_topics, fragments_topics
+from shared.names import Names
+from tests.servers import KafkaServer, ZooKeeperServer, free_port, temporary_home
+
+STREAMS = 24
+ROUNDS = 5
+ROUND_S = 4.0
+READY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """How the fragments are sent, and what is promised: of the barest's rate, of the tutorial's."""
+
+    name: str
+    batch: int
+    connections: int
+    of_bare: float
+    of_tutorial: float
+
+
+LOADS = (
+    Load(name="single fragments", batch=1, connections=64, of_bare=0.85, of_tutorial=3.5),
+    Load(name="batches of 100", batch=100, connections=16, of_bare=0.85, of_tutorial=11),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """Somebody who is measured: where single fragments and arrays are posted to."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    port: int
+    single: str = "/fragments"
+    array: str = "/fragments"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One round of one side: requests/s, ms, µs of CPU per fragment; cores that it and its load kept busy."""
+
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    cpu_us: float
+    busy: float
+    load_busy: float
+
+
+def run(rounds: int = ROUNDS, seconds: float = ROUND_S) -> list[Row]:
+    """Measures; takes about three minutes."""
+    everything = os.sched_getaffinity(0)
+    core = min(everything)
+    os.sched_setaffinity(0, everything - {core} or everything)  # what is started from here on inherits it
+    try:
+        with temporary_home("bench-kafka") as kafka_home, temporary_home("bench-zookeeper") as zookeeper_home:
+            kafka, zookeeper = KafkaServer(kafka_home), ZooKeeperServer(zookeeper_home)
+            try:
+                kafka.start()
+                zookeeper.start()
+                with _sides(kafka.address, zookeeper.address, core) as sides:
+                    return [row for load in LOADS for row in _compare(load, sides, rounds, seconds)]
+            finally:
+                kafka.kill()
+                zookeeper.kill()
+    finally:
+        os.sched_setaffinity(0, everything)
+
+
+@contextlib.contextmanager
+def _sides(kafka: str, zookeeper: str, core: int) -> Iterator[list[Side]]:
+    """All three of them, running on that core; first Baton."""
+    names = Names("plain")
+    topics = [
+        *fragments_topics(names, STREAMS, 3_600_000),
+        TopicSpec(name=TOPIC, partitions=STREAMS, configs={}),
+    ]
+    asyncio.run(ensure_topics(kafka, topics, 1))
+    ports = [free_port() for _ in range(3)]
+    environment = os.environ | {
+        "BATON_KAFKA": kafka,
+        "BATON_ZOOKEEPER": zookeeper,
+        "BATON_PORT": str(ports[0]),
+        "BATON_STREAMS": str(STREAMS),
+        "BATON_LOG_LEVEL": "WARNING",
+    }
+    plain_topics = ",".join(names.fragments(n) for n in range(STREAMS))
+    commands = (
+        ["services.producer"],
+        ["bench.plain_http", kafka, str(ports[1]), plain_topics],
+        ["bench.tutorial_http", kafka, str(ports[2])],
+    )
+    with contextlib.ExitStack() as stack:
+        baton, bare, tutorial = (
+            stack.enter_context(_started(command, environment, core)) for command in commands
+        )
+        for port, path in zip(ports, ("/readyz", "/", "/docs"), strict=True):
+            _await_answer(f"http://127.0.0.1:{port}{path}")
+        yield [
+            Side(name="Baton", process=baton, port=ports[0]),
+            Side(name="bare", process=bare, port=ports[1]),
+            Side(name="tutorial", process=tutorial, port=ports[2], array="/batches"),
+        ]
+
+
+@contextlib.contextmanager
+def _started(command: list[str], environment: dict[str, str], core: int) -> Iterator[subprocess.Popen[bytes]]:
+    argv = on_leash([sys.executable, "-m", *command])
+    process = subprocess.Popen(argv, env=environment, preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _await_answer(url: str) -> None:
+    deadline = time.monotonic() + READY_S
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _compare(load: Load, sides: list[Side], rounds: int, seconds: float) -> list[Row]:
+    """One short round to warm up; then all sides in turns."""
+    found: dict[str, list[Measured]] = {side.name: [] for side in sides}
+    for number in range(rounds + 1):
+        for side in sides:
+            measured = _round(load, side, seconds if number else seconds / 4)
+            if number:
+                found[side.name].append(measured)
+    return _rows(load, found["Baton"], found["bare"], found["tutorial"])
+
+
+def _round(load: Load, side: Side, seconds: float) -> Measured:
+    path = side.single if load.batch == 1 else side.array
+    arguments = [side.port, path, load.connections, load.batch, seconds]
+    argv = on_leash([sys.executable, "-m", "bench.load", *map(str, arguments)])
+    before_s = _cpu_s(side.process.pid)
+    told = json.loads(subprocess.run(argv, check=True, stdout=subprocess.PIPE, timeout=seconds + 60).stdout)
+    cpu_s = _cpu_s(side.process.pid) - before_s
+    return Measured(
+        rate=told["rate"],
+        p50_ms=told["p50_ms"],
+        p99_ms=told["p99_ms"],
+        cpu_us=cpu_s / told["answers"] / load.batch * 1e6,
+        busy=cpu_s / told["seconds"],
+        load_busy=told["cpu_s"] / told["seconds"],
+    )
+
+
+def _rows(load: Load, baton: list[Measured], bare: list[Measured], tutorial: list[Measured]) -> list[Row]:
+    """What is promised, then what explains it."""
+
+    def row(
+        what: str, unit: str, value: Callable[[Measured], float], than: list[Measured], target: str = ""
+    ) -> Row:
+        against = "bare" if than is bare else "tutorial"
+        return Row(
+            name=f"HTTP, {load.name}, {what}, against {against}",
+            unit=unit,
+            baton=[value(one) for one in baton],
+            baseline=[value(one) for one in than],
+            target=target,
+        )
+
+    return [
+        row("requests", "1/s", lambda m: m.rate, bare, f"≥ {load.of_bare:g} ×"),
+        row("requests", "1/s", lambda m: m.rate, tutorial, f"≥ {load.of_tutorial:g} ×"),
+        row("fragments", "1/s", lambda m: m.rate * load.batch, bare),
+        row("p50", "ms", lambda m: m.p50_ms, bare),
+        row("p99", "ms", lambda m: m.p99_ms, bare, "≤ 1 ×"),
+        row("p99", "ms", lambda m: m.p99_ms, tutorial),
+        row("CPU per fragment", "µs", lambda m: m.cpu_us, bare),
+        row("its core busy", "", lambda m: m.busy, bare),
+        row("its core busy", "", lambda m: m.busy, tutorial),
+        row("load's CPU", "cores", lambda m: m.load_busy, bare),
+    ]
+
+
+def _cpu_s(pid: int) -> float:
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def main(rounds: int, seconds: float) -> None:
+    """Prints the table."""
+    print(f"{'':52} {'unit':6} {'Baton':>32} {'the other':>32} {'ratio':>22} target")
+    for row in run(rounds, seconds):
+        ratios = [mine / other for mine, other in zip(row.baton, row.baseline, strict=True)]
+        shown = [
+            f"{statistics.median(values):.4g} ({min(values):.4g} … {max(values):.4g})"
+            for values in (row.baton, row.baseline, ratios)
+        ]
+        print(f"{row.name:52} {row.unit:6} {shown[0]:>32} {shown[1]:>32} {shown[2]:>22} {row.target}")
+
+
+if __name__ == "__main__":
+    main(*(int(value) for value in sys.argv[1:3] or ("5", "4")))
