@@ -209,6 +209,7 @@ class GroupMirror:
     def _unclaim(self, stream: int) -> None:
         self._claims.pop(stream, None)
         self._claimed.discard(stream)
+        self._old_claims.discard(stream)
         self._existing.add(stream)
         self._old_nodes.add(stream)
 

@@ -19,7 +19,7 @@ from shared.heads import Head
 from shared.kafka import KAFKA_FAILURES, MAX_RECORD_BYTES, discard_producer
 from shared.kafka_bounds import LogBounds
 from shared.kafka_brokers import KnownBrokers
-from shared.kafka_heads import StoredHeads, read_heads
+from shared.kafka_heads import Coordinator, StoredHeads, read_heads
 from shared.names import Names
 from shared.together import Together
 
@@ -55,6 +55,7 @@ class SharedClients:
         self._admin: AIOKafkaAdminClient | None = None
         self._plain: AIOKafkaProducer | None = None
         self._lock = asyncio.Lock()
+        self._coordinator = Coordinator()
         self._heads: Together[int, StoredHeads] = Together(self._read_heads)
         self._tails = Together(self._read_tails)
 
@@ -138,7 +139,7 @@ class SharedClients:
     async def _read_heads(self, streams: Sequence[int]) -> StoredHeads:
         admin = await self.admin()
         try:
-            return await read_heads(admin, self.names, self.group, streams)
+            return await read_heads(admin, self.names, self.group, streams, self._coordinator)
         except KafkaUnavailable:
             await self.drop(admin)
             raise
