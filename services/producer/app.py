@@ -129,6 +129,7 @@ _OPENAPI: dict[str, Any] = {
         "content": {
             "application/json": {"schema": {"oneOf": [_FRAGMENT, {"type": "array", "items": _FRAGMENT}]}},
             "application/x-ndjson": {"schema": {"type": "string", "description": "one fragment a line"}},
+            "text/plain": {"schema": {"type": "string", "description": "JSON or NDJSON, by its content"}},
         },
     }
 }
@@ -156,5 +157,6 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
     413: _problem_response("Too many bytes or fragments"),
     415: _problem_response("The type or encoding is not accepted"),
     422: _problem_response("None of the fragments is acceptable; `rejected` says why"),
+    429: _problem_response("Too much is in flight; come again after `Retry-After`"),
     503: _problem_response("Kafka (or the producer) cannot take them now; `unstored` names those not kept"),
 }

@@ -7,7 +7,6 @@ per request (25 k against 12 k requests/s on one core, with the parse alone 44 k
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -15,18 +14,17 @@ import msgspec
 from fastapi import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from services.producer.body import Gone, SlowRequest, decode_body, read_body
+from services.producer.core.form import Coding, Form, UnsupportedType, wrapping_for
 from services.producer.core.ingest import (
-    Form,
     Ingested,
     Limits,
     Rejected,
     RequestTooLarge,
     RequestUnreadable,
-    UnsupportedType,
-    form_for,
     ingest,
 )
-from services.producer.inflight import Hold, Inflight
+from services.producer.inflight import Hold, Inflight, Overloaded
 from services.producer.metrics import ProducerMetrics
 from services.producer.ports import FragmentSink, Rejects
 from shared.errors import BatonError, Unavailable, ZooKeeperUnavailable
@@ -43,19 +41,12 @@ class Leaving(Unavailable):
     """The producer is about to stop; send it to another one."""
 
 
-class SlowRequest(BatonError):
-    """The body did not arrive in time."""
-
-
-class Gone(Exception):
-    """The client went away before its body was complete; nobody is there to be answered."""
-
-
 STATUS: tuple[tuple[type[BatonError], int], ...] = (
     (RequestUnreadable, 400),
     (RequestTooLarge, 413),
     (UnsupportedType, 415),
     (SlowRequest, 408),
+    (Overloaded, 429),
 )
 """Refusals that only this door knows; all others are in shared/http.py."""
 
@@ -134,14 +125,19 @@ class Door:
             if self._is_leaving:
                 raise Leaving
             types, encodings, length = _headers(scope["headers"])
-            form = form_for(types, encodings)
-            hold.check(length)
-            return await self._take(await _read(receive, hold, self._read_timeout_s), form)
+            wrapping = wrapping_for(types, encodings)
+            hold.expect(length)
+            chunks = await read_body(receive, hold, self._read_timeout_s)
+            if wrapping.coding is not Coding.IDENTITY:
+                chunks = decode_body(chunks, wrapping.coding, hold)
+            return await self._take(chunks, wrapping.form)
         except UnsupportedType as error:
             return _problem(error, 415, headers=dict([error.accept]))
         except BatonError as error:
             status = next((status for kind, status in STATUS if isinstance(error, kind)), None)
-            return problem_for(error) if status is None else _problem(error, status)
+            if status is None:
+                return problem_for(error)
+            return _problem(error, status, headers=_RETRY if status == 429 else None)
         except Gone:
             raise
         except Exception:
@@ -183,30 +179,6 @@ class Door:
                 return _partly_stored(count, unstored, rejected)
             self._metrics.stored_bytes += size
         return msgspec.json.encode(Answer(accepted=count, rejected=rejected))
-
-
-async def _read(receive: Receive, hold: Hold, timeout_s: float) -> list[bytes]:
-    chunks: list[bytes] = []
-
-    async def read_chunk() -> bool:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Gone
-        chunk: bytes = message.get("body", b"")
-        hold.add(len(chunk))
-        chunks.append(chunk)
-        more: bool = message.get("more_body", False)
-        return more
-
-    if await read_chunk():
-        # a bound only for what did not come in one piece: it costs 4 µs
-        try:
-            async with asyncio.timeout(timeout_s):
-                while await read_chunk():
-                    pass
-        except TimeoutError:
-            raise SlowRequest from None
-    return chunks
 
 
 def _headers(headers: list[tuple[bytes, bytes]]) -> tuple[tuple[bytes, ...], tuple[bytes, ...], int]:

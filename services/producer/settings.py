@@ -59,7 +59,7 @@ class ProducerSettings(ServiceSettings):
     )
     max_inflight_bytes: int = setting(
         64 * 1024 * 1024,
-        "most bytes of requests that are being read or wait for Kafka; beyond it 503",
+        "most bytes of requests that are being read or wait for Kafka; beyond it 429",
         unit="bytes",
         low=1024 * 1024,
         outside="memory grows by up to three times this when Kafka stalls",

@@ -146,7 +146,7 @@ async def test_malformed_settings_name_all_faults(namespace: str) -> None:
 async def test_memory_stays_bounded_while_kafka_stalls(
     kafka_server: KafkaServer, zookeeper: str, namespace: str
 ) -> None:
-    """Hundreds of megabytes offered to a producer whose broker is mute: 503 for all, and no growth."""
+    """Hundreds of megabytes offered to a producer whose broker is mute: 503 or 429 for all, and no growth."""
     settings = {"kafka": kafka_server.address, "zookeeper": zookeeper, "namespace": namespace, "streams": 3}
     fragment = b'{"key":"visitor-1","data":"' + b"x" * 30_000 + b'"}'
     body = b"[" + b",".join([fragment] * 33) + b"]"
@@ -168,7 +168,7 @@ async def test_memory_stays_bounded_while_kafka_stalls(
         await running.until_ready()
         again = await running.client.post("/fragments", content=body, headers=JSON)
 
-    assert set().union(*statuses) == {503}
+    assert set().union(*statuses) <= {429, 503}
     assert (stored.status_code, again.status_code) == (200, 200)
     # 400 requests of 1 MB were offered, 16 MB of them may be in flight, in up to three copies
     assert grown < 3 * 16 * MIB

@@ -10,21 +10,18 @@ object per fragment, and `msgspec.Raw`, which slices an array without building i
 
 from __future__ import annotations
 
-import functools
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
 import msgspec
 
+from services.producer.core.form import JSON_SPACE, Form, form_of
 from shared.errors import InvalidInput
 from shared.fragments import FragmentRejected, deep_stack, parse_fragment, time_of
 from shared.routing import StreamTable
 
 BOM = b"\xef\xbb\xbf"
-_JSON_SPACE = b" \t\r\n"
-_MEDIA_TYPES = "application/json, application/x-ndjson"
 
 
 class RequestUnreadable(InvalidInput):
@@ -33,21 +30,6 @@ class RequestUnreadable(InvalidInput):
 
 class RequestTooLarge(InvalidInput):
     """The request is larger than a limit allows."""
-
-
-class UnsupportedType(InvalidInput):
-    """The body's type or encoding is not accepted; `accept` names those that are."""
-
-    def __init__(self, detail: str, accept: tuple[str, str]) -> None:
-        self.accept = accept
-        super().__init__(detail)
-
-
-class Form(Enum):
-    """How the fragments lie in a body: one object or an array, or one object a line."""
-
-    JSON = "application/json"
-    NDJSON = "application/x-ndjson"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,34 +80,6 @@ class Ingested:
 _slice_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-@functools.lru_cache(maxsize=256)
-def form_for(content_types: tuple[bytes, ...], content_encodings: tuple[bytes, ...]) -> Form:
-    """The form that the request's `Content-Type` and `Content-Encoding` headers promise.
-
-    Raises UnsupportedType unless there is exactly one type that is accepted, with no other charset
-    than UTF-8, and no encoding of the content.
-    """
-    for encoding in content_encodings:
-        if encoding.strip().lower() not in (b"", b"identity"):
-            raise UnsupportedType(
-                f"the content encoding {_shown(encoding)} is not accepted", ("Accept-Encoding", "identity")
-            )
-    accept = ("Accept", _MEDIA_TYPES)
-    if len(content_types) != 1:
-        which = "more than one" if content_types else "no"
-        raise UnsupportedType(f"the request has {which} Content-Type; accepted: {_MEDIA_TYPES}", accept)
-    media_type, *parameters = content_types[0].lower().split(b";")
-    for parameter in parameters:
-        name, _, value = parameter.partition(b"=")
-        if name.strip() == b"charset" and value.strip().strip(b'"') not in (b"utf-8", b"utf8"):
-            raise UnsupportedType(f"the charset {_shown(value)} is not accepted, only UTF-8", accept)
-    try:
-        return Form(media_type.strip().decode("latin-1"))
-    except ValueError:
-        detail = f"the content type {_shown(media_type)} is not accepted; accepted: {_MEDIA_TYPES}"
-        raise UnsupportedType(detail, accept) from None
-
-
 def ingest(body: bytes, form: Form, table: StreamTable, limits: Limits) -> Ingested:
     """The fragments that a body holds, each accepted for its stream or rejected with its reason.
 
@@ -137,10 +91,12 @@ def ingest(body: bytes, form: Form, table: StreamTable, limits: Limits) -> Inges
         raise RequestTooLarge(f"a request may have at most {limits.max_request_bytes} bytes")
     if body.startswith(BOM):
         body = body[len(BOM) :]
+    if form is Form.TEXT:
+        form = form_of(body)
     if form is Form.NDJSON:
         items = _lines(body)
     else:
-        body = body.strip(_JSON_SPACE)
+        body = body.strip(JSON_SPACE)
         if body.startswith(b"{"):
             return _single(body, table, limits)
         items = _elements(body)
@@ -151,7 +107,7 @@ def ingest(body: bytes, form: Form, table: StreamTable, limits: Limits) -> Inges
 
 def _lines(body: bytes) -> Sequence[bytes]:
     # blank lines are no fragments and are not counted
-    return [line for piece in body.split(b"\n") if (line := piece.strip(_JSON_SPACE))]
+    return [line for piece in body.split(b"\n") if (line := piece.strip(JSON_SPACE))]
 
 
 def _elements(body: bytes) -> Sequence[msgspec.Raw]:
@@ -205,7 +161,3 @@ def _sort(items: Sequence[bytes | msgspec.Raw], table: StreamTable, limits: Limi
         size += len(raw)
     count = len(items) - len(rejected)
     return Ingested(accepted=accepted, rejected=rejected, refused=refused, count=count, bytes=size)
-
-
-def _shown(header: bytes) -> str:
-    return repr(header[:80].decode("latin-1").strip())

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from services.producer.app import create_app
+from services.producer.core.form import Form
 from services.producer.core.ingest import Portion
 from services.producer.door import Door
 from services.producer.metrics import ProducerMetrics
@@ -117,9 +118,12 @@ async def test_no_fragments_is_a_200_with_0(producer: Producer, body: bytes, hea
         (b'{"key":"a"}\n' * 2_501, NDJSON, 413, "request-too-large"),
         (b"[" + b'{"key":"a"},' * 2_500 + b'{"key":"a"}]', JSON, 413, "request-too-large"),
         (b'{"key":"a"}', {}, 415, "unsupported-type"),
-        (b'{"key":"a"}', {"content-type": "text/plain"}, 415, "unsupported-type"),
+        (b'{"key":"a"}', {"content-type": "text/html"}, 415, "unsupported-type"),
         (b'{"key":"a"}', {"content-type": "application/json; charset=utf-16"}, 415, "unsupported-type"),
-        (b'{"key":"a"}', JSON | {"content-encoding": "gzip"}, 415, "unsupported-type"),
+        (b'{"key":"a"}', JSON | {"content-encoding": "br"}, 415, "unsupported-type"),
+        (b'{"key":"a"}', JSON | {"content-encoding": "gzip, gzip"}, 415, "unsupported-type"),
+        (b'{"key":"a"}', JSON | {"content-encoding": "gzip"}, 400, "request-unreadable"),
+        (b'{"key":"a"}', JSON | {"content-encoding": "zstd"}, 400, "request-unreadable"),
         (b"{}", JSON, 422, "fragments-rejected"),
         (b'{"key":"a","time":"x"}', JSON, 422, "fragments-rejected"),
         (b"[1,2]", JSON, 422, "fragments-rejected"),
@@ -151,8 +155,8 @@ async def test_a_refused_type_is_told_what_is_accepted(producer: Producer) -> No
     by_type = await producer.post(b"x", {"content-type": "text/html"})
     by_encoding = await producer.post(b"x", JSON | {"content-encoding": "br"})
 
-    assert by_type.headers["accept"] == "application/json, application/x-ndjson"
-    assert by_encoding.headers["accept-encoding"] == "identity"
+    assert by_type.headers["accept"] == "application/json, application/x-ndjson, text/plain"
+    assert by_encoding.headers["accept-encoding"] == "gzip, zstd"
 
 
 async def test_an_oversized_body_is_refused_before_all_of_it_is_read() -> None:
@@ -268,7 +272,7 @@ async def test_without_a_stream_table_fragments_are_refused_for_now(producer: Pr
 
 
 async def test_what_is_in_flight_is_bounded() -> None:
-    """Beyond max_inflight_bytes a request is refused with 503, until others are answered."""
+    """Beyond max_inflight_bytes a request is refused with 429, until others are answered."""
 
     class Stalled(InMemoryFragmentSink):
         def __init__(self) -> None:
@@ -301,7 +305,7 @@ async def test_what_is_in_flight_is_bounded() -> None:
         stored = await first
         again = await client.post("/fragments", content=body, headers=JSON)
 
-    assert_problem(refused, 503, "overloaded")
+    assert_problem(refused, 429, "overloaded")
     assert refused.headers["retry-after"] == "1"
     assert held == len(body)
     assert (stored.status_code, again.status_code) == (200, 200)
@@ -410,10 +414,10 @@ async def test_metrics_count_what_happened(producer: Producer) -> None:
         assert line in text.splitlines()
 
 
-async def test_the_documentation_names_both_forms_and_every_status(producer: Producer) -> None:
+async def test_the_documentation_names_all_forms_and_every_status(producer: Producer) -> None:
     """OpenAPI documents POST /fragments although FastAPI never answers it."""
     document = (await producer.client.get("/openapi.json")).json()
 
     operation = document["paths"]["/fragments"]["post"]
-    assert set(operation["requestBody"]["content"]) == {"application/json", "application/x-ndjson"}
-    assert set(operation["responses"]) == {"200", "400", "408", "413", "415", "422", "503"}
+    assert set(operation["requestBody"]["content"]) == {form.value for form in Form}
+    assert set(operation["responses"]) == {"200", "400", "408", "413", "415", "422", "429", "503"}

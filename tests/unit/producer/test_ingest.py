@@ -10,14 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.producer.core.form import Form
 from services.producer.core.ingest import (
-    Form,
     Ingested,
     Limits,
     RequestTooLarge,
     RequestUnreadable,
-    UnsupportedType,
-    form_for,
     ingest,
 )
 from shared.routing import StreamTable, initial_table
@@ -240,54 +238,6 @@ def test_a_body_above_the_limit_is_too_large() -> None:
     """The request's size is checked whatever it holds."""
     with pytest.raises(RequestTooLarge):
         take(b" " * (LIMITS.max_request_bytes + 1))
-
-
-@pytest.mark.parametrize(
-    ("types", "form"),
-    [
-        ((b"application/json",), Form.JSON),
-        ((b"Application/JSON; charset=UTF-8",), Form.JSON),
-        ((b'application/json;charset="utf-8"',), Form.JSON),
-        ((b"application/json ; profile=x",), Form.JSON),
-        ((b"application/x-ndjson",), Form.NDJSON),
-        ((b"application/x-ndjson; charset=utf8",), Form.NDJSON),
-    ],
-)
-def test_the_content_type_says_the_form(types: tuple[bytes, ...], form: Form) -> None:
-    """Case and parameters do not matter, but for the charset."""
-    assert form_for(types, ()) is form
-    assert form_for(types, (b"identity",)) is form
-
-
-@pytest.mark.parametrize(
-    ("types", "encodings"),
-    [
-        ((), ()),
-        ((b"",), ()),
-        ((b"text/plain",), ()),
-        ((b"application/x-www-form-urlencoded",), ()),
-        ((b"application/jsonx",), ()),
-        ((b"application/json, application/json",), ()),
-        ((b"application/json", b"application/json"), ()),
-        ((b"application/json", b"application/x-ndjson"), ()),
-        ((b"application/json; charset=latin-1",), ()),
-        ((b"\xff\xfe",), ()),
-        ((b"application/json",), (b"gzip",)),
-        ((b"application/json",), (b"identity", b"br")),
-    ],
-)
-def test_other_types_and_encodings_are_refused(
-    types: tuple[bytes, ...], encodings: tuple[bytes, ...]
-) -> None:
-    """Exactly one accepted type, UTF-8, and no encoding."""
-    with pytest.raises(UnsupportedType) as caught:
-        form_for(types, encodings)
-
-    name, value = caught.value.accept
-    assert (name, value) in {
-        ("Accept", "application/json, application/x-ndjson"),
-        ("Accept-Encoding", "identity"),
-    }
 
 
 JSON = st.recursive(

@@ -1,0 +1,154 @@
+"""The rules of core/form.py: what headers promise of a body, and what a text is."""
+
+from __future__ import annotations
+
+import doctest
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import services.producer.core.form
+from services.producer.core.form import (
+    ACCEPT,
+    ACCEPT_ENCODING,
+    Coding,
+    Form,
+    UnsupportedType,
+    Wrapping,
+    form_of,
+    wrapping_for,
+)
+
+JSON = (b"application/json",)
+
+
+def test_the_examples_hold() -> None:
+    """The docstrings' examples print what they say."""
+    result = doctest.testmod(services.producer.core.form)
+
+    assert result.attempted > 2
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize(
+    ("types", "form"),
+    [
+        ((b"application/json",), Form.JSON),
+        ((b"Application/JSON; charset=UTF-8",), Form.JSON),
+        ((b'application/json;charset="utf-8"',), Form.JSON),
+        ((b"application/json ; profile=x",), Form.JSON),
+        ((b"application/x-ndjson",), Form.NDJSON),
+        ((b"application/x-ndjson; charset=utf8",), Form.NDJSON),
+        ((b"text/plain",), Form.TEXT),
+        ((b"text/plain;charset=UTF-8",), Form.TEXT),
+    ],
+)
+def test_the_content_type_says_the_form(types: tuple[bytes, ...], form: Form) -> None:
+    """Case and parameters do not matter, but for the charset."""
+    assert wrapping_for(types, ()) == Wrapping(form, Coding.IDENTITY)
+
+
+@pytest.mark.parametrize(
+    ("encodings", "coding"),
+    [
+        ((), Coding.IDENTITY),
+        ((b"",), Coding.IDENTITY),
+        ((b"identity",), Coding.IDENTITY),
+        ((b"gzip",), Coding.GZIP),
+        ((b" GZip ",), Coding.GZIP),
+        ((b"x-gzip",), Coding.GZIP),
+        ((b"zstd",), Coding.ZSTD),
+        ((b"identity, zstd",), Coding.ZSTD),
+        ((b"identity", b"gzip"), Coding.GZIP),
+    ],
+)
+def test_the_content_encoding_says_the_coding(encodings: tuple[bytes, ...], coding: Coding) -> None:
+    """At most one; `identity` is none, and `x-gzip` is gzip (RFC 9110, 8.4.1.3)."""
+    assert wrapping_for(JSON, encodings).coding is coding
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        (),
+        (b"",),
+        (b"text/html",),
+        (b"application/x-www-form-urlencoded",),
+        (b"application/jsonx",),
+        (b"application/json, application/json",),
+        (b"application/json", b"application/json"),
+        (b"application/json", b"application/x-ndjson"),
+        (b"application/json; charset=latin-1",),
+        (b"text/plain;charset=utf-16",),
+        (b"\xff\xfe",),
+    ],
+)
+def test_other_types_are_refused(types: tuple[bytes, ...]) -> None:
+    """Exactly one accepted type, in UTF-8; the refusal names those that are accepted."""
+    with pytest.raises(UnsupportedType) as caught:
+        wrapping_for(types, ())
+
+    assert caught.value.accept == ACCEPT
+
+
+@pytest.mark.parametrize(
+    "encodings",
+    [(b"br",), (b"deflate",), (b"gzip, gzip",), (b"gzip", b"zstd"), (b"zstd, identity, br",), (b"\xff",)],
+)
+def test_other_and_several_encodings_are_refused(encodings: tuple[bytes, ...]) -> None:
+    """One layer at most; the refusal names those that are accepted."""
+    with pytest.raises(UnsupportedType) as caught:
+        wrapping_for(JSON, encodings)
+
+    assert caught.value.accept == ACCEPT_ENCODING
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        (b'{"key":"a"}', Form.JSON),
+        (b'{"key":"a"}\n', Form.JSON),
+        (b'\n {"key":"a"} \r\n \n', Form.JSON),
+        (b'[{"key":"a"},\n{"key":"b"}]', Form.JSON),
+        (b'{"key":"a"}\n{"key":"b"}', Form.NDJSON),
+        (b'{"key":"a"} \r\n\r\n {"key":"b"}\r\n', Form.NDJSON),
+        (b'{"key":"a"}\nnonsense', Form.NDJSON),
+        (b'{"data":{}\n,"key":"a"}', Form.JSON),
+        (b'{"data":{"x":{}\n},"key":"a"}', Form.JSON),
+        (b'{"data":[{}\n],"key":"a"}', Form.JSON),
+        (b"", Form.JSON),
+        (b"\n\n", Form.JSON),
+        (b"nonsense\nnonsense", Form.JSON),
+    ],
+)
+def test_a_text_is_what_its_first_lines_show(text: bytes, form: Form) -> None:
+    """Several lines are NDJSON when the first is an object by its ends; all else is JSON."""
+    assert form_of(text) is form
+
+
+VALUES = st.recursive(
+    st.none() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.text(max_size=3), VALUES, max_size=4)
+
+
+@settings(max_examples=100)
+@given(content=OBJECTS | st.lists(OBJECTS), data=st.data())
+def test_no_json_is_taken_for_lines(content: object, data: st.DataObject) -> None:
+    """One object or an array is never NDJSON, wherever its lines are broken."""
+    text = json.dumps(content, indent=1).encode()
+    lines = text.split(b"\n")
+    broken = lines[0] + b"".join(data.draw(st.sampled_from([b"\n", b""])) + line for line in lines[1:])
+
+    assert form_of(broken) is Form.JSON
+
+
+@settings(max_examples=100)
+@given(contents=st.lists(OBJECTS, min_size=2))
+def test_several_objects_one_a_line_are_lines(contents: list[object]) -> None:
+    """As NDJSON is written."""
+    assert form_of(b"\n".join(json.dumps(content).encode() for content in contents)) is Form.NDJSON
