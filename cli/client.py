@@ -22,44 +22,16 @@ import httpx
 import msgspec
 
 from cli.backoff import delay_for, parse_retry_after
+from cli.receipts import MarkerPosition, Markers, Receipt, Rejected, RequestTooLarge
 from cli.sse import ServerSentEvent, ServerSentEvents
 from shared.errors import BatonError, Conflict, InvalidInput, NotFound, Unavailable
+from shared.rejects import UNREADABLE
 from shared.routing import StreamTable, parse_table
 
 PAGE = 1000
 """Rows asked for at once of a paged list."""
 NDJSON = "application/x-ndjson"
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
-
-
-class RequestTooLarge(InvalidInput):
-    """The producer refuses a request of this size."""
-
-
-class Rejected(msgspec.Struct, frozen=True):
-    """One refused fragment: its place in the request, a word to count by, a sentence."""
-
-    index: int
-    reason: str
-    detail: str = ""
-
-
-class Receipt(msgspec.Struct, frozen=True):
-    """What became of a request's fragments."""
-
-    accepted: int = 0
-    rejected: list[Rejected] = []
-
-
-class MarkerPosition(msgspec.Struct, frozen=True):
-    """Where a marker stands: its stream and offset."""
-
-    stream: int
-    offset: int
-
-
-class _Markers(msgspec.Struct, frozen=True):
-    markers: list[MarkerPosition]
 
 
 class BatonClient:
@@ -100,9 +72,20 @@ class BatonClient:
         Sent again as a whole while the producer is unavailable, so fragments need ids. Raises
         RequestTooLarge (413), Unavailable when patience ends, another BatonError on any other answer.
         """
-        response = await self._send(
-            "POST", "/fragments", content=body, headers={"content-type": NDJSON}, accept=(413, 422)
-        )
+        return await self._post(body, NDJSON, accept=(413, 422))
+
+    async def post_fragment(self, body: bytes) -> Receipt:
+        """Posts one JSON object, which may have several lines; else as `post_fragments`.
+
+        What is no JSON is refused with the reason `unreadable`.
+        """
+        return await self._post(body, "application/json", accept=(400, 413, 422))
+
+    async def _post(self, body: bytes, content_type: str, *, accept: tuple[int, ...]) -> Receipt:
+        headers = {"content-type": content_type}
+        response = await self._send("POST", "/fragments", content=body, headers=headers, accept=accept)
+        if response.status_code == 400:
+            return Receipt(rejected=[Rejected(0, UNREADABLE, _sentence(response))])
         if response.status_code == 413:
             raise RequestTooLarge(_sentence(response))
         receipt: Receipt = _decode(response, Receipt)
@@ -113,7 +96,7 @@ class BatonClient:
     async def post_markers(self, time_ms: int) -> list[MarkerPosition]:
         """Writes a marker into every stream; where they stand."""
         response = await self._send("POST", "/markers", json={"time": time_ms})
-        answer: _Markers = _decode(response, _Markers)
+        answer: Markers = _decode(response, Markers)
         return answer.markers
 
     # control
@@ -226,13 +209,19 @@ class BatonClient:
 
 
 @contextlib.asynccontextmanager
-async def connect(url: str, *, patience_s: float = 2.0, connections: int = 4) -> AsyncIterator[BatonClient]:
-    """A client of the service at `url` for the block. Raises InvalidInput when `url` is no HTTP URL."""
+async def connect(
+    url: str, *, patience_s: float = 2.0, connections: int = 4, write_key: str = ""
+) -> AsyncIterator[BatonClient]:
+    """A client of the service at `url` for the block; a producer may ask for a write key.
+
+    Raises InvalidInput when `url` is no HTTP URL.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidInput(f"{url!r} is not a URL like http://127.0.0.1:8000")
     http = httpx.AsyncClient(
         base_url=url,
+        headers={"authorization": f"Bearer {write_key}"} if write_key else {},
         timeout=httpx.Timeout(60, connect=5),
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         trust_env=not _is_loopback(parts.hostname),  # no proxy of the environment between us and ourselves

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from cli.client import MarkerPosition, connect
+from cli.client import connect
 from cli.import_progress import ImportProgress
 from cli.importing.delivery import await_delivery
 from cli.importing.formats import FORMATS, Fields, Format, parser_for
@@ -24,7 +24,8 @@ from cli.importing.lines import STDIN, open_lines
 from cli.importing.pipeline import send_log
 from cli.importing.tally import Tally
 from cli.importing.times import TIME_UNITS, TimeUnit
-from cli.output import output_option, print_json, print_table
+from cli.output import output_option, print_json, print_table, producer_url_option, write_key_option
+from cli.receipts import MarkerPosition
 from shared.errors import BatonError
 
 PATIENCE_S = 240.0
@@ -41,6 +42,7 @@ class ImportOptions:
     fields: Fields
     name: str
     url: str
+    write_key: str = ""
     control: str
     group: str
     lanes: int
@@ -88,14 +90,8 @@ class Outcome:
 )
 @click.option("--end", help="Field that is true (true, 1, yes) on a session's last line.")
 @click.option("--name", help="Name of the log in the fragments' ids; the file's name if not given.")
-@click.option(
-    "--url",
-    envvar="BATON_PRODUCER_URL",
-    default="http://127.0.0.1:8001",
-    show_default=True,
-    show_envvar=True,
-    help="Base URL of the producer.",
-)
+@producer_url_option
+@write_key_option
 @click.option(
     "--control",
     envvar="BATON_URL",
@@ -209,7 +205,10 @@ async def _import(
     with open_lines(options.file) as lines:
         progress.begin(lines.size)
         async with connect(
-            options.url, patience_s=options.patience_s, connections=options.lanes + 1
+            options.url,
+            patience_s=options.patience_s,
+            connections=options.lanes + 1,
+            write_key=options.write_key,
         ) as producer:
             try:
                 await send_log(

@@ -35,6 +35,9 @@ COMMANDS = {
     "down": LazyCommand("cli.stack.down_command:down", "Stop the local stack."),
     "demo": LazyCommand("cli.demo:demo", "Show the whole path at work, from a log to the proof."),
     "import": LazyCommand("cli.import_command:import_command", "Send a log file as fragments over HTTP."),
+    "rejected": LazyCommand(
+        "cli.rejected_command:rejected", "List what was refused, by reason; send it again."
+    ),
     "generate": LazyCommand("cli.generate_command:generate_command", "Make a log of web visits."),
     "streams": LazyCommand("cli.show:streams", "List the streams, who owns them and how far they are."),
     "members": LazyCommand("cli.show:members", "List the members of a group."),

@@ -36,6 +36,23 @@ url_option = click.option(
     help="Base URL of control.",
 )
 
+producer_url_option = click.option(
+    "--url",
+    envvar="BATON_PRODUCER_URL",
+    default="http://127.0.0.1:8001",
+    show_default=True,
+    show_envvar=True,
+    help="Base URL of the producer.",
+)
+
+write_key_option = click.option(
+    "--write-key",
+    envvar="BATON_WRITE_KEY",
+    default="",
+    show_envvar=True,
+    help="What the producer knows its writers by, where it asks for it; better in the environment.",
+)
+
 group_option = click.option("--group", default="default", show_default=True, help="The group.")
 
 

@@ -27,7 +27,9 @@ SHOWN_DEFAULTS = {"BATON_MEMBER": "host name and process id"}
 """Defaults that are made anew in every process."""
 ELSEWHERE = {
     "BATON_URL": "base URL of control, for the client commands (`--url`); default `http://127.0.0.1:8000`",
-    "BATON_PRODUCER_URL": "base URL of the producer, for `baton import`; default `http://127.0.0.1:8001`",
+    "BATON_PRODUCER_URL": "base URL of the producer, for `baton import` and `baton rejected replay`; default "
+    "`http://127.0.0.1:8001`",
+    "BATON_WRITE_KEY": "what `baton import` and `baton rejected replay` show the producer (`--write-key`)",
     "BATON_HOME": "folder of the local stack's data, logs and pids (`--home`); default `.baton`",
     "BATON_PORT_OFFSET": "added to every port of the local stack (`--port-offset`); default 0",
     "BATON_CONSUMERS": "how many consumers the local stack starts (`--consumers`); default 3",

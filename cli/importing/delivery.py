@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from cli.client import MarkerPosition
+from cli.receipts import MarkerPosition
 from shared.errors import Unavailable
 
 POLL_S = 0.25

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cli.client import Receipt, RequestTooLarge
 from cli.importing.fragments import Outgoing
 from cli.importing.tally import Tally
+from cli.receipts import Receipt, RequestTooLarge
 from shared.errors import BatonError
 
 MAX_BATCH_FRAGMENTS = 2500
