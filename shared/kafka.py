@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -121,17 +122,14 @@ async def discard_producer(producer: AIOKafkaProducer) -> None:
     `stop()` alone waits for acknowledgements without bound, and its sender goes on retrying for ever.
     """
     sender = producer._sender.sender_task
-    with contextlib.suppress(Exception):
-        if sender is not None:
-            sender.cancel()
-        async with asyncio.timeout(DISCARD_TIMEOUT_S):
-            await producer.client.close()
-            if sender is not None:
-                await asyncio.wait({sender})
-    if sender is not None and not sender.done():
+    if sender is not None:
         sender.cancel()
-    elif sender is not None and not sender.cancelled():
-        sender.exception()  # why it died was told to the ones who sent
+    await attempt(producer.client.close())
+    if sender is not None:
+        await asyncio.wait({sender}, timeout=DISCARD_TIMEOUT_S)
+        sender.cancel()
+        if sender.done() and not sender.cancelled():
+            sender.exception()  # why it died was told to the ones who sent
     with contextlib.suppress(Exception):
         held = producer._message_accumulator
         batches = {*held._pending_batches, *itertools.chain(*held._batches.values())}
@@ -142,8 +140,21 @@ async def discard_producer(producer: AIOKafkaProducer) -> None:
             # nobody waits for its turn to be sent any more
             if batch._drain_waiter.done() and not batch._drain_waiter.cancelled():
                 batch._drain_waiter.exception()
-        async with asyncio.timeout(DISCARD_TIMEOUT_S):
-            await producer.stop()
+    await attempt(producer.stop())
+
+
+async def attempt(call: Coroutine[Any, Any, None]) -> None:
+    """Awaits a call of aiokafka's for `DISCARD_TIMEOUT_S` at most, whatever becomes of it.
+
+    A bound around the call itself is none: some of its tasks go on after a cancellation, and awaiting one of
+    them then waits on. Raises nothing but a cancellation of the caller.
+    """
+    task = asyncio.create_task(call)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    try:
+        await asyncio.wait({task}, timeout=DISCARD_TIMEOUT_S)
+    finally:
+        task.cancel()
 
 
 async def ensure_topics(kafka: str, specs: Iterable[TopicSpec], replication: int) -> list[str]:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from shared import kafka_consumers
+from shared import kafka
 from shared.kafka_consumers import discard_consumer
 
 
@@ -46,7 +46,7 @@ async def test_however_a_consumer_stops_its_connections_are_closed(how: str) -> 
 
 async def test_a_consumer_that_does_not_stop_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even one that swallows its cancellation."""
-    monkeypatch.setattr(kafka_consumers, "DISCARD_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(kafka, "DISCARD_TIMEOUT_S", 0.01)
     consumer = StubbornConsumer("never")
     before = asyncio.all_tasks()
 
