@@ -93,9 +93,16 @@ def install_problems(app: FastAPI) -> None:
 
 
 def install_health(
-    app: FastAPI, complaints: Callable[[], list[str]], registry: prometheus_client.CollectorRegistry
+    app: FastAPI,
+    complaints: Callable[[], list[str]],
+    registry: prometheus_client.CollectorRegistry,
+    *,
+    remarks: Callable[[], list[str]] = list,
 ) -> None:
-    """`/livez` (the process answers), `/readyz` (503 with `complaints()` while there are any), `/metrics`."""
+    """`/livez` (the process answers), `/readyz` (503 with `complaints()` while there are any), `/metrics`.
+
+    `remarks()` are what a person should look at although the service works: /readyz tells them with its 200.
+    """
 
     @app.get("/livez", tags=["health"], summary="The process answers")
     async def livez() -> dict[str, str]:
@@ -106,7 +113,8 @@ def install_health(
         found = complaints()
         if found:
             return problem(503, "not-ready", "; ".join(found), headers={"Retry-After": str(RETRY_AFTER_S)})
-        return Response(b'{"status":"ok"}', media_type="application/json")
+        body = {"status": "ok"} | ({"remarks": told} if (told := remarks()) else {})
+        return Response(msgspec.json.encode(body), media_type="application/json")
 
     @app.get("/metrics", tags=["health"], summary="Prometheus metrics", include_in_schema=False)
     async def metrics() -> Response:

@@ -13,6 +13,7 @@ import sys
 from services.producer.adapters.kafka_rejects import KafkaRejects
 from services.producer.adapters.kafka_sink import KafkaFragmentSink
 from services.producer.app import create_app
+from services.producer.keys import WriteKeys, parse_keys
 from services.producer.metrics import ProducerMetrics
 from services.producer.presence import Presence
 from services.producer.settings import ProducerSettings
@@ -45,6 +46,8 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
 
     zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
     presence = Presence(zookeeper, settings, on_table)
+    keys = WriteKeys(parse_keys(settings.write_keys.split(",")), settings.keys_file)
+    await keys.step()
     door = create_app(
         settings=settings,
         sink=sink,
@@ -53,6 +56,7 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
         table_json=lambda: presence.table_json,
         complaints=lambda: [presence.complaint(), sink.complaint()],
         metrics=metrics,
+        keys=keys,
     )
     grace_s = math.ceil(settings.ack_timeout_s) + 1
     options = {
@@ -77,6 +81,7 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
                 tasks.create_task(sink.run(), name="kafka sink"),
                 tasks.create_task(rejects.run(), name="kafka rejects"),
                 tasks.create_task(keep_present(), name="presence"),
+                *([tasks.create_task(keys.run(), name="write keys")] if settings.keys_file else []),
             ]
             async with http_server(door, settings.host, settings.port, **options):
                 await stop.wait()

@@ -13,7 +13,10 @@ from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 
 from services.producer.door import PATH, Door
+from services.producer.gate import Gate, GatedApp
+from services.producer.keys import WriteKeys
 from services.producer.metrics import ProducerMetrics
+from services.producer.origins import Origins, parse_origins
 from services.producer.ports import FragmentSink, Rejects
 from services.producer.settings import ProducerSettings
 from shared.errors import ZooKeeperUnavailable
@@ -50,11 +53,18 @@ def create_app(
     table_json: Callable[[], bytes],
     complaints: Callable[[], list[str]],
     metrics: ProducerMetrics,
+    keys: WriteKeys | None = None,
 ) -> Door:
-    """The producer as an ASGI app. `table` and `table_json` give the current one (None, b"" before it)."""
+    """The producer as an ASGI app; without `keys` everybody may write.
+
+    `table` and `table_json` give the current one (None, b"" before it).
+    """
     app = FastAPI(title="Baton producer", description="Fragments in over HTTP, into Kafka.", version="1")
+    keys = keys or WriteKeys()
+    gate = Gate(Origins(parse_origins(settings.allowed_origins)), keys, metrics)
     door = Door(
-        app,
+        GatedApp(app, gate),
+        gate=gate,
         sink=sink,
         rejects=rejects,
         table=table,
@@ -64,7 +74,12 @@ def create_app(
         metrics=metrics,
     )
     install_problems(app)
-    install_health(app, lambda: [c for c in (door.complaint(), *complaints()) if c], metrics.registry)
+    install_health(
+        app,
+        lambda: [c for c in (door.complaint(), keys.complaint(), *complaints()) if c],
+        metrics.registry,
+        remarks=lambda: [remark for remark in [keys.remark()] if remark],
+    )
 
     @app.post(
         PATH, tags=["fragments"], summary="Take fragments", openapi_extra=_OPENAPI, responses=_RESPONSES
@@ -153,6 +168,8 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
         },
     },
     400: _problem_response("The body as a whole is not what its type says"),
+    401: _problem_response("A write key is needed, and none was given"),
+    403: _problem_response("The write key is wrong, or the page's origin is not allowed"),
     408: _problem_response("The body did not arrive in time"),
     413: _problem_response("Too many bytes or fragments"),
     415: _problem_response("The type or encoding is not accepted"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from time import perf_counter
 
 import msgspec
 from fastapi import Response
@@ -24,6 +25,7 @@ from services.producer.core.ingest import (
     RequestUnreadable,
     ingest,
 )
+from services.producer.gate import FRAGMENTS, REFUSALS, Gate, refusal
 from services.producer.inflight import Hold, Inflight, Overloaded
 from services.producer.metrics import ProducerMetrics
 from services.producer.ports import FragmentSink, Rejects
@@ -32,7 +34,7 @@ from shared.http import RETRY_AFTER_S, kind_for, problem, problem_for
 from shared.rejects import UNREADABLE
 from shared.routing import StreamTable
 
-PATH = "/fragments"
+PATH = FRAGMENTS
 _RETRY = {"Retry-After": str(RETRY_AFTER_S)}
 _log = logging.getLogger(__name__)
 
@@ -65,6 +67,7 @@ class Door:
         self,
         app: ASGIApp,
         *,
+        gate: Gate,
         sink: FragmentSink,
         rejects: Rejects,
         table: Callable[[], StreamTable | None],
@@ -74,6 +77,7 @@ class Door:
         metrics: ProducerMetrics,
     ) -> None:
         self._app = app
+        self._gate = gate
         self._sink = sink
         self._rejects = rejects
         self._table = table
@@ -111,10 +115,12 @@ class Door:
             return
         if isinstance(answer, Response):
             self._metrics.requests[answer.status_code] += 1
+            answer.raw_headers += self._gate.headers(scope)
             await answer(scope, receive, send)
             return
         self._metrics.requests[200] += 1
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer))]
+        headers += self._gate.headers(scope)
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
 
@@ -124,6 +130,7 @@ class Door:
         try:
             if self._is_leaving:
                 raise Leaving
+            self._gate.check(scope)
             types, encodings, length = _headers(scope["headers"])
             wrapping = wrapping_for(types, encodings)
             hold.expect(length)
@@ -131,6 +138,8 @@ class Door:
             if wrapping.coding is not Coding.IDENTITY:
                 chunks = decode_body(chunks, wrapping.coding, hold)
             return await self._take(chunks, wrapping.form)
+        except REFUSALS as error:
+            return refusal(error)
         except UnsupportedType as error:
             return _problem(error, 415, headers=dict([error.accept]))
         except BatonError as error:
@@ -166,6 +175,7 @@ class Door:
             if not count:
                 return _none_acceptable(ingested)
         if count:
+            began_s = perf_counter()
             kept = self._sink.send(ingested.accepted)
             del ingested
             try:
@@ -177,6 +187,7 @@ class Door:
             if unstored:
                 self._metrics.unstored += len(unstored)
                 return _partly_stored(count, unstored, rejected)
+            self._metrics.acknowledged(perf_counter() - began_s)
             self._metrics.stored_bytes += size
         return msgspec.json.encode(Answer(accepted=count, rejected=rejected))
 

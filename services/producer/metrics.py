@@ -6,13 +6,17 @@ with one fragment would pay four.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Metric
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from services.producer.ports import RejectCounts
+
+ACK_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Upper ends of the buckets: 2 ms is an idle broker, 10 s where BATON_ACK_TIMEOUT_S gives up by default."""
 
 
 class ProducerMetrics:
@@ -24,6 +28,9 @@ class ProducerMetrics:
     def __init__(self) -> None:
         self.requests: Counter[int] = Counter()
         self.rejected: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.acks = [0] * (len(ACK_BOUNDS_S) + 1)
+        self.acks_sum_s = 0.0
         self.stored = 0
         self.stored_bytes = 0
         self.unstored = 0
@@ -32,6 +39,14 @@ class ProducerMetrics:
         self.inflight_bytes: Callable[[], int] = lambda: 0
         self.registry = CollectorRegistry()
         self.registry.register(self)
+
+    def acknowledged(self, after_s: float) -> None:
+        """Kafka has acknowledged a request's fragments so long after they were given to it.
+
+        With both readings of the clock 0.4 µs a request, of about 40 (a prometheus_client histogram: 1.6 µs).
+        """
+        self.acks[bisect_left(ACK_BOUNDS_S, after_s)] += 1
+        self.acks_sum_s += after_s
 
     def collect(self) -> Iterator[Metric]:
         """The metrics as Prometheus wants them."""
@@ -47,6 +62,13 @@ class ProducerMetrics:
         for reason, count in self.rejected.items():
             rejected.add_metric([reason], count)
         yield rejected
+        refused = CounterMetricFamily(
+            "baton_requests_refused", "Requests refused for their origin or write key", labels=["problem"]
+        )
+        for kind, count in self.refused.items():
+            refused.add_metric([kind], count)
+        yield refused
+        yield self._ack_histogram()
         yield CounterMetricFamily(
             "baton_fragments_stored", "Fragments that Kafka acknowledged", value=self.stored
         )
@@ -74,4 +96,16 @@ class ProducerMetrics:
             "baton_inflight_bytes",
             "Bytes of requests that are being read or wait for Kafka",
             value=self.inflight_bytes(),
+        )
+
+    def _ack_histogram(self) -> Metric:
+        counted, buckets = 0, []
+        for bound, count in zip((*ACK_BOUNDS_S, float("inf")), self.acks, strict=True):
+            counted += count
+            buckets.append(("+Inf" if bound == float("inf") else str(bound), float(counted)))
+        return HistogramMetricFamily(
+            "baton_acknowledgement_seconds",
+            "From giving a request's fragments to Kafka until it acknowledged all of them",
+            buckets=buckets,
+            sum_value=self.acks_sum_s,
         )

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
 from services.producer.core.ingest import Limits
+from services.producer.keys import parse_keys
+from services.producer.origins import parse_origins
+from shared.errors import InvalidInput
 from shared.service_settings import ServiceSettings
 from shared.settings import setting
 
@@ -89,6 +93,19 @@ class ProducerSettings(ServiceSettings):
         high=600,
         outside="shorter cuts off slow clients, longer lets them hold memory",
     )
+    write_keys: str = setting(
+        "",
+        "keys of which a request must give one to write, `key,…`; empty, with no file either: none is needed",
+        secret=True,
+    )
+    write_keys_file: str = setting(
+        "", "file with more write keys, one a line (`#` comments), that is read again when it changes"
+    )
+    allowed_origins: str = setting(
+        "*",
+        "pages that may write from browsers, `scheme://host[:port],…`; `*`: all; empty: none; requests that "
+        "name no origin are not asked",
+    )
 
     def check(self) -> list[str]:
         """Faults of relations between settings."""
@@ -106,7 +123,20 @@ class ProducerSettings(ServiceSettings):
             )
         if "/" in self.producer or self.producer in (".", ".."):
             faults.append(f"BATON_PRODUCER={self.producer!r}: no `/`, and neither `.` nor `..`")
+        try:
+            parse_origins(self.allowed_origins)
+        except ValueError as error:
+            faults.append(f"BATON_ALLOWED_ORIGINS: {error}")
+        try:
+            parse_keys(self.write_keys.split(","))
+        except InvalidInput as error:
+            faults.append(f"BATON_WRITE_KEYS: {error.detail}")
         return faults
+
+    @property
+    def keys_file(self) -> Path | None:
+        """The file of write keys, if there is to be one."""
+        return Path(self.write_keys_file) if self.write_keys_file else None
 
     @property
     def limits(self) -> Limits:

@@ -14,6 +14,7 @@ from services.producer.app import create_app
 from services.producer.core.form import Form
 from services.producer.core.ingest import Portion
 from services.producer.door import Door
+from services.producer.keys import WriteKeys
 from services.producer.metrics import ProducerMetrics
 from services.producer.settings import ProducerSettings
 from shared.routing import StreamTable, initial_table
@@ -28,7 +29,8 @@ NDJSON = {"content-type": "application/x-ndjson"}
 class Producer:
     """A producer's HTTP face on an in-memory sink."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, keys: WriteKeys | None = None, **settings: Any) -> None:
+        self.keys = keys
         self.sink = InMemoryFragmentSink(TABLE.count)
         self.rejects = InMemoryRejects()
         self.table: StreamTable | None = TABLE
@@ -45,6 +47,7 @@ class Producer:
             table_json=lambda: self.table.encode() if self.table else b"",
             complaints=lambda: self.complaints,
             metrics=ProducerMetrics(),
+            keys=self.keys,
         )
 
     async def post(
@@ -420,4 +423,5 @@ async def test_the_documentation_names_all_forms_and_every_status(producer: Prod
 
     operation = document["paths"]["/fragments"]["post"]
     assert set(operation["requestBody"]["content"]) == {form.value for form in Form}
-    assert set(operation["responses"]) == {"200", "400", "408", "413", "415", "422", "429", "503"}
+    statuses = {"200", "400", "401", "403", "408", "413", "415", "422", "429", "503"}
+    assert set(operation["responses"]) == statuses

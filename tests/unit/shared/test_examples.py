@@ -12,6 +12,8 @@ MODULES = [
     "services.consumer.wire",
     "shared.backoff",
     "services.control.core.operations",
+    "services.producer.keys",
+    "services.producer.origins",
     "shared.balance",
     "shared.cluster",
     "shared.events",
