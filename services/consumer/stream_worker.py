@@ -194,7 +194,9 @@ class StreamWorker:
         core, reader, around = self.core, self._reader, self._around
         assert core is not None
         assert reader is not None
-        patience_s = self._patience_s(core)
+        patience_s = IDLE_FETCH_S
+        if core.has_changes:
+            patience_s = core.seconds_to_commit(around.now_s(), self._hold.commit_s())
         fetching = asyncio.ensure_future(reader.fetch(patience_s))
         try:
             await asyncio.wait(
@@ -264,12 +266,6 @@ class StreamWorker:
             raise KafkaUnavailable(f"stream {self.stream}: the log ends at {end}: {core!r}")
         await self._reader.open(max(start, core.assembler.position))
 
-    def _patience_s(self, core: Stream) -> float:
-        """How long a fetch may wait: until the next commit, or at leisure when nothing is open."""
-        if core.has_changes:
-            return core.seconds_to_commit(self._around.now_s(), self._hold.commit_s())
-        return IDLE_FETCH_S
-
     async def _await_lease(self) -> None:
         """Past its lease the member neither reads nor commits; back in it, the claim is read afresh."""
         if self._hold.lease_alive() or self._stop.is_set():
@@ -292,11 +288,9 @@ class StreamWorker:
         if self._stop.is_set():
             await asyncio.sleep(seconds)
             return
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stop.wait()
-        except TimeoutError:
-            pass
 
     async def _close(self) -> None:
         reader, sink = self._reader, self._sink

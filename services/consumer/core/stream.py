@@ -15,13 +15,13 @@ from typing import Literal
 from services.consumer.core.assembly import Assembler
 from services.consumer.core.checkpoint import Checkpoint, Commit
 from services.consumer.core.checkpoint_writer import CheckpointWriter
+from services.consumer.core.delivery import delivered
 from services.consumer.core.parking import bytes_at, choose
 from services.consumer.core.record import Record
 from services.consumer.core.state import Closed, OpenSession
 from shared.errors import InvariantBroken
 from shared.group import GroupSettings
 from shared.heads import Counts, Head
-from shared.sessions import Session, encode_session, session_id
 
 MAX_PENDING_BYTES = 8 * 1024 * 1024
 """Finished sessions that wait for their commit; more than this commits at once."""
@@ -213,7 +213,7 @@ class Stream:
         )
         state.drop_covered(safe_offset, a)
         changed, state.changed, state.unparked = state.changed, {}, set()
-        sessions = [self._encode(closed) for closed in self._pending]
+        sessions = [delivered(closed, self.group, self.stream, self.epoch) for closed in self._pending]
         self._pending, self._pending_bytes = [], 0
         return self.writer.commit(head, sessions, state.covered, state.open, changed, to_park)
 
@@ -277,27 +277,3 @@ class Stream:
             state.position - safe_offset > limits.max_replay_fragments // 2
             or state.bytes_read - bytes_at(safe_offset, self._read_at) > limits.max_replay_bytes // 2
         )
-
-    def _encode(self, closed: Closed) -> tuple[bytes, bytes]:
-        session = closed.session
-        value = encode_session(
-            Session(
-                id=session_id(self.group, self.stream, session.key, session.first_offset),
-                group=self.group,
-                key=session.key,
-                stream=self.stream,
-                epoch=self.epoch,
-                first_offset=session.first_offset,
-                last_offset=session.last_offset,
-                first_time=session.low_t,
-                last_time=session.last_t,
-                opened_at=session.opened_at,
-                closed_at=closed.closed_at,
-                fragments=len(session.data),
-                bytes=session.bytes,
-                reason=closed.reason,
-                data=[],
-            ),
-            session.data,
-        )
-        return session.key.encode(), value
