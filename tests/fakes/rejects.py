@@ -1,22 +1,23 @@
-"""The topic of rejects in memory: the same contract as `KafkaRejects`."""
+"""Rejects in memory: the same contract as `KafkaRejects`, and as `RejectedLog` for who sends them again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from services.producer.core.ingest import Rejected
 from services.producer.ports import RejectCounts
+from shared.kafka_rejects import StoredReject
 from shared.rejects import Reject, reject_of
 
 
 class InMemoryRejects:
-    """Keeps rejects in `kept`; while `is_away` they wait, `capacity` of them."""
+    """Keeps rejects in `kept`; while `is_away` they wait, as many as fit into `max_waiting_bytes`."""
 
-    def __init__(self, capacity: int = 10_000) -> None:
+    def __init__(self, max_waiting_bytes: int = 1_000_000) -> None:
         self.kept: list[Reject] = []
         self.is_away = False
         self.counts = RejectCounts()
-        self._capacity = capacity
+        self._max_waiting_bytes = max_waiting_bytes
         self._waiting: list[Reject] = []
 
     def __repr__(self) -> str:
@@ -25,13 +26,14 @@ class InMemoryRejects:
     def put(self, rejected: Sequence[Rejected], posted: Sequence[bytes]) -> None:
         """See Rejects."""
         for item, value in zip(rejected, posted, strict=True):
-            if self.is_away and len(self._waiting) >= self._capacity:
+            reject = reject_of(value, reason=item.reason, detail=item.detail, index=item.index)
+            waiting = sum(len(one.value) for one in self._waiting)
+            if waiting + len(reject.value) > self._max_waiting_bytes:
                 self.counts.dropped += 1
                 continue
-            reject = reject_of(value, reason=item.reason, detail=item.detail, index=item.index)
             self.counts.cut += reject.is_cut
             self._waiting.append(reject)
-        self.flush()
+            self.flush()
 
     def flush(self) -> None:
         """Keeps what waits, unless the topic is away."""
@@ -39,3 +41,49 @@ class InMemoryRejects:
             self.kept += self._waiting
             self.counts.stored += len(self._waiting)
             self._waiting.clear()
+
+
+class InMemoryRejectedLog:
+    """Rejects in partitions, and the place of one reason: the same as `RejectedLog` for who replays.
+
+    The next attempts to keep a place raise what is in `fails_to_keep`, as a lost connection would.
+    """
+
+    def __init__(self, partitions: Sequence[Sequence[Reject]], page_size: int = 3) -> None:
+        self._partitions = [list(rejects) for rejects in partitions]
+        self._page_size = page_size
+        self.places: dict[int, int] = {}
+        self.fails_to_keep: list[Exception] = []
+        self.open()
+
+    def __repr__(self) -> str:
+        return f"<InMemoryRejectedLog {dict(self.bounds)}, places {self.places}>"
+
+    def open(self) -> None:
+        """Takes the ends as they are now."""
+        self.bounds: Mapping[int, tuple[int, int]] = {
+            number: (0, len(rejects)) for number, rejects in enumerate(self._partitions)
+        }
+
+    def append(self, partition: int, reject: Reject) -> None:
+        """Another reject, beyond the end of who has opened it already."""
+        self._partitions[partition].append(reject)
+
+    async def read(self, partition: int, start: int) -> AsyncIterator[Sequence[StoredReject]]:
+        """See RejectedLog."""
+        stored = [
+            StoredReject(partition=partition, offset=offset, time_ms=1_000 + offset, reject=reject)
+            for offset, reject in enumerate(self._partitions[partition][: self.bounds[partition][1]])
+        ][start:]
+        for at in range(0, len(stored), self._page_size):
+            yield stored[at : at + self._page_size]
+
+    async def place(self, partition: int) -> int | None:
+        """See RejectedLog."""
+        return self.places.get(partition)
+
+    async def keep_place(self, partition: int, offset: int) -> None:
+        """See RejectedLog."""
+        if self.fails_to_keep:
+            raise self.fails_to_keep.pop(0)
+        self.places[partition] = offset

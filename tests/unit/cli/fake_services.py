@@ -39,6 +39,7 @@ class InMemoryProducer:
         self.table: StreamTable = initial_table(streams)
         self.logs: dict[int, list[bytes]] = defaultdict(list)
         self.requests: list[int] = []
+        self.types: list[str] = []
         self.overlapped = False
         self._busy: set[int] = set()
         self._faults = iter(faults)
@@ -59,7 +60,8 @@ class InMemoryProducer:
             for stream in range(self.table.count):
                 self.logs[stream].append(request.content)
             return httpx.Response(200, json={"markers": places})
-        fragments = request.content.split(b"\n")
+        is_lines = request.headers["content-type"] == "application/x-ndjson"
+        fragments = request.content.split(b"\n") if is_lines else [request.content]
         busy = {self._stream_of(raw) for raw in fragments}
         self.overlapped |= bool(busy & self._busy)
         self._busy |= busy
@@ -72,6 +74,7 @@ class InMemoryProducer:
 
     def _store(self, request: httpx.Request, fragments: list[bytes]) -> httpx.Response:
         self.requests.append(len(fragments))
+        self.types.append(request.headers["content-type"])
         fault = next(self._faults, "")
         if fault == "dropped before":
             raise httpx.ConnectError("refused", request=request)
@@ -87,6 +90,8 @@ class InMemoryProducer:
             try:
                 time_of(parse_fragment(raw))
             except FragmentRejected as error:
+                if error.reason == "malformed" and self.types[-1] == "application/json":
+                    return problem(400, "the body is not JSON")
                 rejected.append({"index": index, "reason": error.reason, "detail": error.detail})
                 continue
             if (stream := self._stream_of(raw)) in stored_streams:
@@ -100,7 +105,10 @@ class InMemoryProducer:
         return httpx.Response(422 if rejected and not accepted else 200, json=body)
 
     def _stream_of(self, raw: bytes) -> int:
-        return self.table.stream_for(msgspec.json.decode(raw)["key"].encode())
+        try:
+            return self.table.stream_for(parse_fragment(raw).key.encode())
+        except FragmentRejected:
+            return 0
 
 
 def problem(

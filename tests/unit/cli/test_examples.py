@@ -13,6 +13,8 @@ MODULES = (
     "cli.jobs",
     "cli.operations",
     "cli.output",
+    "cli.rejected_list",
+    "cli.replay",
     "cli.show",
     "cli.sse",
     "cli.importing.delivery",

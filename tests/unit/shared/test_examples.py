@@ -19,6 +19,7 @@ MODULES = [
     "shared.events",
     "shared.fragments",
     "shared.names",
+    "shared.rejects",
     "shared.routing",
     "shared.sessions",
     "shared.signing",

@@ -1,0 +1,92 @@
+"""What `baton rejected` shows of rejects."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import cli
+from cli.rejected_list import SHOWN_BYTES, Listing, escaped
+from shared.kafka_rejects import StoredReject
+from shared.rejects import reject_of
+
+
+def stored(offset: int, reason: str, value: bytes = b"{}", detail: str = "why") -> StoredReject:
+    reject = reject_of(value, reason=reason, detail=detail, index=2)
+    return StoredReject(partition=0, offset=offset, time_ms=1_000 + offset, reject=reject)
+
+
+def test_rejects_are_counted_by_reason_and_the_newest_are_shown() -> None:
+    """The most frequent reason first; all are counted, `limit` are shown."""
+    listing = Listing(limit=2)
+
+    listing.add([stored(0, "time"), stored(1, "key", b"x" * 40_000)])
+    listing.add([stored(5, "time", b"12345"), stored(6, "time")])
+
+    assert listing.total == 4
+    assert listing.by_reason() == [
+        {"reason": "time", "count": 3, "cut": 0, "bytes": 9, "first": 1_000, "last": 1_006},
+        {"reason": "key", "count": 1, "cut": 1, "bytes": 40_000, "first": 1_001, "last": 1_001},
+    ]
+    assert [row["offset"] for row in listing.rows()] == [5, 6]
+    assert listing.rows()[0] == {
+        "partition": 0,
+        "offset": 5,
+        "time": 1_005,
+        "reason": "time",
+        "detail": "why",
+        "size": 5,
+        "index": 2,
+        "cut": False,
+        "beginning": "12345",
+    }
+
+
+def test_only_those_of_a_reason_where_one_is_given() -> None:
+    """Neither counted nor shown otherwise."""
+    listing = Listing(limit=9, reason="key")
+
+    listing.add([stored(0, "time"), stored(1, "key")])
+
+    assert (listing.total, [row["reason"] for row in listing.rows()]) == (1, ["key"])
+
+
+@pytest.mark.parametrize(
+    "nasty", [b"\x1b[2J", "\u202e".encode(), "\u200b".encode(), b"\r\n", b"\x00", b"\xff", "\x9b1m".encode()]
+)
+def test_what_clients_wrote_cannot_harm_a_terminal(nasty: bytes) -> None:
+    """Escapes, overrides, invisible and invalid characters are shown as what they are."""
+    row = Listing(limit=1)
+    row.add([stored(0, "time", b"a" + nasty + b"z", detail=nasty.decode(errors="replace"))])
+
+    (shown,) = row.rows()
+    for text in (shown["beginning"], shown["detail"]):
+        assert text.isprintable()
+    assert shown["beginning"].startswith("a\\")
+    assert escaped(b"\\x1b") == "\\\\x1b"
+
+
+def test_only_the_beginning_is_shown() -> None:
+    """The rest is in Kafka."""
+    listing = Listing(limit=1)
+    listing.add([stored(0, "time", b"x" * 5_000)])
+
+    assert listing.rows()[0]["beginning"] == "x" * SHOWN_BYTES
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--reason", "Not A Word"],
+        ["--since", "yesterday"],
+        ["--namespace", "a/b"],
+        ["replay"],
+        ["--reason", "time", "replay", "--reason", "time"],
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_asked(arguments: list[str]) -> None:
+    """Exit code 2 and a usage message."""
+    result = CliRunner().invoke(cli, ["rejected", *arguments])
+
+    assert result.exit_code == 2
+    assert "Error" in result.output

@@ -1,0 +1,233 @@
+"""Sending rejects again: each once, in order, whatever the producer answers and wherever it is cut off."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cli.importing.lanes import BatchLimits
+from cli.replay import Replayed, count, replay, with_id
+from shared.errors import KafkaUnavailable, Unavailable
+from shared.fragments import parse_fragment
+from shared.rejects import MAX_KEPT_BYTES, Reject, reject_of
+from tests.fakes.rejects import InMemoryRejectedLog
+from tests.unit.cli.fake_services import FAULTS, InMemoryProducer
+
+LIMITS = BatchLimits(fragments=4, bytes=400)
+
+
+def reject(value: bytes, reason: str = "time") -> Reject:
+    return reject_of(value, reason=reason, detail="why", index=0)
+
+
+def numbered(*numbers: int, reason: str = "time") -> list[Reject]:
+    return [reject(b'{"key":"k", "n":%d}' % number, reason) for number in numbers]
+
+
+async def send(
+    log: InMemoryRejectedLog, producer: InMemoryProducer, patience_s: float = 1e9, reason: str = "time"
+) -> Replayed:
+    replayed = Replayed()
+    log.open()
+    await replay(log, producer.client(patience_s), reason, limits=LIMITS, replayed=replayed)
+    return replayed
+
+
+def stored(producer: InMemoryProducer) -> list[dict[str, object]]:
+    """What the producer has, repeated ids left out, as a consumer would."""
+    found: dict[object, dict[str, object]] = {}
+    for raw in producer.logs[producer.table.stream_for(b"k")]:
+        fragment = json.loads(raw)
+        found.setdefault(fragment["id"], fragment)
+    return list(found.values())
+
+
+async def test_those_of_the_reason_are_sent_in_their_order() -> None:
+    """With partition and offset as id; the place is kept behind all, those of other reasons too."""
+    log = InMemoryRejectedLog([numbered(0, 1), numbered(2) + numbered(8, 9, reason="key") + numbered(3)])
+    producer = InMemoryProducer()
+
+    replayed = await send(log, producer)
+
+    assert [(one["n"], one["id"]) for one in stored(producer)] == [
+        (0, "rejected/0/0"), (1, "rejected/0/1"), (2, "rejected/1/0"), (3, "rejected/1/3")
+    ]  # fmt: skip
+    assert log.places == {0: 2, 1: 4}
+    assert (replayed.found, replayed.tally.accepted, replayed.all_accepted) == (4, 4, True)
+
+
+async def test_what_was_sent_is_not_sent_again() -> None:
+    """A second replay goes on where the first one ended."""
+    log = InMemoryRejectedLog([numbered(0, 1)])
+    producer = InMemoryProducer()
+    await send(log, producer)
+    log.append(0, numbered(2)[0])
+
+    replayed = await send(log, producer)
+
+    assert replayed.found == 1
+    assert [one["n"] for one in stored(producer)] == [0, 1, 2]
+    assert producer.requests == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("value", "sent"),
+    [
+        (b'{"key":"k"}', b'{"id":"i","key":"k"}'),
+        (b' \r\n{ "key":"k"}', b' \r\n{"id":"i", "key":"k"}'),
+        (b"\xef\xbb\xbf{}", b'\xef\xbb\xbf{"id":"i"}'),
+        (b"{\n\t}", b'{"id":"i"\n\t}'),
+        (b"{nonsense", b'{"id":"i",nonsense'),
+        (b'["{"]', None),
+        (b"nonsense {}", None),
+        (b"7", None),
+        (b"", None),
+    ],
+)
+def test_the_id_stands_behind_the_opening_brace(value: bytes, sent: bytes | None) -> None:
+    """All other bytes are as they were; what is no object gets none."""
+    assert with_id(value, "i") == sent
+
+
+@given(fields=st.dictionaries(st.text(max_size=5), st.text(max_size=9) | st.integers() | st.none()))
+def test_an_object_with_an_id_is_the_object_and_the_id(fields: dict[str, object]) -> None:
+    """For any object, however it is indented; a member of its own is the one that counts."""
+    for indent in (None, 1):
+        value = json.dumps(fields, indent=indent).encode()
+
+        assert json.loads(with_id(value, "i") or b"") == {"id": "i"} | fields
+
+
+def test_an_id_of_its_own_counts() -> None:
+    """A client that sends the same fragment again has the same id, and so it is stored once."""
+    sent = with_id(b'{"key":"k","id":"own"}', "rejected/0/7")
+
+    assert sent is not None
+    assert parse_fragment(sent).id == "own"
+
+
+async def test_what_cannot_be_sent_is_counted_and_left_out() -> None:
+    """Cut ones have lost their end, and what is no object could be doubled for want of an id."""
+    cut = reject(b'{"key":"k","data":"' + b"x" * MAX_KEPT_BYTES)
+    log = InMemoryRejectedLog([[cut, reject(b"nonsense"), *numbered(1), reject(b"[1]")]])
+    producer = InMemoryProducer()
+
+    replayed = await send(log, producer)
+
+    assert (replayed.found, replayed.cut, replayed.no_object, replayed.to_send) == (4, 1, 2, 1)
+    assert [one["n"] for one in stored(producer)] == [1]
+    assert log.places == {0: 4}
+    assert not replayed.all_accepted
+
+
+async def test_what_is_refused_again_is_told_by_its_new_reason_and_not_tried_again() -> None:
+    """It stands in the topic anew, beyond the end that this run reads to."""
+    log = InMemoryRejectedLog([[*numbered(0), reject(b'{"key":""}'), *numbered(1)]])
+    producer = InMemoryProducer()
+
+    replayed = await send(log, producer)
+
+    assert (replayed.tally.accepted, replayed.tally.rejected) == (2, 1)
+    assert [(reason, found.count, found.line) for reason, found in replayed.tally.reasons.items()] == [
+        ("key", 1, 1)
+    ]
+    assert log.places == {0: 3}
+
+
+async def test_what_is_written_in_several_lines_goes_alone() -> None:
+    """As one JSON object, since a line break would end a line of NDJSON; in its turn, and whole."""
+    odd = reject(b'{"key":"k",\n "n":1}')
+    log = InMemoryRejectedLog([[*numbered(0), odd, *numbered(2, 3)]], page_size=9)
+    producer = InMemoryProducer()
+
+    replayed = await send(log, producer)
+
+    assert replayed.tally.accepted == 4
+    assert [one["n"] for one in stored(producer)] == [0, 1, 2, 3]
+    assert producer.requests == [1, 1, 2]
+    assert producer.types == ["application/x-ndjson", "application/json", "application/x-ndjson"]
+
+
+async def test_a_body_that_is_still_unreadable_is_one_refusal() -> None:
+    """The producer's 400 does not end the run."""
+    log = InMemoryRejectedLog([[reject(b'{"key":"k"\n', "unreadable"), *numbered(1, reason="unreadable")]])
+    producer = InMemoryProducer()
+
+    replayed = await send(log, producer, reason="unreadable")
+
+    assert (replayed.tally.accepted, replayed.tally.rejected) == (1, 1)
+    assert list(replayed.tally.reasons) == ["unreadable"]
+
+
+async def test_an_interruption_between_acknowledgement_and_place_doubles_nothing() -> None:
+    """The next run sends the same fragments under the same ids."""
+    log = InMemoryRejectedLog([numbered(*range(10))], page_size=10)
+    log.fails_to_keep = [KafkaUnavailable("lost")]
+    producer = InMemoryProducer()
+
+    with pytest.raises(KafkaUnavailable):
+        await send(log, producer)
+    replayed = await send(log, producer)
+
+    assert producer.requests == [4, 4, 4, 2]
+    assert replayed.found == 10
+    assert [one["n"] for one in stored(producer)] == list(range(10))
+
+
+async def test_a_producer_that_stays_away_leaves_the_place() -> None:
+    """What was acknowledged before is not sent again."""
+    log = InMemoryRejectedLog([numbered(*range(8))], page_size=8)
+    producer = InMemoryProducer(faults=["", *["503"] * 100])
+
+    with pytest.raises(Unavailable):
+        await send(log, producer, patience_s=0.0)
+
+    assert log.places == {0: 4}
+
+
+async def test_a_dry_run_counts_and_changes_nothing() -> None:
+    """What a replay would find from its place on."""
+    log = InMemoryRejectedLog([[*numbered(0, 1), reject(b"7"), *numbered(5, reason="key")]])
+    log.places = {0: 1}
+    replayed = Replayed()
+
+    await count(log, "time", replayed)
+
+    assert (replayed.found, replayed.to_send, replayed.no_object) == (2, 1, 1)
+    assert log.places == {0: 1}
+
+
+async def test_a_place_of_a_topic_that_is_gone_is_no_place() -> None:
+    """The topic was made anew, so its offsets begin again."""
+    log = InMemoryRejectedLog([numbered(0, 1)])
+    log.places = {0: 99}
+
+    replayed = await send(log, InMemoryProducer())
+
+    assert replayed.tally.accepted == 2
+
+
+@settings(max_examples=50)
+@given(seed=st.integers(0, 2**32), total=st.integers(0, 40))
+async def test_each_is_stored_once_whatever_happens(seed: int, total: int) -> None:
+    """Faults of the producer, lost places, pages of any size: every fragment, none twice."""
+    rng = random.Random(seed)
+    pads = [rng.choice(["", " ", "\n", "x" * 90]) for _ in range(total)]
+    values = [b'{"key":"k","n":%d,"pad":%b}' % (n, json.dumps(pad).encode()) for n, pad in enumerate(pads)]
+    lines = [value.replace(b",", b",\n") if rng.random() < 0.2 else value for value in values]
+    log = InMemoryRejectedLog([[reject(line) for line in lines]], page_size=rng.randint(1, 9))
+    log.fails_to_keep = [KafkaUnavailable("lost") for _ in range(rng.randrange(3))]
+    faults = [rng.choice(["", *FAULTS]) for _ in range(12)]
+    producer = InMemoryProducer(faults=faults, rng=rng)
+
+    while log.places.get(0, 0) < total:
+        try:
+            await send(log, producer)
+        except KafkaUnavailable:
+            continue
+
+    assert [one["n"] for one in stored(producer)] == list(range(total))

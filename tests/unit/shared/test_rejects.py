@@ -1,0 +1,89 @@
+"""Rejects as records: written and read again they are the same, and strangers' records do no harm."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.kafka import fragments_topics, rejected_topic
+from shared.names import Names
+from shared.rejects import (
+    MAX_DETAIL_BYTES,
+    MAX_KEPT_BYTES,
+    UNKNOWN,
+    Reject,
+    headers_of,
+    is_reason,
+    parse_reject,
+    reject_of,
+)
+
+
+@given(
+    posted=st.binary(max_size=100) | st.integers(0, MAX_KEPT_BYTES + 3).map(lambda size: b"x" * size),
+    reason=st.from_regex(r"[a-z][a-z0-9_-]{0,40}", fullmatch=True),
+    detail=st.text(st.characters(exclude_categories=["Cs"]), max_size=100),
+    index=st.integers(0, 2_500),
+)
+def test_a_reject_is_read_as_it_was_written(posted: bytes, reason: str, detail: str, index: int) -> None:
+    """All of it, and whether it was cut."""
+    reject = reject_of(posted, reason=reason, detail=detail, index=index)
+
+    assert parse_reject(reject.value, headers_of(reject)) == reject
+    assert reject.is_cut == (len(posted) > MAX_KEPT_BYTES)
+    assert posted.startswith(reject.value)
+
+
+def test_a_long_detail_is_cut_within_a_character_at_worst() -> None:
+    """It is for people; it must not be what fills the topic."""
+    reject = reject_of(b"", reason="time", detail="é" * MAX_DETAIL_BYTES + "é", index=0)
+
+    assert dict(headers_of(reject))["detail"] == ("é" * (MAX_DETAIL_BYTES // 2)).encode()
+
+
+@given(
+    value=st.none() | st.binary(max_size=20),
+    headers=st.lists(
+        st.tuples(st.sampled_from(["reason", "detail", "size", "index", "cut"]), st.binary(max_size=12))
+    ),
+)
+def test_any_record_can_be_read(value: bytes | None, headers: list[tuple[str, bytes]]) -> None:
+    """Whoever wrote it: the reason is a reason, and the size not below what is there."""
+    reject = parse_reject(value, headers)
+
+    assert is_reason(reject.reason)
+    assert len(reject.value) <= reject.size
+    assert reject.is_cut == ("cut" in dict(headers))
+    assert reject.index >= 0
+
+
+def test_a_record_without_headers_is_of_an_unknown_reason() -> None:
+    """It is shown, and can be replayed under that name."""
+    assert parse_reject(b"{}", []) == Reject(value=b"{}", reason=UNKNOWN, detail="", size=2, index=0)
+
+
+@pytest.mark.parametrize("namespace", ["", "x"])
+def test_the_topic_of_rejects_is_no_streams(namespace: str) -> None:
+    """Nobody may fold it into sessions, or count it as a stream."""
+    names = Names(namespace)
+    topic = rejected_topic(names).name
+
+    assert topic == f"{namespace}.fragments.rejected".lstrip(".")
+    assert names.stream_of(topic) is None
+    assert topic not in {spec.name for spec in fragments_topics(names, 100, 1)}
+
+
+def test_no_group_has_the_name_of_a_replays() -> None:
+    """A group's offsets are heads: a replay must never write among them."""
+    assert Names("x").replay("time") == "x.baton.rejected.time"
+    assert Names("x").kafka_group("rejected") != Names("x").replay("time")
+
+
+def test_rejects_go_before_kafka_forgets_what_was_sent_again() -> None:
+    """Committed offsets of an idle group are kept for 7 days; the newest of a segment keeps the oldest."""
+    configs = rejected_topic(Names()).configs
+    week_ms = 7 * 86_400_000
+
+    assert int(configs["retention.ms"]) + int(configs["segment.ms"]) < week_ms
+    assert configs["message.timestamp.type"] == "LogAppendTime"
