@@ -6,9 +6,10 @@ STACK_HOME ?= .baton
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 INSTALLED := $(VENV)/.installed
+AGENT := services/producer/agent
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types up down bench chaos soak simulate simulate-faults clean lock
+.PHONY: help install demo test test-browser agent lint types up down bench chaos soak simulate simulate-faults clean lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +21,13 @@ demo: $(INSTALLED) ## Show the whole path at work, on a log of its own or on LOG
 
 test: $(INSTALLED) ## Run every test: unit, simulation, integration on real servers, end to end
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-browser: $(INSTALLED) ## Run the agent in a real Chromium (Debian: chromium and chromium-driver)
+	@$(BIN)/python -m pytest tests/browser $(ARGS)
+
+agent: $(INSTALLED) ## Minify the agent for web pages, after a change of its source (needs npm)
+	@npx --yes terser@5.51.2 $(AGENT)/agent.js --compress passes=3 --mangle --ecma 2018 --output $(AGENT)/agent.min.js \
+	  --format "preamble='/*! Baton agent, readable: agent.source.js, sha256 $$($(PYTHON) -c 'import hashlib; print(hashlib.sha256(open("$(AGENT)/agent.js", "rb").read()).hexdigest())') */'"
 
 lint: $(INSTALLED) ## Check style and format
 	@$(BIN)/ruff check .

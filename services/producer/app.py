@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 
+from services.producer.agent import install_agent
 from services.producer.door import PATH, Door
 from services.producer.gate import Gate, GatedApp
 from services.producer.keys import WriteKeys
@@ -103,6 +104,7 @@ def create_app(
             raise ZooKeeperUnavailable("there is no stream table yet")
         return Response(table_json(), media_type="application/json")
 
+    install_agent(app)
     return door
 
 

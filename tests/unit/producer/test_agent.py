@@ -1,0 +1,78 @@
+"""The agent's files as they are served, and that the minified one is of this source and small."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from services.producer.agent import FILES, FOLDER, StaticFile, install_agent
+
+MAX_PACKED_BYTES = 4096
+
+
+def client() -> httpx.AsyncClient:
+    """Of an app that serves nothing else."""
+    app = FastAPI()
+    install_agent(app)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://producer")
+
+
+def test_the_minified_agent_is_made_of_this_source() -> None:
+    """Its first line names the digest of the source: whoever changes the source runs `make agent`."""
+    source = (FOLDER / "agent.js").read_bytes()
+    first = (FOLDER / "agent.min.js").read_text().splitlines()[0]
+
+    assert first == (
+        f"/*! Baton agent, readable: agent.source.js, sha256 {hashlib.sha256(source).hexdigest()} */"
+    )
+
+
+def test_the_agent_is_small() -> None:
+    """At most 4 KB on the wire."""
+    packed = gzip.compress((FOLDER / "agent.min.js").read_bytes())
+
+    assert len(packed) <= MAX_PACKED_BYTES
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.path)
+async def test_a_browser_loads_each_file_once(file: StaticFile) -> None:
+    """The whole file, of a type that nobody may guess anew; asked again with its tag, 304 without a body."""
+    async with client() as browser:
+        first = await browser.get(file.path)
+        again = await browser.get(file.path, headers={"if-none-match": first.headers["etag"]})
+        other = await browser.get(file.path, headers={"if-none-match": '"other"'})
+
+    assert (first.status_code, again.status_code, other.status_code) == (200, 304, 200)
+    assert first.content == (FOLDER / file.name).read_bytes()
+    assert again.content == b""
+    assert first.headers["content-type"] == file.media_type
+    assert first.headers["x-content-type-options"] == "nosniff"
+    assert again.headers["etag"] == first.headers["etag"]
+
+
+async def test_the_agent_goes_packed_to_who_can_unpack() -> None:
+    """And plain to who cannot; caches are told that answers differ by that."""
+    async with client() as browser:
+        packed = await browser.get("/agent.js", headers={"accept-encoding": "gzip, br"})
+        plain = await browser.get("/agent.js", headers={"accept-encoding": "identity"})
+
+    assert packed.headers["content-encoding"] == "gzip"
+    assert int(packed.headers["content-length"]) <= MAX_PACKED_BYTES
+    assert "content-encoding" not in plain.headers
+    assert packed.content == plain.content
+    assert packed.headers["vary"] == plain.headers["vary"] == "Accept-Encoding"
+
+
+async def test_pages_of_other_sites_may_run_the_agent_and_keep_it_for_an_hour() -> None:
+    """Sites that isolate themselves load only what says that they may; the page to try is never kept."""
+    async with client() as browser:
+        agent, page = await browser.get("/agent.js"), await browser.get("/try")
+
+    assert agent.headers["cross-origin-resource-policy"] == "cross-origin"
+    assert agent.headers["cache-control"] == "public, max-age=3600"
+    assert page.headers["cache-control"] == "no-cache"
+    assert "default-src 'none'" in page.headers["content-security-policy"]
