@@ -60,7 +60,12 @@ def create_app(
 
     `table` and `table_json` give the current one (None, b"" before it).
     """
-    app = FastAPI(title="Baton producer", description="Fragments in over HTTP, into Kafka.", version="1")
+    app = FastAPI(
+        title="Baton producer",
+        description="Fragments in over HTTP, into Kafka.",
+        version="1",
+        redirect_slashes=False,  # a redirect repeats the query, and fails where that is not UTF-8
+    )
     keys = keys or WriteKeys()
     gate = Gate(Origins(parse_origins(settings.allowed_origins)), keys, metrics)
     door = Door(
