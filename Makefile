@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 AGENT := services/producer/agent
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser agent lint types up down bench chaos soak simulate simulate-faults clean lock
+.PHONY: help install demo test test-browser agent lint types up down bench chaos soak simulate simulate-faults fuzz clean lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ simulate: $(INSTALLED) ## Simulate SEEDS=n (or a..b) runs of members under every
 
 simulate-faults: $(INSTALLED) ## See the simulation find every fault that is planted, the rare ones too
 	@$(BIN)/python -m pytest --soak tests/simulation/test_faults.py $(ARGS)
+
+fuzz: $(INSTALLED) ## Ask the producer's door with SEEDS=n (or a..b) spoiled requests
+	@$(BIN)/python -m tests.fuzz $(or $(SEEDS),100000) $(ARGS)
 
 clean: ## Remove the virtual environment and what tools have left; the data of the stack stay
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

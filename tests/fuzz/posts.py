@@ -1,0 +1,100 @@
+"""One request of a fuzz run, drawn from its seed: what is sent, in which pieces, and how the sink stands."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import dataclass
+
+from tests.fuzz.bodies import body_of, bomb, decoded, encoded
+from tests.fuzz.mutations import Header, spoiled_body, spoiled_headers
+from tests.unit.producer.test_door import TABLE
+
+DOORS = ("usual", "usual", "narrow")
+PATHS = ("/markers", "/markers", "/fragments/", "/", "/table", "/fragments/x", "/readyz", "/nothing", "/\x00")
+METHODS = ("GET", "PUT", "OPTIONS", "HEAD", "DELETE", "PATCH", "get", "BREW", "")
+QUERIES = (
+    b"write_key=nobody",
+    b"write_key=%ff%00",
+    b"write_key",
+    b"\xff=\xff",
+    b"&&=",
+    b"write_key=a&write_key=b",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Post:
+    """A request; `plain` is its body without the encoding, where that is known.
+
+    `must_take` fragments are valid, and nothing about the request is not. `is_gone`: the client leaves before
+    the end. `is_down`, `mute`: see InMemoryFragmentSink.
+    """
+
+    seed: int
+    door: str
+    method: str
+    path: str
+    query: bytes
+    headers: list[Header]
+    pieces: list[bytes]
+    plain: bytes | None
+    must_take: int | None
+    is_gone: bool
+    is_down: bool
+    mute: frozenset[int]
+
+    def __repr__(self) -> str:
+        body = b"".join(self.pieces)
+        shown = repr(body) if len(body) < 2_000 else f"{body[:1_000]!r} … {len(body)} bytes"
+        return (
+            f"seed {self.seed}: {self.method} {self.path!r}?{self.query!r} to the {self.door} door, "
+            f"{self.headers}, in {len(self.pieces)} pieces{', then gone' * self.is_gone}"
+            f"{', Kafka down' * self.is_down}{f', mute {sorted(self.mute)}' if self.mute else ''}\n{shown}"
+        )
+
+
+def post_of(seed: int) -> Post:
+    """The request of that seed."""
+    dice = random.Random(seed)
+    body, media_type, count = body_of(dice)
+    encoding = dice.choice((b"", b"", b"", b"gzip", b"zstd"))
+    spoil = dice.random()
+    plain: bytes | None = spoiled_body(dice, body) if spoil < 0.65 else body
+    wire = encoded(plain or b"", encoding)
+    if 0.6 < spoil < 0.7 and encoding:
+        wire = spoiled_body(dice, wire)
+        plain = decoded(wire, encoding)
+    if spoil > 0.999:
+        encoding, plain = dice.choice((b"gzip", b"zstd")), None
+        wire = bomb(encoding)
+    headers = [(b"content-type", media_type)]
+    headers += [(b"content-encoding", encoding)] if encoding else []
+    headers += [(b"content-length", b"%d" % len(wire))] if dice.random() < 0.5 else []
+    is_lying, is_gone, is_elsewhere = dice.random() < 0.2, dice.random() < 0.02, dice.random() < 0.03
+    if is_lying:
+        headers = spoiled_headers(dice, headers)
+    if [value for name, value in headers if name == b"content-encoding"] != [encoding] * bool(encoding):
+        plain = None
+    return Post(
+        seed=seed,
+        door=dice.choice(DOORS),
+        method=dice.choice(METHODS) if is_elsewhere else "POST",
+        path=dice.choice(PATHS) if is_elsewhere and dice.random() < 0.7 else "/fragments",
+        query=dice.choice(QUERIES) if dice.random() < 0.05 else b"",
+        headers=headers,
+        pieces=_pieces(dice, wire),
+        plain=plain,
+        must_take=count if spoil > 0.7 and plain is not None and not (is_lying or is_elsewhere) else None,
+        is_gone=is_gone,
+        is_down=dice.random() < 0.02,
+        mute=frozenset(dice.sample(range(TABLE.count), 6)) if dice.random() < 0.05 else frozenset(),
+    )
+
+
+def _pieces(dice: random.Random, wire: bytes) -> list[bytes]:
+    """The body as it may arrive: whole, or cut somewhere; empty pieces among them."""
+    if dice.random() < 0.6:
+        return [wire]
+    cuts = sorted(dice.randrange(len(wire) + 1) for _ in range(dice.choice((0, 1, 2, 7, 40))))
+    return [wire[first:end] for first, end in itertools.pairwise([0, *cuts, len(wire)])]

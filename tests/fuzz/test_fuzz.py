@@ -1,0 +1,63 @@
+"""Whatever a client sends, the producer's door answers as promised; `make fuzz` asks with more of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+
+import pytest
+
+from tests.fuzz.bodies import BOMB_BYTES
+from tests.fuzz.posts import post_of
+from tests.fuzz.run import MOST_GROWN, MOST_PEAK, WARM_UP, Found, Memory, faults_of, fuzz
+
+SEEDS = 10_000
+
+
+def new_start() -> int:
+    """The first seed of this run, printed; `BATON_TEST_SEED` repeats it."""
+    start = int(os.environ.get("BATON_TEST_SEED", random.SystemRandom().randrange(10**9)))
+    print(f"BATON_TEST_SEED={start}")
+    return start
+
+
+def test_spoiled_requests_are_answered_as_promised_and_leave_nothing_behind() -> None:
+    """No exception, no 5xx but a wanted 503; each index once; what is kept is what was posted; no growth."""
+    start = new_start()
+
+    # a loop of its own: that of a test is watched, which costs more than the door
+    found = asyncio.run(fuzz(range(start, start + SEEDS), warm_up=range(start - WARM_UP, start)))
+
+    print(found.told())
+    assert faults_of(found) == []
+
+
+def test_a_run_reaches_every_answer_that_a_body_can_get() -> None:
+    """Otherwise it proves less than it says: what is kept, refused in part, refused, cut off, not stored."""
+    found = asyncio.run(fuzz(range(1_500)))
+
+    assert {"200", "400", "413", "415", "422", "503", "gone"} <= found.statuses.keys()
+    assert found.kept > 1_000
+
+
+def test_a_seed_is_always_the_same_request() -> None:
+    """So that a failing one can be asked again."""
+    assert [repr(post_of(seed)) for seed in range(200)] == [repr(post_of(seed)) for seed in range(200)]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        Memory(blocks=SEEDS, resident=0, peak=0),
+        Memory(blocks=0, resident=MOST_GROWN + 1, peak=0),
+        Memory(blocks=0, resident=0, peak=MOST_PEAK + 1),
+    ],
+)
+def test_memory_that_grows_is_a_fault(after: Memory) -> None:
+    """A block more for each request, memory that stays, and a peak far below one bomb are all seen."""
+    found = Found(before=Memory(blocks=0, resident=0, peak=0), after=after)
+    found.statuses["200"] = SEEDS
+
+    assert len(faults_of(found)) == 1
+    assert MOST_PEAK < BOMB_BYTES / 2
