@@ -6,12 +6,14 @@ It answers from the start (503 until it is ready), so that it may start before K
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import math
 import sys
 
 from services.producer.adapters.kafka_rejects import KafkaRejects
 from services.producer.adapters.kafka_sink import KafkaFragmentSink
+from services.producer.adapters.uvicorn_protocol import BoundedHttpProtocol, Bounds
 from services.producer.app import create_app
 from services.producer.keys import WriteKeys, parse_keys
 from services.producer.metrics import ProducerMetrics
@@ -58,9 +60,14 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
         metrics=metrics,
         keys=keys,
     )
+    bounds = Bounds(
+        header_timeout_s=settings.header_timeout_s,
+        body_timeout_s=settings.read_timeout_s,
+        on_refused=metrics.refuse,
+    )
     grace_s = math.ceil(settings.ack_timeout_s) + 1
     options = {
-        "http": "httptools",
+        "http": functools.partial(BoundedHttpProtocol, bounds=bounds),
         "ws": "none",
         "lifespan": "off",
         "proxy_headers": False,

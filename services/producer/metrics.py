@@ -48,6 +48,11 @@ class ProducerMetrics:
         self.acks[bisect_left(ACK_BOUNDS_S, after_s)] += 1
         self.acks_sum_s += after_s
 
+    def refuse(self, status: int, kind: str) -> None:
+        """A request was refused before the door saw it."""
+        self.requests[status] += 1
+        self.refused[kind] += 1
+
     def collect(self) -> Iterator[Metric]:
         """The metrics as Prometheus wants them."""
         requests = CounterMetricFamily(
@@ -63,7 +68,7 @@ class ProducerMetrics:
             rejected.add_metric([reason], count)
         yield rejected
         refused = CounterMetricFamily(
-            "baton_requests_refused", "Requests refused for their origin or write key", labels=["problem"]
+            "baton_requests_refused", "Requests refused unread, by the problem's type", labels=["problem"]
         )
         for kind, count in self.refused.items():
             refused.add_metric([kind], count)

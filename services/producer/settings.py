@@ -85,6 +85,14 @@ class ProducerSettings(ServiceSettings):
         high=120,
         outside="shorter than a broker's restart refuses fragments that could have waited",
     )
+    header_timeout_s: float = setting(
+        10.0,
+        "how long a client may take to send a request's headers",
+        unit="s",
+        low=0.1,
+        high=600,
+        outside="shorter cuts off slow clients, longer lets them hold connections",
+    )
     read_timeout_s: float = setting(
         30.0,
         "how long a client may take to send a request's body",

@@ -54,7 +54,7 @@ SPOKEN_BY = {
     "py4j": ("services/control/spark/*.py",),
     "pyarrow": ("services/control/spark/*.py",),
     "pyspark": ("services/control/spark/*.py",),
-    "uvicorn": ("shared/runtime.py",),
+    "uvicorn": ("shared/runtime.py", "services/*/adapters/uvicorn_*.py"),
     "uvloop": ("shared/runtime.py",),
     "rich": ("cli/*.py", "cli/*/*.py"),
     "click": ("cli/*.py", "cli/*/*.py"),

@@ -1,0 +1,144 @@
+"""A producer's HTTP face behind the real server on loopback, and a client that sends bytes as it likes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from services.producer.adapters.uvicorn_protocol import BoundedHttpProtocol, Bounds
+from services.producer.app import create_app
+from services.producer.door import Door
+from services.producer.metrics import ProducerMetrics
+from services.producer.settings import ProducerSettings
+from shared.routing import initial_table
+from shared.runtime import http_server
+from tests.fakes.rejects import InMemoryRejects
+from tests.fakes.sink import InMemoryFragmentSink
+from tests.servers import free_port
+
+TABLE = initial_table(24)
+DEADLINE_S = 20
+PATIENT = Bounds(header_timeout_s=DEADLINE_S, body_timeout_s=DEADLINE_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One answer, as it came."""
+
+    status: int
+    headers: dict[str, str]
+    content: bytes
+
+    @property
+    def body(self) -> Any:
+        """Its JSON."""
+        return json.loads(self.content)
+
+
+class Connection:
+    """One connection to the server; every wait has a deadline."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+
+    def send(self, *pieces: bytes) -> None:
+        """Gives the bytes to the system."""
+        for piece in pieces:
+            self.writer.write(piece)
+
+    async def send_apart(self, *pieces: bytes) -> None:
+        """Each piece arrives by itself: the server has had its turn before the next is sent."""
+        for piece in pieces:
+            self.writer.write(piece)
+            await self.writer.drain()
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+    async def answer(self) -> Answered:
+        """The next answer. Raises IncompleteReadError when the server closes before."""
+        async with asyncio.timeout(DEADLINE_S):
+            head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
+            status, *lines = head.strip().split("\r\n")
+            headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+            content = await self._reader.readexactly(int(headers.get("content-length", 0)))
+        return Answered(int(status.split()[1]), headers, content)
+
+    async def rest(self) -> bytes:
+        """What still comes until the server closes."""
+        async with asyncio.timeout(DEADLINE_S):
+            with contextlib.suppress(ConnectionError):
+                return await self._reader.read()
+            return b""
+
+
+class Server:
+    """The server, its door, and its sink in memory."""
+
+    def __init__(self, bounds: Bounds, sink: InMemoryFragmentSink, settings: ProducerSettings) -> None:
+        self.sink = sink
+        self.metrics = ProducerMetrics()
+        self.port = free_port()
+        self.bounds = replace(bounds, on_refused=self.metrics.refuse)
+        self.door: Door = create_app(
+            settings=settings,
+            sink=self.sink,
+            rejects=InMemoryRejects(),
+            table=lambda: TABLE,
+            table_json=TABLE.encode,
+            complaints=list,
+            metrics=self.metrics,
+        )
+
+    @property
+    def stored(self) -> list[bytes]:
+        """The values of all records, stream by stream."""
+        return [value for log in self.sink.logs for _, value in log]
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A new connection."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            yield Connection(reader, writer)
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    bounds: Bounds = PATIENT, sink: InMemoryFragmentSink | None = None, **settings: Any
+) -> AsyncIterator[Server]:
+    """A server while the block runs; a graceful stop at its end."""
+    server = Server(bounds, sink or InMemoryFragmentSink(TABLE.count), ProducerSettings(**settings))
+    options = {
+        "http": functools.partial(BoundedHttpProtocol, bounds=server.bounds),
+        "ws": "none",
+        "lifespan": "off",
+        "timeout_graceful_shutdown": 5,
+    }
+    async with http_server(server.door, "127.0.0.1", server.port, **options):
+        yield server
+
+
+def request(body: bytes, *headers: str, path: str = "/fragments", length: bool = True) -> bytes:
+    """A POST with these header lines; JSON unless they say otherwise."""
+    lines = [f"POST {path} HTTP/1.1", "host: producer", *headers]
+    if not any(line.lower().startswith("content-type:") for line in headers):
+        lines.append("content-type: application/json")
+    if length:
+        lines.append(f"content-length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def chunked(body: bytes, size: int) -> bytes:
+    """The body in chunks of that size."""
+    pieces = [body[start : start + size] for start in range(0, len(body), size)]
+    return b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
