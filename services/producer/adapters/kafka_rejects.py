@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError
+from aiokafka.producer.message_accumulator import BatchBuilder
 
 from services.producer.core.ingest import Rejected
 from services.producer.ports import RejectCounts
@@ -126,13 +128,25 @@ class KafkaRejects:
             self._waiting_bytes -= _weight(value)
             count += 1
         try:
-            async with asyncio.timeout(self._ack_timeout_s):
-                # returns at once: the topic is known, and no other batch is under way
-                await (await producer.send_batch(builder, self._topic, partition=0))
+            await self._acknowledged(producer, builder)
         except BaseException:
             self.counts.dropped += count
             raise
         self.counts.stored += count
+
+    async def _acknowledged(self, producer: AIOKafkaProducer, builder: BatchBuilder) -> None:
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            # returns at once: the topic is known, and no other batch is under way
+            sending = await producer.send_batch(builder, self._topic, partition=0)
+        # when nobody waits for it any more, its end is of no interest
+        sending.add_done_callback(lambda done: done.cancelled() or done.exception())
+        # not awaited itself: that it is cancelled must not look like a cancellation of ours
+        await asyncio.wait({sending}, timeout=self._ack_timeout_s)
+        if not sending.done():
+            raise TimeoutError(f"no answer within {self._ack_timeout_s:g} s")
+        if sending.cancelled():
+            raise KafkaConnectionError("the producer was closed")
+        sending.result()
 
     async def _started(self) -> AIOKafkaProducer:
         if self._producer is None:

@@ -1,0 +1,283 @@
+"""What was refused: from a producer's door over real Kafka to `baton rejected`, and back through the door."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from click.testing import CliRunner, Result
+
+from cli.client import connect
+from cli.importing.lanes import BatchLimits
+from cli.main import cli
+from cli.replay import Replayed, replay
+from services.producer.adapters.kafka_rejects import KafkaRejects
+from shared.errors import KafkaUnavailable
+from shared.group import GroupSettings
+from shared.kafka import ensure_topics, rejected_topic
+from shared.kafka_rejects import RejectedLog, StoredReject, open_rejected
+from shared.names import Names
+from shared.rejects import MAX_KEPT_BYTES, Reject, parse_reject
+from tests.integration.test_producer_service import producer
+from tests.reference import Rec, fold_eagerly
+from tests.rejects_contract import RejectsContract, RejectsWorld, refused
+from tests.servers import KafkaServer
+
+NDJSON = {"content-type": "application/x-ndjson"}
+
+
+async def until(is_so: Callable[[], bool], within_s: float = 90.0) -> None:
+    """Returns when it is so."""
+    deadline = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        await asyncio.sleep(0.02)
+
+
+async def records_of(kafka: str, topic: str, at_least: int = 0) -> list[Any]:
+    """All records of the topic, once there are so many."""
+    partition = TopicPartition(topic, 0)
+    async with (
+        asyncio.timeout(60),
+        AIOKafkaConsumer(bootstrap_servers=kafka, auto_offset_reset="earliest") as consumer,
+    ):
+        consumer.assign([partition])
+        end = (await consumer.end_offsets([partition]))[partition]
+        found: list[Any] = []
+        while len(found) < max(end, at_least):
+            found += (await consumer.getmany(partition, timeout_ms=200)).get(partition, [])
+    return found
+
+
+async def baton(kafka: str, namespace: str, *arguments: str) -> Result:
+    """`baton rejected …` on this Kafka."""
+    environment = {"BATON_KAFKA": kafka, "BATON_NAMESPACE": namespace}
+    run = CliRunner().invoke
+    return await asyncio.to_thread(run, cli, ["rejected", *arguments], env=environment)
+
+
+class KafkaWorld(RejectsWorld):
+    """The topic is there from the start; the loop that writes to it begins when it comes back."""
+
+    def __init__(self, kafka: str, names: Names, stack: contextlib.AsyncExitStack) -> None:
+        self.rejects: KafkaRejects = KafkaRejects(kafka, names, max_waiting_bytes=100_000)
+        self._kafka = kafka
+        self._topic = names.rejected
+        self._stack = stack
+
+    async def come_back(self) -> None:
+        await self._stack.enter_async_context(running(self.rejects))
+
+    async def kept(self, count: int) -> Sequence[Reject]:
+        await until(lambda: self.rejects.counts.stored >= count)
+        records = await records_of(self._kafka, self._topic, count)
+        return [parse_reject(record.value, record.headers) for record in records]
+
+
+@contextlib.asynccontextmanager
+async def running(rejects: KafkaRejects) -> AsyncIterator[None]:
+    """Its loop, for as long as the block runs."""
+    task = asyncio.create_task(rejects.run(), name="rejects")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+class TestKafkaRejects(RejectsContract):
+    """The contract on the real one."""
+
+    @pytest.fixture
+    async def world(self, kafka: str, namespace: str) -> AsyncIterator[KafkaWorld]:
+        names = Names(namespace)
+        await ensure_topics(kafka, [rejected_topic(names)], 1)
+        async with contextlib.AsyncExitStack() as stack:
+            yield KafkaWorld(kafka, names, stack)
+
+
+async def test_a_record_tells_what_is_known_of_a_reject(kafka: str, namespace: str) -> None:
+    """To any Kafka tool: the value as posted, the rest as headers, the broker's time as the time."""
+    names = Names(namespace)
+    await ensure_topics(kafka, [rejected_topic(names)], 1)
+    rejects = KafkaRejects(kafka, names)
+
+    async with running(rejects):
+        rejects.put([refused(3), refused(5, "size")], [b'{"key": 1}', b"x" * 40_000])
+        whole, cut = await records_of(kafka, names.rejected, 2)
+
+    common = {"detail": b"why"}
+    assert (whole.key, whole.value, whole.timestamp_type) == (None, b'{"key": 1}', 1)
+    assert dict(whole.headers) == common | {"reason": b"time", "size": b"10", "index": b"3"}
+    assert cut.value == b"x" * MAX_KEPT_BYTES
+    assert dict(cut.headers) == common | {"reason": b"size", "size": b"40000", "index": b"5", "cut": b"1"}
+
+
+async def test_a_broker_that_went_away_is_found_again(kafka_server: KafkaServer, namespace: str) -> None:
+    """What was put meanwhile is kept when it is back, each once; putting took no time."""
+    names = Names(namespace)
+    await ensure_topics(kafka_server.address, [rejected_topic(names)], 1)
+    rejects = KafkaRejects(kafka_server.address, names, ack_timeout_s=200)
+    async with running(rejects):
+        rejects.put([refused(0)], [b"before"])
+        await until(lambda: rejects.counts.stored == 1)
+        await asyncio.to_thread(kafka_server.kill)
+
+        for number in range(1, 100):
+            rejects.put([refused(number)], [b"meanwhile"])
+        await asyncio.to_thread(kafka_server.start)
+        await until(lambda: rejects.counts.stored + rejects.counts.dropped == 100, within_s=200)
+
+    records = await records_of(kafka_server.address, names.rejected)
+    indexes = [int(dict(record.headers)["index"]) for record in records]
+    assert rejects.counts.dropped == 0
+    assert indexes == list(range(100))
+
+
+async def test_what_may_have_been_written_is_not_written_again(
+    kafka_server: KafkaServer, namespace: str
+) -> None:
+    """A reject that stood in the topic twice would be sent again twice; so it is counted as dropped."""
+    names = Names(namespace)
+    await ensure_topics(kafka_server.address, [rejected_topic(names)], 1)
+    rejects = KafkaRejects(kafka_server.address, names, ack_timeout_s=1)
+    async with running(rejects):
+        rejects.put([refused(0)], [b"before"])
+        await until(lambda: rejects.counts.stored == 1)
+        kafka_server.pause()
+
+        rejects.put([refused(1)], [b"unknown"])
+        await until(lambda: rejects.counts.dropped == 1)
+        rejects.put([refused(2)], [b"after"])
+        kafka_server.resume()
+        await until(lambda: rejects.counts.stored + rejects.counts.dropped == 3)
+
+    values = [record.value for record in await records_of(kafka_server.address, names.rejected)]
+    assert rejects.counts.stored == 2
+    assert values[-1] == b"after"
+    assert values.count(b"unknown") <= 1
+
+
+async def test_a_stop_waits_for_kafka_no_longer_than_it_said(namespace: str) -> None:
+    """Two seconds; what is then not kept is counted as dropped."""
+    rejects = KafkaRejects("127.0.0.1:1", Names(namespace))
+    async with running(rejects):
+        rejects.put([refused(0)], [b"{}"])
+        started = time.monotonic()
+
+        await rejects.flush()
+
+        took_s = time.monotonic() - started
+    assert 1.9 < took_s < 10
+    assert (rejects.counts.stored, rejects.counts.dropped) == (0, 1)
+
+
+async def test_refused_fragments_are_listed_and_sent_again(
+    kafka: str, zookeeper: str, namespace: str
+) -> None:
+    """A limit was too low: they are seen, counted, and after the fix sent again, each once."""
+    settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
+    long = [b'{"key":"k", "data":"%04d%b"}' % (n, b"x" * 100) for n in range(30)]
+    too_long = b'{"key":"k", "data":"' + b"x" * 40_000 + b'"}'
+    names = Names(namespace)
+
+    async with producer(**settings, max_fragment_bytes=64) as strict:
+        await strict.until_ready()
+        await strict.client.post("/fragments", content=b"\n".join([*long, b"{}", too_long]), headers=NDJSON)
+        await strict.client.post("/fragments", content=b"{", headers={"content-type": "application/json"})
+        # at once, so that what waits is flushed
+        strict.process.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(strict.process.wait(), 30)
+    async with producer(**settings) as lenient:
+        await lenient.until_ready()
+        url = str(lenient.client.base_url)
+        listed = await baton(kafka, namespace, "-o", "json", "--limit", "3")
+        table = await baton(kafka, namespace, "--reason", "size", "--since", "1h")
+        dry = await baton(kafka, namespace, "replay", "--reason", "size", "--dry-run", "--url", url)
+        stored_before = await records_of(kafka, names.fragments(0))
+        first = await baton(kafka, namespace, "replay", "--reason", "size", "--url", url, "-o", "json")
+        second = await baton(kafka, namespace, "replay", "--reason", "size", "--url", url, "-o", "json")
+        again = await baton(kafka, namespace, "replay", "--reason", "invalid", "--url", url)
+
+    found = json.loads(listed.output)
+    assert [(row["reason"], row["count"], row["cut"]) for row in found["reasons"]] == [
+        ("size", 31, 1), ("invalid", 1, 0), ("unreadable", 1, 0)
+    ]  # fmt: skip
+    assert [row["offset"] for row in found["rejected"]] == [30, 31, 32]
+    assert "31" in table.output
+    assert "invalid" not in table.output
+    assert (dry.exit_code, dry.output) == (
+        0,
+        "30 of reason 'size' would be sent again; left out: 1 are cut\n",
+    )
+    assert stored_before == []
+    answer = json.loads(first.output)
+    assert (answer["found"], answer["cut"], answer["accepted"], answer["rejected"]) == (31, 1, 30, 0)
+    assert json.loads(second.output)["found"] == 0
+    assert again.exit_code == 1
+    assert "1 refused again" in again.output
+    assert "1 × invalid, first at offset 30" in again.output
+    stored = await records_of(kafka, names.fragments(0))
+    assert [record.value for record in stored] == [
+        b'{"id":"rejected/0/%d",' % offset + value[1:] for offset, value in enumerate(long)
+    ]
+
+
+class ForgetsPlaces:
+    """The real log, cut off each time between an acknowledgement and its place."""
+
+    def __init__(self, log: RejectedLog) -> None:
+        self._log = log
+        self.bounds = log.bounds
+
+    def read(self, partition: int, start: int) -> AsyncIterator[Sequence[StoredReject]]:
+        return self._log.read(partition, start)
+
+    async def place(self, partition: int) -> int | None:
+        return await self._log.place(partition)
+
+    async def keep_place(self, partition: int, offset: int) -> None:
+        raise KafkaUnavailable(f"cut off before {partition}/{offset} was kept")
+
+
+async def test_an_interrupted_replay_doubles_nothing(kafka: str, zookeeper: str, namespace: str) -> None:
+    """What was acknowledged and not remembered is sent again, and the sessions hold it once."""
+    names = Names(namespace)
+    settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
+    values = [b'{"key":"k","data":%d}' % number for number in range(20)]
+    async with producer(**settings) as running_producer:
+        await running_producer.until_ready()
+        url = str(running_producer.client.base_url)
+        rejects = KafkaRejects(kafka, names)
+        async with running(rejects):
+            rejects.put([refused(0, "key")] * len(values), values)
+            await until(lambda: rejects.counts.stored == len(values))
+
+        async with open_rejected(kafka, names, reason="key") as log, connect(url) as client:
+            limits = BatchLimits(fragments=7)
+            with pytest.raises(KafkaUnavailable):
+                await replay(ForgetsPlaces(log), client, "key", limits=limits, replayed=Replayed())
+        result = await baton(kafka, namespace, "replay", "--reason", "key", "--url", url, "-o", "json")
+
+    records = await records_of(kafka, names.fragments(0))
+    log_records = [Rec(r.offset, r.timestamp, r.key, r.value) for r in records]
+    closed, (session,) = fold_eagerly(log_records, GroupSettings())
+    assert json.loads(result.output)["accepted"] == 20
+    assert len(records) == 27
+    assert closed == []
+    assert [json.loads(value)["data"] for value in session.values] == list(range(20))
+
+
+async def test_without_a_topic_the_command_says_so(kafka: str, namespace: str) -> None:
+    """Another namespace, or no producer yet: an error, not an empty list."""
+    result = await baton(kafka, namespace)
+
+    assert isinstance(result.exception, KafkaUnavailable)
+    assert f"no topic {namespace}.fragments.rejected yet" in str(result.exception)
