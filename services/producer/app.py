@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 
 from services.producer.agent import install_agent
+from services.producer.body import SmallBodies
 from services.producer.door import PATH, Door
 from services.producer.gate import Gate, GatedApp
 from services.producer.keys import WriteKeys
@@ -69,14 +70,13 @@ def create_app(
     keys = keys or WriteKeys()
     gate = Gate(Origins(parse_origins(settings.allowed_origins)), keys, metrics)
     door = Door(
-        GatedApp(app, gate),
+        GatedApp(SmallBodies(app), gate),
         gate=gate,
         sink=sink,
         rejects=rejects,
         table=table,
         limits=settings.limits,
         max_inflight_bytes=settings.max_inflight_bytes,
-        read_timeout_s=settings.read_timeout_s,
         metrics=metrics,
     )
     install_problems(app)

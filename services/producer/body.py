@@ -1,31 +1,35 @@
 """The body of a request: read and decoded, and counted while it is.
 
-Used by the door. A decoder is made only when the whole body is there, and the decoded bytes are counted
-as the encoded ones are, piece by piece: what would be too large is given up at the limit.
+Used by the door; `SmallBodies` bounds what the routes behind it read. A decoder is made only when the whole
+body is there, and the decoded bytes are counted as the encoded ones are, piece by piece: what would be too
+large is given up at the limit.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from starlette.types import Receive
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.producer.core.form import Coding
 from services.producer.decoding import decoded
 from services.producer.inflight import Hold
 from shared.errors import BatonError
 
+MAX_SMALL_BYTES = 16 * 1024
+
 
 class SlowRequest(BatonError):
-    """The body did not arrive in time."""
+    """The body arrives too slowly, while many others are arriving."""
 
 
 class Gone(Exception):
     """The client went away before its body was complete; nobody is there to be answered."""
 
 
-async def read_body(receive: Receive, hold: Hold, timeout_s: float) -> list[bytes]:
-    """The body as it arrives, in chunks.
+async def read_body(receive: Receive, hold: Hold) -> list[bytes]:
+    """The body as it arrives, in chunks. How long it may take is the server's to say.
 
     Raises Gone, SlowRequest, and what Hold.add raises.
     """
@@ -42,13 +46,16 @@ async def read_body(receive: Receive, hold: Hold, timeout_s: float) -> list[byte
         return more
 
     if await read_chunk():
-        # a bound only for what did not come in one piece: it costs 4 µs
+        # only for what does not come in one piece: it costs 4 µs
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(None) as patience:
+                hold.arrives(lambda: patience.reschedule(loop.time()))
                 while await read_chunk():
                     pass
         except TimeoutError:
             raise SlowRequest from None
+        hold.arrived()
     return chunks
 
 
@@ -63,3 +70,23 @@ def decode_body(chunks: list[bytes], coding: Coding, hold: Hold) -> list[bytes]:
         pieces.append(piece)
     hold.end_decoding()
     return pieces
+
+
+class SmallBodies:
+    """`app`, whose bodies may have MAX_SMALL_BYTES: FastAPI reads them whole, without a limit of its own."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        count = 0
+
+        async def receive_counted() -> Message:
+            nonlocal count
+            message = await receive()
+            count += len(message.get("body", b""))
+            if count > MAX_SMALL_BYTES:
+                raise HTTPException(413, f"a body may have at most {MAX_SMALL_BYTES} bytes here")
+            return message
+
+        await self._app(scope, receive_counted, send)

@@ -73,7 +73,6 @@ class Door:
         table: Callable[[], StreamTable | None],
         limits: Limits,
         max_inflight_bytes: int,
-        read_timeout_s: float,
         metrics: ProducerMetrics,
     ) -> None:
         self._app = app
@@ -83,7 +82,6 @@ class Door:
         self._table = table
         self._limits = limits
         self._inflight = Inflight(max_inflight_bytes)
-        self._read_timeout_s = read_timeout_s
         self._metrics = metrics
         self._is_leaving = False
         metrics.inflight_bytes = lambda: self._inflight.bytes
@@ -134,7 +132,7 @@ class Door:
             types, encodings, length = _headers(scope["headers"])
             wrapping = wrapping_for(types, encodings)
             hold.expect(length)
-            chunks = await read_body(receive, hold, self._read_timeout_s)
+            chunks = await read_body(receive, hold)
             if wrapping.coding is not Coding.IDENTITY:
                 chunks = decode_body(chunks, wrapping.coding, hold)
             return await self._take(chunks, wrapping.form)

@@ -199,19 +199,47 @@ async def test_an_announced_oversize_is_refused_unread(producer: Producer) -> No
     assert answer.status_code == 413
 
 
-async def test_a_body_that_stops_arriving_is_given_up() -> None:
-    """408 after the read time-out; its bytes no longer count."""
-    producer = Producer(read_timeout_s=0.1)
+async def test_slow_bodies_take_no_room_from_others() -> None:
+    """What is still arriving may have half of the room; who has been sending for longest is given up: 408."""
+    producer = Producer(max_inflight_bytes=1024 * 1024)
+    piece = b" " * 300_000
+    arriving, more = asyncio.Event(), asyncio.Event()
 
     async def stalling() -> AsyncIterator[bytes]:
-        yield b'{"key":'
-        await asyncio.Event().wait()
+        yield piece
+        arriving.set()
+        await more.wait()
+        yield b'{"key":"visitor-1"}'
 
     async with producer.client:
-        answer = await producer.post(stalling())
+        slow = asyncio.create_task(producer.post(stalling()))
+        await arriving.wait()
+        later = asyncio.create_task(producer.post(stalling()))
+        given_up = await slow
+        whole = await producer.post(b'{"key":"visitor-1"}')
+        more.set()
+        stored = await later
 
-    assert_problem(answer, 408, "slow-request")
+    assert_problem(given_up, 408, "slow-request")
+    assert (whole.status_code, stored.status_code) == (200, 200)
+    assert len(producer.sink.logs[10]) == 2
     assert producer.door.inflight_bytes == 0
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_other_routes_take_small_bodies_only(producer: Producer, announced: bool) -> None:
+    """413: FastAPI would read a body of any size into memory."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(20):
+            yield b" " * 1_000
+
+    body = b" " * 20_000 if announced else pieces()
+    answer = await producer.client.post("/markers", content=body, headers=JSON)
+
+    assert answer.status_code == 413
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert not any(producer.sink.logs)
 
 
 async def test_a_client_that_goes_away_is_not_answered(producer: Producer) -> None:
