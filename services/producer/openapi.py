@@ -1,0 +1,132 @@
+"""What the OpenAPI document says of the producer's routes, where FastAPI cannot know it by itself.
+
+`POST /fragments` is read and answered by the door. A test holds every answer to this document, so that
+what is said here is so. Used by app.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.fragments import MAX_ID_BYTES, MAX_KEY_BYTES, MAX_TIME_MS
+from shared.http import PROBLEM
+
+Responses = dict[int | str, dict[str, Any]]
+
+_FRAGMENT: dict[str, Any] = {
+    "type": "object",
+    "required": ["key"],
+    "properties": {
+        "key": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MAX_KEY_BYTES,
+            "description": f"which session it belongs to; 1 to {MAX_KEY_BYTES} bytes of UTF-8",
+        },
+        "end": {"type": "boolean", "description": "this fragment ends its session"},
+        "time": {
+            "description": "event time: ms since the epoch, or RFC 3339; years 1970 … 9999",
+            "oneOf": [
+                {"type": "integer", "minimum": 0, "maximum": MAX_TIME_MS},
+                {"type": "string", "format": "date-time"},
+            ],
+        },
+        "id": {
+            "type": "string",
+            "maxLength": MAX_ID_BYTES,
+            "description": f"minted by the client, so that it may retry; ≤ {MAX_ID_BYTES} bytes of UTF-8",
+        },
+        "data": {"description": "any JSON, carried untouched"},
+    },
+}
+_REJECTED: dict[str, Any] = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["index", "reason", "detail"],
+        "properties": {
+            "index": {
+                "type": "integer",
+                "minimum": 0,
+                "description": "place in the request, from 0; blank lines do not count",
+            },
+            "reason": {
+                "enum": ["malformed", "invalid", "encoding", "nesting", "key", "id", "time", "size"],
+                "type": "string",
+            },
+            "detail": {"type": "string"},
+        },
+    },
+}
+_COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
+
+
+def problem_response(description: str, **members: dict[str, Any]) -> dict[str, Any]:
+    """A response that is a problem document (RFC 9457), which may have these members."""
+    schema = {
+        "type": "object",
+        "required": ["type", "title", "status", "detail"],
+        "properties": {
+            "type": {"type": "string", "pattern": "^urn:baton:[a-z-]+$"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string"},
+            **members,
+        },
+    }
+    return {"description": description, "content": {PROBLEM: {"schema": schema}}}
+
+
+def _again(description: str, **members: dict[str, Any]) -> dict[str, Any]:
+    retry_after = {"description": "seconds", "required": True, "schema": {"type": "integer", "minimum": 0}}
+    return problem_response(description, **members) | {"headers": {"Retry-After": retry_after}}
+
+
+FRAGMENTS_REQUEST: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": {"oneOf": [_FRAGMENT, {"type": "array", "items": _FRAGMENT}]}},
+            "application/x-ndjson": {"schema": {"type": "string", "description": "one fragment a line"}},
+            "text/plain": {"schema": {"type": "string", "description": "JSON or NDJSON, by its content"}},
+        },
+    }
+}
+FRAGMENTS_RESPONSES: Responses = {
+    200: {
+        "description": "Kafka acknowledged every accepted fragment",
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["accepted", "rejected"],
+                    "properties": {"accepted": _COUNT, "rejected": _REJECTED},
+                }
+            }
+        },
+    },
+    400: problem_response("The body as a whole is not what its type says"),
+    401: problem_response("A write key is needed, and none was given"),
+    403: problem_response("The write key is wrong, or the page's origin is not allowed"),
+    408: problem_response("The body did not arrive in time"),
+    413: problem_response("Too many bytes or fragments"),
+    415: problem_response("The type or encoding is not accepted"),
+    422: problem_response(
+        "None of the fragments is acceptable; `rejected` says why", accepted=_COUNT, rejected=_REJECTED
+    ),
+    429: _again("Too much is in flight; come again after `Retry-After`"),
+    503: _again(
+        "Kafka (or the producer) cannot take them now; `unstored` names those not kept",
+        accepted=_COUNT,
+        unstored={"type": "array", "items": _COUNT},
+        rejected=_REJECTED,
+    ),
+}
+MARKERS_RESPONSES: Responses = {
+    400: problem_response("The body is not JSON"),
+    401: FRAGMENTS_RESPONSES[401],
+    403: FRAGMENTS_RESPONSES[403],
+    422: problem_response("The marker has faults", errors={"type": "array", "items": {"type": "object"}}),
+    503: _again("Not every stream has the marker; writing it again is harmless"),
+}
+TABLE_RESPONSES: Responses = {503: _again("There is no stream table yet")}
