@@ -1,7 +1,8 @@
 """Uvicorn's HTTP protocol with an end to waiting: for headers, for bodies, and for answers to be taken.
 
 Uvicorn itself waits for ever for what a client has begun to send, takes headers of any size, and answers
-what it cannot parse in front of requests that are still being answered. Here a connection has at most one
+what it cannot parse in front of requests that are still being answered, and loses a body that comes with
+an offer to upgrade. Here a connection has at most one
 timer, and none while requests come whole: the hot path pays for a comparison.
 Wired by `__main__.py`; what the app refuses is the door's.
 """
@@ -23,6 +24,8 @@ from shared.http import problem
 
 MAX_HEADER_BYTES = 32 * 1024
 """Of a request line with its headers; browsers send all cookies of a site with a beacon."""
+
+_UPGRADE = (b"upgrade", b"connection", b"http2-settings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._bounds = bounds
         self._awaited = _Awaited.NOTHING
         self._barren = 0
+        self._declined = b""
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
@@ -78,9 +82,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._barren += len(data)
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # nothing else is spoken here, so the request is answered as it stands
+            while data:
+                data = self._feed(data)
         except httptools.HttpParserError as error:
             if isinstance(error.__context__, _HeadersTooLarge):
                 self._refuse_headers()
@@ -100,6 +103,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if self._barren > MAX_HEADER_BYTES and self._header_bytes() > MAX_HEADER_BYTES:
             raise _HeadersTooLarge
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self._declined = self._head_without_upgrade()
+            return
         super().on_headers_complete()
         # trailers of a chunked body are no headers
         self.headers = []
@@ -112,6 +118,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._declined:
+            return
         super().on_message_complete()
         self._barren = 0
         self._awaited = _Awaited.NOTHING
@@ -130,6 +138,27 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         # closing would wait for a client that does not take its answer
         self.transport.abort()
+
+    def _feed(self, data: bytes) -> bytes:
+        """Has the data parsed; what is to be parsed once more, because it came with an offer to upgrade.
+
+        The parser would drop the body behind such an offer, which Java's HttpClient makes for HTTP/2.
+        """
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            head, self._declined = self._declined, b""
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+            return head + data[offer.args[0] :]
+        return b""
+
+    def _head_without_upgrade(self) -> bytes:
+        lines = [b"%s %s HTTP/1.1" % (self.parser.get_method(), self.url)]
+        lines += [b"%s: %s" % header for header in self.headers if header[0] not in _UPGRADE]
+        if not self.parser.should_keep_alive():
+            lines.append(b"connection: close")
+        return b"\r\n".join([*lines, b"", b""])
 
     def _keep_waiting(self) -> None:
         if self._barren > MAX_HEADER_BYTES:
