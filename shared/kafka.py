@@ -15,7 +15,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import ConsumerStoppedError, KafkaConnectionError, KafkaError
+from aiokafka.errors import ConsumerStoppedError, IllegalOperation, KafkaConnectionError, KafkaError
 
 from shared.errors import InvalidInput, KafkaUnavailable
 from shared.names import Names
@@ -34,8 +34,10 @@ REJECTED_SEGMENT_MS = 86_400_000
 REJECTED_RETENTION_BYTES = 1024 * 1024 * 1024
 """Whatever clients send, what is refused fills no disk."""
 _TOPIC_EXISTS = 36
-KAFKA_FAILURES = (KafkaError, ConsumerStoppedError, TimeoutError, OSError)
-"""What a call of aiokafka raises when the broker is away, slow or refuses."""
+KAFKA_FAILURES = (KafkaError, ConsumerStoppedError, IllegalOperation, TimeoutError, OSError, AssertionError)
+"""What a call of aiokafka raises when the broker is away, slow or refuses. It asserts, for instance, that the
+cluster has a broker, which it has not while its only one is shut out by the controller; and once fenced, a
+producer complains of its own state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
-from aiokafka.errors import IllegalOperation, ProducerFenced
+from aiokafka.errors import ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 
 from services.consumer.adapters.kafka_checkpoints import KafkaCheckpoints
@@ -142,8 +142,7 @@ class KafkaSessionSink:
             yield
         except ProducerFenced as error:
             raise Fenced(f"{self!r}: {error!r}") from error
-        except (*KAFKA_FAILURES, AssertionError, IllegalOperation) as error:
-            # after being fenced, aiokafka complains of its own state instead of saying so
+        except KAFKA_FAILURES as error:
             raise KafkaUnavailable(f"{self!r}, outcome of a commit unknown: {error!r}") from error
 
     async def _transaction(self, commit: Commit, *, with_sessions: bool) -> list[int]:
