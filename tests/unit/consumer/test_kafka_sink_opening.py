@@ -23,7 +23,7 @@ async def test_a_cluster_without_a_broker_is_one_that_is_away(monkeypatch: pytes
     shared.brokers._brokers = {}
     sink = KafkaSessionSink(shared, 0, GroupSettings(), 1)
 
-    with pytest.raises(KafkaUnavailable, match="cannot start.*bootstrap"):
+    with pytest.raises(KafkaUnavailable, match=r"cannot start.*bootstrap"):
         await sink.open()
 
     await sink.close()
