@@ -54,19 +54,19 @@ def reject_of(posted: bytes, *, reason: str, detail: str, index: int) -> Reject:
     return Reject(value=posted[:MAX_KEPT_BYTES], reason=reason, detail=detail, size=len(posted), index=index)
 
 
-def headers_of(reject: Reject) -> Headers:
-    """The headers of its record.
+def headers_of(reason: str, detail: str, size: int, index: int, *, is_cut: bool) -> Headers:
+    """The headers of a reject's record.
 
-    >>> headers_of(reject_of(b"{}", reason="invalid", detail="no key", index=3))
+    >>> headers_of("invalid", "no key", 2, 3, is_cut=False)
     [('reason', b'invalid'), ('detail', b'no key'), ('size', b'2'), ('index', b'3')]
     """
     headers = [
-        ("reason", reject.reason.encode()),
-        ("detail", reject.detail.encode(errors="replace")[:MAX_DETAIL_BYTES]),
-        ("size", b"%d" % reject.size),
-        ("index", b"%d" % reject.index),
+        ("reason", reason.encode()),
+        ("detail", detail[:MAX_DETAIL_BYTES].encode(errors="replace")[:MAX_DETAIL_BYTES]),
+        ("size", b"%d" % size),
+        ("index", b"%d" % index),
     ]
-    if reject.is_cut:
+    if is_cut:
         headers.append(("cut", b"1"))
     return headers
 

@@ -200,6 +200,7 @@ async def test_refused_fragments_are_listed_and_sent_again(
         url = str(lenient.client.base_url)
         listed = await baton(kafka, namespace, "-o", "json", "--limit", "3")
         table = await baton(kafka, namespace, "--reason", "size", "--since", "1h")
+        none = await baton(kafka, namespace, "--since", "2099-01-01T00:00:00Z")
         dry = await baton(kafka, namespace, "replay", "--reason", "size", "--dry-run", "--url", url)
         stored_before = await records_of(kafka, names.fragments(0))
         first = await baton(kafka, namespace, "replay", "--reason", "size", "--url", url, "-o", "json")
@@ -213,6 +214,7 @@ async def test_refused_fragments_are_listed_and_sent_again(
     assert [row["offset"] for row in found["rejected"]] == [30, 31, 32]
     assert "31" in table.output
     assert "invalid" not in table.output
+    assert none.output == "nothing was rejected\n"
     assert (dry.exit_code, dry.output) == (
         0,
         "30 of reason 'size' would be sent again; left out: 1 are cut\n",

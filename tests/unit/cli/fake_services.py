@@ -176,7 +176,8 @@ def served(answer: Callable[[httpx.Request], Awaitable[httpx.Response]]) -> Iter
             message = await receive()
             body, more = body + message.get("body", b""), message.get("more_body", False)
         url = f"http://fake{scope['path']}?{scope['query_string'].decode()}"
-        response = await answer(httpx.Request(scope["method"], url, content=body))
+        request = httpx.Request(scope["method"], url, headers=scope["headers"], content=body)
+        response = await answer(request)
         headers = [(k.lower(), v) for k, v in response.headers.raw]
         await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
         await send({"type": "http.response.body", "body": response.content})

@@ -12,7 +12,7 @@ import pytest
 from cli.backoff import MAX_DELAY_S, delay_for, parse_retry_after
 from cli.client import BatonClient, connect
 from shared.errors import BatonError, Conflict, InvalidInput, NotFound, Unavailable
-from tests.unit.cli.fake_services import InMemoryControl, problem
+from tests.unit.cli.fake_services import InMemoryControl, problem, served
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -148,6 +148,23 @@ async def test_what_is_no_url_is_told(url: str) -> None:
     with pytest.raises(InvalidInput, match="is not a URL like"):
         async with connect(url):
             pass
+
+
+@pytest.mark.parametrize(("write_key", "shown"), [("s3cret", "Bearer s3cret"), ("", None)])
+async def test_a_write_key_is_shown_to_the_producer(write_key: str, shown: str | None) -> None:
+    """As a bearer token, with every request; nothing without one."""
+    seen: list[str | None] = []
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers.get("authorization"))
+        return httpx.Response(200, json={"accepted": 1, "rejected": []})
+
+    with served(answer) as url:
+        async with connect(url, write_key=write_key) as client:
+            await client.post_fragments(b'{"key":"a"}')
+            await client.post_fragment(b'{"key":"a"}')
+
+    assert seen == [shown, shown]
 
 
 def test_delays_grow_to_their_cap_and_jitter_halves_them_at_most() -> None:
