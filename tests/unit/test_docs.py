@@ -14,7 +14,8 @@ import cli.settings_command
 from cli.main import COMMANDS
 from cli.settings_command import SERVICES, range_text, settings_page
 from services.control.core.rows import StreamRow
-from services.producer.core.ingest import Form, ingest
+from services.producer.core.form import Form
+from services.producer.core.ingest import ingest
 from services.producer.door import Answer
 from services.producer.settings import ProducerSettings
 from shared.heads import Counts
