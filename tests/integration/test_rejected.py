@@ -195,7 +195,7 @@ async def test_refused_fragments_are_listed_and_sent_again(
         # at once, so that what waits is flushed
         strict.process.send_signal(signal.SIGTERM)
         await asyncio.wait_for(strict.process.wait(), 30)
-    async with producer(**settings) as lenient:
+    async with producer(**settings, write_keys="s3cret") as lenient:
         await lenient.until_ready()
         url = str(lenient.client.base_url)
         listed = await baton(kafka, namespace, "-o", "json", "--limit", "3")
@@ -203,9 +203,11 @@ async def test_refused_fragments_are_listed_and_sent_again(
         none = await baton(kafka, namespace, "--since", "2099-01-01T00:00:00Z")
         dry = await baton(kafka, namespace, "replay", "--reason", "size", "--dry-run", "--url", url)
         stored_before = await records_of(kafka, names.fragments(0))
-        first = await baton(kafka, namespace, "replay", "--reason", "size", "--url", url, "-o", "json")
-        second = await baton(kafka, namespace, "replay", "--reason", "size", "--url", url, "-o", "json")
-        again = await baton(kafka, namespace, "replay", "--reason", "invalid", "--url", url)
+        locked = await baton(kafka, namespace, "replay", "--reason", "size", "--url", url)
+        options = ["--url", url, "--write-key", "s3cret"]
+        first = await baton(kafka, namespace, "replay", "--reason", "size", *options, "-o", "json")
+        second = await baton(kafka, namespace, "replay", "--reason", "size", *options, "-o", "json")
+        again = await baton(kafka, namespace, "replay", "--reason", "invalid", *options)
 
     found = json.loads(listed.output)
     assert [(row["reason"], row["count"], row["cut"]) for row in found["reasons"]] == [
@@ -220,6 +222,8 @@ async def test_refused_fragments_are_listed_and_sent_again(
         "30 of reason 'size' would be sent again; left out: 1 are cut\n",
     )
     assert stored_before == []
+    assert locked.exit_code == 1
+    assert "write key" in locked.output
     answer = json.loads(first.output)
     assert (answer["found"], answer["cut"], answer["accepted"], answer["rejected"]) == (31, 1, 30, 0)
     assert json.loads(second.output)["found"] == 0
