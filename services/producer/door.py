@@ -166,11 +166,12 @@ class Door:
         # only the batches hold the fragments from here on: a stalled Kafka must not keep three copies
         del body
         chunks.clear()
-        rejected, count, size = ingested.rejected, ingested.count, ingested.bytes
+        rejected, refused = ingested.rejected, ingested.refused
+        count, size = ingested.count, ingested.bytes
         if rejected:
             self._metrics.rejected.update(item.reason for item in rejected)
-            self._rejects.put(rejected, ingested.refused)
             if not count:
+                self._rejects.put(rejected, refused)
                 return _none_acceptable(ingested)
         if count:
             began_s = perf_counter()
@@ -181,6 +182,8 @@ class Door:
             except Unavailable:
                 self._metrics.unstored += count
                 raise
+            if rejected:  # not sooner: whoever has to send all again is refused again
+                self._rejects.put(rejected, refused)
             self._metrics.stored += count - len(unstored)
             if unstored:
                 self._metrics.unstored += len(unstored)

@@ -154,11 +154,24 @@ async def test_answers_are_the_same_when_rejects_cannot_be_kept(producer: Produc
     assert producer.metric("baton_rejects_dropped") == 7
 
 
-async def test_refused_fragments_are_kept_though_kafka_took_none_of_the_others(producer: Producer) -> None:
-    """A client sends again what was not stored, and is told anew of what was refused."""
+async def test_what_a_client_has_to_send_again_is_not_kept_yet(producer: Producer) -> None:
+    """503 for all: the client sends it all again, is refused again, and that is one reject then."""
     producer.sink.down = True
+    first = await producer.post(b'[{"key":"a"},{}]')
+    producer.sink.down = False
 
-    answer = await producer.post(b'[{"key":"a"},{}]')
+    second = await producer.post(b'[{"key":"a"},{}]')
 
-    assert answer.status_code == 503
+    assert (first.status_code, second.status_code) == (503, 200)
     assert [one.value for one in producer.rejects.kept] == [b"{}"]
+
+
+async def test_what_was_refused_beside_what_was_partly_stored_is_kept(producer: Producer) -> None:
+    """503 that names what was not stored: only that is sent again."""
+    producer.sink.mute.add(TABLE.stream_for(b"a"))
+    keys = [b"a", next(b"%d" % n for n in range(99) if TABLE.stream_for(b"%d" % n) not in producer.sink.mute)]
+
+    answer = await producer.post(b'[{"key":"%b"},{},{"key":"%b"}]' % (keys[0], keys[1]))
+
+    assert (answer.status_code, answer.json()["unstored"]) == (503, [0])
+    assert [one.index for one in producer.rejects.kept] == [1]
