@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from shared.errors import InvalidInput
+from shared.json_faults import syntax_fault, type_fault
 
 MAX_KEY_BYTES = 256
 MAX_ID_BYTES = 64
@@ -62,7 +63,8 @@ def parse_fragment(raw: bytes) -> Fragment:
     """The fragment that `raw` (JSON text) holds, its fields checked but for the time's form.
 
     Cost: 0.9 µs per KB. Raises FragmentRejected with reason `malformed` (no JSON), `invalid` (a
-    field of the wrong type or missing), `encoding`, `nesting`, `key`, or `id`.
+    field of the wrong type or missing), `encoding`, `nesting`, `key`, `id`, or `time` (an
+    integer far too large).
     """
     try:
         if not raw.isascii():
@@ -74,9 +76,9 @@ def parse_fragment(raw: bytes) -> Fragment:
     except UnicodeDecodeError as error:
         raise FragmentRejected("encoding", f"not valid UTF-8 at byte {error.start}") from None
     except msgspec.ValidationError as error:
-        raise FragmentRejected("invalid", str(error)) from None
+        raise FragmentRejected(*type_fault(str(error))) from None
     except msgspec.DecodeError as error:
-        raise FragmentRejected("malformed", str(error)) from None
+        raise FragmentRejected("malformed", syntax_fault(raw, str(error))) from None
     key = fragment.key
     if not key or (len(key) > 64 and len(key.encode()) > MAX_KEY_BYTES):
         raise FragmentRejected("key", f"`key` must have 1 to {MAX_KEY_BYTES} bytes of UTF-8")

@@ -35,6 +35,7 @@ PURE = {
         "shared.fragments",
         "shared.group",
         "shared.heads",
+        "shared.json_faults",
     ),
     *("shared.names", "shared.routing", "shared.sessions", "shared.signing"),
 }

@@ -10,6 +10,7 @@ object per fragment, and `msgspec.Raw`, which slices an array without building i
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,10 +19,14 @@ import msgspec
 
 from services.producer.core.form import JSON_SPACE, Form, form_of
 from shared.errors import InvalidInput
-from shared.fragments import FragmentRejected, deep_stack, parse_fragment, time_of
+from shared.fragments import MAX_NESTING, FragmentRejected, deep_stack, parse_fragment, time_of
+from shared.json_faults import syntax_fault
 from shared.routing import StreamTable
 
 BOM = b"\xef\xbb\xbf"
+MAX_TOKENS = 100_000
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[\[\]{},]', re.DOTALL)
+_QUOTE, _COMMA = b'",'
 
 
 class RequestUnreadable(InvalidInput):
@@ -99,7 +104,7 @@ def ingest(body: bytes, form: Form, table: StreamTable, limits: Limits) -> Inges
         body = body.strip(JSON_SPACE)
         if body.startswith(b"{"):
             return _single(body, table, limits)
-        items = _elements(body)
+        items = _elements(body, limits.max_request_fragments)
     if len(items) > limits.max_request_fragments:
         raise RequestTooLarge(f"a request may have at most {limits.max_request_fragments} fragments")
     return _sort(items, table, limits)
@@ -110,7 +115,7 @@ def _lines(body: bytes) -> Sequence[bytes]:
     return [line for piece in body.split(b"\n") if (line := piece.strip(JSON_SPACE))]
 
 
-def _elements(body: bytes) -> Sequence[msgspec.Raw]:
+def _elements(body: bytes, max_items: int) -> Sequence[bytes | msgspec.Raw]:
     if not body:
         raise RequestUnreadable("the body is empty")
     try:
@@ -122,7 +127,44 @@ def _elements(body: bytes) -> Sequence[msgspec.Raw]:
     except msgspec.ValidationError:
         raise RequestUnreadable("the body is neither a JSON object nor an array") from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise RequestUnreadable(f"the body is not JSON: {error}") from None
+        items = _salvage(body, max_items)
+        if items is None:
+            raise RequestUnreadable(f"the body is unreadable: {_fault(body, error)}") from None
+        return items
+
+
+def _fault(body: bytes, error: Exception) -> str:
+    deep = isinstance(error, RecursionError)
+    return f"nested deeper than {MAX_NESTING}" if deep else syntax_fault(body, str(error))
+
+
+def _salvage(body: bytes, max_items: int) -> list[bytes] | None:
+    """The items of an array of which some are no JSON, by brackets and commas alone, so that each is judged.
+
+    At most one more than `max_items`. None where brackets do not match, an item is empty, something is
+    behind the array, or looking took too long (2 µs for each of MAX_TOKENS).
+    """
+    items: list[bytes] = []
+    open_brackets = bytearray()
+    start = 1
+    for count, token in enumerate(_TOKEN.finditer(body)):
+        mark = token[0][0]
+        if mark in b"[{":
+            open_brackets.append(mark)
+        elif not open_brackets or count > MAX_TOKENS or (mark == _QUOTE and not token[1]):
+            return None
+        elif mark in b"]}":
+            if open_brackets.pop() != mark - 2:  # in ASCII a bracket closes the one two before it
+                return None
+            if not open_brackets:
+                items.append(body[start : token.start()].strip(JSON_SPACE))
+                return items if all(items) and token.end() == len(body) else None
+        elif mark == _COMMA and len(open_brackets) == 1:
+            items.append(body[start : token.start()].strip(JSON_SPACE))
+            start = token.end()
+            if len(items) > max_items:
+                return items
+    return None
 
 
 def _single(body: bytes, table: StreamTable, limits: Limits) -> Ingested:
@@ -130,7 +172,7 @@ def _single(body: bytes, table: StreamTable, limits: Limits) -> Ingested:
     # alone, text that is not JSON makes the whole request unreadable
     for rejected in ingested.rejected:
         if rejected.reason in ("malformed", "encoding"):
-            raise RequestUnreadable(f"the body is not JSON: {rejected.detail}")
+            raise RequestUnreadable(f"the body is unreadable: {rejected.detail}")
     return ingested
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import services.producer.core.form
 from services.producer.core.form import (
     ACCEPT,
     ACCEPT_ENCODING,
@@ -22,14 +20,6 @@ from services.producer.core.form import (
 )
 
 JSON = (b"application/json",)
-
-
-def test_the_examples_hold() -> None:
-    """The docstrings' examples print what they say."""
-    result = doctest.testmod(services.producer.core.form)
-
-    assert result.attempted > 2
-    assert result.failed == 0
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,60 @@ def test_bytes_that_are_not_utf8_spoil_only_their_item_of_an_array() -> None:
     assert reasons(take(b'[{"key":"a","data":"\xff"},{"key":"b"}]')) == [(0, "encoding")]
 
 
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        (b'{"key":"a","data":NaN}', "malformed"),
+        (b'{"key":"a","data":-Infinity}', "malformed"),
+        (rb'{"key":"a","data":"\ud800"}', "malformed"),
+        (rb'{"key":"\udc00"}', "malformed"),
+        (b'{"key":"a","data":"\x00"}', "malformed"),
+        (b'{"key":"a","data":01}', "malformed"),
+        (b'{"key":"a" "data":1}', "malformed"),
+        (b'{"key":"a","data":[1,]}', "malformed"),
+        (b'{"key":"a","data":nul}', "malformed"),
+        (b"nonsense", "malformed"),
+        (b'{"key":"a","data":' + b"[" * 5_000 + b"]" * 5_000 + b"}", "nesting"),
+    ],
+)
+def test_an_item_that_is_no_json_spoils_only_itself(item: bytes, reason: str) -> None:
+    """A batch that a program without strict JSON has made: every other item is stored as posted."""
+    good = rb'{"key":"good","data":"],\"}[{,"}'
+
+    ingested = take(b"[" + good + b" ,\n" + item + b", " + good + b" ]")
+
+    assert reasons(ingested) == [(1, reason)]
+    assert {index: value for index, (_, _, value) in accepted(ingested).items()} == {0: good, 2: good}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'[{"key":"a"},NaN,]',
+        b'[{"key":"a"},,NaN]',
+        b'[{"key":"a"},{"data":NaN]}',
+        b'[{"key":"a"},{"data":NaN}',
+        b'[{"key":"a"},{"data":NaN}]]',
+        b'[{"key":"a"},{"data":NaN}] {"key":"b"}',
+        b'[{"key":"a"},{"data":"NaN}]',
+        b'{"key":"a"},{"data":NaN}',
+        b"NaN",
+        b'[NaN,"' + b"[" * 1_000_000,
+        b"[NaN" + b",[" * 300_000 + b"]" * 300_000 + b"]",
+    ],
+)
+def test_an_array_whose_brackets_do_not_match_is_unreadable(body: bytes) -> None:
+    """Where items begin and end must be beyond doubt, and found in bounded time."""
+    with pytest.raises(RequestUnreadable):
+        take(body)
+
+
+def test_an_unreadable_array_of_too_many_items_is_too_large() -> None:
+    """The limit counts before any item is judged."""
+    with pytest.raises(RequestTooLarge):
+        take(b"[" + b"NaN," * 2_500 + b"NaN]")
+
+
 @pytest.mark.parametrize("time", [b"0", b"253402300799999", b'"2026-11-21T12:00:00.123456+01:00"'])
 def test_readable_times_are_accepted(time: bytes) -> None:
     """Integer ms and RFC 3339, from 1970 through 9999."""
@@ -258,6 +312,7 @@ FRAGMENTS = st.fixed_dictionaries(
         "data": JSON,
     },
 )
+GARBAGE = st.sampled_from([b"NaN", b"nonsense", b'{"key":"a","data":Infinity}', rb'"\ud800"', b"[1,]"])
 ITEMS = st.lists(FRAGMENTS | JSON, max_size=8)
 
 
@@ -311,3 +366,17 @@ def test_order_within_a_stream_is_that_of_the_request(items: list[dict[str, obje
 
     for portion in ingested.accepted.values():
         assert portion.indexes == sorted(portion.indexes)
+
+
+@settings(max_examples=100)
+@given(items=st.lists(FRAGMENTS | GARBAGE, min_size=1, max_size=8))
+def test_an_array_with_garbage_is_read_as_lines_with_garbage_are(items: list[object]) -> None:
+    """The same items are accepted with the same bytes, and refused for the same reason, in both forms."""
+    texts = [item if isinstance(item, bytes) else json.dumps(item).encode() for item in items]
+
+    as_array = take(b"[" + b", ".join(texts) + b"]")
+    as_lines = take(b"\n".join(texts), Form.NDJSON)
+
+    assert accepted(as_array) == accepted(as_lines)
+    assert as_array.rejected == as_lines.rejected
+    assert as_array.refused == as_lines.refused

@@ -1,0 +1,94 @@
+"""What people are told of a text that is no JSON, or no fragment."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.fragments import FragmentRejected, parse_fragment, time_of
+from shared.json_faults import syntax_fault
+
+WANTED_TIME = "an integer (ms since the epoch) or an RFC 3339 time in a string"
+RANGE = "`time` must lie in the years 1970 … 9999, in ms"
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason", "sentence"),
+    [
+        (rb'{"key":"a","data":NaN}', "malformed", "not JSON at byte 18: NaN is no number of JSON"),
+        (
+            rb'{"key":"a","data":[1,-Infinity]}',
+            "malformed",
+            "not JSON at byte 21: -Infinity is no number of JSON",
+        ),
+        (rb'{"key":"a","data":Infinity}', "malformed", "not JSON at byte 18: Infinity is no number of JSON"),
+        (
+            rb'{"key":"a","data":"\ud800"}',
+            "malformed",
+            r"half a surrogate pair at byte 19: \ud800 alone stands for no character",
+        ),
+        (
+            rb'{"key":"a","data":["\\ud800","\ud83d\ude00","\uDFFF"]}',
+            "malformed",
+            r"half a surrogate pair at byte 45: \uDFFF alone stands for no character",
+        ),
+        (
+            rb'{"key":"\ud800\ud800\udc00"}',
+            "malformed",
+            r"half a surrogate pair at byte 8: \ud800 alone stands for no character",
+        ),
+        (
+            b'{"key":"a","data":"\x01"}',
+            "malformed",
+            "not JSON at byte 19: the control character 0x01, which must be escaped",
+        ),
+        (rb'{"key":"a"', "malformed", "not JSON: the text ends too early"),
+        (rb'{"key":"a","data":[1,]}', "malformed", "not JSON at byte 21: trailing comma in array"),
+        (b'{"key":"a","data":"\xff"}', "encoding", "not valid UTF-8 at byte 19"),
+        (rb"{}", "invalid", "the fragment has no `key`"),
+        (rb"7", "invalid", "a fragment must be a JSON object, not an integer"),
+        (rb'{"key":null}', "invalid", "`key` must be a string, not null"),
+        (rb'{"key":"a","end":"yes"}', "invalid", "`end` must be true or false, not a string"),
+        (rb'{"key":"a","id":[]}', "invalid", "`id` must be a string, not an array"),
+        (rb'{"key":"a","time":{}}', "invalid", f"`time` must be {WANTED_TIME}, not an object"),
+        (rb'{"key":"a","time":1e400}', "invalid", f"`time` must be {WANTED_TIME}"),
+        (rb'{"key":"a","time":1' + b"0" * 19 + b"}", "time", RANGE),
+        (rb'{"key":"a","time":1' + b"0" * 5_000 + b"}", "time", RANGE),
+        (
+            b'{"key":"a","data":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+            "nesting",
+            "nested deeper than 1000",
+        ),
+    ],
+)
+def test_a_refusal_says_what_is_wrong_in_words(raw: bytes, reason: str, sentence: str) -> None:
+    """A person who reads it knows what to change, and where."""
+    with pytest.raises(FragmentRejected) as refused:
+        time_of(parse_fragment(raw))
+
+    assert (refused.value.reason, refused.value.detail) == (reason, sentence)
+
+
+@settings(max_examples=200)
+@given(text=st.text(st.sampled_from('\\u0dD8cCfF12/"ab'), max_size=30))
+def test_half_a_pair_is_found_where_pythons_own_reader_finds_one(text: str) -> None:
+    """The escapes of any text: half a pair is told of if and only if the string decoded holds one."""
+    raw = f'"{text}"'.encode()
+    try:
+        decoded = json.loads(raw)
+    except ValueError:
+        return
+    if not isinstance(decoded, str):
+        return
+
+    try:
+        msgspec.json.decode(raw)
+        is_half = False
+    except msgspec.DecodeError as error:
+        is_half = syntax_fault(raw, str(error)).startswith("half a surrogate pair")
+
+    assert is_half == any(0xD800 <= ord(char) < 0xE000 for char in decoded)
