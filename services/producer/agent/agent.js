@@ -61,7 +61,7 @@
   let queue = [];
   let queueBytes = 0;
   let number = 0;
-  let leaseMs = LEASE_MS;
+  let leaseMs = LEASE_MS + batchMs;
   const counts = { queued: 0, acknowledged: 0, rejected: 0, dropped: 0 };
 
   const tell = (what, items, detail) => {
@@ -120,7 +120,7 @@
       const [owner, itemNumber] = name.slice(prefix.length).split(" ");
       if (owner === slot) continue;
       const until = +read(prefix + owner);
-      if (until > now && until <= now + LEASE_MS) {
+      if (until > now) {
         others = true;
         continue;
       }
@@ -138,7 +138,7 @@
     }
     queue.sort((one, other) => one.number - other.number);
     if (others) setTimeout(adopt, LEASE_MS);
-    if (queue.length) arm(batchMs);
+    arm(batchMs);
   };
 
   // --- sending
@@ -167,7 +167,7 @@
 
   const arm = (ms) => {
     clearTimeout(timer);
-    timer = setTimeout(tick, ms);
+    timer = queue.length && setTimeout(tick, ms);
   };
 
   /** Sends if it is time to, and sees to it that this is called again while anything is queued. */
@@ -175,9 +175,8 @@
     timer = 0;
     reconcile();
     isFlushing = isFlushing && queue.length > 0;
-    if (!queue.length) return;
     const waitMs = notBefore - performance.now();
-    if (!inFlight && waitMs <= 0) post(headOf(queue, batchSize, MAX_BODY_BYTES));
+    if (queue.length && !inFlight && waitMs <= 0) post(headOf(queue, batchSize, MAX_BODY_BYTES));
     arm(inFlight ? LEASE_MS / 4 : Math.min(waitMs, LEASE_MS / 4)); // an answer arms it again
   };
 
@@ -204,9 +203,8 @@
     settle(batch, status, answer);
     const isStored = batch.every((item) => !queue.includes(item));
     backOff(isStored, retryAfter);
-    if (!queue.length) return;
     if (isStored && (isFlushing || queue.length >= batchSize)) tick();
-    else arm(Math.max(batchMs, Math.min(notBefore - performance.now(), LEASE_MS / 4)));
+    else arm(isStored ? batchMs : Math.min(notBefore - performance.now(), LEASE_MS / 4));
   };
 
   const listOf = (value, otherwise) => (Array.isArray(value) ? value : otherwise);
@@ -275,7 +273,7 @@
   };
 
   const comeBack = () => {
-    leaseMs = LEASE_MS;
+    leaseMs = LEASE_MS + batchMs;
     adopt();
     tick();
   };
