@@ -92,6 +92,12 @@ class Service:
         """Whether its process lives, stopped or not."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Of its newest process."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """Starts it; to be called when it does not run."""
         assert not self.is_running

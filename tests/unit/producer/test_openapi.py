@@ -51,7 +51,9 @@ def ask(label: str, mode: GenerationMode, judge: Callable[[Any, Any], None]) -> 
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-    settings(hypothesis.given(operation(label).as_strategy(generation_mode=mode))(one))()
+    cases = operation(label).as_strategy(generation_mode=mode)
+    run: Callable[[], None] = settings(hypothesis.given(cases)(one))
+    run()
 
 
 def fragments_in(body: Any) -> list[Any]:
