@@ -106,7 +106,7 @@ def _of_what_was_kept(post: Post, face: Face) -> Iterator[str]:
 
 
 def _readings(plain: bytes) -> Iterator[list[bytes]]:
-    """The fragments of a body, if it is one, an array, or lines of them."""
+    """The fragments of a body, if it is one, an array (of which some items may be no JSON), or lines."""
     plain = plain.removeprefix(BOM)
     yield [plain.strip(SPACE)]
     yield [line for piece in plain.split(b"\n") if (line := piece.strip(SPACE))]
@@ -116,6 +116,22 @@ def _readings(plain: bytes) -> Iterator[list[bytes]]:
         pass
     except RecursionError:
         yield []
+    yield list(_between_commas(plain.strip(SPACE)))
+
+
+def _between_commas(array: bytes) -> Iterator[bytes]:
+    depth, start, is_text, is_escaped = 0, 1, False, False
+    for at, char in enumerate(array):
+        if is_text:
+            is_text = is_escaped or char != ord('"')
+            is_escaped = not is_escaped and char == ord("\\")
+        elif char == ord('"'):
+            is_text = True
+        else:
+            depth += (char in b"[{") - (char in b"]}")
+            if (depth == 1 and char == ord(",")) or depth == 0:
+                yield array[start:at].strip(SPACE)
+                start = at + 1
 
 
 def _elements(text: str) -> Iterator[bytes]:

@@ -144,6 +144,8 @@ def _salvage(body: bytes, max_items: int) -> list[bytes] | None:
     At most one more than `max_items`. None where brackets do not match, an item is empty, something is
     behind the array, or looking took too long (2 µs for each of MAX_TOKENS).
     """
+    if not body.startswith(b"["):
+        return None
     items: list[bytes] = []
     open_brackets = bytearray()
     start = 1

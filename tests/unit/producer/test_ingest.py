@@ -245,6 +245,8 @@ def test_an_item_that_is_no_json_spoils_only_itself(item: bytes, reason: str) ->
         b'[{"key":"a"},{"data":"NaN}]',
         b'{"key":"a"},{"data":NaN}',
         b"NaN",
+        b'//{"key":"a"}',
+        b'x[{"key":"a"}]',
         b'[NaN,"' + b"[" * 1_000_000,
         b"[NaN" + b",[" * 300_000 + b"]" * 300_000 + b"]",
     ],

@@ -223,13 +223,12 @@ async def test_the_server_waits_for_answers_that_are_under_way() -> None:
                 another.close()
         sink.release.set()
 
-    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
-        async with serving(sink=sink) as server:
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            client = Connection(reader, writer)
-            client.send(request(ARRAY))
-            await sink.waiting.wait()
-            tasks.create_task(release_when_nobody_listens(server.port))
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks, serving(sink=sink) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        client = Connection(reader, writer)
+        client.send(request(ARRAY))
+        await sink.waiting.wait()
+        tasks.create_task(release_when_nobody_listens(server.port))
     await assert_taken(client)
     rest = await client.rest()
     writer.close()
