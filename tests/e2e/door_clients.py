@@ -94,7 +94,8 @@ def tale(clients: Clients, began_s: float, ended_s: float) -> str:
     first_s = min(one.at_s for one in clients.since(ended_s) if one.status == 200) - ended_s
     return (
         f"{before:,.0f} fragments/s before; during {ended_s - began_s:.0f} s: {', '.join(told)}; "
-        f"first 200 {first_s:.2f} s after, 90 % of the rate again {again(clients, ended_s, 0.9 * before)} after"
+        f"first 200 {first_s:.2f} s after, "
+        f"90 % of the rate again {again(clients, ended_s, 0.9 * before)} after"
     )
 
 

@@ -52,8 +52,8 @@ def ask(label: str, mode: GenerationMode, judge: Callable[[Any, Any], None]) -> 
         suppress_health_check=list(HealthCheck),
     )
     cases = operation(label).as_strategy(generation_mode=mode)
-    run: Callable[[], None] = settings(hypothesis.given(cases)(one))
-    run()
+    with_cases: Callable[[Callable[[Any], None]], Callable[[], None]] = hypothesis.given(cases)
+    settings(with_cases(one))()
 
 
 def fragments_in(body: Any) -> list[Any]:
