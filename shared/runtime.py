@@ -119,19 +119,32 @@ class _Server(uvicorn.Server):
         yield
 
 
-@contextlib.asynccontextmanager
-async def http_server(app: Any, host: str, port: int, **options: Any) -> AsyncIterator[None]:
-    """Serves the ASGI `app` at host:port while the block runs; in-flight requests are finished.
+def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+    """A socket bound to host:port, for whoever listens; a shared one lets other processes of ours bind too.
 
     Raises BatonError when the port is occupied.
     """
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_shared:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
         raise BatonError(f"cannot listen at {host}:{port}: {error.strerror}") from None
+    return listener
+
+
+@contextlib.asynccontextmanager
+async def http_server(
+    app: Any, host: str, port: int, *, is_shared: bool = False, **options: Any
+) -> AsyncIterator[None]:
+    """Serves the ASGI `app` at host:port while the block runs; in-flight requests are finished.
+
+    Raises BatonError when the port is occupied.
+    """
+    listener = listen(host, port, is_shared=is_shared)
     settings: dict[str, Any] = {
         "access_log": False,
         "log_config": None,

@@ -1,5 +1,6 @@
 """Wires the producer: settings, Kafka, ZooKeeper, the HTTP face; and the order in which it stops.
 
+With BATON_WORKERS above 1 the process that was started only looks after its workers.
 It answers from the start (503 until it is ready), so that it may start before Kafka and ZooKeeper.
 """
 
@@ -10,6 +11,7 @@ import functools
 import gc
 import math
 import sys
+from typing import Any
 
 from services.producer.adapters.kafka_rejects import KafkaRejects
 from services.producer.adapters.kafka_sink import KafkaFragmentSink
@@ -19,6 +21,8 @@ from services.producer.keys import WriteKeys, parse_keys
 from services.producer.metrics import ProducerMetrics
 from services.producer.presence import Presence
 from services.producer.settings import ProducerSettings
+from services.producer.tallies import Tallies
+from services.producer.workers import STOP_GRACE_S, Worker, Workers
 from shared.routing import StreamTable
 from shared.runtime import http_server, main
 from shared.zookeeper import ZooKeeper
@@ -27,9 +31,26 @@ KEEP_ALIVE_S = 65
 """Above the 60 s after which load balancers drop idle connections: they must be the ones to close."""
 
 
-async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
+async def run(settings: ProducerSettings, stop: asyncio.Event) -> None:
+    """Runs a producer, or one of its workers, or (the parent) all of them until `stop`."""
+    worker = Worker.from_argv(sys.argv)
+    if worker is not None:
+        worker.name_in_logs()
+        worker.follow_parent(stop, settings.ack_timeout_s + STOP_GRACE_S)
+        await serve(worker.settings(settings), stop, worker)
+    elif settings.workers > 1:
+        await Workers(settings, [sys.executable, *sys.orig_argv[1:]]).run(stop)
+    else:
+        await serve(settings, stop)
+
+
+async def serve(settings: ProducerSettings, stop: asyncio.Event, worker: Worker | None = None) -> None:
     """Runs a producer until `stop`; then refuses new requests, finishes those in flight, and leaves."""
     metrics = ProducerMetrics()
+    tallies = None
+    if worker is not None:
+        tallies = Tallies(worker.folder, worker.number, metrics.collect)
+        metrics.registry = tallies.registry
 
     def on_replaced() -> None:
         metrics.replaced += 1
@@ -45,6 +66,8 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
 
     def on_table(table: StreamTable) -> None:
         sink.set_topics([settings.names.fragments(stream) for stream in range(table.count)])
+        if worker is not None:
+            worker.was_ready.touch()
 
     zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
     presence = Presence(zookeeper, settings, on_table)
@@ -66,7 +89,8 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
         on_refused=metrics.refuse,
     )
     grace_s = math.ceil(settings.ack_timeout_s) + 1
-    options = {
+    options: dict[str, Any] = {
+        "is_shared": worker is not None,
         "http": functools.partial(BoundedHttpProtocol, bounds=bounds),
         "ws": "none",
         "lifespan": "off",
@@ -89,11 +113,14 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
                 tasks.create_task(rejects.run(), name="kafka rejects"),
                 tasks.create_task(keep_present(), name="presence"),
                 *([tasks.create_task(keys.run(), name="write keys")] if settings.keys_file else []),
+                *([tasks.create_task(tallies.run(), name="tallies")] if tallies else []),
             ]
             async with http_server(door, settings.host, settings.port, **options):
                 await stop.wait()
                 door.leave()
             await rejects.flush()
+            if tallies is not None:
+                tallies.write()
             for task in running:
                 task.cancel()
     finally:
@@ -101,4 +128,4 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main("producer", ProducerSettings, serve))
+    sys.exit(main("producer", ProducerSettings, run))

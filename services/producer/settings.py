@@ -101,6 +101,13 @@ class ProducerSettings(ServiceSettings):
         high=600,
         outside="shorter cuts off slow clients, longer lets them hold memory",
     )
+    workers: int = setting(
+        1,
+        "processes that share the port, each on one core; bounds on memory count for each of them",
+        low=1,
+        high=64,
+        outside="more than there are cores only wait for each other",
+    )
     write_keys: str = setting(
         "",
         "keys of which a request must give one to write, `key,…`; empty, with no file either: none is needed",

@@ -118,7 +118,7 @@ async def serving(
 ) -> AsyncIterator[Server]:
     """A server while the block runs; a graceful stop at its end."""
     server = Server(bounds, sink or InMemoryFragmentSink(TABLE.count), ProducerSettings(**settings))
-    options = {
+    options: dict[str, Any] = {
         "http": functools.partial(BoundedHttpProtocol, bounds=server.bounds),
         "ws": "none",
         "lifespan": "off",

@@ -15,6 +15,7 @@ MODULES = [
     "services.producer.core.form",
     "services.producer.keys",
     "services.producer.origins",
+    "services.producer.tallies",
     "shared.balance",
     "shared.cluster",
     "shared.events",

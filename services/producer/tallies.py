@@ -1,0 +1,130 @@
+"""What all workers have counted, told by any of them: each keeps a file of its numbers for the others.
+
+A worker writes its file every second and reads the others' when it is asked, so what it tells of others is up
+to a second old. A worker that is started again goes on from the counters in the file of the one before it,
+so that sums do not fall. Only the workers of one producer use it; a single process has its registry alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.core import GaugeMetricFamily
+
+WRITE_S = 1.0
+FRESH_MS = 5_000
+"""A file that is older is of a worker that has died: its counters count, its gauges do not."""
+GAUGE = "gauge"
+
+
+class Family(msgspec.Struct, frozen=True, array_like=True):
+    """A metric with its samples: name, labels, value."""
+
+    name: str
+    documentation: str
+    type: str
+    samples: list[tuple[str, dict[str, str], float]]
+
+
+class Tally(msgspec.Struct, frozen=True, array_like=True):
+    """What a worker has counted, and when it said so."""
+
+    at_ms: int
+    families: list[Family]
+
+
+_read_tally = msgspec.json.Decoder(Tally)
+
+
+class Tallies:
+    """The file of worker `number` in `folder` and those beside it; `collect` gives its own numbers now."""
+
+    def __init__(
+        self,
+        folder: Path,
+        number: int,
+        collect: Callable[[], Iterable[Metric]],
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._file = folder / f"{number}.json"
+        self._collect = collect
+        self._now_ms = now_ms
+        earlier = _read(self._file)
+        self._before = [] if earlier is None else _without_gauges(earlier.families)
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+
+    def __repr__(self) -> str:
+        return f"<Tallies in {self._file}>"
+
+    async def run(self) -> None:
+        """Writes its own file every second, for ever."""
+        while True:
+            self.write()
+            await asyncio.sleep(WRITE_S)
+
+    def write(self) -> None:
+        """Writes its own file, whole or not at all."""
+        new = self._file.with_suffix(".new")
+        new.write_bytes(msgspec.json.encode(Tally(at_ms=self._now_ms(), families=self._own())))
+        os.replace(new, self._file)
+
+    def collect(self) -> Iterator[Metric]:
+        """The sums of all workers, for the registry."""
+        now_ms, workers, families = self._now_ms(), 1, self._own()
+        for file in sorted(self._file.parent.glob("*.json")):
+            tally = None if file == self._file else _read(file)
+            if tally is None:
+                continue
+            is_fresh = now_ms - tally.at_ms <= FRESH_MS
+            families += tally.families if is_fresh else _without_gauges(tally.families)
+            workers += is_fresh
+        yield from summed(families)
+        yield GaugeMetricFamily("baton_workers", "Workers of this producer that are alive", value=workers)
+
+    def _own(self) -> list[Family]:
+        return [*self._before, *(_family_of(metric) for metric in self._collect())]
+
+
+def summed(families: Iterable[Family]) -> list[Metric]:
+    """One metric of each name; samples of the same name and labels are added up.
+
+    >>> one = Family("n", "N", "counter", [("n_total", {"of": "a"}, 1.0)])
+    >>> two = Family("n", "N", "counter", [("n_total", {"of": "a"}, 2.0), ("n_total", {"of": "b"}, 5.0)])
+    >>> [sample.value for sample in summed([one, two])[0].samples]
+    [3.0, 5.0]
+    """
+    metrics: dict[str, Metric] = {}
+    values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
+    for family in families:
+        metrics.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+        sums = values.setdefault(family.name, {})
+        for name, labels, value in family.samples:
+            at = (name, tuple(labels.items()))
+            sums[at] = sums.get(at, 0.0) + value
+    for name, metric in metrics.items():
+        for (sample, labels_of), value in values[name].items():
+            metric.add_sample(sample, dict(labels_of), value)
+    return list(metrics.values())
+
+
+def _family_of(metric: Metric) -> Family:
+    samples = [(sample.name, dict(sample.labels), float(sample.value)) for sample in metric.samples]
+    return Family(metric.name, metric.documentation, metric.type, samples)
+
+
+def _without_gauges(families: Iterable[Family]) -> list[Family]:
+    return [family for family in families if family.type != GAUGE]
+
+
+def _read(file: Path) -> Tally | None:
+    try:
+        return _read_tally.decode(file.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None

@@ -1,0 +1,241 @@
+"""Several workers on one port, as real processes: they share the work, are started again, leave together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+
+from shared.names import Names
+from shared.zookeeper import ZooKeeper
+from tests.integration.test_producer_service import JSON, Running, producer
+from tests.servers import KafkaServer
+
+POSTS = 40
+ALONE = {"connection": "close"}
+"""Every such request has a connection of its own, dealt out by the kernel."""
+
+
+async def until(condition: Callable[[], Awaitable[Any]], within_s: float = 60.0) -> Any:
+    """The condition's first value that is true."""
+    deadline = time.monotonic() + within_s
+    while not (value := await condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.05)
+    return value
+
+
+async def pids_of(znodes: ZooKeeper, names: Names) -> dict[str, int]:
+    """The process of each registered producer, by id."""
+    found = {}
+    for entry in await znodes.children(names.producers):
+        znode = await znodes.get(names.producer(entry))
+        if znode is not None:
+            found[entry] = json.loads(znode.data)["pid"]
+    return found
+
+
+async def two_pids(znodes: ZooKeeper, names: Names) -> list[int]:
+    """The processes of both workers, once they are registered."""
+
+    async def both() -> list[int]:
+        found = list((await pids_of(znodes, names)).values())
+        return found if len(found) == 2 else []
+
+    pids: list[int] = await until(both)
+    return pids
+
+
+async def all_ready(running: Running) -> None:
+    """Returns when both live, and 16 connections in a row met a worker that is ready: all of them are."""
+
+    async def both_live() -> bool:
+        return await told(running, "baton_workers") == 2
+
+    async def in_a_row() -> bool:
+        answers = []
+        with contextlib.suppress(httpx.TransportError):
+            answers = [await running.client.get("/readyz", headers=ALONE) for _ in range(16)]
+        return bool(answers) and all(answer.status_code == 200 for answer in answers)
+
+    await until(both_live)
+    await until(in_a_row)
+
+
+async def post(running: Running) -> int:
+    """The status that one fragment gets."""
+    return (await running.client.post("/fragments", content=b'{"key":"a"}', headers=JSON | ALONE)).status_code
+
+
+async def post_many(running: Running, count: int) -> None:
+    """Posts so many fragments, each until it gets a 200."""
+    for _ in range(count):
+        status = 0
+        while status != 200:
+            with contextlib.suppress(httpx.TransportError):
+                status = await post(running)
+
+
+async def told(running: Running, metric: str) -> float | None:
+    """The metric's value, told by whichever worker gets the connection."""
+    with contextlib.suppress(httpx.TransportError):
+        text = (await running.client.get("/metrics", headers=ALONE)).text
+        found = re.search(rf"(?m)^{re.escape(metric)} (\S+)$", text)
+        return None if found is None else float(found[1])
+    return None
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process is there, and no corpse."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def all_gone(pids: list[int]) -> bool:
+    """None of the processes is alive."""
+    return not any(map(is_alive, pids))
+
+
+async def test_workers_share_the_port_and_their_numbers(kafka: str, zookeeper: str, namespace: str) -> None:
+    """Each is registered by an id of its own, any one tells the sum of all, a dead one is started again."""
+    names = Names(namespace)
+    settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
+    async with ZooKeeper(zookeeper, 4.0) as znodes, producer(**settings, producer="p", workers=2) as running:
+        await running.until_ready()
+
+        async def both() -> dict[str, int]:
+            found = await pids_of(znodes, names)
+            return found if len(found) == 2 else {}
+
+        first = await until(both)
+        await post_many(running, POSTS)
+
+        async def is_summed() -> bool:
+            sums = [await told(running, "baton_fragments_stored_total") for _ in range(6)]
+            return sums == [POSTS] * 6 and await told(running, "baton_workers") == 2
+
+        await until(is_summed)
+        os.kill(first["p.1"], signal.SIGKILL)
+
+        async def is_back() -> dict[str, int]:
+            found = await both()
+            return found if found.get("p.1") not in (None, first["p.1"]) else {}
+
+        second = await until(is_back)
+        await all_ready(running)
+        await post_many(running, POSTS)
+
+        async def is_all_told() -> bool:
+            return all([await told(running, "baton_fragments_stored_total") == 2 * POSTS for _ in range(6)])
+
+        await until(is_all_told)
+        running.process.send_signal(signal.SIGTERM)
+        _, log = await asyncio.wait_for(running.process.communicate(), 60)
+        left = await pids_of(znodes, names)
+
+    assert set(first) == {"p.0", "p.1"}
+    assert len({running.process.pid, *first.values()}) == 3
+    assert second["p.0"] == first["p.0"]
+    assert running.process.returncode == 0
+    assert left == {}
+    assert not any(map(is_alive, (*first.values(), *second.values())))
+    lines = [json.loads(line) for line in log.splitlines()]
+    (ended,) = [line for line in lines if line["message"] == "worker ended, starts again"]
+    assert (ended["number"], ended["code"]) == (1, -signal.SIGKILL)
+    assert {line["worker"] for line in lines if line["message"] == "stream table read"} == {0, 1}
+
+
+async def test_requests_in_flight_of_every_worker_are_finished(
+    kafka_server: KafkaServer, zookeeper: str, namespace: str
+) -> None:
+    """SIGTERM to the parent reaches all: what waits for Kafka is answered before they leave."""
+    settings = {"kafka": kafka_server.address, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
+    async with producer(**settings, workers=2) as running:
+        await all_ready(running)
+        kafka_server.pause()
+        waiting = asyncio.gather(*(asyncio.create_task(post(running)) for _ in range(8)))
+
+        async def all_wait() -> bool:
+            return await told(running, "baton_inflight_bytes") == 8 * len(b'{"key":"a"}')
+
+        await until(all_wait)
+        running.process.send_signal(signal.SIGTERM)
+        kafka_server.resume()
+        statuses = await asyncio.wait_for(waiting, 60)
+        await asyncio.wait_for(running.process.communicate(), 60)
+
+    assert statuses == [200] * 8
+    assert running.process.returncode == 0
+
+
+async def test_a_second_signal_ends_all_at_once(
+    kafka_server: KafkaServer, zookeeper: str, namespace: str
+) -> None:
+    """Although a request waits for a mute Kafka: the parent is gone at once, and its workers with it."""
+    settings = {"kafka": kafka_server.address, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
+    async with (
+        ZooKeeper(zookeeper, 4.0) as znodes,
+        producer(**settings, workers=2, ack_timeout_s=60) as running,
+    ):
+        pids = await two_pids(znodes, Names(namespace))
+        await all_ready(running)
+        kafka_server.pause()
+        waiting = asyncio.create_task(post(running))
+
+        async def waits() -> bool:
+            return bool(await told(running, "baton_inflight_bytes"))
+
+        await until(waits)
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.stderr is not None
+        while b"stops in order" not in await asyncio.wait_for(running.process.stderr.readline(), 60):
+            pass
+        running.process.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(running.process.wait(), 10)
+        await until(lambda: all_gone(pids), 10)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+
+    assert running.process.returncode == 128 + signal.SIGTERM
+
+
+async def test_workers_do_not_outlive_their_parent(kafka: str, zookeeper: str, namespace: str) -> None:
+    """A parent that is killed leaves nobody behind at the port; its workers leave in order."""
+    names = Names(namespace)
+    settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
+    async with ZooKeeper(zookeeper, 4.0) as znodes:
+        async with producer(**settings, workers=2) as running:
+            await all_ready(running)
+            pids = await two_pids(znodes, names)
+            running.process.kill()
+            await until(lambda: all_gone(pids), 30)
+        left = await pids_of(znodes, names)
+
+    assert left == {}
+
+
+async def test_what_ends_one_producer_at_its_start_ends_all_workers(
+    kafka: str, zookeeper: str, namespace: str
+) -> None:
+    """Another number of streams than stored: the sentence and exit code 1, and nothing is tried again."""
+    settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace}
+    async with producer(**settings, streams=2) as running:
+        await running.until_ready()
+
+    async with producer(**settings, streams=3, workers=2) as running:
+        _, errors = await asyncio.wait_for(running.process.communicate(), 60)
+
+    assert running.process.returncode == 1
+    assert b"3 streams are asked for (BATON_STREAMS), but the stream table has 2" in errors
+    assert b"starts again" not in errors
