@@ -12,7 +12,7 @@ from tests.browser import chromium
 from tests.browser.chromium import Browser, Programs
 from tests.browser.pipeline import Pipeline
 from tests.browser.site import Answered, Lost, Partly, Site
-from tests.browser.test_agent_page import NEVER_MS, PUSH, assert_each_once, data_of
+from tests.browser.visits import NEVER_MS, PUSH, assert_each_once, data_of
 
 OPEN = {"access-control-allow-origin": "*", "access-control-expose-headers": "Retry-After"}
 """What the producer tells pages of other origins."""
@@ -120,7 +120,7 @@ def test_one_fragment_that_is_refused_takes_no_other_with_it(
     counts = tab.run("return baton.counts")
     sessions = pipeline.sessions(key)
 
-    assert counts == {"queued": 3, "acknowledged": 2, "rejected": 1, "dropped": 2}
+    assert counts == {"queued": 3, "acknowledged": 2, "presumed": 0, "rejected": 1, "dropped": 2}
     assert data_of(sessions) == [[{"n": 0}, {"n": 1, "text": "half \N{REPLACEMENT CHARACTER}"}]]
 
 

@@ -16,13 +16,14 @@
   const LEAST_BEACON_BYTES = 16_384; // if not even this much is free, a beacon is not the way
   const REPEAT_MS = 240_000; // for 5 minutes (`repeat_ms`) after a session a consumer knows its ids
   const LEASE_MS = 120_000; // timers of hidden tabs may fire only once a minute
+  const TICK_MS = 30_000; // so often at least a queue is looked after, and its lease renewed
   const TOMBSTONE_MS = 3_600_000; // longer than a page lies in the back/forward cache
   const ANSWER_MS = 30_000;
-  const MAX_WAIT_MS = 60_000;
+  const MAX_WAIT_MS = 60_000; // between two attempts
   const MAX_RETRY_AFTER_S = 300;
 
   const tag = document.currentScript || document.querySelector('script[src*="/agent."]');
-  // `baton` may be there already: as the array of the one-line stub, holding what was pushed before now
+  // `baton` may be there already: the array of the one-line stub, holding what was pushed before now
   const baton = Array.isArray(window.baton) ? window.baton : [];
   if (!tag || baton.flush) return;
   const settings = tag.dataset;
@@ -47,122 +48,101 @@
   const remove = (name) => attempt(() => localStorage.removeItem(name));
   const names = () => attempt(() => Object.keys(localStorage).filter((name) => name.startsWith(prefix))) || [];
 
-  const uuid = () =>
-    crypto.randomUUID // only there on https and localhost
-      ? crypto.randomUUID()
-      : Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, 0)).join("");
+  const random = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, 0));
+  const uuid = () => (crypto.randomUUID ? crypto.randomUUID() : random().join("")); // it needs https, or localhost
 
-  // --- the queue: fragments without an answer, oldest first. An item is
-  //     { text, bytes, number, name: its place in storage, isKept: whether it is there,
-  //       beaconedAt: when it left by beacon (0: it did not), isOut: whether a farewell request holds it }
+  // --- the queue: fragments without an answer, oldest first. An item is { text, bytes, number, name: its place in
+  //     storage, isKept: whether it is there, beaconedAt: when it left by beacon (0: it did not), isOffline: that
+  //     one had no network, isOut: a farewell that is no beacon has it, isGone: it is queued no more }
 
   const slot = uuid(); // this load of this page: its fragments' ids and its part of the storage begin with it
   const lease = prefix + slot; // until when nobody else may take them
-  let queue = [];
-  let queueBytes = 0;
-  let number = 0;
+  const counts = { queued: 0, acknowledged: 0, presumed: 0, rejected: 0, dropped: 0 };
+  let [queue, queueBytes, number] = [[], 0, 0];
   let leaseMs = LEASE_MS + batchMs;
-  const counts = { queued: 0, acknowledged: 0, rejected: 0, dropped: 0 };
+  let adoptTimer = 0;
 
   const tell = (what, items, detail) => {
     if (what in counts) counts[what] += items.length;
     if (items.length && (what === "rejected" || what === "dropped")) console.warn("baton:", what, items.length, detail);
-    for (const item of items) {
-      try {
-        if (baton.on) baton.on(what, JSON.parse(item.text), detail);
-      } catch (error) {
-        console.error(error);
-      }
-    }
+    if (!baton.on) return;
+    for (const { text } of items) queueMicrotask(() => baton.on(what, JSON.parse(text), detail));
   };
 
+  const sizeOf = (text) => new Blob([text]).size;
+  const isFull = (bytes) => queue.length >= maxQueue || queueBytes + bytes > MAX_QUEUE_BYTES;
   const hold = () => write(lease, Date.now() + leaseMs);
-  const keep = (item) => {
-    item.isKept = write(item.name, (item.isOffline ? 0 : item.beaconedAt) + item.text);
-  };
+  const keep = (item) => (item.isKept = write(item.name, (item.isOffline ? 0 : item.beaconedAt) + item.text));
 
-  const enqueue = (text, bytes, itemNumber, beaconedAt) => {
-    const item = { text, bytes, number: itemNumber, name: `${lease} ${itemNumber}`, beaconedAt };
+  const enqueue = (text, itemNumber, beaconedAt, how) => {
+    const item = { text, bytes: sizeOf(text), number: itemNumber, name: `${lease} ${itemNumber}`, beaconedAt };
     if (!queue.length) hold();
     queue.push(item);
-    queueBytes += bytes;
+    queueBytes += item.bytes;
     keep(item);
-    return item;
+    tell("queued", [item], how);
   };
 
-  const isFull = (bytes) => queue.length >= maxQueue || queueBytes + bytes > MAX_QUEUE_BYTES;
-
   const forget = (items) => {
-    const gone = new Set(items);
-    queue = queue.filter((item) => !gone.has(item));
-    queueBytes = queue.reduce((sum, item) => sum + item.bytes, 0);
-    for (const item of items) if (item.isKept) remove(item.name);
+    for (const item of items) {
+      item.isGone = true;
+      queueBytes -= item.bytes;
+      if (item.isKept) remove(item.name);
+    }
+    queue = queue.filter((item) => !item.isGone);
     if (!queue.length) remove(lease);
   };
 
   /** Brings queue and storage to agree, whatever other tabs (or the site) have done to it meanwhile. */
   const reconcile = () => {
-    const now = Date.now();
-    // past that time a repeat would be a new session: what left by a beacon then counts as arrived
-    const old = queue.filter((item) => item.beaconedAt && now - item.beaconedAt > REPEAT_MS);
+    // past that time a repeat would be a session of its own: what left by beacon is presumed to have arrived
+    const old = queue.filter((item) => item.beaconedAt && Date.now() - item.beaconedAt > REPEAT_MS);
     forget(old);
-    tell("acknowledged", old, "beacon");
+    tell("presumed", old, "beacon");
     if (read(lease) === null) queue.forEach(keep); // the site has cleared its storage
     else forget(queue.filter((item) => item.isKept && read(item.name) === null)); // another tab sends them
     if (queue.length) hold();
   };
 
-  /** Takes over what tabs have left that are gone. */
+  /** Takes over what pages have left that are gone, and looks again while others are at work. */
   const adopt = () => {
     const now = Date.now();
-    let others = false;
+    clearTimeout(adoptTimer);
     for (const name of names()) {
       const [owner, itemNumber] = name.slice(prefix.length).split(" ");
-      if (owner === slot) continue;
       const until = +read(prefix + owner);
+      if (owner === slot) continue;
       if (until > now) {
-        others = true;
-        continue;
+        adoptTimer = setTimeout(adopt, LEASE_MS);
+      } else if (itemNumber) {
+        const value = read(name) || "";
+        if (isFull(value.length)) continue;
+        remove(name);
+        const text = value.slice(value.indexOf("{"));
+        // what is no JSON, whoever wrote it, would make the producer refuse its whole batch
+        if (attempt(() => JSON.parse(text))) enqueue(text, +itemNumber, parseInt(value), "adopted");
+      } else if (!(now - until < TOMBSTONE_MS)) {
+        remove(name); // not before: its page may come back, and must see that its fragments were taken
       }
-      if (!itemNumber) {
-        // it stays for a while: its page may come back, and must see that its fragments were taken
-        if (!(now - until < TOMBSTONE_MS)) remove(name);
-        continue;
-      }
-      const value = read(name) || "";
-      if (isFull(value.length)) continue;
-      remove(name);
-      const text = value.slice(value.indexOf("{"));
-      // what is no JSON, whoever wrote it, would make the producer refuse its whole batch
-      if (attempt(() => JSON.parse(text))) tell("queued", [enqueue(text, sizeOf(text), +itemNumber, parseInt(value))], "adopted");
     }
     queue.sort((one, other) => one.number - other.number);
-    if (others) setTimeout(adopt, LEASE_MS);
     arm(batchMs);
   };
 
   // --- sending
 
-  let timer = 0;
-  let inFlight = 0;
-  let failures = 0;
+  let [timer, inFlight, failures] = [0, 0, 0];
   let notBefore = 0; // by performance.now(), which nobody sets
   let toldBefore = 0; // the part of it that the producer asked for
   let isFlushing = false;
 
-  const sizeOf = (text) => new Blob([text]).size;
   const bodyOf = (items) => `[${items.map((item) => item.text)}]`;
 
   /** The first of these items that fit into a body; at least one. */
   const headOf = (items, maxItems, maxBytes) => {
     let bytes = 2;
-    let count = 0;
-    while (count < Math.min(items.length, maxItems)) {
-      bytes += items[count].bytes + 1;
-      if (count && bytes > maxBytes) break;
-      count += 1;
-    }
-    return items.slice(0, count);
+    const end = items.slice(0, maxItems).findIndex((item, index) => (bytes += item.bytes + 1) > maxBytes && index);
+    return items.slice(0, end < 0 ? maxItems : end);
   };
 
   const arm = (ms) => {
@@ -172,39 +152,32 @@
 
   /** Sends if it is time to, and sees to it that this is called again while anything is queued. */
   const tick = () => {
-    timer = 0;
     reconcile();
     isFlushing = isFlushing && queue.length > 0;
     const waitMs = notBefore - performance.now();
     if (queue.length && !inFlight && waitMs <= 0) post(headOf(queue, batchSize, MAX_BODY_BYTES));
-    arm(inFlight ? LEASE_MS / 4 : Math.min(waitMs, LEASE_MS / 4)); // an answer arms it again
+    arm(inFlight ? TICK_MS : Math.min(waitMs, TICK_MS)); // an answer arms it again
   };
 
   /** Sends a batch, and settles each of its fragments by the answer. */
   const post = async (batch) => {
     inFlight += 1;
     tell("sent", batch, "fetch");
-    let status = 0;
-    let retryAfter = null;
-    let answer = {};
+    let [status, retryAfter, answer] = [0, null, {}];
     try {
       // a string goes as text/plain: no preflight; no credentials: any allowed origin will do
-      const response = await fetch(url, {
-        method: "POST",
-        body: bodyOf(batch),
-        credentials: "omit",
-        signal: AbortSignal.timeout && AbortSignal.timeout(ANSWER_MS),
-      });
+      const signal = AbortSignal.timeout && AbortSignal.timeout(ANSWER_MS);
+      const response = await fetch(url, { method: "POST", body: bodyOf(batch), credentials: "omit", signal });
       status = response.status;
       retryAfter = response.headers.get("Retry-After");
       answer = (await response.json()) || {};
     } catch {} // no answer, or none of the producer's
     inFlight -= 1;
     settle(batch, status, answer);
-    const isStored = batch.every((item) => !queue.includes(item));
-    backOff(isStored, retryAfter);
-    if (isStored && (isFlushing || queue.length >= batchSize)) tick();
-    else arm(isStored ? batchMs : Math.min(notBefore - performance.now(), LEASE_MS / 4));
+    const isSettled = batch.every((item) => item.isGone);
+    backOff(isSettled, retryAfter);
+    if (isSettled && (isFlushing || queue.length >= batchSize)) tick();
+    else arm(isSettled ? batchMs : Math.min(notBefore - performance.now(), TICK_MS));
   };
 
   const listOf = (value, otherwise) => (Array.isArray(value) ? value : otherwise);
@@ -214,40 +187,34 @@
     const isTaken = status === 200 && answer.accepted >= 0;
     // nothing will come of these however often they are sent; 408: the body did not get there
     const isRefused = status >= 400 && status < 500 && status !== 408 && status !== 429;
-    const unstored = isTaken || isRefused ? [] : listOf(answer.unstored, batch.keys());
-    const again = new Set([...unstored].map((index) => batch[index]));
-    const rejected = new Map(listOf(answer.rejected, []).map((item) => [batch[item.index], item.reason]));
-    // what is no longer queued has been settled by another answer
-    const [done, left] = [[], []];
-    for (const item of batch) if (queue.includes(item)) (again.has(item) && !rejected.has(item) ? left : done).push(item);
+    const unstored = isTaken || isRefused ? [] : listOf(answer.unstored, [...batch.keys()]);
+    const again = new Set(unstored.map((index) => batch[index]));
+    for (const { index, reason } of listOf(answer.rejected, [])) if (batch[index]) batch[index].reason = reason;
+    const open = batch.filter((item) => !item.isGone); // the others have been settled by another answer
+    const done = open.filter((item) => item.reason || !again.has(item));
     forget(done);
-    for (const item of left) {
-      item.isOut = false;
-      item.beaconedAt = 0; // its beacon will have fared no better
-      keep(item);
-    }
-    for (const item of done) {
-      if (rejected.has(item)) tell("rejected", [item], rejected.get(item));
-      else tell(isRefused ? "dropped" : "acknowledged", [item], status);
-    }
+    const what = isRefused ? "dropped" : "acknowledged";
+    for (const item of done) tell(item.reason ? "rejected" : what, [item], item.reason || status);
+    const left = open.filter((item) => !item.isGone);
+    // their beacons will have fared no better
+    for (const item of left) keep(Object.assign(item, { isOut: false, beaconedAt: 0 }));
     tell("failed", left, status);
   };
 
-  const backOff = (isStored, retryAfter) => {
-    failures = isStored ? 0 : failures + 1;
+  const backOff = (isSettled, retryAfter) => {
+    failures = isSettled ? 0 : failures + 1;
+    const askedS = isSettled ? 0 : +retryAfter || (Date.parse(retryAfter) - Date.now()) / 1000 || 0;
+    const waitMs = isSettled ? 0 : Math.min(MAX_WAIT_MS, 500 * 2 ** failures);
     const now = performance.now();
-    const askedS = isStored ? 0 : +retryAfter || (Date.parse(retryAfter) - Date.now()) / 1000 || 0;
     toldBefore = now + 1000 * Math.min(askedS, MAX_RETRY_AFTER_S);
-    const waitMs = isStored ? 0 : Math.min(MAX_WAIT_MS, 500 * 2 ** failures);
-    // the jitter only makes it later: many pages have failed at the same moment
-    notBefore = isStored ? 0 : Math.max(toldBefore, now + waitMs) + waitMs * Math.random() * 0.5;
+    // jitter only makes it later: many pages have failed at the same moment
+    notBefore = Math.max(toldBefore, now + waitMs) + waitMs * Math.random() * 0.5;
   };
 
   // --- leaving: the page is hidden, and may never be seen again
 
   const sayFarewell = () => {
     reconcile();
-    const isOffline = navigator.onLine === false;
     // where the producer fails or has asked for patience, what is kept waits for the next page
     let rest = queue.filter((item) => !item.beaconedAt && !item.isOut && !(failures && item.isKept));
     let maxBytes = BEACON_BYTES;
@@ -257,13 +224,11 @@
       if (!isBeacon) {
         for (const item of batch) item.isOut = true;
         post(batch);
-      } else if (navigator.sendBeacon && navigator.sendBeacon(url, bodyOf(batch))) {
+      } else if (attempt(() => navigator.sendBeacon(url, bodyOf(batch)))) {
         tell("sent", batch, "beacon");
-        for (const item of batch) {
-          item.beaconedAt = Date.now();
-          item.isOffline = isOffline; // then the beacon is taken, and comes to nothing
-          keep(item);
-        }
+        // without a network it is taken all the same, and comes to nothing
+        const mark = { beaconedAt: Date.now(), isOffline: navigator.onLine === false };
+        for (const item of batch) keep(Object.assign(item, mark));
       } else {
         maxBytes /= 2;
         continue;
@@ -278,17 +243,6 @@
     tick();
   };
 
-  addEventListener("visibilitychange", () => (document.visibilityState === "hidden" ? sayFarewell() : comeBack()), true);
-  addEventListener("pagehide", () => {
-    leaseMs = -1; // whoever comes next may have them
-    sayFarewell();
-  });
-  addEventListener("pageshow", (event) => event.persisted && comeBack());
-  addEventListener("online", () => {
-    notBefore = toldBefore;
-    tick();
-  });
-
   // --- what pages call
 
   // half of an emoji, as careless cutting leaves it, would make the producer refuse the fragment
@@ -297,35 +251,23 @@
   const take = (data, end) => {
     number = Math.max(number + 1, Date.now() * 1000);
     const id = `${slot}-${number}`;
-    let text = "{}";
-    let why = "";
-    try {
-      text = JSON.stringify({ key: baton.key, id, time: Date.now(), end, data }, wellFormed);
-    } catch (error) {
-      why = `${error}`;
-    }
+    // null: data that is no JSON
+    const text = attempt(() => JSON.stringify({ key: baton.key, id, time: Date.now(), end, data }, wellFormed));
     const bytes = sizeOf(text);
-    if (bytes > MAX_BODY_BYTES) why = "too large";
-    if (isFull(bytes)) why = "the queue is full";
-    if (why) {
-      tell("dropped", [{ text }], why);
-      return undefined;
-    }
-    tell("queued", [enqueue(text, bytes, number, 0)], "");
+    const why = !text ? "no JSON" : bytes > MAX_BODY_BYTES ? "too large" : isFull(bytes) ? "the queue is full" : "";
+    if (why) return tell("dropped", [{ text: text || "{}" }], why);
+    enqueue(text, number, 0, "");
     if (queue.length >= batchSize && !inFlight) tick();
     else if (!timer) arm(batchMs);
     return id;
   };
 
-  const hasAsked = navigator.globalPrivacyControl || navigator.doNotTrack === "1";
-  const isOff = !!hasAsked && settings.dnt !== "ignore";
+  const isOff = settings.dnt !== "ignore" && (navigator.globalPrivacyControl || navigator.doNotTrack === "1");
   const keyName = "baton key";
-  if (isOff) [keyName, ...names()].forEach(remove);
-
   Object.assign(baton, {
     key: isOff ? null : settings.key || read(keyName) || uuid(),
     counts,
-    isOff,
+    isOff: !!isOff,
     /** Queues a fragment with this data; its id, or undefined if it was dropped. A function is called with `baton`. */
     push: (data) => (typeof data === "function" ? data(baton) : isOff ? undefined : take(data)),
     /** Queues a fragment that ends the session. */
@@ -336,12 +278,23 @@
       tick();
     },
   });
-  const waiting = baton.splice(0);
   window.baton = baton;
-  if (!isOff) {
+  if (isOff) {
+    [keyName, ...names()].forEach(remove);
+  } else {
     if (!settings.key) write(keyName, baton.key);
     adopt();
+    addEventListener("visibilitychange", () => (document.visibilityState === "hidden" ? sayFarewell() : comeBack()));
+    addEventListener("pagehide", () => {
+      leaseMs = -1; // whoever comes next may have them
+      sayFarewell();
+    });
+    addEventListener("pageshow", (event) => event.persisted && comeBack());
+    addEventListener("online", () => {
+      notBefore = toldBefore;
+      tick();
+    });
   }
   // each on its own: one that throws must not take the others with it
-  for (const item of waiting) queueMicrotask(() => baton.push(item));
+  for (const item of baton.splice(0)) queueMicrotask(() => baton.push(item));
 })();
