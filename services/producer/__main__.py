@@ -86,6 +86,7 @@ async def serve(settings: ProducerSettings, stop: asyncio.Event, worker: Worker 
     bounds = Bounds(
         header_timeout_s=settings.header_timeout_s,
         body_timeout_s=settings.read_timeout_s,
+        headers_for=door.headers,
         on_refused=metrics.refuse,
     )
     grace_s = math.ceil(settings.ack_timeout_s) + 1

@@ -76,6 +76,8 @@ def _answer_with(file: StaticFile) -> Callable[[Request], Any]:
     packed = gzip.compress(content, mtime=0)
     etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     headers = {
+        # `crossorigin` and `integrity` of a script tag ask for it
+        "Access-Control-Allow-Origin": "*",
         "Cache-Control": f"public, max-age={file.max_age_s}" if file.max_age_s else "no-cache",
         "Cross-Origin-Resource-Policy": "cross-origin",
         "ETag": etag,

@@ -28,6 +28,7 @@ from services.producer.core.ingest import (
 from services.producer.gate import FRAGMENTS, REFUSALS, Gate, refusal
 from services.producer.inflight import Hold, Inflight, Overloaded
 from services.producer.metrics import ProducerMetrics
+from services.producer.origins import Pairs
 from services.producer.ports import FragmentSink, Rejects
 from shared.errors import BatonError, Unavailable, ZooKeeperUnavailable
 from shared.http import RETRY_AFTER_S, kind_for, problem, problem_for
@@ -94,6 +95,10 @@ class Door:
     def inflight_bytes(self) -> int:
         """Bytes of requests that are being read or wait for Kafka."""
         return self._inflight.bytes
+
+    def headers(self, scope: Scope) -> Pairs:
+        """What answers to this request carry for the page that it is from."""
+        return self._gate.headers(scope) if scope["path"] == PATH else ()
 
     def complaint(self) -> str:
         """Why no fragments are taken; empty when they are."""

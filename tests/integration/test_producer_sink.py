@@ -188,6 +188,27 @@ async def test_a_restarted_broker_is_found_again(kafka_server: KafkaServer, name
     assert (stored[0], stored[-1]) == (b"before", b"after")
 
 
+@pytest.mark.parametrize("how", ["mute", "gone"])
+async def test_a_silence_of_kafka_is_noticed_without_traffic(
+    how: str, kafka_server: KafkaServer, namespace: str
+) -> None:
+    """Nobody sends, so nobody waits in vain: the sink asks by itself, and sees Kafka come back too."""
+    async with kafka_sink(kafka_server.address, namespace, ack_timeout_s=60) as sink:
+        if how == "mute":
+            kafka_server.pause()
+        else:
+            await asyncio.to_thread(kafka_server.kill)
+        await eventually(lambda: "does not answer" in sink.complaint())
+
+        if how == "mute":
+            kafka_server.resume()
+        else:
+            await asyncio.to_thread(kafka_server.start)
+        await eventually(lambda: not sink.complaint())
+
+        assert await sink.send({0: portion(b"after")}) == []
+
+
 async def attempt(sink: KafkaFragmentSink, value: bytes) -> str:
     try:
         async with asyncio.timeout(20):

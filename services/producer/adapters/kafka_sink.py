@@ -9,6 +9,7 @@ one is made. The producer is idempotent: its own retries double nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import time
@@ -23,6 +24,9 @@ from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 from shared.kafka import KAFKA_FAILURES, discard_producer
 
+PROBE_S = 2.0
+"""How long nothing may have been acknowledged before Kafka is asked whether it is there."""
+PROBE_TIMEOUT_S = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -49,6 +53,8 @@ class KafkaFragmentSink:
         self._topics: Sequence[str] = ()
         self._backlog: Backlog | None = None
         self._why_not = "not connected to Kafka yet"
+        self._silence = ""
+        self._heard_s = 0.0
         self._wake = asyncio.Event()
         self._broken: asyncio.Future[str] | None = None
         self._backoff = Backoff(first_s=0.1, cap_s=2.0)
@@ -57,8 +63,8 @@ class KafkaFragmentSink:
         return f"<KafkaFragmentSink to {self._kafka}: {self.complaint() or self._backlog}>"
 
     def complaint(self) -> str:
-        """Why nothing can be sent just now; empty when all is well."""
-        return "" if self._backlog is not None else self._why_not
+        """Why nothing can be sent just now; empty when all is well. True within 5 s, without traffic too."""
+        return self._silence if self._backlog is not None else self._why_not
 
     def set_topics(self, topics: Sequence[str]) -> None:
         """The topics of all streams, as the stream table has them."""
@@ -149,9 +155,11 @@ class KafkaFragmentSink:
 
     async def _serve(self, producer: AIOKafkaProducer) -> str:
         """Sends what is added to a new backlog until the producer is of no use; the reason."""
+        self._silence, self._heard_s = "", time.monotonic()
         self._backlog = Backlog(producer.create_batch, functools.partial(self._leader_of, producer))
         self._broken = asyncio.get_running_loop().create_future()
         pump = asyncio.create_task(self._pump(producer, self._backlog), name="kafka sink: pump")
+        probe = asyncio.create_task(self._probe(producer), name="kafka sink: probe")
         try:
             while not self._broken.done():
                 await asyncio.wait({self._broken}, timeout=min(PATIENCE_S, self._ack_timeout_s / 10))
@@ -163,7 +171,8 @@ class KafkaFragmentSink:
             return self._broken.result()
         finally:
             pump.cancel()
-            await asyncio.wait({pump})
+            probe.cancel()
+            await asyncio.wait({pump, probe})
 
     async def _pump(self, producer: AIOKafkaProducer, backlog: Backlog) -> None:
         try:
@@ -181,12 +190,30 @@ class KafkaFragmentSink:
             _log.exception("pump failed")
             self._break(f"sending failed: {error!r}")
 
+    async def _probe(self, producer: AIOKafkaProducer) -> None:
+        """Asks Kafka for metadata whenever it has said nothing for a while: without traffic nobody would."""
+        while True:
+            await asyncio.sleep(PROBE_S)
+            if time.monotonic() - self._heard_s < PROBE_S:
+                continue
+            answers = False
+            with contextlib.suppress(*KAFKA_FAILURES):
+                async with asyncio.timeout(PROBE_TIMEOUT_S):
+                    answers = await producer.client.force_metadata_update()
+            if not answers:
+                self._silence = f"Kafka at {self._kafka} does not answer"
+            elif all(self._leader_of(producer, stream) < 0 for stream in range(len(self._topics))):
+                self._silence = "no fragments topic has a leader"
+            else:
+                self._silence = ""
+
     def _landed(self, backlog: Backlog, batch: Batch, future: asyncio.Future[Any]) -> None:
         error = None if future.cancelled() else future.exception()
         if not backlog.landed(batch):
             return
         if error is None and not future.cancelled():
             batch.stored(future.result().offset)
+            self._silence, self._heard_s = "", time.monotonic()
             self._backoff.reset()
             self._wake.set()
         else:

@@ -10,7 +10,7 @@ Wired by `__main__.py`; what the app refuses is the door's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -30,10 +30,14 @@ _UPGRADE = (b"upgrade", b"connection", b"http2-settings")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How long a client may take, in seconds; `on_refused` is told status and kind of each refusal."""
+    """How long a client may take, in seconds; `on_refused` is told status and kind of each refusal.
+
+    `headers_for` gives what the answer to a request (its ASGI scope) carries for the page that it is from.
+    """
 
     header_timeout_s: float
     body_timeout_s: float
+    headers_for: Callable[[Any], Iterable[tuple[bytes, bytes]]] = lambda scope: ()
     on_refused: Callable[[int, str], None] = lambda status, kind: None
 
 
@@ -221,6 +225,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if awaited_is_unanswered and not self.pipeline:
             answer = problem(status, kind, detail, headers={"connection": "close"})
             headers = [*self.server_state.default_headers, *answer.raw_headers]
+            if self._awaited is _Awaited.BODY:
+                headers += self._bounds.headers_for(self.scope)
             lines = [b"%s: %s\r\n" % header for header in headers]
             self.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", bytes(answer.body)]))
             self._bounds.on_refused(status, kind)

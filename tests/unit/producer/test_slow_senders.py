@@ -77,6 +77,16 @@ async def test_a_body_that_does_not_end_is_given_up(begun: bytes, path: str) -> 
     assert server.door.inflight_bytes == 0
 
 
+async def test_a_page_may_read_that_its_body_was_too_slow() -> None:
+    """The refusal comes from outside the door, and carries what its answers carry for a page."""
+    async with serving(SLOW_BODY) as server, server.connection() as client:
+        client.send(request(FRAGMENT, "origin: https://shop.example")[: -len(FRAGMENT)])
+        answer = await client.answer()
+
+    assert answer.status == 408
+    assert answer.headers["access-control-allow-origin"] == "*"
+
+
 async def test_a_body_that_trickles_is_given_up() -> None:
     """The time-out counts from the headers, not from the last chunk."""
     async with serving(SLOW_BODY) as server, server.connection() as client:

@@ -84,7 +84,6 @@ class Server:
         self.sink = sink
         self.metrics = ProducerMetrics()
         self.port = free_port()
-        self.bounds = replace(bounds, on_refused=self.metrics.refuse)
         self.door: Door = create_app(
             settings=settings,
             sink=self.sink,
@@ -94,6 +93,7 @@ class Server:
             complaints=list,
             metrics=self.metrics,
         )
+        self.bounds = replace(bounds, headers_for=self.door.headers, on_refused=self.metrics.refuse)
 
     @property
     def stored(self) -> list[bytes]:
