@@ -141,15 +141,9 @@ class Door:
             if wrapping.coding is not Coding.IDENTITY:
                 chunks = decode_body(chunks, wrapping.coding, hold)
             return await self._take(chunks, wrapping.form)
-        except REFUSALS as error:
-            return refusal(error)
-        except UnsupportedType as error:
-            return _problem(error, 415, headers=dict([error.accept]))
         except BatonError as error:
-            status = next((status for kind, status in STATUS if isinstance(error, kind)), None)
-            if status is None:
-                return problem_for(error)
-            return _problem(error, status, headers=_RETRY if status == 429 else None)
+            self._metrics.refused[kind_for(error)] += 1
+            return _refusal(error)
         except Gone:
             raise
         except Exception:
@@ -210,6 +204,17 @@ def _headers(headers: list[tuple[bytes, bytes]]) -> tuple[tuple[bytes, ...], tup
         elif name == b"content-length" and value.isdigit():
             length = int(value)
     return types, encodings, length
+
+
+def _refusal(error: BatonError) -> Response:
+    if isinstance(error, REFUSALS):
+        return refusal(error)
+    if isinstance(error, UnsupportedType):
+        return _problem(error, 415, headers=dict([error.accept]))
+    status = next((status for kind, status in STATUS if isinstance(error, kind)), None)
+    if status is None:
+        return problem_for(error)
+    return _problem(error, status, headers=_RETRY if status == 429 else None)
 
 
 def _problem(error: BatonError, status: int, *, headers: dict[str, str] | None = None) -> Response:

@@ -21,12 +21,12 @@ _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
 
 class Gate:
-    """Origins and write keys together, and a count of whom they refused."""
+    """Origins and write keys together; `metrics` hears whom GatedApp refused."""
 
     def __init__(self, origins: Origins, keys: WriteKeys, metrics: ProducerMetrics) -> None:
         self._origins = origins
         self._keys = keys
-        self._metrics = metrics
+        self.metrics = metrics
 
     def __repr__(self) -> str:
         return f"<Gate: {self._origins!r}, {self._keys!r}>"
@@ -37,14 +37,10 @@ class Gate:
 
     def check(self, scope: Scope) -> None:
         """Returns when the request may write. Raises OriginRefused, MissingKey, WrongKey or KeysUnread."""
-        try:
-            if self._origins.is_restricted:
-                self._origins.check(_origin(scope))
-            if self._keys.is_needed:
-                self._keys.check(scope["headers"], scope.get("query_string", b""))
-        except BatonError as error:
-            self._metrics.refused[kind_for(error)] += 1
-            raise
+        if self._origins.is_restricted:
+            self._origins.check(_origin(scope))
+        if self._keys.is_needed:
+            self._keys.check(scope["headers"], scope.get("query_string", b""))
 
 
 REFUSALS = (OriginRefused, MissingKey, WrongKey, KeysUnread)
@@ -92,6 +88,7 @@ class GatedApp:
             if scope["method"] == "POST":
                 self._gate.check(scope)
         except REFUSALS as error:
+            self._gate.metrics.refused[kind_for(error)] += 1
             await refusal(error)(scope, receive, send)
             return
         await self._app(scope, receive, send)

@@ -68,7 +68,7 @@ class ProducerMetrics:
             rejected.add_metric([reason], count)
         yield rejected
         refused = CounterMetricFamily(
-            "baton_requests_refused", "Requests refused unread, by the problem's type", labels=["problem"]
+            "baton_requests_refused", "Requests refused as a whole, by the problem's type", labels=["problem"]
         )
         for kind, count in self.refused.items():
             refused.add_metric([kind], count)

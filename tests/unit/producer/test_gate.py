@@ -267,7 +267,26 @@ def test_origins_of_every_kind_may_be_listed() -> None:
     assert parse_origins(", ".join(listed)) == listed
 
 
-async def test_acknowledgements_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_refusals_are_counted_by_their_problem() -> None:
+    """A 503 for want of Kafka is another matter than one for want of a stream table."""
+    async with producer() as made:
+        await made.post(b"nonsense")
+        made.sink.down = True
+        await made.post(b'{"key":"a"}')
+        made.table = None
+        await made.post(b'{"key":"a"}')
+        await made.post(b'{"key":"a"}')
+        metrics = (await made.client.get("/metrics")).text.splitlines()
+
+    told = [line for line in metrics if line.startswith("baton_requests_refused_total")]
+    assert sorted(told) == [
+        'baton_requests_refused_total{problem="kafka-unavailable"} 1.0',
+        'baton_requests_refused_total{problem="request-unreadable"} 1.0',
+        'baton_requests_refused_total{problem="zoo-keeper-unavailable"} 2.0',
+    ]
+
+
+async def test_acknowledgements_are_timed() -> None:
     """Each request that Kafka acknowledged is in one bucket and all above; others in none."""
     async with producer() as made:
         await made.post(b'{"key":"a"}')
