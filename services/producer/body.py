@@ -33,30 +33,29 @@ async def read_body(receive: Receive, hold: Hold) -> list[bytes]:
 
     Raises Gone, SlowRequest, and what Hold.add raises.
     """
-    chunks: list[bytes] = []
-
-    async def read_chunk() -> bool:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Gone
-        chunk: bytes = message.get("body", b"")
-        hold.add(len(chunk))
-        chunks.append(chunk)
-        more: bool = message.get("more_body", False)
-        return more
-
-    if await read_chunk():
+    message = await receive()
+    chunks = [_chunk_of(message, hold)]
+    if message.get("more_body", False):
         # only for what does not come in one piece: it costs 4 µs
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(None) as patience:
                 hold.arrives(lambda: patience.reschedule(loop.time()))
-                while await read_chunk():
-                    pass
+                while message.get("more_body", False):
+                    message = await receive()
+                    chunks.append(_chunk_of(message, hold))
         except TimeoutError:
             raise SlowRequest from None
         hold.arrived()
     return chunks
+
+
+def _chunk_of(message: Message, hold: Hold) -> bytes:
+    if message["type"] == "http.disconnect":
+        raise Gone
+    chunk: bytes = message.get("body", b"")
+    hold.add(len(chunk))
+    return chunk
 
 
 def decode_body(chunks: list[bytes], coding: Coding, hold: Hold) -> list[bytes]:

@@ -5,7 +5,8 @@ and by the stream table where it goes; a fragment's bytes are never changed. The
 (`services/producer/door.py`) reads the body and sends what comes out of here.
 
 This is the hot path: 100 fragments of 1 KB cost 0.25 ms, hence three lists per stream instead of an
-object per fragment, and `msgspec.Raw`, which slices an array without building its items.
+object per fragment, `msgspec.Raw`, which slices an array without building its items, and structs, which
+are made in a third of the time of a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -54,17 +55,15 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class Portion:
+class Portion(msgspec.Struct, frozen=True):
     """The fragments of one request for one stream, in the request's order; three lists of one length."""
 
-    indexes: list[int] = field(default_factory=list)
-    keys: list[bytes] = field(default_factory=list)
-    values: list[bytes] = field(default_factory=list)
+    indexes: list[int] = msgspec.field(default_factory=list)
+    keys: list[bytes] = msgspec.field(default_factory=list)
+    values: list[bytes] = msgspec.field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ingested:
+class Ingested(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a request's fragments: `accepted` by stream, and the rejected in order.
 
     The indexes of both together are 0 … n - 1, each once; `refused[n]` are the bytes of `rejected[n]`.
