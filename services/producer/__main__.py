@@ -11,6 +11,7 @@ import functools
 import gc
 import math
 import sys
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from services.producer.adapters.kafka_rejects import KafkaRejects
@@ -31,101 +32,111 @@ KEEP_ALIVE_S = 65
 """Above the 60 s after which load balancers drop idle connections: they must be the ones to close."""
 
 
+class Producer:
+    """One process that takes fragments: its parts, wired, and the order in which they start and stop."""
+
+    def __init__(self, settings: ProducerSettings, worker: Worker | None = None) -> None:
+        self._settings = settings
+        self._worker = worker
+        self._metrics = ProducerMetrics()
+        self._tallies = None
+        if worker is not None:
+            self._tallies = Tallies(worker.folder, worker.number, self._metrics.collect)
+            self._metrics.registry = self._tallies.registry
+        self._sink = KafkaFragmentSink(
+            settings.kafka,
+            ack_timeout_s=settings.ack_timeout_s,
+            max_batch_bytes=settings.max_batch_bytes,
+            compression=settings.compression,
+            on_replaced=self._on_replaced,
+        )
+        self._rejects = KafkaRejects(settings.kafka, settings.names)
+        self._zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
+        self._presence = Presence(self._zookeeper, settings, self._on_table)
+        self._keys = WriteKeys(parse_keys(settings.write_keys.split(",")), settings.keys_file)
+        self._door = create_app(
+            settings=settings,
+            sink=self._sink,
+            rejects=self._rejects,
+            table=lambda: self._presence.table,
+            table_json=lambda: self._presence.table_json,
+            complaints=lambda: [self._presence.complaint(), self._sink.complaint()],
+            metrics=self._metrics,
+            keys=self._keys,
+        )
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Runs until `stop`; then refuses new requests, finishes those in flight, and leaves."""
+        await self._keys.step()
+        # what is imported stays: looking at it again in every full collection costs 10 % of a request
+        gc.collect()
+        gc.freeze()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(work, name=name) for name, work in self._side_work()]
+                async with http_server(
+                    self._door, self._settings.host, self._settings.port, **self._server_options()
+                ):
+                    await stop.wait()
+                    self._door.leave()
+                await self._rejects.flush()
+                if self._tallies is not None:
+                    self._tallies.write()
+                for task in running:
+                    task.cancel()
+        finally:
+            await self._zookeeper.close()
+
+    def _side_work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        yield "kafka sink", self._sink.run()
+        yield "kafka rejects", self._rejects.run()
+        yield "presence", self._keep_present()
+        if self._settings.keys_file is not None:
+            yield "write keys", self._keys.run()
+        if self._tallies is not None:
+            yield "tallies", self._tallies.run()
+
+    def _server_options(self) -> dict[str, Any]:
+        bounds = Bounds(
+            header_timeout_s=self._settings.header_timeout_s,
+            body_timeout_s=self._settings.read_timeout_s,
+            headers_for=self._door.headers,
+            on_refused=self._metrics.refuse,
+        )
+        return {
+            "is_shared": self._worker is not None,
+            "http": functools.partial(BoundedHttpProtocol, bounds=bounds),
+            "ws": "none",
+            "lifespan": "off",
+            "proxy_headers": False,
+            "timeout_keep_alive": KEEP_ALIVE_S,
+            "timeout_graceful_shutdown": math.ceil(self._settings.ack_timeout_s) + 1,
+        }
+
+    async def _keep_present(self) -> None:
+        await self._zookeeper.connect()
+        await self._presence.run()
+
+    def _on_table(self, table: StreamTable) -> None:
+        self._sink.set_topics([self._settings.names.fragments(stream) for stream in range(table.count)])
+        if self._worker is not None:
+            self._worker.was_ready.touch()
+
+    def _on_replaced(self) -> None:
+        self._metrics.replaced += 1
+
+
 async def run(settings: ProducerSettings, stop: asyncio.Event) -> None:
     """Runs a producer, or one of its workers, or (the parent) all of them until `stop`."""
     worker = Worker.from_argv(sys.argv)
     if worker is not None:
         worker.name_in_logs()
         worker.follow_parent(stop, settings.ack_timeout_s + STOP_GRACE_S)
-        await serve(worker.settings(settings), stop, worker)
+        await Producer(worker.settings(settings), worker).serve(stop)
     elif settings.workers > 1:
         await Workers(settings, [sys.executable, *sys.orig_argv[1:]]).run(stop)
     else:
-        await serve(settings, stop)
-
-
-async def serve(settings: ProducerSettings, stop: asyncio.Event, worker: Worker | None = None) -> None:
-    """Runs a producer until `stop`; then refuses new requests, finishes those in flight, and leaves."""
-    metrics = ProducerMetrics()
-    tallies = None
-    if worker is not None:
-        tallies = Tallies(worker.folder, worker.number, metrics.collect)
-        metrics.registry = tallies.registry
-
-    def on_replaced() -> None:
-        metrics.replaced += 1
-
-    sink = KafkaFragmentSink(
-        settings.kafka,
-        ack_timeout_s=settings.ack_timeout_s,
-        max_batch_bytes=settings.max_batch_bytes,
-        compression=settings.compression,
-        on_replaced=on_replaced,
-    )
-    rejects = KafkaRejects(settings.kafka, settings.names)
-
-    def on_table(table: StreamTable) -> None:
-        sink.set_topics([settings.names.fragments(stream) for stream in range(table.count)])
-        if worker is not None:
-            worker.was_ready.touch()
-
-    zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
-    presence = Presence(zookeeper, settings, on_table)
-    keys = WriteKeys(parse_keys(settings.write_keys.split(",")), settings.keys_file)
-    await keys.step()
-    door = create_app(
-        settings=settings,
-        sink=sink,
-        rejects=rejects,
-        table=lambda: presence.table,
-        table_json=lambda: presence.table_json,
-        complaints=lambda: [presence.complaint(), sink.complaint()],
-        metrics=metrics,
-        keys=keys,
-    )
-    bounds = Bounds(
-        header_timeout_s=settings.header_timeout_s,
-        body_timeout_s=settings.read_timeout_s,
-        headers_for=door.headers,
-        on_refused=metrics.refuse,
-    )
-    grace_s = math.ceil(settings.ack_timeout_s) + 1
-    options: dict[str, Any] = {
-        "is_shared": worker is not None,
-        "http": functools.partial(BoundedHttpProtocol, bounds=bounds),
-        "ws": "none",
-        "lifespan": "off",
-        "proxy_headers": False,
-        "timeout_keep_alive": KEEP_ALIVE_S,
-        "timeout_graceful_shutdown": grace_s,
-    }
-
-    async def keep_present() -> None:
-        await zookeeper.connect()
-        await presence.run()
-
-    # what is imported stays: looking at it again in every full collection costs 10 % of a request
-    gc.collect()
-    gc.freeze()
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            running = [
-                tasks.create_task(sink.run(), name="kafka sink"),
-                tasks.create_task(rejects.run(), name="kafka rejects"),
-                tasks.create_task(keep_present(), name="presence"),
-                *([tasks.create_task(keys.run(), name="write keys")] if settings.keys_file else []),
-                *([tasks.create_task(tallies.run(), name="tallies")] if tallies else []),
-            ]
-            async with http_server(door, settings.host, settings.port, **options):
-                await stop.wait()
-                door.leave()
-            await rejects.flush()
-            if tallies is not None:
-                tallies.write()
-            for task in running:
-                task.cancel()
-    finally:
-        await zookeeper.close()
+        await Producer(settings).serve(stop)
 
 
 if __name__ == "__main__":
