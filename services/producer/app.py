@@ -23,6 +23,7 @@ from services.producer.openapi import (
     FRAGMENTS_RESPONSES,
     MARKERS_RESPONSES,
     TABLE_RESPONSES,
+    WRITE_KEYS,
 )
 from services.producer.origins import Origins, parse_origins
 from services.producer.ports import FragmentSink, Rejects
@@ -90,7 +91,7 @@ def create_app(
         app,
         lambda: [c for c in (door.complaint(), keys.complaint(), *complaints()) if c],
         metrics.registry,
-        remarks=lambda: [remark for remark in [keys.remark()] if remark],
+        remarks=keys.remarks,
     )
 
     @app.post(
@@ -99,6 +100,7 @@ def create_app(
         summary="Take fragments",
         openapi_extra=FRAGMENTS_REQUEST,
         responses=FRAGMENTS_RESPONSES,
+        dependencies=WRITE_KEYS if keys.is_needed else [],
     )
     async def fragments(request: Request) -> Response:
         answer = await door.answer(request.scope, request.receive)
@@ -109,6 +111,7 @@ def create_app(
         tags=["fragments"],
         summary="Write a marker into every stream",
         responses=MARKERS_RESPONSES,
+        dependencies=WRITE_KEYS if keys.is_needed else [],
     )
     async def markers(marker: MarkerRequest) -> MarkersWritten:
         if table() is None:

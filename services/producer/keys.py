@@ -120,9 +120,9 @@ class WriteKeys:
         """Why keys that may be right are refused; empty once the file was read."""
         return self._fault if self._is_blind else ""
 
-    def remark(self) -> str:
+    def remarks(self) -> list[str]:
         """What is wrong with the file while the last good keys stay in force."""
-        return "" if self._is_blind else self._fault
+        return [] if self._is_blind or not self._fault else [self._fault]
 
     async def run(self) -> None:
         """Reads the file again every second, for ever."""

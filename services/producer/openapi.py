@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastapi import Security
+from fastapi.security import APIKeyHeader, APIKeyQuery, HTTPBearer
+
 from shared.fragments import MAX_ID_BYTES, MAX_KEY_BYTES, MAX_TIME_MS
 from shared.http import PROBLEM
 
@@ -130,3 +133,9 @@ MARKERS_RESPONSES: Responses = {
     503: _again("Not every stream has the marker; writing it again is harmless"),
 }
 TABLE_RESPONSES: Responses = {503: _again("There is no stream table yet")}
+WRITE_KEYS = [
+    Security(HTTPBearer(auto_error=False, scheme_name="bearer", description="a write key")),
+    Security(APIKeyHeader(name="X-Write-Key", auto_error=False, scheme_name="header")),
+    Security(APIKeyQuery(name="write_key", auto_error=False, scheme_name="query")),
+]
+"""The ways to give a write key, as documentation only: the gate has decided before the app is asked."""

@@ -122,6 +122,22 @@ async def test_readiness_tells_of_a_broken_file_and_stays(tmp_path: Any) -> None
     assert "BATON_WRITE_KEYS_FILE" in broken.json()["remarks"][0]
 
 
+async def test_the_documentation_says_whether_a_key_is_needed() -> None:
+    """OpenAPI names the three ways to give one, any of which will do; and none where none is asked for."""
+    async with producer(WriteKeys([b"k1"])) as made, producer() as other:
+        with_keys = (await made.client.get("/openapi.json")).json()
+        without = (await other.client.get("/openapi.json")).json()
+
+    schemes = with_keys["components"]["securitySchemes"]
+    for path in ("/fragments", "/markers"):
+        ways = [schemes[name] for (name,) in with_keys["paths"][path]["post"]["security"]]
+        assert [(way["type"], way.get("in", "header")) for way in ways] == [
+            *(("http", "header"), ("apiKey", "header"), ("apiKey", "query"))
+        ]
+        assert "security" not in without["paths"][path]["post"]
+    assert "security" not in with_keys["paths"]["/table"]["get"]
+
+
 def test_the_keys_of_the_settings_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by --print-config, not in a fault, not in the settings' `repr`."""
     monkeypatch.setattr("sys.argv", ["producer", "--print-config"])

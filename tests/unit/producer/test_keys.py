@@ -145,7 +145,7 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
 async def test_a_file_of_no_use_leaves_the_last_good_keys_in_force(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is told once, in the log and by `remark()`, and forgotten when the file is good again."""
+    """It is told once, in the log and by `remarks()`, and forgotten when the file is good again."""
     caplog.set_level("INFO")
     break_it, said = BREAKS[name]
     file = tmp_path / "keys"
@@ -157,7 +157,7 @@ async def test_a_file_of_no_use_leaves_the_last_good_keys_in_force(
     await keys.step()
     await keys.step()
     verdicts = [verdict(keys, key) for key in ("good", "new")]
-    remark, complaint = keys.remark(), keys.complaint()
+    remarks, complaint = keys.remarks(), keys.complaint()
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]
     if file.is_dir():
         file.rmdir()
@@ -165,10 +165,10 @@ async def test_a_file_of_no_use_leaves_the_last_good_keys_in_force(
     await keys.step()
 
     assert verdicts == [None, WrongKey]
-    assert said in remark
+    assert [said in remark for remark in remarks] == [True]
     assert complaint == ""
     assert len(warnings) == 1
-    assert keys.remark() == ""
+    assert keys.remarks() == []
 
 
 async def test_before_the_file_was_ever_read_a_key_may_be_right(tmp_path: Path) -> None:
@@ -199,6 +199,6 @@ async def test_no_key_is_ever_told(tmp_path: Path, caplog: pytest.LogCaptureFixt
     with pytest.raises(WrongKey) as caught:
         keys.check([(b"x-write-key", b"hidden-5")], b"")
 
-    told = [*(str(vars(record)) for record in caplog.records), repr(keys), keys.remark(), str(caught.value)]
+    told = [*(str(vars(record)) for record in caplog.records), repr(keys), *keys.remarks(), str(caught.value)]
     assert len(caplog.records) >= 2
     assert "hidden" not in "".join(told)
