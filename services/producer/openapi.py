@@ -80,6 +80,14 @@ def problem_response(description: str, **members: dict[str, Any]) -> dict[str, A
     return {"description": description, "content": {PROBLEM: {"schema": schema}}}
 
 
+def _with_headers(response: dict[str, Any], **headers: str) -> dict[str, Any]:
+    told = {
+        name.replace("_", "-"): {"description": description, "schema": {"type": "string"}}
+        for name, description in headers.items()
+    }
+    return response | {"headers": told}
+
+
 def _again(description: str, **members: dict[str, Any]) -> dict[str, Any]:
     retry_after = {"description": "seconds", "required": True, "schema": {"type": "integer", "minimum": 0}}
     return problem_response(description, **members) | {"headers": {"Retry-After": retry_after}}
@@ -88,10 +96,19 @@ def _again(description: str, **members: dict[str, Any]) -> dict[str, Any]:
 FRAGMENTS_REQUEST: dict[str, Any] = {
     "requestBody": {
         "required": True,
+        "description": "Fragments, with a `Content-Length` or chunked. `Content-Encoding` may be `gzip` or "
+        "`zstd`, one of them. By default a fragment has at most 32 KB, a request 1 MB (sent, and decoded) and "
+        "2,500 fragments; headers have 10 s to arrive, the body 30 s.",
         "content": {
             "application/json": {"schema": {"oneOf": [_FRAGMENT, {"type": "array", "items": _FRAGMENT}]}},
             "application/x-ndjson": {"schema": {"type": "string", "description": "one fragment a line"}},
-            "text/plain": {"schema": {"type": "string", "description": "JSON or NDJSON, by its content"}},
+            "text/plain": {
+                "schema": {
+                    "type": "string",
+                    "description": "as beacons send it: several lines of which the first begins with { and "
+                    "ends with } are NDJSON, unless the next begins with a comma, ] or }; all else is JSON",
+                }
+            },
         },
     }
 }
@@ -108,16 +125,23 @@ FRAGMENTS_RESPONSES: Responses = {
             }
         },
     },
-    400: problem_response("The body as a whole is not what its type says"),
-    401: problem_response("A write key is needed, and none was given"),
+    400: problem_response("The body as a whole is not what its type and encoding say, or this is no HTTP"),
+    401: _with_headers(
+        problem_response("A write key is needed, and none was given"), WWW_Authenticate="`Bearer`"
+    ),
     403: problem_response("The write key is wrong, or the page's origin is not allowed"),
-    408: problem_response("The body did not arrive in time"),
-    413: problem_response("Too many bytes or fragments"),
-    415: problem_response("The type or encoding is not accepted"),
+    408: problem_response("The headers or the body did not arrive in time; may be sent again"),
+    413: problem_response("Too many bytes (sent, or decoded) or fragments"),
+    415: _with_headers(
+        problem_response("No, another, or more than one type; another charset; another or several encodings"),
+        Accept="the types, where the type is refused",
+        Accept_Encoding="the encodings, where the encoding is refused",
+    ),
     422: problem_response(
         "None of the fragments is acceptable; `rejected` says why", accepted=_COUNT, rejected=_REJECTED
     ),
     429: _again("Too much is in flight; come again after `Retry-After`"),
+    431: problem_response("More than 32 KB of headers"),
     503: _again(
         "Kafka (or the producer) cannot take them now; `unstored` names those not kept",
         accepted=_COUNT,
@@ -129,6 +153,8 @@ MARKERS_RESPONSES: Responses = {
     400: problem_response("The body is not JSON"),
     401: FRAGMENTS_RESPONSES[401],
     403: FRAGMENTS_RESPONSES[403],
+    408: FRAGMENTS_RESPONSES[408],
+    413: problem_response("More than 16 KB"),
     422: problem_response("The marker has faults", errors={"type": "array", "items": {"type": "object"}}),
     503: _again("Not every stream has the marker; writing it again is harmless"),
 }
