@@ -7,6 +7,7 @@ It answers from the start (503 until it is ready), so that it may start before K
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import math
@@ -81,7 +82,8 @@ class Producer:
                     self._door.leave()
                 await self._rejects.flush()
                 if self._tallies is not None:
-                    self._tallies.write()
+                    with contextlib.suppress(OSError):
+                        self._tallies.write()
                 for task in running:
                     task.cancel()
         finally:

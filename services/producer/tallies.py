@@ -8,6 +8,7 @@ so that sums do not fall. Only the workers of one producer use it; a single proc
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -39,6 +40,7 @@ class Tally(msgspec.Struct, frozen=True, array_like=True):
     families: list[Family]
 
 
+_log = logging.getLogger(__name__)
 _read_tally = msgspec.json.Decoder(Tally)
 
 
@@ -64,9 +66,16 @@ class Tallies:
         return f"<Tallies in {self._file}>"
 
     async def run(self) -> None:
-        """Writes its own file every second, for ever."""
+        """Writes its own file every second, for ever; where it cannot, the others go without."""
+        was_written = True
         while True:
-            self.write()
+            try:
+                self.write()
+                was_written = True
+            except OSError as error:
+                if was_written:
+                    _log.warning("tallies not written", extra={"why": str(error)})
+                was_written = False
             await asyncio.sleep(WRITE_S)
 
     def write(self) -> None:

@@ -36,6 +36,8 @@ HEALTHY_AFTER_S = 30.0
 """A worker that lived so long has recovered: its death counts as the first."""
 STOP_GRACE_S = 10.0
 """How much longer than BATON_ACK_TIMEOUT_S a worker may take to leave."""
+FAULTS = (1, 2)
+"""Exit codes of a service that gives up by itself (shared/runtime.py)."""
 _log = logging.getLogger(__name__)
 
 
@@ -104,6 +106,7 @@ class Workers:
         self._settings = settings
         self._argv = argv
         self._started: dict[int, asyncio.subprocess.Process] = {}
+        self._was_ready = False
 
     def __repr__(self) -> str:
         running = sum(process.returncode is None for process in self._started.values())
@@ -119,9 +122,11 @@ class Workers:
             workers = [Worker(number=n, folder=Path(folder)) for n in range(self._settings.workers)]
             try:
                 async with asyncio.TaskGroup() as tasks:
+                    noticing = tasks.create_task(self._notice_readiness(workers[0]), name="readiness")
                     for worker in workers:
                         tasks.create_task(self._keep(worker, stop), name=f"worker {worker.number}")
                     await stop.wait()
+                    noticing.cancel()
                     await self._end_all()
             except* WorkerFailed:
                 await self._end_all()
@@ -131,22 +136,32 @@ class Workers:
         backoff = Backoff(first_s=FIRST_DELAY_S, cap_s=LONGEST_DELAY_S)
         while not stop.is_set():
             began_s = time.monotonic()
-            process = await self._start(worker)
-            if stop.is_set():
-                _send(process, signal.SIGTERM)
-            code = await process.wait()
+            try:
+                process = await self._start(worker)
+            except OSError as error:
+                ended: int | str = f"it could not be started: {error.strerror}"
+            else:
+                if stop.is_set():
+                    _send(process, signal.SIGTERM)
+                ended = await process.wait()
             if stop.is_set():
                 return
-            if code > 0 and not worker.was_ready.exists():
-                raise WorkerFailed(f"worker {worker.number} could not begin (exit code {code})")
+            if ended in FAULTS and not (self._was_ready or worker.was_ready.exists()):
+                raise WorkerFailed(f"worker {worker.number} could not begin (exit code {ended})")
             if time.monotonic() - began_s > HEALTHY_AFTER_S:
                 backoff.reset()
             in_s = backoff.next_s()
-            told = {"number": worker.number, "code": code, "in_s": round(in_s, 1)}
+            told = {"number": worker.number, "ended": ended, "in_s": round(in_s, 1)}
             _log.error("worker ended, starts again", extra=told)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(in_s):
                     await stop.wait()
+
+    async def _notice_readiness(self, worker: Worker) -> None:
+        """Remembers it, because the file may be swept away with others of the temporary directory."""
+        while not worker.was_ready.exists():  # noqa: ASYNC110  a file cannot be awaited
+            await asyncio.sleep(1.0)
+        self._was_ready = True
 
     async def _start(self, worker: Worker) -> asyncio.subprocess.Process:
         # a session of its own: Ctrl-C in the terminal reaches only us, or it would count as the first signal

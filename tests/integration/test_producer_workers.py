@@ -152,7 +152,7 @@ async def test_workers_share_the_port_and_their_numbers(kafka: str, zookeeper: s
     assert not any(map(is_alive, (*first.values(), *second.values())))
     lines = [json.loads(line) for line in log.splitlines()]
     (ended,) = [line for line in lines if line["message"] == "worker ended, starts again"]
-    assert (ended["number"], ended["code"]) == (1, -signal.SIGKILL)
+    assert (ended["number"], ended["ended"]) == (1, -signal.SIGKILL)
     assert {line["worker"] for line in lines if line["message"] == "stream table read"} == {0, 1}
 
 

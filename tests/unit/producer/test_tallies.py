@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import prometheus_client
+import pytest
 
+from services.producer import tallies as subject
 from services.producer.metrics import ProducerMetrics
 from services.producer.tallies import FRESH_MS, Tallies
 
@@ -113,6 +116,30 @@ def test_the_gauges_of_a_dead_worker_do_not_count(tmp_path: Path) -> None:
     after = alive.told()
     assert (after["baton_inflight_bytes"], after["baton_workers"]) == (1, 1)
     assert after["baton_fragments_stored_total"] == 10
+
+
+async def test_a_folder_that_vanishes_does_not_end_a_worker(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tells so once, answers with its own numbers, and writes again when it can."""
+    monkeypatch.setattr(subject, "WRITE_S", 0.001)
+    folder = tmp_path / "gone"
+    station = Station(folder, 0, Clock())
+    station.metrics.stored = 3
+    running = asyncio.create_task(station.tallies.run())
+
+    async with asyncio.timeout(10):
+        while len(caplog.records) < 1:  # noqa: ASYNC110  a log cannot be awaited
+            await asyncio.sleep(0.001)
+        alone = station.told()
+        folder.mkdir()
+        while not (folder / "0.json").exists():  # noqa: ASYNC110  a file cannot be awaited
+            await asyncio.sleep(0.001)
+    running.cancel()
+    await asyncio.wait({running})
+
+    assert alone["baton_fragments_stored_total"] == 3
+    assert caplog.messages == ["tallies not written"]
 
 
 def test_files_that_are_no_tallies_are_left_out(tmp_path: Path) -> None:

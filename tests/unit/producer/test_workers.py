@@ -104,6 +104,24 @@ async def test_a_fault_of_the_start_ends_all(tmp_path: Path) -> None:
     assert len(await said(tmp_path, "1 begins", 1)) == 1
 
 
+async def test_a_program_that_cannot_be_started_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For want of memory or processes, say; the parent does not end for it."""
+    stop = asyncio.Event()
+    settings = ProducerSettings(port=free_port(), workers=1)
+    running = asyncio.create_task(Workers(settings, [str(tmp_path / "nothing")]).run(stop))
+
+    async with asyncio.timeout(30):
+        while len(caplog.records) < 3:  # noqa: ASYNC110  a log cannot be awaited
+            await asyncio.sleep(0.01)
+    stop.set()
+    await asyncio.wait_for(running, 30)
+
+    assert set(caplog.messages) == {"worker ended, starts again"}
+    assert "No such file" in str(vars(caplog.records[0])["ended"])
+
+
 async def test_a_worker_that_does_not_leave_is_killed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
