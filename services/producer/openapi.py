@@ -97,8 +97,8 @@ FRAGMENTS_REQUEST: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "description": "Fragments, with a `Content-Length` or chunked. `Content-Encoding` may be `gzip` or "
-        "`zstd`, one of them. By default a fragment has at most 32 KB, a request 1 MB (sent, and decoded) and "
-        "2,500 fragments; headers have 10 s to arrive, the body 30 s.",
+        "`zstd`, one of them. By default a fragment has at most 32 KB, a request 1 MB (sent, and decoded) "
+        "and 2,500 fragments; headers have 10 s to arrive, the body 30 s.",
         "content": {
             "application/json": {"schema": {"oneOf": [_FRAGMENT, {"type": "array", "items": _FRAGMENT}]}},
             "application/x-ndjson": {"schema": {"type": "string", "description": "one fragment a line"}},

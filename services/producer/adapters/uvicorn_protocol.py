@@ -1,10 +1,9 @@
 """Uvicorn's HTTP protocol with an end to waiting: for headers, for bodies, and for answers to be taken.
 
-Uvicorn itself waits for ever for what a client has begun to send, takes headers of any size, and answers
-what it cannot parse in front of requests that are still being answered, and loses a body that comes with
-an offer to upgrade. Here a connection has at most one
-timer, and none while requests come whole: all of it costs 1–3 of 55 µs a request.
-Wired by `__main__.py`; what the app refuses is the door's.
+Uvicorn itself waits for ever for what a client has begun to send, takes headers of any size, answers what
+it cannot parse in front of requests that are still being answered, and loses a body that comes with an
+offer to upgrade. Here a connection has at most one timer, and none while requests come whole: all of it
+costs 1–3 of 55 µs a request. Wired by `__main__.py`; what the app refuses is the door's (docs/adr/0021).
 """
 
 from __future__ import annotations
