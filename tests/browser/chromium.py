@@ -88,7 +88,8 @@ class Tab:
     def until_empty(self) -> None:
         """Returns when every fragment that was queued has been settled."""
         self.until_loaded()
-        self.until("baton.counts.queued === baton.counts.acknowledged + baton.counts.rejected")
+        settled = "baton.counts.acknowledged + baton.counts.presumed + baton.counts.rejected"
+        self.until(f"baton.counts.queued === {settled}")
 
     def close(self) -> None:
         """Closes it, as its visitor does."""
@@ -125,6 +126,8 @@ class Browser:
 
     def offline(self) -> None:
         """No page has a network any more, and all know it."""
+        if not self.shown:
+            self.blank.show()
         self.driver.set_network_conditions(offline=True, latency=0, throughput=-1)
 
     def online(self) -> None:

@@ -13,6 +13,8 @@ PUSH = (
     "for (let n = arguments[0]; n < arguments[1]; n++) baton.push({n, text: 'x'.repeat(arguments[2] || 0)});"
 )
 """A script that pushes fragments arguments[0] … arguments[1] - 1."""
+TEN_MINUTES_LATER = "const now = Date.now; Date.now = () => now() + 600000;"
+"""A script that sets a page's clock ahead."""
 
 
 def data_of(sessions: list[Session]) -> list[list[object]]:
