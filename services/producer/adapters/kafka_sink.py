@@ -19,6 +19,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer, TopicPartition
 
 from services.producer.adapters.batches import PATIENCE_S, Backlog, Batch, Delivery
+from services.producer.adapters.kafka_produce import produce_quickly
 from services.producer.core.ingest import Portion
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
@@ -130,6 +131,7 @@ class KafkaFragmentSink:
         return sorted(delivery.unstored)
 
     async def _connect(self) -> AIOKafkaProducer:
+        produce_quickly()
         producer = AIOKafkaProducer(
             bootstrap_servers=self._kafka,
             acks="all",
