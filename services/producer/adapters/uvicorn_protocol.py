@@ -75,6 +75,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._stop_timer()
         self.resume_writing()
 
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """A client that has sent all and only listens from now on is still answered."""
+        cycle = self.cycle
+        if cycle is None or cycle.more_body or cycle.response_complete:
+            return None
+        cycle.keep_alive = False
+        return True
+
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         self._barren += len(data)

@@ -142,6 +142,18 @@ async def test_http_1_0_is_answered_and_closed() -> None:
     assert (rest, server.stored) == (b"", FRAGMENTS)
 
 
+async def test_who_has_sent_all_and_only_listens_is_answered() -> None:
+    """A client may close its half of the connection behind its requests."""
+    async with serving() as server, server.connection() as client:
+        client.send(request(ARRAY), request(ARRAY))
+        client.writer.write_eof()
+        await assert_taken(client)
+        await assert_taken(client)
+        rest = await client.rest()
+
+    assert (rest, server.stored) == (b"", FRAGMENTS * 2)
+
+
 async def test_a_body_is_asked_for_where_the_client_waits() -> None:
     """`Expect: 100-continue` is answered before the body, but not where the request is refused unread."""
     sent = request(ARRAY, "expect: 100-continue")
