@@ -21,7 +21,8 @@ MAX_AGE_S = 3600
 _SCRIPT = "text/javascript; charset=utf-8"
 _PAGE = "text/html; charset=utf-8"
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
 )
 
 
@@ -74,13 +75,13 @@ def install_agent(app: FastAPI) -> None:
 def _answer_with(file: StaticFile) -> Callable[[Request], Any]:
     content = (FOLDER / file.name).read_bytes()
     packed = gzip.compress(content, mtime=0)
-    etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     headers = {
         # `crossorigin` and `integrity` of a script tag ask for it
         "Access-Control-Allow-Origin": "*",
         "Cache-Control": f"public, max-age={file.max_age_s}" if file.max_age_s else "no-cache",
         "Cross-Origin-Resource-Policy": "cross-origin",
-        "ETag": etag,
+        "ETag": f"W/{tag}",  # weak: packed and plain are not the same bytes
         "Vary": "Accept-Encoding",
         "X-Content-Type-Options": "nosniff",
     }
@@ -88,7 +89,7 @@ def _answer_with(file: StaticFile) -> Callable[[Request], Any]:
         headers["Content-Security-Policy"] = _POLICY
 
     async def answer(request: Request) -> Response:
-        if etag in request.headers.get("if-none-match", ""):
+        if tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         if "gzip" in request.headers.get("accept-encoding", ""):
             packed_headers = headers | {"Content-Encoding": "gzip"}
