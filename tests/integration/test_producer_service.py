@@ -175,16 +175,17 @@ async def test_memory_stays_bounded_while_kafka_stalls(
 
 
 async def test_a_refused_upload_of_any_size_is_answered(kafka: str, zookeeper: str, namespace: str) -> None:
-    """A body of 30 MB gets its 413 over a real connection, and the producer does not hold it."""
+    """A body of 150 MB gets its 413 over a real connection, and the producer does not hold it."""
     async with producer(kafka=kafka, zookeeper=zookeeper, namespace=namespace, streams=1) as running:
         await running.until_ready()
         before = running.peak_bytes()
 
         async def chunks() -> AsyncIterator[bytes]:
-            for _ in range(30):
+            for _ in range(150):
                 yield b" " * MIB
 
-        announced = await running.client.post("/fragments", content=b" " * 30 * MIB, headers=JSON)
+        length = {"content-length": str(150 * MIB)}
+        announced = await running.client.post("/fragments", content=chunks(), headers=JSON | length)
         chunked = await running.client.post("/fragments", content=chunks(), headers=JSON)
         grown = running.peak_bytes() - before
 

@@ -183,6 +183,49 @@ async def test_what_is_refused_spares_what_is_good(name: str) -> None:
     assert [value for log in producer.sink.logs for _, value in log] == [ONE, ONE]
 
 
+async def test_a_request_with_every_fault_is_told_of_the_first_that_counts() -> None:
+    """Stopping, origin, key, type, length, room, body, fragments, Kafka: each hides those behind it."""
+    producer = Producer(keys=WriteKeys([b"right"]), allowed_origins="https://a.example")
+    producer.sink.down = True
+    body = b"\xff" * (MIB + 1)
+    headers = {"origin": "https://b.example", "content-type": "text/html"}
+    told = []
+
+    async def ask() -> None:
+        answer = await producer.post(body, headers)
+        told.append((answer.status_code, answer.json()["type"].removeprefix("urn:baton:")))
+
+    async with producer.client:
+        await ask()
+        headers["origin"] = "https://a.example"
+        await ask()
+        headers["x-write-key"] = "right"
+        await ask()
+        headers["content-type"] = "application/json"
+        await ask()
+        body = b"\xff"
+        await ask()
+        body = b"{}"
+        await ask()
+        body = ONE
+        await ask()
+        producer.door.leave()
+        headers.clear()
+        await ask()
+
+    assert told == [
+        (403, "origin-refused"),
+        (401, "missing-key"),
+        (415, "unsupported-type"),
+        (413, "request-too-large"),
+        (400, "request-unreadable"),
+        (422, "fragments-rejected"),
+        (503, "kafka-unavailable"),
+        (503, "leaving"),
+    ]
+    assert not any(producer.sink.logs)
+
+
 def test_the_table_has_every_status_and_every_reason() -> None:
     """All of the OpenAPI document, less what needs a real connection or a full or absent Kafka."""
     elsewhere = {200, 408, 429, 431, 503}
