@@ -31,6 +31,24 @@ def test_a_page_that_is_hidden_sends_what_waits_at_once(
     assert_each_once(pipeline.sessions(key), 15)
 
 
+def test_a_page_that_only_hears_that_it_goes_says_farewell_too(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str
+) -> None:
+    """Not every browser hides a page before it leaves it; one that comes back from the cache goes on."""
+    tab = browser.open(site.page(key=key, batch_ms=NEVER_MS))
+    tab.until_loaded()
+    tab.run(PUSH, 0, 5)
+    tab.run("dispatchEvent(new PageTransitionEvent('pagehide', {persisted: true}))")
+    pipeline.until_stored(key, 5)
+    tab.run("dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true}))")
+    tab.run(PUSH, 5, 10)
+    tab.run("baton.flush()")
+    tab.until_empty()
+
+    assert tab.run("return told.find(one => one[0] === 'sent')[2]") == "beacon"
+    assert_each_once(pipeline.sessions(key), 10)
+
+
 def test_a_page_that_is_closed_sends_what_waits_and_the_next_one_makes_sure(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
