@@ -6,6 +6,8 @@ Each test waits for the server to answer or to close; only who trickles sleeps b
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 
 import pytest
 
@@ -99,9 +101,36 @@ async def test_a_body_that_trickles_is_given_up() -> None:
     assert server.door.inflight_bytes == 0
 
 
-async def trickle(client: Connection, piece: bytes) -> None:
+async def test_an_idle_connection_stays() -> None:
+    """Between requests there is no hurry: one that has been answered outlives another's time-out."""
+    async with serving(SLOW_HEADERS) as server, server.connection() as idle, server.connection() as slow:
+        idle.send(request(FRAGMENT))
+        first = await idle.answer()
+        slow.send(b"P")
+        given_up = await slow.answer()
+        idle.send(request(FRAGMENT))
+        second = await idle.answer()
+
+    assert (first.status, given_up.status, second.status) == (200, 408, 200)
+
+
+async def test_a_client_that_does_not_take_its_answers_is_cut_off() -> None:
+    """Answers of 300 KB that nobody reads: the connection ends instead of waiting for ever."""
+    refused = request(b"{}\n" * 2_500, "content-type: application/x-ndjson")
+    async with serving(SLOW_BODY) as server, server.connection() as client:
+        sending = asyncio.create_task(client.send_apart(*[refused] * 100))
+        async with asyncio.timeout(DEADLINE_S):
+            with contextlib.suppress(ConnectionError):
+                await sending
+                await trickle(client, b"\r\n", until=client.writer.is_closing)
+        rest = await client.rest()
+
+    assert rest.count(b"fragments-rejected") < 100
+
+
+async def trickle(client: Connection, piece: bytes, until: Callable[[], bool] = lambda: False) -> None:
     """Sends the piece again and again, a hundredth of the time-out apart."""
-    while True:
+    while not until():
         client.send(piece)
         await asyncio.sleep(SHORT_S / 100)
 
