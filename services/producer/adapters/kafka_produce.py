@@ -8,10 +8,12 @@ does so by itself. Used by kafka_sink.py.
 
 from __future__ import annotations
 
+import asyncio
 from io import BytesIO
 from struct import Struct
 from typing import Any, Self
 
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v7, ProduceResponse_v7
 
 _SHORT, _INT, _PART = Struct(">h"), Struct(">i"), Struct(">ii")
@@ -57,6 +59,17 @@ class QuickRequest(ProduceRequest_v7):  # type: ignore[misc]
             for partition, records in partitions:
                 pieces += (_PART.pack(partition, len(records)), records)
         return b"".join(pieces)
+
+
+async def send_batch(producer: AIOKafkaProducer, builder: Any, where: TopicPartition) -> asyncio.Future[Any]:
+    """`producer.send_batch` without its 5 µs, where the topic is known and no other batch of it waits."""
+    held = producer._message_accumulator
+    is_plain = producer.client.cluster.partitions_for_topic(where.topic) and not held._batches.get(where)
+    if held._closed or held._exception is not None or not is_plain:
+        slow: asyncio.Future[Any] = await producer.send_batch(builder, where.topic, partition=where.partition)
+        return slow
+    quick: asyncio.Future[Any] = held._append_batch(builder, where).future
+    return quick
 
 
 def produce_quickly() -> bool:

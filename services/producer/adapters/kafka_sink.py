@@ -19,7 +19,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer, TopicPartition
 
 from services.producer.adapters.batches import PATIENCE_S, Backlog, Batch, Delivery
-from services.producer.adapters.kafka_produce import produce_quickly
+from services.producer.adapters.kafka_produce import produce_quickly, send_batch
 from services.producer.core.ingest import Portion
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
@@ -183,8 +183,8 @@ class KafkaFragmentSink:
                 self._wake.clear()
                 for batch in backlog.take(time.monotonic()):
                     # returns at once: the topic is known, and no other batch of it is under way
-                    topic = self._topics[batch.stream]
-                    future = await producer.send_batch(batch.builder, topic, partition=0)
+                    where = TopicPartition(self._topics[batch.stream], 0)
+                    future = await send_batch(producer, batch.builder, where)
                     future.add_done_callback(functools.partial(self._landed, backlog, batch))
         except KAFKA_FAILURES as error:
             self._break(f"Kafka does not take fragments: {error!r}")
