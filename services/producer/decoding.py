@@ -62,8 +62,7 @@ class _Gzip:
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         piece = self._zlib.decompress(data or self._zlib.unconsumed_tail, max_length)
-        # a full step may have more behind it, although all of the input is taken
-        self.needs_input = len(piece) < max_length and not self._zlib.unconsumed_tail
+        self.needs_input = not self._zlib.unconsumed_tail
         return piece
 
 

@@ -158,7 +158,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         while self._declined:
             data, self._declined = self._declined + data[offset:], b""
             self.parser = httptools.HttpRequestParser(self)
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
             try:
                 self.parser.feed_data(data)
             except httptools.HttpParserUpgrade as another:

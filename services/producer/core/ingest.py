@@ -26,8 +26,8 @@ from shared.routing import StreamTable
 
 BOM = b"\xef\xbb\xbf"
 MAX_TOKENS = 100_000
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[\[\]{},]', re.DOTALL)
-_QUOTE, _COMMA = b'",'
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)
+_COMMA = ord(",")
 
 
 class RequestUnreadable(InvalidInput):
@@ -152,7 +152,7 @@ def _salvage(body: bytes, max_items: int) -> list[bytes] | None:
         mark = token[0][0]
         if mark in b"[{":
             open_brackets.append(mark)
-        elif not open_brackets or count > MAX_TOKENS or (mark == _QUOTE and not token[1]):
+        elif not open_brackets or count > MAX_TOKENS:
             return None
         elif mark in b"]}":
             if open_brackets.pop() != mark - 2:  # in ASCII a bracket closes the one two before it

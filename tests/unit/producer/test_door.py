@@ -189,6 +189,31 @@ async def test_slow_bodies_take_no_room_from_others() -> None:
     assert producer.door.inflight_bytes == 0
 
 
+async def test_a_body_that_was_broken_off_takes_no_room() -> None:
+    """What a client had sent before it went away counts no more among what is arriving."""
+    producer = Producer(max_inflight_bytes=1024 * 1024)
+    piece = b" " * 400_000
+    messages = iter([{"type": "http.request", "body": piece, "more_body": True}, {"type": "http.disconnect"}])
+
+    async def receive() -> dict[str, Any]:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        raise AssertionError("nobody is there to be answered")
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield piece
+        yield b'{"key":"a"}'
+
+    headers = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "path": "/fragments", "method": "POST", "headers": headers}
+    await producer.door(scope, receive, send)
+    async with producer.client:
+        answer = await producer.post(pieces())
+
+    assert answer.status_code == 200
+
+
 @pytest.mark.parametrize("announced", [True, False])
 async def test_other_routes_take_small_bodies_only(producer: Producer, announced: bool) -> None:
     """413: FastAPI would read a body of any size into memory."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from services.producer.adapters.uvicorn_protocol import MAX_HEADER_BYTES, Bounds
-from tests.unit.producer.wire import DEADLINE_S, Answered, Connection, request, serving
+from tests.unit.producer.wire import DEADLINE_S, Answered, Connection, Stalled, chunked, request, serving
 
 FRAGMENT = b'{"key":"visitor-1"}'
 SHORT_S = 0.1
@@ -112,6 +112,18 @@ async def test_an_idle_connection_stays() -> None:
         second = await idle.answer()
 
     assert (first.status, given_up.status, second.status) == (200, 408, 200)
+
+
+async def test_idle_time_counts_from_the_last_byte_of_a_refused_body() -> None:
+    """A connection that was answered early, and whose body then came whole, ends like every idle one."""
+    refused = request(b" " * 2_000_000)
+    async with serving(keep_alive_s=SHORT_S) as server, server.connection() as client:
+        client.send(refused[:1_000])
+        answer = await client.answer()
+        client.send(refused[1_000:])
+        rest = await client.rest()
+
+    assert (answer.status, rest) == (413, b"")
 
 
 async def test_a_client_that_does_not_take_its_answers_is_cut_off() -> None:
@@ -225,6 +237,19 @@ async def test_trailers_and_chunk_extensions_are_bounded_too() -> None:
         assert server.stored == []
 
 
+async def test_trailers_do_not_count_for_the_next_request() -> None:
+    """20 KB of trailers, and then 20 KB of headers: each has the whole limit."""
+    lines = [HEADER_LINE] * 20
+    trailers = "\r\n".join([*lines, "", ""]).encode()
+    first = request(chunked(FRAGMENT, 100)[:-2], "transfer-encoding: chunked", length=False)
+    second = request(FRAGMENT, *lines)
+    async with serving() as server, server.connection() as client:
+        await client.send_apart(first, trailers, second[:20_000], second[20_000:])
+        answers = [await client.answer(), await client.answer()]
+
+    assert [answer.status for answer in answers] == [200, 200]
+
+
 @pytest.mark.parametrize(
     "garbage",
     [
@@ -259,4 +284,17 @@ async def test_a_refusal_never_stands_for_the_answer_of_a_request_before() -> No
 
     assert (answer.status, rest) == (200, b"")
     assert answer.headers["connection"] == "close"
+    assert server.stored == [FRAGMENT]
+
+
+async def test_a_body_that_is_no_http_behind_a_request_under_way_is_not_answered() -> None:
+    """Its refusal would come first, so there is none: the connection ends, and nobody is told a lie."""
+    sink = Stalled()
+    broken = request(b"zz\r\n", "transfer-encoding: chunked", length=False)
+    async with serving(sink=sink) as server, server.connection() as client:
+        client.send(request(FRAGMENT) + broken)
+        rest = await client.rest()
+        sink.release.set()
+
+    assert rest == b""
     assert server.stored == [FRAGMENT]

@@ -8,14 +8,11 @@ import gzip
 import json
 import random
 import sys
-from collections.abc import Awaitable, Mapping
 
 import httpx
 import pytest
 
-from services.producer.core.ingest import Portion
-from tests.fakes.sink import InMemoryFragmentSink
-from tests.unit.producer.wire import DEADLINE_S, TABLE, Connection, chunked, request, serving
+from tests.unit.producer.wire import DEADLINE_S, Connection, Stalled, chunked, request, serving
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -142,6 +139,17 @@ async def test_http_1_0_is_answered_and_closed() -> None:
     assert (rest, server.stored) == (b"", FRAGMENTS)
 
 
+async def test_a_declined_upgrade_does_not_keep_the_connection() -> None:
+    """Where the client wants it closed, it is; what comes behind is not read."""
+    sent = request(ARRAY, "connection: close, Upgrade", "upgrade: h2c")
+    async with serving() as server, server.connection() as client:
+        client.send(sent + sent)
+        await assert_taken(client)
+        rest = await client.rest()
+
+    assert (rest, server.stored) == (b"", FRAGMENTS)
+
+
 async def test_who_has_sent_all_and_only_listens_is_answered() -> None:
     """A client may close its half of the connection behind its requests."""
     async with serving() as server, server.connection() as client:
@@ -182,25 +190,6 @@ async def test_a_client_library_is_understood() -> None:
 
     assert [answer.json()["accepted"] for answer in answers] == [1, 3, 3]
     assert server.stored[1:] == FRAGMENTS * 2
-
-
-class Stalled(InMemoryFragmentSink):
-    """A sink whose acknowledgements wait for `release`."""
-
-    def __init__(self) -> None:
-        super().__init__(TABLE.count)
-        self.release = asyncio.Event()
-        self.waiting = asyncio.Event()
-
-    def send(self, portions: Mapping[int, Portion]) -> Awaitable[list[int]]:
-        kept = super().send(portions)
-
-        async def later() -> list[int]:
-            self.waiting.set()
-            await self.release.wait()
-            return await kept
-
-        return later()
 
 
 async def test_a_graceful_stop_finishes_what_is_in_flight_and_refuses_what_is_new() -> None:

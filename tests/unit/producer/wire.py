@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import functools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from services.producer.adapters.uvicorn_protocol import BoundedHttpProtocol, Bounds
 from services.producer.app import create_app
+from services.producer.core.ingest import Portion
 from services.producer.door import Door
 from services.producer.metrics import ProducerMetrics
 from services.producer.settings import ProducerSettings
@@ -77,6 +78,25 @@ class Connection:
             return b""
 
 
+class Stalled(InMemoryFragmentSink):
+    """A sink whose acknowledgements wait for `release`."""
+
+    def __init__(self) -> None:
+        super().__init__(TABLE.count)
+        self.release = asyncio.Event()
+        self.waiting = asyncio.Event()
+
+    def send(self, portions: Mapping[int, Portion]) -> Awaitable[list[int]]:
+        kept = super().send(portions)
+
+        async def later() -> list[int]:
+            self.waiting.set()
+            await self.release.wait()
+            return await kept
+
+        return later()
+
+
 class Server:
     """The server, its door, and its sink in memory."""
 
@@ -114,7 +134,10 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def serving(
-    bounds: Bounds = PATIENT, sink: InMemoryFragmentSink | None = None, **settings: Any
+    bounds: Bounds = PATIENT,
+    sink: InMemoryFragmentSink | None = None,
+    keep_alive_s: float = DEADLINE_S,
+    **settings: Any,
 ) -> AsyncIterator[Server]:
     """A server while the block runs; a graceful stop at its end."""
     server = Server(bounds, sink or InMemoryFragmentSink(TABLE.count), ProducerSettings(**settings))
@@ -122,6 +145,7 @@ async def serving(
         "http": functools.partial(BoundedHttpProtocol, bounds=server.bounds),
         "ws": "none",
         "lifespan": "off",
+        "timeout_keep_alive": keep_alive_s,
         "timeout_graceful_shutdown": 5,
     }
     async with http_server(server.door, "127.0.0.1", server.port, **options):
