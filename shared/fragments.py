@@ -29,6 +29,8 @@ MAX_TIME_MS = 253_402_300_799_999
 _RFC3339 = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:([Zz])|([+-])(\d\d):(\d\d))"
 )
+_SHOWN = 80
+"""Characters of a wrong value that a refusal repeats."""
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
@@ -119,12 +121,12 @@ def parse_rfc3339(text: str) -> int:
     if match[9]:
         hours, minutes = int(match[10]), int(match[11])
         if hours > 23 or minutes > 59:
-            raise FragmentRejected("time", f"`time` has an impossible offset: {text!r}")
+            raise FragmentRejected("time", f"`time` has an impossible offset: {text[:_SHOWN]!r}")
         offset_minutes = (hours * 60 + minutes) * (1 if match[9] == "+" else -1)
     try:
         moment = datetime(year, month, day, hour, minute, 59 if leap else second, tzinfo=UTC)
     except ValueError as error:
-        raise FragmentRejected("time", f"`time` {text!r}: {error}") from None
+        raise FragmentRejected("time", f"`time` {text[:_SHOWN]!r}: {error}") from None
     days = moment.toordinal() - 719_163
     seconds = days * 86_400 + moment.hour * 3600 + moment.minute * 60 + moment.second + leap
     fraction = 0 if leap else int(((match[7] or "") + "000")[:3])

@@ -96,7 +96,13 @@ class RejectedLog:
         return place
 
     async def keep_place(self, partition: int, offset: int) -> None:
-        """All below `offset` was sent again. Raises KafkaUnavailable; then it may be kept or not."""
+        """All below `offset` was sent again; a place that another replay has kept further on stays.
+
+        Raises KafkaUnavailable; then it may be kept or not.
+        """
+        kept = await self.place(partition)
+        if kept is not None and kept >= offset:
+            return
         with _failures("the place cannot be kept"):
             async with asyncio.timeout(STALL_S):
                 await self._consumer.commit({self._partition(partition): offset})

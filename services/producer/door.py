@@ -174,9 +174,9 @@ class Door:
                 return _none_acceptable(ingested)
         if count:
             began_s = perf_counter()
-            kept = self._sink.send(ingested.accepted)
-            del ingested
             try:
+                kept = self._sink.send(ingested.accepted)
+                del ingested
                 unstored = await kept
             except Unavailable:
                 self._metrics.unstored += count
