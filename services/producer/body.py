@@ -14,14 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.producer.core.form import Coding
 from services.producer.decoding import decoded
-from services.producer.inflight import Hold
-from shared.errors import BatonError
+from services.producer.inflight import Hold, Overloaded
 
 MAX_SMALL_BYTES = 16 * 1024
-
-
-class SlowRequest(BatonError):
-    """The body arrives too slowly, while many others are arriving."""
 
 
 class Gone(Exception):
@@ -31,7 +26,7 @@ class Gone(Exception):
 async def read_body(receive: Receive, hold: Hold) -> list[bytes]:
     """The body as it arrives, in chunks. How long it may take is the server's to say.
 
-    Raises Gone, SlowRequest, and what Hold.add raises.
+    Raises Gone, Overloaded when it is given up for others that arrive, and what Hold.add raises.
     """
     message = await receive()
     chunks = [_chunk_of(message, hold)]
@@ -45,7 +40,7 @@ async def read_body(receive: Receive, hold: Hold) -> list[bytes]:
                     message = await receive()
                     chunks.append(_chunk_of(message, hold))
         except TimeoutError:
-            raise SlowRequest from None
+            raise Overloaded from None
         hold.arrived()
     return chunks
 

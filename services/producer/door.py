@@ -15,7 +15,7 @@ import msgspec
 from fastapi import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from services.producer.body import Gone, SlowRequest, decode_body, read_body
+from services.producer.body import Gone, decode_body, read_body
 from services.producer.core.form import Coding, Form, UnsupportedType, wrapping_for
 from services.producer.core.ingest import (
     Ingested,
@@ -48,7 +48,6 @@ STATUS: tuple[tuple[type[BatonError], int], ...] = (
     (RequestUnreadable, 400),
     (RequestTooLarge, 413),
     (UnsupportedType, 415),
-    (SlowRequest, 408),
     (Overloaded, 429),
 )
 """Refusals that only this door knows; all others are in shared/http.py."""

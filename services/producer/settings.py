@@ -65,7 +65,7 @@ class ProducerSettings(ServiceSettings):
         64 * 1024 * 1024,
         "most bytes of requests that are being read or wait for Kafka; beyond it 429",
         unit="bytes",
-        low=1024 * 1024,
+        low=2 * 1024 * 1024,
         outside="memory grows by up to three times this when Kafka stalls",
     )
     max_batch_bytes: int = setting(
@@ -131,10 +131,11 @@ class ProducerSettings(ServiceSettings):
                 f"BATON_MAX_FRAGMENT_BYTES={self.max_fragment_bytes} is more than "
                 f"BATON_MAX_REQUEST_BYTES={self.max_request_bytes}: such a fragment could never arrive"
             )
-        if self.max_request_bytes > self.max_inflight_bytes:
+        if 2 * self.max_request_bytes > self.max_inflight_bytes:
             faults.append(
-                f"BATON_MAX_REQUEST_BYTES={self.max_request_bytes} is more than "
-                f"BATON_MAX_INFLIGHT_BYTES={self.max_inflight_bytes}: such a request could never be read"
+                f"BATON_MAX_REQUEST_BYTES={self.max_request_bytes} is more than half of "
+                f"BATON_MAX_INFLIGHT_BYTES={self.max_inflight_bytes}, which is all that may be arriving: "
+                "such a request might never be read"
             )
         if "/" in self.producer or self.producer in (".", ".."):
             faults.append(f"BATON_PRODUCER={self.producer!r}: no `/`, and neither `.` nor `..`")

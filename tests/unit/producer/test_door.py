@@ -163,7 +163,7 @@ async def test_an_announced_oversize_is_refused_unread(producer: Producer) -> No
 
 
 async def test_slow_bodies_take_no_room_from_others() -> None:
-    """What is still arriving may have half of the room; who has been sending for longest is given up: 408."""
+    """What is still arriving may have half of the room; who has been sending for longest is given up: 429."""
     producer = Producer(max_inflight_bytes=1024 * 1024)
     piece = b" " * 300_000
     arriving, more = asyncio.Event(), asyncio.Event()
@@ -183,7 +183,7 @@ async def test_slow_bodies_take_no_room_from_others() -> None:
         more.set()
         stored = await later
 
-    assert_problem(given_up, 408, "slow-request")
+    assert_problem(given_up, 429, "overloaded")
     assert (whole.status_code, stored.status_code) == (200, 200)
     assert len(producer.sink.logs[10]) == 2
     assert producer.door.inflight_bytes == 0

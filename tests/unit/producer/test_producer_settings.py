@@ -25,7 +25,7 @@ def test_all_faults_are_told_at_once() -> None:
         ({"BATON_MAX_FRAGMENT_BYTES": "2000", "BATON_MAX_REQUEST_BYTES": "1000"}, "BATON_MAX_FRAGMENT_BYTES"),
         ({"BATON_MAX_FRAGMENT_BYTES": str(900 * 1024 + 1)}, "must fit into a session"),
         (
-            {"BATON_MAX_REQUEST_BYTES": "2097152", "BATON_MAX_INFLIGHT_BYTES": "1048576"},
+            {"BATON_MAX_REQUEST_BYTES": "2097152", "BATON_MAX_INFLIGHT_BYTES": "3145728"},
             "BATON_MAX_INFLIGHT_BYTES",
         ),
         ({"BATON_PRODUCER": "a/b"}, "BATON_PRODUCER"),
