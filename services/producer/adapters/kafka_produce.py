@@ -1,7 +1,7 @@
 """Aiokafka's produce request and its answer, written and read by `struct` instead of the library's schemas.
 
-The schemas walk every field of every batch: 22 µs a batch, of which a request with one fragment pays half
-and more, against 3 µs here. The bytes are the same (a test holds both to each other), and only version 7 is
+The schemas walk every field of every batch: 12 µs a batch, of which a request with one fragment pays half
+and more, against 1.6 µs here. The bytes are the same (a test holds both to each other), and only version 7 is
 replaced, which is what is spoken with brokers since 2.1; where the library has come to speak another one it
 does so by itself. Used by kafka_sink.py.
 """
@@ -62,7 +62,7 @@ class QuickRequest(ProduceRequest_v7):  # type: ignore[misc]
 
 
 async def send_batch(producer: AIOKafkaProducer, builder: Any, where: TopicPartition) -> asyncio.Future[Any]:
-    """`producer.send_batch` without its 5 µs, where the topic is known and no other batch of it waits."""
+    """`producer.send_batch` without its 4 µs, where the topic is known and no other batch of it waits."""
     held = producer._message_accumulator
     is_plain = producer.client.cluster.partitions_for_topic(where.topic) and not held._batches.get(where)
     if held._closed or held._exception is not None or not is_plain:
