@@ -193,7 +193,9 @@ async def test_a_body_that_was_broken_off_takes_no_room() -> None:
     """What a client had sent before it went away counts no more among what is arriving."""
     producer = Producer(max_inflight_bytes=1024 * 1024)
     piece = b" " * 400_000
-    messages = iter([{"type": "http.request", "body": piece, "more_body": True}, {"type": "http.disconnect"}])
+    messages: Iterator[dict[str, Any]] = iter(
+        [{"type": "http.request", "body": piece, "more_body": True}, {"type": "http.disconnect"}]
+    )
 
     async def receive() -> dict[str, Any]:
         return next(messages)
