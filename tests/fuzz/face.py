@@ -12,17 +12,19 @@ from typing import Any
 
 from services.producer.core.ingest import Portion
 from services.producer.door import Door
+from services.producer.keys import WriteKeys
 from services.producer.settings import ProducerSettings
 from tests.fakes.sink import InMemoryFragmentSink
-from tests.fuzz.posts import Post
+from tests.fuzz.posts import KEY, Post
 from tests.unit.producer.test_door import TABLE, Producer
 
 ANSWER_S = 10.0
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "usual": {},
     "narrow": {"max_fragment_bytes": 200, "max_request_bytes": 2_000, "max_request_fragments": 5},
+    "guarded": {"allowed_origins": "https://example.com"},
 }
-"""Doors by name; the narrow one has its limits where small bodies reach them."""
+"""Doors by name: the narrow one has limits that small bodies reach, the guarded one asks for `KEY`."""
 
 
 class IndexedSink(InMemoryFragmentSink):
@@ -63,7 +65,7 @@ class Face:
     """One door of a name in SETTINGS, and what it has kept of the last request."""
 
     def __init__(self, name: str) -> None:
-        self._producer = Producer()
+        self._producer = Producer(keys=WriteKeys([KEY] if name == "guarded" else []))
         self.sink = self._producer.sink = IndexedSink()
         self.door: Door = self._producer.make_door(ProducerSettings(**SETTINGS[name]))
         self.limits = ProducerSettings(**SETTINGS[name]).limits

@@ -10,7 +10,9 @@ from tests.fuzz.bodies import body_of, bomb, decoded, encoded
 from tests.fuzz.mutations import Header, spoiled_body, spoiled_headers
 from tests.unit.producer.test_door import TABLE
 
-DOORS = ("usual", "usual", "narrow")
+DOORS = ("usual", "usual", "narrow", "guarded")
+KEY = b"open-sesame"
+"""What the guarded door asks for."""
 PATHS = ("/markers", "/markers", "/fragments/", "/", "/table", "/fragments/x", "/readyz", "/nothing", "/\x00")
 METHODS = ("GET", "PUT", "OPTIONS", "HEAD", "DELETE", "PATCH", "get", "BREW", "")
 QUERIES = (
@@ -28,7 +30,7 @@ class Post:
     """A request; `plain` is its body without the encoding, where that is known.
 
     `must_take` fragments are valid, and nothing about the request is not. `is_gone`: the client leaves before
-    the end. `is_down`, `mute`: see InMemoryFragmentSink.
+    the end. `is_keyed`: the write key is with it, and right. `is_down`, `mute`: see InMemoryFragmentSink.
     """
 
     seed: int
@@ -41,6 +43,7 @@ class Post:
     plain: bytes | None
     must_take: int | None
     is_gone: bool
+    is_keyed: bool
     is_down: bool
     mute: frozenset[int]
 
@@ -68,7 +71,11 @@ def post_of(seed: int) -> Post:
     if spoil > 0.999:
         encoding, plain = dice.choice((b"gzip", b"zstd")), None
         wire = bomb(encoding)
+    door, query = dice.choice(DOORS), dice.choice(QUERIES) if dice.random() < 0.05 else b""
+    is_keyed = dice.random() < 0.8
     headers = [(b"content-type", media_type)]
+    if door == "guarded" and is_keyed:
+        headers, query = _with_key(dice, headers)
     headers += [(b"content-encoding", encoding)] if encoding else []
     headers += [(b"content-length", b"%d" % len(wire))] if dice.random() < 0.5 else []
     is_lying, is_gone, is_elsewhere = dice.random() < 0.2, dice.random() < 0.02, dice.random() < 0.03
@@ -78,18 +85,28 @@ def post_of(seed: int) -> Post:
         plain = None
     return Post(
         seed=seed,
-        door=dice.choice(DOORS),
+        door=door,
         method=dice.choice(METHODS) if is_elsewhere else "POST",
         path=dice.choice(PATHS) if is_elsewhere and dice.random() < 0.7 else "/fragments",
-        query=dice.choice(QUERIES) if dice.random() < 0.05 else b"",
+        query=query,
         headers=headers,
         pieces=_pieces(dice, wire),
         plain=plain,
         must_take=count if spoil > 0.7 and plain is not None and not (is_lying or is_elsewhere) else None,
         is_gone=is_gone,
+        is_keyed=is_keyed,
         is_down=dice.random() < 0.02,
         mute=frozenset(dice.sample(range(TABLE.count), 6)) if dice.random() < 0.05 else frozenset(),
     )
+
+
+def _with_key(dice: random.Random, headers: list[Header]) -> tuple[list[Header], bytes]:
+    """The headers, and a query, with the right key in one of its places."""
+    place = dice.randrange(3)
+    if place == 0:
+        return headers, b"write_key=" + KEY
+    key = (b"authorization", b"Bearer " + KEY) if place == 1 else (b"x-write-key", KEY)
+    return [*headers, key], b""
 
 
 def _pieces(dice: random.Random, wire: bytes) -> list[bytes]:

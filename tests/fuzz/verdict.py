@@ -60,6 +60,12 @@ def _of_the_result(post: Post, answer: Answer, face: Face) -> Iterator[str]:
     is_partial = answer.status == 503 and "unstored" in body
     if answer.status == 503 and not (post.is_down or post.mute):
         yield f"503 although the sink is well: {body}"
+    if post.door == "guarded" and not post.is_keyed:
+        if answer.status not in (401, 403):
+            yield f"{answer.status} without the write key"
+        if face.sink.kept:
+            yield "kept without the write key"
+        return
     if answer.status not in (200, 422) and not is_partial:
         if face.sink.kept:
             yield f"{answer.status}, and {len(face.sink.kept)} fragments were kept"
