@@ -58,7 +58,7 @@ class KafkaFragmentSink:
         self._heard_s = 0.0
         self._wake = asyncio.Event()
         self._broken: asyncio.Future[str] | None = None
-        self._backoff = Backoff(first_s=0.1, cap_s=2.0)
+        self._backoff = Backoff(first_s=0.1, cap_s=0.5)
 
     def __repr__(self) -> str:
         return f"<KafkaFragmentSink to {self._kafka}: {self.complaint() or self._backlog}>"
