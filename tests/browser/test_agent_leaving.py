@@ -49,6 +49,21 @@ def test_a_page_that_only_hears_that_it_goes_says_farewell_too(
     assert_each_once(pipeline.sessions(key), 10)
 
 
+def test_a_farewell_is_said_once(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
+    """A page that goes is also hidden: what a plain request holds already is not sent twice."""
+    tab = browser.open(site.page(key=key, batch_ms=NEVER_MS))
+    tab.until_loaded()
+    tab.run(PUSH, 0, 10)
+    tab.run(
+        "navigator.sendBeacon = () => false;"
+        "for (let n = 0; n < 2; n++) dispatchEvent(new PageTransitionEvent('pagehide'));"
+    )
+    tab.until_empty()
+
+    assert len(site.posts) == 1
+    assert_each_once(pipeline.sessions(key), 10)
+
+
 def test_a_page_that_is_closed_sends_what_waits_and_the_next_one_makes_sure(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:

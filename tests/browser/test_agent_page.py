@@ -47,17 +47,21 @@ def test_each_session_of_a_visitor_has_the_key_that_the_first_page_made(
 
 def test_offline_and_back(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
     """What is pushed offline waits, and goes when there is a network again, sooner than its retry was due."""
-    tab = browser.open(site.page(key=key, batch_ms=50))
+    script = "addEventListener('online', () => window.cameBack = performance.now())"
+    tab = browser.open(site.page(script=script, key=key, batch_ms=50))
     tab.until_loaded()
     tab.run(PUSH, 0, 5)
     tab.until_empty()
     browser.offline()
     tab.run(PUSH, 5, 25)
-    tab.until("told.filter(one => one[0] === 'failed').length >= 40")
+    # three times: the next one would be due after four seconds
+    tab.until("told.filter(one => one[0] === 'failed').length >= 60")
     queued = tab.run("return Object.keys(localStorage).length")
     browser.online()
     tab.until_empty()
+    waited_ms = tab.run("return told.find(one => one[0] === 'sent' && one[3] >= cameBack)[3] - cameBack")
 
+    assert waited_ms < 1000
     # the fragments, and who holds them
     assert queued == 21
     assert_each_once(pipeline.sessions(key), 25)

@@ -113,7 +113,7 @@
       const until = +read(prefix + owner);
       if (owner === slot) continue;
       if (until > now) {
-        adoptTimer = setTimeout(adopt, LEASE_MS);
+        adoptTimer = setTimeout(adopt, TICK_MS);
       } else if (itemNumber) {
         const value = read(name) || "";
         if (isFull(value.length)) continue;
@@ -191,7 +191,7 @@
     const again = new Set(unstored.map((index) => batch[index]));
     for (const { index, reason } of listOf(answer.rejected, [])) if (batch[index]) batch[index].reason = reason;
     const open = batch.filter((item) => !item.isGone); // the others have been settled by another answer
-    const done = open.filter((item) => item.reason || !again.has(item));
+    const done = open.filter((item) => !again.has(item));
     forget(done);
     const what = isRefused ? "dropped" : "acknowledged";
     for (const item of done) tell(item.reason ? "rejected" : what, [item], item.reason || status);
