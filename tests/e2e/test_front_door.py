@@ -182,18 +182,18 @@ async def test_while_kafka_stands_still_fragments_are_refused_at_once_and_memory
         max_inflight_bytes=outage.max_inflight_bytes,
         ack_timeout_s=outage.ack_timeout_s,
     ) as one:
+        idle = one.memory()
         clients = Clients(one.port, outage.clients, outage.batch)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(clients.run(), name="clients")
             await acknowledged(clients, 3 * outage.clients, one.service.told)
             await asyncio.sleep(outage.seconds / 5)  # at full rate, to be compared with
-            before = one.memory("VmHWM")
             began_s = time.monotonic()
             kafka_server.pause()
             await asyncio.sleep(outage.seconds)  # how long it lasts
             kafka_server.resume()
             ended_s = time.monotonic()
-            grown = one.memory("VmHWM") - before
+            grown = one.memory("VmHWM") - idle
             await acknowledged(clients, 3 * outage.clients, one.service.told)
             await asyncio.sleep(outage.seconds / 5)
             clients.is_over = True
