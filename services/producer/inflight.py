@@ -83,10 +83,10 @@ class Hold:
         """So many bytes have arrived, or been decoded. Raises RequestTooLarge or Overloaded."""
         self._bytes += count
         self._inflight.bytes += count
-        self._check(self._bytes - self._encoded_bytes)
         if self._is_arriving:
             self._inflight.arriving_bytes += count
             self._inflight.give_up_the_slowest()
+        self._check(self._bytes - self._encoded_bytes)
         if self._inflight.is_full():
             raise Overloaded
 
