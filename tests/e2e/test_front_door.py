@@ -203,7 +203,7 @@ async def test_while_kafka_stands_still_fragments_are_refused_at_once_and_memory
     refused = [one for one in clients.since(began_s + 0.5, ended_s) if one.status != 200]
     print(f"memory {grown / MIB:+.0f} MiB; {tale(clients, began_s, ended_s)}")
     assert {one.status for one in refused} == {429, 503}
-    assert max(one.took_s for one in refused) < outage.ack_timeout_s + PATIENCE_S
+    assert max(one.took_s for one in refused) < outage.ack_timeout_s + 2 * PATIENCE_S
     assert all(one.took_s < PATIENCE_S for one in refused if one.status == 429)
     assert grown < 3 * outage.max_inflight_bytes + SPARE_BYTES
     assert clients.acknowledged - stored == set()
