@@ -26,6 +26,8 @@ from shared.routing import StreamTable
 
 BOM = b"\xef\xbb\xbf"
 MAX_TOKENS = 100_000
+MANY_COMMAS = 200_000
+"""More than a request of fragments has; an array of so many items would take 40 MB for a moment."""
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)
 _COMMA = ord(",")
 
@@ -117,6 +119,10 @@ def _lines(body: bytes) -> Sequence[bytes]:
 def _elements(body: bytes, max_items: int) -> Sequence[bytes | msgspec.Raw]:
     if not body:
         raise RequestUnreadable("the body is empty")
+    if len(body) > MANY_COMMAS and body.count(b",") > MANY_COMMAS:
+        items = _salvage(body, max_items)
+        if items is not None and len(items) > max_items:
+            return items
     try:
         try:
             return _slice_array(body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 import zlib
 
 import msgspec
@@ -261,6 +262,28 @@ def test_an_unreadable_array_of_too_many_items_is_too_large() -> None:
     """The limit counts before any item is judged."""
     with pytest.raises(RequestTooLarge):
         take(b"[" + b"NaN," * 2_500 + b"NaN]")
+
+
+@pytest.mark.parametrize("item", [b"0", b"[]", b'""'])
+def test_an_array_of_hundreds_of_thousands_of_items_is_not_unpacked(item: bytes) -> None:
+    """It is given up at the limit of fragments, not after 40 MB of items."""
+    body = b"[" + b",".join([item] * ((LIMITS.max_request_bytes - 2) // (len(item) + 1))) + b"]"
+    tracemalloc.start()
+    try:
+        with pytest.raises(RequestTooLarge):
+            take(body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 4 * LIMITS.max_request_bytes
+
+
+def test_many_commas_inside_of_a_fragment_are_no_fault() -> None:
+    """Only items are counted: each of these fragments is refused or taken for itself."""
+    large = b'{"key":"a","data":[' + b"0," * 300_000 + b"0]}"
+
+    assert reasons(take(b"[" + large + b',{"key":"b"}]')) == [(0, "size")]
 
 
 @pytest.mark.parametrize("time", [b"0", b"253402300799999", b'"2026-11-21T12:00:00.123456+01:00"'])
