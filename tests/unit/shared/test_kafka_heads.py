@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.errors import GroupLoadInProgressError
+from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError
 from aiokafka.structs import OffsetAndMetadata
 
-from shared.errors import InvalidInput
+from shared.errors import InvalidInput, KafkaUnavailable
 from shared.heads import Head
-from shared.kafka_heads import StoredHeads, read_heads
+from shared.kafka_heads import Coordinator, StoredHeads, read_heads
 from shared.names import Names
 
 NAMES = Names()
@@ -24,12 +24,22 @@ WHOLE = {
 
 
 class ScriptedAdmin:
-    """Answers as told, one answer a call; an exception is raised."""
+    """Answers as told, one answer a call; an exception is raised. The coordinator is another one each time
+    that it is looked for.
+    """
 
     def __init__(self, answers: Sequence[Any]) -> None:
         self.answers = list(answers)
+        self.looked = 0
 
-    async def list_consumer_group_offsets(self, group: str, partitions: list[TopicPartition]) -> Any:
+    async def find_coordinator(self, group: str) -> int:
+        self.looked += 1
+        return self.looked
+
+    async def list_consumer_group_offsets(
+        self, group: str, group_coordinator_id: int, partitions: list[TopicPartition]
+    ) -> Any:
+        assert group_coordinator_id == self.looked
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -51,6 +61,21 @@ async def test_an_answer_without_the_partitions_is_no_answer() -> None:
 
     assert (await read_heads(admin, NAMES, "default", [0, 1])).heads == {0: HEAD}
     assert admin.answers == []
+
+
+async def test_the_coordinator_is_looked_for_once_and_again_when_it_does_not_answer() -> None:
+    """Looking for it costs a request; one that has moved is not asked for ever."""
+    coordinator = Coordinator()
+    admin = ScriptedAdmin([WHOLE, WHOLE, KafkaConnectionError("gone"), WHOLE, {}, WHOLE])
+
+    for looked in (1, 1):
+        await read_heads(admin, NAMES, "default", [0, 1], coordinator)
+        assert admin.looked == looked
+    with pytest.raises(KafkaUnavailable):
+        await read_heads(admin, NAMES, "default", [0, 1], coordinator)
+    for looked in (2, 3):
+        await read_heads(admin, NAMES, "default", [0, 1], coordinator)
+        assert admin.looked == looked
 
 
 async def test_a_committed_offset_without_a_head_is_that_stream_s_matter() -> None:
