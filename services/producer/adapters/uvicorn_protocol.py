@@ -2,7 +2,7 @@
 
 Uvicorn itself waits for ever for what a client has begun to send, takes headers of any size, answers what
 it cannot parse in front of requests that are still being answered, and loses a body that comes with an
-offer to upgrade. Here a connection has at most one timer, and none while requests come whole: all of it
+offer to upgrade. Here a connection has a timer or two, and none while requests come whole: all of it
 costs 1–3 of 55 µs a request. Wired by `__main__.py`; what the app refuses is the door's (docs/adr/0021).
 """
 
@@ -19,6 +19,12 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from services.producer.adapters.uvicorn_pipeline import (
+    MAX_QUEUED,
+    PipelinedHttpProtocol,
+    TooManyQueued,
+    tell_gone,
+)
 from shared.http import problem
 
 MAX_HEADER_BYTES = 32 * 1024
@@ -46,7 +52,7 @@ class _HeadersTooLarge(Exception):
     """Ends the parser's work on these headers."""
 
 
-class BoundedHttpProtocol(HttpToolsProtocol):
+class BoundedHttpProtocol(PipelinedHttpProtocol):
     """One connection. `_barren` are bytes in a row that brought neither a body nor the end of a request."""
 
     def __init__(
@@ -65,6 +71,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_is_for: _Awaited = (None, True)
         self._write_timer: asyncio.TimerHandle | None = None
+        self._end_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -74,16 +81,21 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         self._stop_timer()
         self.resume_writing()
+        if self._end_timer is not None:
+            self._end_timer.cancel()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """A client that has sent all and only listens from now on is still answered."""
         cycle = self.cycle
         if cycle is None or cycle.more_body or cycle.response_complete:
+            self._abort_later()
             return None
         cycle.keep_alive = False
         return True
 
     def data_received(self, data: bytes) -> None:
+        if self._is_over:
+            return
         self._unset_keepalive_if_required()
         self._barren += len(data)
         try:
@@ -103,6 +115,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if self._barren > MAX_HEADER_BYTES and self._header_bytes() > MAX_HEADER_BYTES:
             raise _HeadersTooLarge
+        if len(self.pipeline) >= MAX_QUEUED:
+            raise TooManyQueued
         HttpToolsProtocol.on_headers_complete(self)  # super() costs twice as much
         self._barren = 0
 
@@ -128,6 +142,21 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             cycle.more_body = False
             cycle.message_event.set()
 
+    def on_response_complete(self) -> None:
+        goes_on_reading = len(self.pipeline) == 1
+        HttpToolsProtocol.on_response_complete(self)
+        if self.transport.is_closing() or self._is_over:
+            self._abort_later()
+        elif goes_on_reading and self._timer is not None:
+            # what is awaited could not arrive until now
+            self._stop_timer()
+            self._keep_waiting()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self.transport.is_closing():
+            self._abort_later()
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._write_timer = self.loop.call_later(self._bounds.body_timeout_s, self.transport.abort)
@@ -141,6 +170,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         # closing would wait for a client that does not take its answer
         self.transport.abort()
+
+    def _abort_later(self) -> None:
+        """Closing waits until the client has taken what is left: it has as long as for a body."""
+        if self._end_timer is None:
+            self._end_timer = self.loop.call_later(self._bounds.body_timeout_s, self.transport.abort)
 
     def _should_upgrade(self) -> bool:
         """Asked by uvicorn where the headers offer an upgrade: they are read once more, without it."""
@@ -221,6 +255,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def _refuse_unreadable(self, error: httptools.HttpParserError) -> None:
         if isinstance(error.__context__, _HeadersTooLarge):
             self._refuse_headers()
+        elif isinstance(error.__context__, TooManyQueued):
+            self._end_behind_answers()
         else:
             self._refuse(400, "malformed-request", f"this is not HTTP/1.1: {error}")
 
@@ -230,20 +266,21 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _refuse(self, status: int, kind: str, detail: str) -> None:
         """Answers the request that is awaited, unless others come first, and ends the connection."""
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._is_over:
             return
         is_body_awaited = self._is_body_awaited()
         if self._is_answering_another() and not is_body_awaited:
             # a refusal would be taken for the answer of a request before
-            self.cycle.keep_alive = False
-            self.flow.pause_reading()
+            self._end_behind_answers()
             return
         if not self.pipeline and not (is_body_awaited and self.cycle.response_started):
             answer = problem(status, kind, detail, headers={"connection": "close"})
             headers = [*self.server_state.default_headers, *answer.raw_headers]
             if is_body_awaited:
                 headers += self._bounds.headers_for(self.scope)
+                tell_gone(self.cycle)
             lines = [b"%s: %s\r\n" % header for header in headers]
             self.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", bytes(answer.body)]))
             self._bounds.on_refused(status, kind)
         self.transport.close()
+        self._abort_later()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import json
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass, replace
@@ -114,6 +113,12 @@ class Server:
             metrics=self.metrics,
         )
         self.bounds = replace(bounds, headers_for=self.door.headers, on_refused=self.metrics.refuse)
+        self.protocols: list[BoundedHttpProtocol] = []
+
+    def protocol(self, **given: Any) -> BoundedHttpProtocol:
+        """The protocol of a new connection."""
+        self.protocols.append(BoundedHttpProtocol(**given, bounds=self.bounds))
+        return self.protocols[-1]
 
     @property
     def stored(self) -> list[bytes]:
@@ -142,7 +147,7 @@ async def serving(
     """A server while the block runs; a graceful stop at its end."""
     server = Server(bounds, sink or InMemoryFragmentSink(TABLE.count), ProducerSettings(**settings))
     options: dict[str, Any] = {
-        "http": functools.partial(BoundedHttpProtocol, bounds=server.bounds),
+        "http": server.protocol,
         "ws": "none",
         "lifespan": "off",
         "timeout_keep_alive": keep_alive_s,

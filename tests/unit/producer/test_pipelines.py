@@ -1,0 +1,211 @@
+"""Clients that pipeline without end, do not take what is left for them, or leave amid their requests.
+
+Over real connections. What waits inside is looked at in the server's protocol; each wait has a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import uvloop
+
+from services.producer.adapters.uvicorn_pipeline import MAX_QUEUED
+from services.producer.adapters.uvicorn_protocol import BoundedHttpProtocol, Bounds
+from tests.unit.producer.wire import DEADLINE_S, Server, Stalled, request, serving
+
+FRAGMENT = b'{"key":"visitor-1"}'
+ALIVE = b"GET /livez HTTP/1.1\r\nhost: producer\r\n\r\n"
+IMPATIENT = Bounds(header_timeout_s=DEADLINE_S, body_timeout_s=0.1)
+ONE_READ = 256 * 1024
+"""The most that the loop gives at once."""
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    """Returns as soon as it is so."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not is_so():  # noqa: ASYNC110  uvicorn has nothing to wait for
+            await asyncio.sleep(0.002)
+
+
+def is_lost(protocol: BoundedHttpProtocol) -> bool:
+    """Whether the server has nothing left of the connection."""
+    return protocol not in protocol.connections
+
+
+def numbered(count: int) -> bytes:
+    """A request with so many fragments, which is what its answer tells."""
+    return request(b"[" + b",".join([FRAGMENT] * count) + b"]")
+
+
+async def test_pipelining_without_end_is_answered_up_to_a_bound() -> None:
+    """30,000 requests behind one that waits: 64 are taken, all of them answered in order, then the end."""
+    sink = Stalled()
+    async with serving(sink=sink) as server, raw_client(server) as client:
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(client, numbered(1))
+        await sink.waiting.wait()
+        sending = asyncio.create_task(
+            send_all(client, b"".join(map(numbered, range(2, 21))) + ALIVE * 30_000)
+        )
+        protocol = server.protocols[0]
+        await until(lambda: protocol.pipeline)
+        queued = len(protocol.pipeline)
+        sink.release.set()
+        answers = (await everything(client)).split(b"HTTP/1.1 ")[1:]
+        await sending
+
+    assert queued == MAX_QUEUED
+    assert len(answers) == 1 + MAX_QUEUED
+    assert all(answer.startswith(b"200 ") for answer in answers)
+    assert [b'"accepted":%d,' % count in answers[count - 1] for count in range(1, 21)] == [True] * 20
+    assert [b"connection: close" in answer for answer in answers] == [False] * MAX_QUEUED + [True]
+
+
+async def test_nothing_is_read_while_answers_are_owed() -> None:
+    """Three heaps of 30 requests: the second one is not looked at before the first is answered."""
+    sink = Stalled()
+    heap = request(FRAGMENT) * 30
+    async with serving(sink=sink) as server, server.connection() as client:
+        client.send(request(FRAGMENT))
+        await sink.waiting.wait()
+        protocol = server.protocols[0]
+        await client.send_apart(heap)
+        await until(lambda: protocol.pipeline)
+        await client.send_apart(heap, heap)
+        most = len(protocol.pipeline)
+        sink.release.set()
+        statuses = []
+        for _ in range(91):
+            statuses.append((await client.answer()).status)
+            most = max(most, len(protocol.pipeline))
+
+    assert statuses == [200] * 91
+    assert most <= 60
+    assert len(server.stored) == 91
+
+
+async def test_bodies_of_queued_requests_are_bounded() -> None:
+    """4 MB of bodies behind a request that waits: one read of them is held, and all are answered."""
+    sink = Stalled()
+    large = request(FRAGMENT + b" " * 20_000)
+    async with serving(sink=sink) as server, server.connection() as client:
+        client.send(request(FRAGMENT))
+        await sink.waiting.wait()
+        sending = asyncio.create_task(client.send_apart(*[large] * 200))
+        protocol = server.protocols[0]
+        await until(lambda: protocol.pipeline)
+        held = []
+        for index in range(201):
+            held.append(sum(len(cycle.body) for cycle, _ in protocol.pipeline))
+            sink.release.set()
+            assert (await client.answer()).status == 200, index
+        await sending
+
+    assert 0 < max(held) <= ONE_READ
+
+
+MANY_REFUSED = b"[" + b",".join([b"1"] * 300) + b"]"
+"""Is answered with 36 KB: more than the small buffers of `raw_client` hold, less than what pauses an app."""
+CLOSING = {
+    "connection: close": (request(MANY_REFUSED, "connection: close"), b""),
+    "HTTP/1.0": (request(MANY_REFUSED).replace(b"HTTP/1.1", b"HTTP/1.0"), b""),
+    "a refusal": (request(MANY_REFUSED), b"nonsense\r\n\r\n"),
+    "a half-close": (request(MANY_REFUSED), None),
+}
+
+
+@pytest.mark.parametrize("how", CLOSING)
+async def test_a_closing_connection_does_not_wait_for_a_client_that_does_not_read(how: str) -> None:
+    """However it came to be closed: what is left may be taken for as long as a body may take, no longer."""
+    first, then = CLOSING[how]
+    async with serving(IMPATIENT) as server, raw_client(server) as client:
+        loop = asyncio.get_running_loop()
+        protocol = server.protocols[0]
+        await loop.sock_sendall(client, first)
+        if then is None:
+            client.shutdown(socket.SHUT_WR)
+        elif then:
+            await until(lambda: protocol.transport.get_write_buffer_size())
+            await loop.sock_sendall(client, then)
+        await until(lambda: is_lost(protocol))
+        taken = await everything(client)
+
+    assert 0 < len(taken) < 30_000
+
+
+async def test_a_stop_does_not_wait_for_a_client_that_does_not_read() -> None:
+    """An idle connection whose last answer was not taken ends while the server stops."""
+    async with serving(IMPATIENT) as server, raw_client(server) as client:
+        protocol = server.protocols[0]
+        await asyncio.get_running_loop().sock_sendall(client, request(MANY_REFUSED))
+        await until(lambda: protocol.transport.get_write_buffer_size())
+        kept = client.dup()
+
+    assert is_lost(protocol)
+    kept.close()
+
+
+@pytest.mark.parametrize("is_cut_off", [True, False])
+def test_a_connection_that_is_lost_amid_its_requests_leaves_no_trace(
+    caplog: pytest.LogCaptureFixture, is_cut_off: bool
+) -> None:
+    """Cut off by us or left by the client: all are told, none is begun, and nobody writes to who is gone."""
+    sink = Stalled()
+
+    async def lose_amid() -> BoundedHttpProtocol:
+        async with serving(sink=sink) as server, server.connection() as client:
+            client.send(request(FRAGMENT) * 10)
+            await sink.waiting.wait()
+            protocol = server.protocols[0]
+            await until(lambda: protocol.pipeline)
+            cycles = [protocol._running, *(cycle for cycle, _ in protocol.pipeline)]
+            if is_cut_off:
+                protocol.transport.abort()
+                await until(lambda: is_lost(protocol))
+            else:
+                client.writer.transport.abort()  # and the server will see it when it answers
+            sink.release.set()
+            await until(lambda: is_lost(protocol) and not protocol.tasks)
+            assert [cycle.disconnected for cycle in cycles if cycle is not None] == [True] * 10
+            return protocol
+
+    with caplog.at_level(logging.INFO):
+        protocol = uvloop.run(lose_amid())  # as a producer runs: asyncio's loop lets one write to nobody
+
+    assert not protocol.pipeline
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert sum(map(len, sink.logs)) == 1
+
+
+@contextlib.asynccontextmanager
+async def raw_client(server: Server) -> AsyncIterator[socket.socket]:
+    """A connection with small buffers on both sides, of which nothing is read unasked."""
+    with socket.socket() as client:
+        client.setblocking(False)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", server.port))
+        await until(lambda: server.protocols and server.protocols[0].transport)
+        ours = server.protocols[0].transport.get_extra_info("socket")
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        yield client
+
+
+async def send_all(client: socket.socket, data: bytes) -> None:
+    """As far as the server takes it."""
+    with contextlib.suppress(ConnectionError):
+        await asyncio.get_running_loop().sock_sendall(client, data)
+
+
+async def everything(client: socket.socket) -> bytes:
+    """What has come, and still comes until the connection ends."""
+    taken = b""
+    async with asyncio.timeout(DEADLINE_S):
+        with contextlib.suppress(ConnectionError):
+            while piece := await asyncio.get_running_loop().sock_recv(client, 65_536):
+                taken += piece
+    return taken
