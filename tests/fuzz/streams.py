@@ -1,0 +1,139 @@
+"""Streams of bytes that a client may send to the server's protocol, and what a connection makes of one.
+
+A seed is a handful of good requests behind each other, spoiled, and cut where it pleases. The connection is
+in memory: the real protocol and door, and a transport that does what uvloop's does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from services.producer.adapters.uvicorn_protocol import BoundedHttpProtocol
+from tests.unit.producer.wire import Server, chunked, request
+
+FRAGMENT = b'{"key":"visitor-1"}'
+MOST_TURNS = 5_000
+GOOD = [
+    request(FRAGMENT),
+    request(FRAGMENT, "connection: close"),
+    request(FRAGMENT, "expect: 100-continue"),
+    request(FRAGMENT, "connection: Upgrade", "upgrade: h2c"),
+    request(b"nonsense"),
+    request(FRAGMENT).replace(b"HTTP/1.1", b"HTTP/1.0"),
+    request(chunked(FRAGMENT, 5), "transfer-encoding: chunked", length=False),
+    request(b"{}", path="/markers"),
+    b"GET /livez HTTP/1.1\r\nhost: producer\r\n\r\n",
+    b"HEAD /livez HTTP/1.1\r\nhost: producer\r\n\r\n",
+    request(FRAGMENT) * 80,
+    b"CONNECT producer:80 HTTP/1.1\r\nhost: producer\r\n\r\n",
+    request(FRAGMENT, "x: " + "y" * 33_000),
+]
+ODD = [
+    b"\r\n",
+    b"\r\n\r\n",
+    b"\0",
+    b"\xff",
+    b" ",
+    b":",
+    b"0",
+    b"HTTP/1.1",
+    b"chunked",
+    b"content-length: 9\r\n",
+]
+
+
+def stream_of(seed: int) -> list[bytes]:
+    """The pieces in which the bytes arrive."""
+    choose = random.Random(seed)
+    data = bytearray(b"".join(choose.choices(GOOD, k=choose.randint(1, 6))))
+    for _ in range(choose.choice([0, 1, 1, 2, 5])):
+        at = choose.randrange(len(data) + 1)
+        match choose.randrange(4):
+            case 0:
+                data[at : at + 1] = bytes([choose.randrange(256)])
+            case 1:
+                data[at:at] = choose.choice(ODD)
+            case 2:
+                del data[at : at + choose.randint(1, 40)]
+            case _:
+                data[at:at] = data[at : at + choose.randint(1, 200)]
+    cuts = sorted(choose.choices(range(len(data) + 1), k=choose.choice([0, 1, 3, 10])))
+    pieces = [bytes(data[start:end]) for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+    return [piece for piece in pieces if piece]
+
+
+class Wire(asyncio.Transport):
+    """What the server writes is in `written`; writing to it when it is lost is an error, as in uvloop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self.reads = True
+        self.is_lost = self.is_ended = self._is_closing = False
+        self.lose: Callable[[None], None]
+
+    def write(self, data: Any) -> None:
+        if self.is_lost or self.is_ended:
+            raise RuntimeError("written to nobody")
+        self.written += data
+
+    def write_eof(self) -> None:
+        self.is_ended = True
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+    def close(self) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            asyncio.get_running_loop().call_soon(self._lose)
+
+    def abort(self) -> None:
+        self.close()
+
+    def _lose(self) -> None:
+        self.is_lost = True
+        self.lose(None)
+
+
+async def connect(server: Server, config: uvicorn.Config, pieces: list[bytes], *, leaves: bool) -> bytes:
+    """What a connection answers to the pieces, whose client then listens, or `leaves` amid them.
+
+    Raises AssertionError when it does not end.
+    """
+    wire, state = Wire(), ServerState()
+    protocol = BoundedHttpProtocol(config, state, {}, asyncio.get_running_loop(), bounds=server.bounds)
+    wire.lose = protocol.connection_lost
+    protocol.connection_made(wire)
+    left = list(pieces)
+    is_all_sent = False
+    for _ in range(MOST_TURNS):
+        if wire.is_lost and not state.tasks:
+            break
+        if wire.reads and not wire.is_closing() and not is_all_sent:
+            if left:
+                protocol.data_received(left.pop(0))
+            elif leaves:
+                wire.abort()
+            else:
+                is_all_sent = True
+                if not protocol.eof_received():
+                    wire.close()
+        await asyncio.sleep(0)
+    assert wire.is_lost, "it does not end"
+    assert not state.tasks
+    assert not protocol.pipeline
+    assert protocol._timer is None
+    return bytes(wire.written)

@@ -1,0 +1,48 @@
+"""Whatever bytes a client sends, its connection ends, and the server has nothing to say to its log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import Counter
+
+import pytest
+import uvicorn
+
+from services.producer.settings import ProducerSettings
+from tests.fakes.sink import InMemoryFragmentSink
+from tests.fuzz.streams import connect, stream_of
+from tests.fuzz.test_fuzz import new_start
+from tests.unit.producer.wire import PATIENT, TABLE, Server
+
+SEEDS = 1_500
+STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) [A-Z]")
+
+
+def test_spoiled_streams_are_answered_or_ended(caplog: pytest.LogCaptureFixture) -> None:
+    """No stream hangs, none makes an exception or a 5xx; the client listens to the end, or leaves before."""
+    start = new_start()
+
+    with caplog.at_level(logging.INFO):
+        statuses = asyncio.run(statuses_of(range(start, start + SEEDS)))
+
+    print(sorted(statuses.items()))
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert [status for status in statuses if status >= b"500"] == []
+    assert {b"100", b"200", b"400", b"422", b"431"} <= statuses.keys()
+
+
+async def statuses_of(seeds: range) -> Counter[bytes]:
+    """How often each status was answered to the streams of these seeds."""
+    statuses: Counter[bytes] = Counter()
+    server = Server(PATIENT, InMemoryFragmentSink(TABLE.count), ProducerSettings())
+    config = uvicorn.Config(server.door, log_config=None, access_log=False, lifespan="off", ws="none")
+    config.load()
+    for seed in seeds:
+        try:
+            answers = await connect(server, config, stream_of(seed), leaves=seed % 4 == 0)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error!r}") from error
+        statuses.update(STATUS.findall(answers))
+    return statuses
