@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import pytest
+
 from tests.browser.chromium import Browser
 from tests.browser.pipeline import Pipeline
 from tests.browser.site import Answered, Site
@@ -192,19 +194,22 @@ def test_what_has_left_by_beacon_is_presumed_to_have_arrived_when_repeats_would_
     assert len(site.posts) == 1
 
 
+@pytest.mark.parametrize("is_down", [False, True], ids=["an error", "no answer"])
 def test_what_has_left_by_beacon_is_not_presumed_to_have_arrived_where_the_producer_failed_since(
-    browser: Browser, site: Site, pipeline: Pipeline, key: str
+    browser: Browser, site: Site, pipeline: Pipeline, key: str, is_down: bool
 ) -> None:
-    """The page was hidden, and could not make sure: the beacon will have failed as its repeat did."""
+    """The page was hidden, and could not make sure: the beacon may have failed as its repeat did."""
     site.faults.extend([Answered(503)] * 1000)
     tab = browser.open(site.page(key=key, batch_ms=1000))
     tab.until_loaded()
+    site.is_down = is_down
     tab.run(PUSH, 0, 10)
     browser.blank.show()
     tab.until("told.some(one => one[0] === 'failed')")
     first = tab.run("return told.find(one => one[0] === 'sent')[2]")
     tab.close()
     site.faults.clear()
+    site.is_down = False
     again = browser.open(site.page("/later", script=TEN_MINUTES_LATER, key=key, batch_ms=100))
     again.until_loaded()
     again.until_empty()
