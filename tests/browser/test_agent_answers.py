@@ -1,4 +1,4 @@
-"""What the agent sends again, when, and what never; write keys, origins, storage, visitors' wishes."""
+"""What the agent sends again, when, and what never; write keys, origins, visitors' wishes."""
 
 from __future__ import annotations
 
@@ -172,49 +172,6 @@ def test_a_page_of_another_origin(browser: Browser, site: Site, pipeline: Pipeli
     assert acknowledged == 10
     assert site.posts == []
     assert_each_once(pipeline.sessions(key), 15)
-
-
-def test_where_storage_is_forbidden(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
-    """A frame without an origin may keep nothing: its queue lives as long as it does, and says farewell."""
-    site.faults.append(Answered(503, OPEN))
-    with Site(pipeline.url).running() as other:
-        script = (
-            "try { localStorage } catch { baton.push({n: 0}) } baton.push(() => parent.postMessage(1, '*'));"
-        )
-        other.page("/framed", script=script, agent=f"{site.url}/agent.js", key=key, batch_ms=30)
-        other.page(
-            "/waiting",
-            script=script.replace("0", "1"),
-            agent=f"{site.url}/agent.js",
-            key=key,
-            batch_ms=NEVER_MS,
-        )
-        other.pages["/"] = """<script>loaded = 0; onmessage = () => loaded++</script>
-            <iframe sandbox="allow-scripts" src="/framed"></iframe>
-            <iframe sandbox="allow-scripts" src="/waiting"></iframe>"""
-        tab = browser.open(f"{other.url}/")
-        tab.until("loaded === 2")
-        pipeline.until_stored(key, 1)
-        browser.blank.show()
-        pipeline.until_stored(key, 2)
-
-    assert {post.origin for post in site.posts} == {"null"}
-    assert_each_once(pipeline.sessions(key), 2)
-
-
-def test_a_site_that_clears_its_storage_loses_no_fragment(
-    browser: Browser, site: Site, pipeline: Pipeline, key: str
-) -> None:
-    """As sites do when somebody logs out: the page still has its queue, and keeps it again."""
-    site.faults.append(Answered(503))
-    tab = browser.open(site.page(key=key, batch_ms=30))
-    tab.until_loaded()
-    tab.run(PUSH, 0, 5)
-    tab.until("told.some(one => one[0] === 'failed')")
-    tab.run("localStorage.clear()")
-    tab.until_empty()
-
-    assert_each_once(pipeline.sessions(key), 5)
 
 
 WISHES = {

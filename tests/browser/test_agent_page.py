@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.browser.chromium import Browser
 from tests.browser.pipeline import Pipeline
 from tests.browser.site import Answered, Site
-from tests.browser.visits import PUSH, assert_each_once, data_of
+from tests.browser.visits import NEVER_MS, PUSH, assert_each_once, data_of
 
 
 def test_what_a_page_pushes_is_one_session(
@@ -43,6 +43,26 @@ def test_each_session_of_a_visitor_has_the_key_that_the_first_page_made(
     assert visitor == same
     assert len(visitor) == 36
     assert_each_once(pipeline.sessions(visitor), 2)
+
+
+def test_two_tabs_of_a_first_visit_are_one_visitor(browser: Browser, site: Site, pipeline: Pipeline) -> None:
+    """Both find no key and make one: what they push goes by the one that stands, theirs from then on."""
+    blind = "const get = Storage.prototype.getItem; let looks = 0; Storage.prototype.getItem ="
+    blind += "function (name) { return name === 'baton key' && !looks++ ? null : get.call(this, name) };"
+    for number in range(2):
+        site.page(f"/{number}", script=f"{blind} baton.push({{n: {number}}})", batch_ms=NEVER_MS)
+    site.pages["/"] = "<iframe src='/0'></iframe><iframe src='/1'></iframe>"
+    tab = browser.open(f"{site.url}/")
+    tab.until("[0, 1].every(n => frames[n].baton && frames[n].baton.counts?.queued)")
+    keys = "return [frames[0].baton.key, frames[1].baton.key]"
+    made = tab.run(keys)
+    tab.run("frames[0].baton.flush(); frames[1].baton.flush()")
+    tab.until("[0, 1].every(n => frames[n].baton.counts.acknowledged)")
+    one, other = tab.run(keys)
+
+    assert made[0] != made[1]
+    assert one == other == tab.run("return localStorage['baton key']")
+    assert_each_once(pipeline.sessions(one), 2)
 
 
 def test_offline_and_back(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
@@ -159,4 +179,27 @@ def test_a_tab_that_crashes_leaves_what_the_next_one_sends(
     again.until_loaded()
     again.until("baton.counts.acknowledged === 10")
 
+    assert_each_once(pipeline.sessions(key), 10)
+
+
+def test_a_lease_of_a_clock_that_was_ahead_holds_nobody_up(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str
+) -> None:
+    """It would run for a day more: what the crashed tab has left is sent now all the same."""
+    site.faults.extend([Answered(503, {"retry-after": "300"})] * 1000)
+    tab = browser.open(site.page(key=key, batch_ms=30))
+    tab.until_loaded()
+    tab.run(PUSH, 0, 10)
+    tab.until("told.some(one => one[0] === 'failed')")
+    # it looks after its queue, and renews the lease by such a clock
+    tab.run("const now = Date.now; Date.now = () => now() + 86400000; baton.flush();")
+    lease = "Math.max(...Object.values(localStorage).filter(value => value > 0)) - Date.now()"
+    ahead_ms = browser.open(site.page("/empty", agent="/none")).run(f"return {lease}")
+    tab.crash()
+    site.faults.clear()
+    again = browser.open(site.page("/again", key=key, batch_ms=100))
+    again.until_loaded()
+    again.until("baton.counts.acknowledged === 10")
+
+    assert ahead_ms > 80_000_000
     assert_each_once(pipeline.sessions(key), 10)

@@ -1,11 +1,11 @@
 /**
- * Baton's agent: takes the fragments of a web page to the producer, each once. docs/agent.md tells how to use it.
+ * Baton's agent: takes the fragments of a web page to the producer. docs/agent.md tells how to use it.
  *
  * Every fragment is queued, and kept in localStorage, until the producer says that Kafka has it: so none is lost
- * with the page, and the next page of the site sends what this one could not. One request at a time, in order.
- * When the page is hidden, what is queued goes by beacons at once. A beacon is never answered, so it only marks
- * its fragments: they are sent again as soon as there is somebody to hear the answer, and the consumer drops the
- * repeats by their ids. `agent.min.js` is made of this file by `make agent`.
+ * with the page, and the next one sends what this one could not. One request at a time, in order. When the page is
+ * hidden, what is queued goes by beacons at once. A beacon is never answered, so it only marks its fragments, and
+ * they are sent again; the consumer drops repeats by their ids, for a while. In doubt a fragment goes rather twice
+ * than never. `agent.min.js` is made of this file by `make agent`.
  */
 (() => {
   "use strict";
@@ -15,7 +15,6 @@
   const BEACON_BYTES = 64_000; // all beacons in flight have 64 KiB together
   const LEAST_BEACON_BYTES = 16_384; // if not even this much is free, a beacon is not the way
   const REPEAT_MS = 240_000; // for 5 minutes (`repeat_ms`) after a session a consumer knows its ids
-  const LEASE_MS = 120_000; // timers of hidden tabs may fire only once a minute
   const TICK_MS = 30_000; // so often at least a queue is looked after, and its lease renewed
   const TOMBSTONE_MS = 3_600_000; // longer than a page lies in the back/forward cache
   const ANSWER_MS = 30_000;
@@ -35,7 +34,6 @@
   const maxQueue = +settings.queue || 1000;
 
   // --- storage, which may be forbidden or full: then the queue lives as long as the page
-
   const attempt = (what) => {
     try {
       return what();
@@ -54,13 +52,11 @@
   // --- the queue: fragments without an answer, oldest first. An item is { text, bytes, number, name: its place in
   //     storage, isKept: whether it is there, beaconedAt: when it left by beacon (0: it did not), isOffline: that
   //     one had no network, isOut: a farewell that is no beacon has it, isGone: it is queued no more }
-
   const slot = uuid(); // this load of this page: its fragments' ids and its part of the storage begin with it
   const lease = prefix + slot; // until when nobody else may take them
   const counts = { queued: 0, acknowledged: 0, presumed: 0, rejected: 0, dropped: 0 };
-  let [queue, queueBytes, number] = [[], 0, 0];
-  let leaseMs = LEASE_MS + batchMs;
-  let adoptTimer = 0;
+  const leaseMs = 120_000 + batchMs; // timers of hidden tabs may fire only once a minute
+  let [queue, queueBytes, number, adoptTimer, isLeaving] = [[], 0, 0, 0, false];
 
   const tell = (what, items, detail) => {
     if (what in counts) counts[what] += items.length;
@@ -71,7 +67,7 @@
 
   const sizeOf = (text) => new Blob([text]).size;
   const isFull = (bytes) => queue.length >= maxQueue || queueBytes + bytes > MAX_QUEUE_BYTES;
-  const hold = () => write(lease, Date.now() + leaseMs);
+  const hold = () => write(lease, Date.now() + (isLeaving ? -1 : leaseMs)); // -1: whoever comes next may have them
   const keep = (item) => (item.isKept = write(item.name, (item.isOffline ? 0 : item.beaconedAt) + item.text));
 
   const enqueue = (text, itemNumber, beaconedAt, how) => {
@@ -93,6 +89,16 @@
     if (!queue.length) remove(lease);
   };
 
+  /** Another tab of the first visit may have made a key too: before anything is sent, both take the one that stands. */
+  const settleKey = () => {
+    const standing = (madeKey && read(keyName)) || madeKey;
+    const [before, after] = [madeKey, standing].map((key) => `{"key":${JSON.stringify(key)}`);
+    const changed = before === after ? [] : queue.filter((item) => item.text.startsWith(before));
+    for (const item of changed) keep(Object.assign(item, { text: after + item.text.slice(before.length) }));
+    if (baton.key === madeKey) baton.key = standing;
+    madeKey = "";
+  };
+
   /** Brings queue and storage to agree, whatever other tabs (or the site) have done to it meanwhile. */
   const reconcile = () => {
     // past that time a repeat would be a session of its own: what left by beacon is presumed to have arrived
@@ -101,6 +107,7 @@
     tell("presumed", old, "beacon");
     if (read(lease) === null) queue.forEach(keep); // the site has cleared its storage
     else forget(queue.filter((item) => item.isKept && read(item.name) === null)); // another tab sends them
+    if (queue.length) settleKey();
     if (queue.length) hold();
   };
 
@@ -112,7 +119,7 @@
       const [owner, itemNumber] = name.slice(prefix.length).split(" ");
       const until = +read(prefix + owner);
       if (owner === slot) continue;
-      if (until > now) {
+      if (until > now && until < now + 2 * leaseMs) { // beyond that it was taken when the clock was ahead
         adoptTimer = setTimeout(adopt, TICK_MS);
       } else if (itemNumber) {
         const value = read(name) || "";
@@ -121,7 +128,7 @@
         const text = value.slice(value.indexOf("{"));
         // what is no JSON, whoever wrote it, would make the producer refuse its whole batch
         if (attempt(() => JSON.parse(text))) enqueue(text, +itemNumber, parseInt(value), "adopted");
-      } else if (!(now - until < TOMBSTONE_MS)) {
+      } else if (!(Math.abs(now - until) < TOMBSTONE_MS)) {
         remove(name); // not before: its page may come back, and must see that its fragments were taken
       }
     }
@@ -130,11 +137,8 @@
   };
 
   // --- sending
-
-  let [timer, inFlight, failures] = [0, 0, 0];
-  let notBefore = 0; // by performance.now(), which nobody sets
-  let toldBefore = 0; // the part of it that the producer asked for
-  let isFlushing = false;
+  let [timer, inFlight, failures, isFlushing] = [0, 0, 0, false];
+  let [notBefore, toldBefore] = [0, 0]; // by performance.now(), which nobody sets; what the producer asked for
 
   const bodyOf = (items) => `[${items.map((item) => item.text)}]`;
 
@@ -196,8 +200,7 @@
     const what = isRefused ? "dropped" : "acknowledged";
     for (const item of done) tell(item.reason ? "rejected" : what, [item], item.reason || status);
     const left = open.filter((item) => !item.isGone);
-    // their beacons will have fared no better
-    for (const item of left) keep(Object.assign(item, { isOut: false, beaconedAt: 0 }));
+    for (const item of left) keep(Object.assign(item, { isOut: false, beaconedAt: 0 })); // beacons may fail as well
     tell("failed", left, status);
   };
 
@@ -212,8 +215,8 @@
   };
 
   // --- leaving: the page is hidden, and may never be seen again
-
-  const sayFarewell = () => {
+  const sayFarewell = ({ type }) => {
+    isLeaving = isLeaving || type === "pagehide";
     reconcile();
     // where the producer fails or has asked for patience, what is kept waits for the next page
     let rest = queue.filter((item) => !item.beaconedAt && !item.isOut && !(failures && item.isKept));
@@ -238,13 +241,12 @@
   };
 
   const comeBack = () => {
-    leaseMs = LEASE_MS + batchMs;
+    isLeaving = false;
     adopt();
     tick();
   };
 
   // --- what pages call
-
   // half of an emoji, as careless cutting leaves it, would make the producer refuse the fragment
   const wellFormed = (_, value) => (typeof value === "string" && value.toWellFormed ? value.toWellFormed() : value);
 
@@ -264,8 +266,10 @@
 
   const isOff = settings.dnt !== "ignore" && (navigator.globalPrivacyControl || navigator.doNotTrack === "1");
   const keyName = "baton key";
-  Object.assign(baton, {
-    key: isOff ? null : settings.key || read(keyName) || uuid(),
+  const givenKey = settings.key || read(keyName);
+  let madeKey = isOff || givenKey ? "" : uuid(); // until the first fragment is sent
+  window.baton = Object.assign(baton, {
+    key: isOff ? null : givenKey || madeKey,
     counts,
     isOff: !!isOff,
     /** Queues a fragment with this data; its id, or undefined if it was dropped. A function is called with `baton`. */
@@ -278,17 +282,13 @@
       tick();
     },
   });
-  window.baton = baton;
   if (isOff) {
     [keyName, ...names()].forEach(remove);
   } else {
-    if (!settings.key) write(keyName, baton.key);
+    if (madeKey) write(keyName, madeKey);
     adopt();
-    addEventListener("visibilitychange", () => (document.visibilityState === "hidden" ? sayFarewell() : comeBack()));
-    addEventListener("pagehide", () => {
-      leaseMs = -1; // whoever comes next may have them
-      sayFarewell();
-    });
+    addEventListener("visibilitychange", (event) => (document.hidden ? sayFarewell(event) : comeBack()));
+    addEventListener("pagehide", sayFarewell);
     addEventListener("pageshow", (event) => event.persisted && comeBack());
     addEventListener("online", () => {
       notBefore = toldBefore;
