@@ -177,10 +177,12 @@ class LogContract:
 
         await commit(stream, sink)
 
-        assert (await sink.head()).position == 1
         assert (await other.head()).position == 0
         await sink.close()
         await other.close()
+        successor = stream_log.sink(0)
+        assert (await opened(successor)).head.position == 1
+        await successor.close()
 
     async def test_a_tick_is_a_record_without_a_key(self, stream_log: StreamLog, append: Append) -> None:
         """It stands in the stream's own log, with the broker's time."""
