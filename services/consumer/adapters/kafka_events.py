@@ -14,12 +14,11 @@ from collections import deque
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaConnectionError
 
-from shared.backoff import Backoff
 from shared.errors import InvalidInput, KafkaUnavailable
 from shared.events import Event, encode_event
 from shared.kafka import discard_producer
+from shared.kafka_outbox import acknowledged, send_for_ever
 from shared.names import Names
 
 CAPACITY = 10_000
@@ -70,20 +69,7 @@ class KafkaChronicle:
 
     async def run(self) -> None:
         """Sends what is told, for ever; ends by cancellation, and leaves what waits then to `close`."""
-        backoff = Backoff(first_s=0.1, cap_s=2.0)
-        told = ""
-        while True:
-            await self._wake.wait()
-            try:
-                await self.step()
-            except KafkaUnavailable as error:
-                if error.detail != told:
-                    _log.warning("events wait", extra={"why": error.detail, "waiting": self.waiting})
-                told = error.detail
-                await asyncio.sleep(backoff.next_s())
-            else:
-                told = ""
-                backoff.reset()
+        await send_for_ever(self._wake, self.step, self._tell_waiting)
 
     async def step(self) -> None:
         """Sends all that waits. Raises KafkaUnavailable; then it still waits, in the same order."""
@@ -111,13 +97,8 @@ class KafkaChronicle:
             self._put_back()
             async with asyncio.timeout(ACK_TIMEOUT_S):
                 self._sending = await self._begin(await self._started())
-        # not awaited itself: a cancellation of ours must not reach it, `close` goes on waiting for it
-        done, _ = await asyncio.wait({self._sending}, timeout=ACK_TIMEOUT_S)
-        if not done:
-            raise TimeoutError(f"no answer within {ACK_TIMEOUT_S:g} s")
-        if self._sending.cancelled():
-            raise KafkaConnectionError("the producer was closed")
-        self._sending.result()
+        # `close` goes on waiting for it where `run` was cancelled
+        await acknowledged(self._sending, ACK_TIMEOUT_S)
         self._sending = None
         self._batch.clear()
 
@@ -151,6 +132,9 @@ class KafkaChronicle:
             await discard_producer(producer)
         if sending is not None and sending.done() and not sending.cancelled():
             sending.exception()  # known already, or of no interest
+
+    def _tell_waiting(self, why: str) -> None:
+        _log.warning("events wait", extra={"why": why, "waiting": self.waiting})
 
     def _put_back(self) -> None:
         self._waiting.extendleft(reversed(self._batch))

@@ -14,14 +14,13 @@ from collections import deque
 from collections.abc import Sequence
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaConnectionError
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from services.producer.core.ingest import Rejected
 from services.producer.ports import RejectCounts
-from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 from shared.kafka import CALL_TIMEOUT_S, discard_producer
+from shared.kafka_outbox import acknowledged, send_for_ever
 from shared.names import Names
 from shared.rejects import MAX_KEPT_BYTES, headers_of
 
@@ -80,21 +79,8 @@ class KafkaRejects:
 
     async def run(self) -> None:
         """Sends what is put, for ever; ends by cancellation, and what waits then is lost."""
-        backoff = Backoff(first_s=0.1, cap_s=2.0)
-        told = ""
         try:
-            while True:
-                await self._wake.wait()
-                try:
-                    await self.step()
-                except KafkaUnavailable as error:
-                    if error.detail != told:
-                        _log.warning("rejects wait", extra={"why": error.detail})
-                    told = error.detail
-                    await asyncio.sleep(backoff.next_s())
-                else:
-                    told = ""
-                    backoff.reset()
+            await send_for_ever(self._wake, self.step, _tell_waiting)
         finally:
             self.counts.dropped += len(self._waiting)
             await self._discard()
@@ -142,13 +128,7 @@ class KafkaRejects:
             sending = await producer.send_batch(builder, self._topic, partition=0)
         # when nobody waits for it any more, its end is of no interest
         sending.add_done_callback(lambda done: done.cancelled() or done.exception())
-        # not awaited itself: that it is cancelled must not look like a cancellation of ours
-        await asyncio.wait({sending}, timeout=self._ack_timeout_s)
-        if not sending.done():
-            raise TimeoutError(f"no answer within {self._ack_timeout_s:g} s")
-        if sending.cancelled():
-            raise KafkaConnectionError("the producer was closed")
-        sending.result()
+        await acknowledged(sending, self._ack_timeout_s)
 
     async def _started(self) -> AIOKafkaProducer:
         if self._producer is None:
@@ -174,3 +154,7 @@ class KafkaRejects:
 
 def _weight(value: bytes) -> int:
     return min(len(value), MAX_KEPT_BYTES) + RECORD_OVERHEAD_BYTES
+
+
+def _tell_waiting(why: str) -> None:
+    _log.warning("rejects wait", extra={"why": why})
