@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response, params
 from pydantic import BaseModel, Field
 
 from services.producer.agent import install_agent
@@ -86,6 +86,7 @@ def create_app(
         max_inflight_bytes=settings.max_inflight_bytes,
         metrics=metrics,
     )
+    writing = WRITE_KEYS if keys.is_needed else []
     install_problems(app)
     install_health(
         app,
@@ -100,18 +101,32 @@ def create_app(
         summary="Take fragments",
         openapi_extra=FRAGMENTS_REQUEST,
         responses=FRAGMENTS_RESPONSES,
-        dependencies=WRITE_KEYS if keys.is_needed else [],
+        dependencies=writing,
     )
     async def fragments(request: Request) -> Response:
         answer = await door.answer(request.scope, request.receive)
         return answer if isinstance(answer, Response) else Response(answer, media_type="application/json")
+
+    _install_streams(app, sink, table, table_json, writing)
+    install_agent(app)
+    return door
+
+
+def _install_streams(
+    app: FastAPI,
+    sink: FragmentSink,
+    table: Callable[[], StreamTable | None],
+    table_json: Callable[[], bytes],
+    writing: list[params.Depends],
+) -> None:
+    """Markers into all streams, and their table; `writing`: what the OpenAPI document asks of writers."""
 
     @app.post(
         "/markers",
         tags=["fragments"],
         summary="Write a marker into every stream",
         responses=MARKERS_RESPONSES,
-        dependencies=WRITE_KEYS if keys.is_needed else [],
+        dependencies=writing,
     )
     async def markers(marker: MarkerRequest) -> MarkersWritten:
         if table() is None:
@@ -126,6 +141,3 @@ def create_app(
         if not table_json():
             raise ZooKeeperUnavailable("there is no stream table yet")
         return Response(table_json(), media_type="application/json")
-
-    install_agent(app)
-    return door
