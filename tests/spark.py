@@ -19,6 +19,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from cli.stack.lock import jar_folder
 from services.consumer.core.assembly import Assembler
+from services.consumer.core.delivery import delivered
 from services.consumer.core.state import Closed
 from services.control.spark.request import RunRequest
 from shared.group import GroupSettings
@@ -26,7 +27,7 @@ from shared.heads import Head
 from shared.kafka import MAX_RECORD_BYTES, admin_client, ensure_topics, fragments_topics, sessions_topic
 from shared.names import Names
 from shared.routing import initial_table
-from shared.sessions import Session, encode_session, session_id
+from shared.sessions import Session, parse_session
 
 WEEK_MS = 7 * 86_400_000
 DEFAULTS = GroupSettings()
@@ -148,22 +149,5 @@ class Pipeline:
             await consumer.stop()
 
     def _session(self, stream: int, closed: Closed) -> tuple[Session, bytes]:
-        of = closed.session
-        session = Session(
-            id=session_id(self.group, stream, of.key, of.first_offset),
-            group=self.group,
-            key=of.key,
-            stream=stream,
-            epoch=1,
-            first_offset=of.first_offset,
-            last_offset=of.last_offset,
-            first_time=of.low_t,
-            last_time=of.last_t,
-            opened_at=of.opened_at,
-            closed_at=closed.closed_at,
-            fragments=len(of.data),
-            bytes=of.bytes,
-            reason=closed.reason,
-            data=[],
-        )
-        return session, encode_session(session, of.data)
+        _, value = delivered(closed, self.group, stream, 1)
+        return msgspec.structs.replace(parse_session(value), data=[]), value

@@ -26,8 +26,8 @@ from services.control.spark.request import RunRequest
 from shared.group import GroupSettings
 from shared.sessions import Session
 from tests.e2e.chaos_load import Ledger
-from tests.e2e.readers import Where, row_of
-from tests.reference import Rec, fold_eagerly
+from tests.e2e.readers import Where
+from tests.reference import Rec, delivered_row, fold_eagerly
 
 CHECKOUT = Path(__file__).parents[2]
 AUDIT_TIMEOUT_S = 300.0
@@ -87,7 +87,7 @@ def judge_log(
     """What is wrong with the sessions of a stream by its log alone; empty when nothing is."""
     closed, still_open = fold_eagerly(log, settings)
     expected = {session.row() for session in closed}
-    rows = {row_of(session) for session in delivered if session.stream == stream}
+    rows = {delivered_row(session) for session in delivered if session.stream == stream}
     wrong = [f"stream {stream}: {len(still_open)} sessions are still open"] if still_open else []
     if missing := expected - rows:
         wrong.append(f"stream {stream}: {len(missing)} sessions missing, as {sorted(missing)[0][:3]}")

@@ -11,7 +11,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -21,7 +20,7 @@ from shared.kafka import admin_client
 from shared.kafka_heads import read_heads
 from shared.names import DEFAULT_GROUP, Names
 from shared.sessions import Session, parse_session
-from tests.reference import Rec, fold_eagerly
+from tests.reference import Rec, delivered_row, fold_eagerly
 
 READ_TIMEOUT_S = 60.0
 
@@ -73,20 +72,6 @@ async def read_partition(kafka: str, where: TopicPartition) -> list[Rec]:
     return found
 
 
-def row_of(session: Session) -> tuple[Any, ...]:
-    """A delivered session in the form of `RefSession.row`."""
-    return (
-        session.key,
-        session.first_offset,
-        session.last_offset,
-        session.first_time,
-        session.last_time,
-        session.opened_at,
-        session.reason,
-        tuple(bytes(fragment) for fragment in session.data),
-    )
-
-
 def ids_of(values: Iterable[bytes]) -> list[str]:
     """The ids of the fragments that can be read."""
     found = []
@@ -117,7 +102,7 @@ async def judge(where: Where, settings: GroupSettings, delivered: list[Session])
         found = [session for session in delivered if session.stream == stream]
         closed, still_open = fold_eagerly(log, settings)
         expected = sorted(session.row() for session in closed)
-        rows = sorted(map(row_of, found))
+        rows = sorted(map(delivered_row, found))
         if still_open:
             wrong.append(f"stream {stream}: {len(still_open)} sessions were left open by the test")
         if rows != expected:

@@ -17,8 +17,8 @@ import pytest
 
 from shared.group import Delivery, GroupSettings
 from tests.e2e.fleet import Fleet, Visits, fleet
-from tests.e2e.readers import judge, row_of
-from tests.reference import fold_eagerly
+from tests.e2e.readers import judge
+from tests.reference import delivered_row, fold_eagerly
 
 SETTINGS = GroupSettings(
     gap_ms=60_000,
@@ -137,7 +137,7 @@ async def test_the_weaker_deliveries_keep_their_promises(
         await one.close_all()
         await one.stop()
 
-        delivered = Counter((session.id, row_of(session)) for session in await one.where.delivered())
+        delivered = Counter((session.id, delivered_row(session)) for session in await one.where.delivered())
         expected = {
             session.row()
             for stream in range(one.where.streams)

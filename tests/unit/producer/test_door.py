@@ -20,6 +20,7 @@ from services.producer.settings import ProducerSettings
 from shared.routing import StreamTable, initial_table
 from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
+from tests.unit.producer.wire import Stalled
 
 TABLE = initial_table(24)
 JSON = {"content-type": "application/json"}
@@ -294,22 +295,6 @@ async def test_without_a_stream_table_fragments_are_refused_for_now(producer: Pr
 
 async def test_what_is_in_flight_is_bounded() -> None:
     """Beyond max_inflight_bytes a request is refused with 429, until others are answered."""
-
-    class Stalled(InMemoryFragmentSink):
-        def __init__(self) -> None:
-            super().__init__(TABLE.count)
-            self.release = asyncio.Event()
-            self.waiting = asyncio.Event()
-
-        def send(self, portions: Mapping[int, Portion]) -> Awaitable[list[int]]:
-            kept = super().send(portions)
-
-            async def later() -> list[int]:
-                self.waiting.set()
-                await self.release.wait()
-                return await kept
-
-            return later()
 
     producer = Producer()
     stalled = producer.sink = Stalled()
