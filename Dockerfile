@@ -17,7 +17,7 @@ FROM base AS packages
 RUN python -m venv /opt/baton
 COPY requirements.lock ./
 RUN pip install --require-hashes -r requirements.lock \
-    && pip uninstall --yes check-jsonschema hypothesis mypy pytest pytest-asyncio ruff selenium
+    && pip uninstall --yes check-jsonschema hypothesis mypy pytest pytest-asyncio ruff schemathesis selenium
 
 # without Spark, which is the larger part of it
 FROM packages AS light
