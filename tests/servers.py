@@ -69,6 +69,7 @@ class Server:
     def __init__(self, home: Path, address: str) -> None:
         self.home = home
         self.address = address
+        self.is_paused = False
         self._process: subprocess.Popen[bytes] | None = None
 
     def __repr__(self) -> str:
@@ -109,6 +110,7 @@ class Server:
 
     def kill(self) -> None:
         """Ends it with SIGKILL."""
+        self.is_paused = False
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -117,11 +119,13 @@ class Server:
         """SIGSTOP: it keeps its connections and says nothing."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
+            self.is_paused = True
 
     def resume(self) -> None:
         """SIGCONT after a pause; harmless without one."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
+            self.is_paused = False
 
     def output(self) -> str:
         """What it has printed so far."""

@@ -21,6 +21,7 @@ from aiokafka import AIOKafkaProducer
 
 from cli.stack.leash import on_leash
 from shared.cluster import ClaimNode
+from shared.errors import KafkaUnavailable
 from shared.fragments import encode_marker
 from shared.group import GroupSettings
 from shared.names import Names
@@ -242,16 +243,23 @@ class Fleet:
         return "\n".join(f"{log.name}:\n{log.read_text()[-1500:]}" for log in logs)
 
     async def make_streams(self) -> None:
-        """Topics and the stream table."""
-        self.table = await ensure_table(
-            self._znodes,
-            self.where.names,
-            kafka=self.where.kafka,
-            streams=self.where.streams,
-            default_streams=1,
-            retention_ms=3_600_000,
-            replication=1,
-        )
+        """Topics and the stream table; tried again while Kafka is away, as a producer does."""
+
+        async def is_made() -> bool:
+            with contextlib.suppress(KafkaUnavailable):
+                self.table = await ensure_table(
+                    self._znodes,
+                    self.where.names,
+                    kafka=self.where.kafka,
+                    streams=self.where.streams,
+                    default_streams=1,
+                    retention_ms=3_600_000,
+                    replication=1,
+                )
+                return True
+            return False
+
+        await poll(is_made, lambda: "Kafka makes no topics")
 
 
 @contextlib.asynccontextmanager
