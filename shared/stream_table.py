@@ -20,7 +20,7 @@ from shared.znodes import Watch, Znodes
 REREAD_S = 5.0
 """The table is read this often without a watch's word: a safety net."""
 SETTLE_S = 3.0
-"""How long topics without a table, of another number, are taken for somebody's work in progress."""
+"""How long topics without a table are taken for somebody's work in progress, from the last change on."""
 
 
 class WrongNumberOfStreams(InvalidInput):
@@ -102,7 +102,7 @@ async def _first_number(
     znodes: Znodes, names: Names, kafka: str, streams: int | None, default_streams: int
 ) -> int:
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + SETTLE_S
+    before, deadline = 0, 0.0
     while True:
         found = count_of(names, await list_topics(kafka))
         if found in (0, streams):
@@ -110,9 +110,11 @@ async def _first_number(
         stored = await read_table(znodes, names)
         if stored is not None:
             return stored.count
-        if streams is None:
-            return found
-        if loop.time() > deadline:
+        if found != before:
+            before, deadline = found, loop.time() + SETTLE_S
+        elif loop.time() > deadline:
+            if streams is None:
+                return found
             raise WrongNumberOfStreams(
                 f"{streams} streams are asked for (BATON_STREAMS), but the topics {names.fragments(0)} … "
                 f"{names.fragments(found - 1)} exist, which fix {found} streams"

@@ -16,6 +16,7 @@ from shared.names import Names
 from shared.routing import StreamTable, initial_table
 from shared.stream_table import WrongNumberOfStreams, count_of, ensure_table, read_table, wait_for_table
 from shared.zookeeper import ZooKeeper
+from tests.e2e.fleet import poll
 
 
 @pytest.fixture
@@ -36,6 +37,15 @@ async def ensure(znodes: ZooKeeper, kafka: str, namespace: str, streams: int | N
     )
 
 
+async def until_listed(kafka: str, namespace: str, streams: int) -> None:
+    """Until the broker tells of the topics: it acknowledges new ones a moment before it lists them."""
+
+    async def are_listed() -> bool:
+        return count_of(Names(namespace), await list_topics(kafka)) == streams
+
+    await poll(are_listed, lambda: f"the topics of {streams} streams are not there")
+
+
 async def test_racing_producers_make_one_table(
     kafka: str, zookeeper: str, znodes: ZooKeeper, namespace: str
 ) -> None:
@@ -48,11 +58,11 @@ async def test_racing_producers_make_one_table(
     finally:
         await asyncio.gather(*(client.close() for client in clients))
 
+    await until_listed(kafka, namespace, 7)
     stored = await znodes.get(Names(namespace).table)
     assert tables == [initial_table(7)] * 5
     assert stored is not None
     assert (stored.data, stored.version) == (initial_table(7).encode(), 0)
-    assert count_of(Names(namespace), await list_topics(kafka)) == 7
 
 
 async def test_racing_for_different_numbers_has_one_winner(
@@ -97,6 +107,7 @@ async def test_without_a_table_the_topics_fix_the_number(
     """ZooKeeper was reset, Kafka kept: the number of streams is that of the fragments topics."""
     names = Names(namespace)
     await ensure_topics(kafka, fragments_topics(names, 5, 3_600_000), 1)
+    await until_listed(kafka, namespace, 5)
 
     with pytest.raises(WrongNumberOfStreams, match=r"24 streams are asked for .* fix 5 streams"):
         await ensure(znodes, kafka, namespace, 24)
