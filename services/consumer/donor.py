@@ -92,6 +92,7 @@ class Donor:
             why=effect.why,
             copy_ms=round(copy_ms, 1),
             stopped_at_ms=worker.stopped_at_ms,
+            node_version=self._coordinator.version_after_release(effect.stream, effect.epoch),
         )
         await self._peers.complete(address, completion, delta)
         return await self._coordinator.release(effect.stream, effect.epoch, core.head.seq, effect.target)

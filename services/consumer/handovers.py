@@ -56,7 +56,7 @@ class Hint:
 class HandoverDesk:
     """Receives, keeps and gives hints; `situation` tells how the member stands (None: not joined yet).
 
-    `on_promised(stream)` is called when a copy is held, `on_expected(stream, position)` when it is complete.
+    `on_promised(stream)` is called when a copy is held, `on_expected(completion)` when it is complete.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class HandoverDesk:
         now_s: Callable[[], float],
         situation: Callable[[], Situation | None],
         on_promised: Callable[[int], None] = lambda stream: None,
-        on_expected: Callable[[int, int], None] = lambda stream, position: None,
+        on_expected: Callable[[Completion], None] = lambda completion: None,
     ) -> None:
         self.limits = limits
         self._settings = settings
@@ -159,7 +159,7 @@ class HandoverDesk:
         self._handed[stream] = Hint(
             state=state, since_s=self._now_s(), size=promised.size + len(body), completion=completion
         )
-        self._on_expected(stream, completion.position)
+        self._on_expected(completion)
 
     def give(self, wanted: Wanted) -> bytes:
         """The whole frozen bundle of a stream that this member ran. Raises NotFound, Unauthorized."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from services.consumer.core.handover import HandoverLimits, Situation
+from services.consumer.core.handover import Completion, HandoverLimits, Situation, node_after_release
 from services.consumer.core.ownership import decide
 from services.consumer.core.seen import OwnershipSettings, Seen, look
 from services.consumer.handovers import HandoverDesk
@@ -211,8 +211,14 @@ class Member:
     def _on_promised(self, stream: int) -> None:
         self.movements.runner.prepared.prepare(stream)
 
-    def _on_expected(self, stream: int, position: int) -> None:
-        self.movements.runner.prepared.aim(stream, position)
+    def _on_expected(self, completion: Completion) -> None:
+        self.movements.runner.prepared.aim(completion.stream, completion.position)
+        if completion.node_version >= 0:
+            self.coordinator.expect(
+                completion.stream,
+                node_after_release(completion, self.coordinator.member),
+                completion.node_version,
+            )
         self._wake.set()
 
     def _planned(self, view: View) -> Plan:

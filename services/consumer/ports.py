@@ -11,7 +11,7 @@ from typing import Protocol
 
 from services.consumer.core.handover import Completion, Offer, Wanted
 from services.consumer.core.lease import Lease
-from shared.cluster import ClaimNode, MemberNode, View
+from shared.cluster import ClaimNode, MemberNode, StreamNode, View
 from shared.group import GroupSettings
 
 
@@ -81,6 +81,16 @@ class Coordinator(Protocol):
 
         False: not done, since the claim of that epoch is (no longer) this member's, or the node was written
         by somebody else.
+        """
+
+    def version_after_release(self, stream: int, epoch: int) -> int:
+        """The version that the stream's node will have when this member has released it; -1: not known."""
+
+    def expect(self, stream: int, node: StreamNode, version: int) -> None:
+        """The stream's owner is about to release it and to leave its node like this, in this version.
+
+        So it need not be read before it is claimed. Nothing is believed that is not so: a claim on a false
+        expectation is lost.
         """
 
     async def read_claim(self, stream: int) -> ClaimNode | None:

@@ -39,6 +39,8 @@ class ZooKeeperCoordinator:
         self._joined_s = 0.0
         self._written: dict[int, tuple[int, int]] = {}
         """Stream → (epoch, version of its node) as of this member's own last write there."""
+        self._unsure: set[int] = set()
+        """Streams with a claim that may be of an epoch which another one had."""
 
     def __repr__(self) -> str:
         return f"<ZooKeeperCoordinator {self.member} of {self.group}>"
@@ -132,11 +134,33 @@ class ZooKeeperCoordinator:
         known = self._mirror.unowned(stream)
         if known is not None:  # as a rule nothing has changed since the view: one round trip instead of two
             node, version = known
-            operations = self._to_claim(stream, node.epoch + 1, version)
-            if await self._transact(operations, session):
+            if self._mirror.expected.is_guess(stream):
+                return await self._claim_expected(stream, node, version, session)
+            if await self._transact(self._to_claim(stream, node.epoch + 1, version), session):
                 self._note(stream, node.epoch + 1, version + 1)
                 return node.epoch + 1
         return await self._claim_afresh(stream, session)
+
+    async def _claim_expected(
+        self, stream: int, node: StreamNode, version: int, session: ZooKeeperSession
+    ) -> int | None:
+        """Claims a stream whose node is only thought to be this, and reads it meanwhile.
+
+        Where it was not as thought, another one may have owned it in the epoch that is claimed: it is raised.
+        """
+        self._unsure.add(stream)
+        read, is_won = await asyncio.gather(
+            self._zookeeper.get(self._names.stream(self.group, stream), within=session.id),
+            self._transact(self._to_claim(stream, node.epoch + 1, version), session),
+        )
+        found = _stream_of(read.data) if read is not None else StreamNode()
+        if not is_won:
+            is_meant = found.target in (None, self.member)
+            return await self._claim_afresh(stream, session) if is_meant else None
+        if read is None or (read.version, found.epoch) != (version, node.epoch):
+            return await self.adopt(stream)
+        self._note(stream, found.epoch + 1, version + 1)
+        return found.epoch + 1
 
     async def _claim_afresh(self, stream: int, session: ZooKeeperSession) -> int | None:
         node, claim = await self._read(stream, session)
@@ -193,12 +217,22 @@ class ZooKeeperCoordinator:
             session,
         )
         if not done:
+            self._mirror.doubt(stream)
             node, znode = await self._read(stream, session)
             done = znode is None and node is not None and _stream_of(node.data) == final
         if done:
             self._written.pop(stream, None)
             self._mirror.note_release(stream, final)
         return done
+
+    def version_after_release(self, stream: int, epoch: int) -> int:
+        """The version that the stream's node will have when this member has released it; -1: not known."""
+        written = self._written.get(stream)
+        return written[1] + 1 if written is not None and written[0] == epoch else -1
+
+    def expect(self, stream: int, node: StreamNode, version: int) -> None:
+        """The stream's owner is about to release it and to leave its node like this, in this version."""
+        self._mirror.expected.expect(stream, node, version)
 
     async def read_claim(self, stream: int) -> ClaimNode | None:
         """The claim as it stands, read afresh."""
@@ -244,23 +278,21 @@ class ZooKeeperCoordinator:
         if node is None or claim is None or claim.ephemeral_of != session.id:
             return None
         held = _claim_of(claim.data)
-        new = epoch if epoch is not None else held.epoch
+        new = epoch if epoch is not None else held.epoch + (stream in self._unsure)
         mine = StreamNode(epoch=new, owner=self.member, address=self._address)
         claim_path = self._names.claim(self.group, stream)
+        same, other = Check(claim_path, claim.version), ClaimNode(member=self.member, epoch=new)
         operations: list[Operation] = [
-            Set(self._names.stream(self.group, stream), _encode(mine), node.version)
+            Set(self._names.stream(self.group, stream), _encode(mine), node.version),
+            same if new == held.epoch else Set(claim_path, _encode(other), claim.version),
         ]
-        if new == held.epoch:
-            operations.append(Check(claim_path, claim.version))
-        else:
-            operations.append(
-                Set(claim_path, _encode(ClaimNode(member=self.member, epoch=new)), claim.version)
-            )
         if not await self._transact(operations, session):
+            self._mirror.doubt(stream)
             raise ZooKeeperUnavailable(f"the claim of stream {stream} could not be confirmed")
         self._note(stream, new, node.version + 1)
         return new
 
     def _note(self, stream: int, epoch: int, version: int) -> None:
         self._written[stream] = epoch, version
+        self._unsure.discard(stream)
         self._mirror.note_claim(stream, ClaimNode(member=self.member, epoch=epoch))

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
+from services.consumer.adapters.expected_releases import ExpectedReleases
 from shared.cluster import ClaimNode, MemberNode, StreamNode, View, parse_pins
 from shared.errors import ZooKeeperUnavailable
 from shared.names import Names
@@ -66,6 +67,7 @@ class GroupMirror:
         self._pins: dict[int, str] = {}
         self._versions: dict[int, int] = {}
         """Of those nodes, but for such as this member wrote itself."""
+        self.expected = ExpectedReleases()
         self._existing: set[int] = set()
         """Streams that have a node: somebody has owned them."""
         self._claimed: set[int] = set()
@@ -73,8 +75,7 @@ class GroupMirror:
         self._old_members: set[str] = set()
         self._old_claims: set[int] = set()
         self._old_nodes: set[int] = set()
-        self._old_lists = True
-        self._old_pins = True
+        self._old_parts = {"lists", "pins"}
         self._relist_at_s = 0.0
         self._turn = 0
 
@@ -86,6 +87,7 @@ class GroupMirror:
     def note_claim(self, stream: int, claim: ClaimNode) -> None:
         """This member now holds the claim."""
         self._note(stream)
+        self.expected.settle(stream)
         self._claims[stream] = claim
         self._claimed.add(stream)
         self._existing.add(stream)
@@ -99,6 +101,10 @@ class GroupMirror:
         self._nodes[stream] = node
         self._versions.pop(stream, None)
         self._old_nodes.add(stream)
+
+    def doubt(self, stream: int) -> None:
+        """A write to a claim that this member holds is unknown: a watch shall tell when it comes late."""
+        self._old_claims.add(stream)
 
     def _note(self, stream: int) -> None:
         self._writes += 1
@@ -120,24 +126,27 @@ class GroupMirror:
             if session.id != self._session_id:
                 self._forget()
                 self._session_id = session.id
+            if self.expected.take_news():
+                return self._as_known()  # before anything is read: `changed` stays set
             self.changed.clear()
             now_s = self._zookeeper.now_s()
             if now_s >= self._relist_at_s:
                 self._relist_at_s = now_s + RELIST_S
                 self._doubt_some()
             await self._refresh()
-            unowned = {n: node for n, node in self._nodes.items() if n not in self._claims}
-            return View(
-                count=self._count,
-                members=dict(self._members),
-                claims=dict(self._claims),
-                nodes=unowned,
-                pins=self._pins,
-            )
+            return self._as_known()
+
+    def _as_known(self) -> View:
+        return View(
+            count=self._count,
+            members=dict(self._members),
+            claims=dict(self._claims),
+            nodes={n: node for n, node in self._nodes.items() if n not in self._claims},
+            pins=self._pins,
+        )
 
     def _doubt_some(self) -> None:
-        self._old_lists = True
-        self._old_pins = True
+        self._old_parts |= {"lists", "pins"}
         self._old_members |= self._members.keys()
         streams = sorted(self._claims.keys() | self._nodes.keys())
         if streams:
@@ -147,20 +156,7 @@ class GroupMirror:
             self._turn += SLICE
 
     async def _refresh(self) -> None:
-        if self._old_lists:
-            self._old_lists = False
-            try:
-                await self._read_lists()
-            except BaseException:
-                self._old_lists = True
-                raise
-        if self._old_pins:
-            self._old_pins = False
-            try:
-                await self._read_pins()
-            except BaseException:
-                self._old_pins = True
-                raise
+        await self._read_again(self._old_parts, self._read_part)
         await self._read_again(self._old_members, self._read_member)
         await self._read_again(self._old_claims, self._read_claim)
         self._old_nodes |= self._existing - self._nodes.keys()
@@ -182,6 +178,9 @@ class GroupMirror:
             for failure in results:
                 if failure is not None:
                     raise failure
+
+    async def _read_part(self, part: str) -> None:
+        await (self._read_lists() if part == "lists" else self._read_pins())
 
     async def _read_lists(self) -> None:
         within, writes = self._session_id, self._writes
@@ -237,10 +236,12 @@ class GroupMirror:
         else:
             self._claims[stream] = claim
             self._nodes.pop(stream, None)
+            self.expected.settle(stream)
 
     async def _read_node(self, stream: int) -> None:
         path = f"{self._streams_path}/{stream}"
         znode = await self._zookeeper.get(path, watch=self._on_node, within=self._session_id)
+        self.expected.settle(stream)
         if znode is None:
             self._nodes.pop(stream, None)
             self._versions.pop(stream, None)
@@ -262,11 +263,11 @@ class GroupMirror:
         return {int(name) for name in names if name.isdecimal() and int(name) < self._count}
 
     def _on_lists(self, path: str) -> None:
-        self._old_lists = True
+        self._old_parts.add("lists")
         self.changed.set()
 
     def _on_pins(self, path: str) -> None:
-        self._old_pins = True
+        self._old_parts.add("pins")
         self.changed.set()
 
     def _on_member(self, path: str) -> None:
@@ -274,7 +275,12 @@ class GroupMirror:
         self.changed.set()
 
     def _on_claim(self, path: str) -> None:
-        self._old_claims.add(int(path.rpartition("/")[2]))
+        stream = int(path.rpartition("/")[2])
+        expected = self.expected.come(stream)
+        if expected:
+            self._unclaim(stream)
+            self._nodes[stream], self._versions[stream] = expected
+        self._old_claims.add(stream)
         self.changed.set()
 
     def _on_node(self, path: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from services.consumer.core.stream import Stream
-from shared.cluster import View
+from shared.cluster import StreamNode, View
 from shared.errors import HandoverRefused, NotFound, Unauthorized
 from shared.heads import Head
 
@@ -39,7 +39,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
     `head_epoch`, `seq`: of the head, which an owner that committed nothing has from the one before it.
     `stopped_at_ms`: when the donor stopped reading, by its wall clock; `copy_ms`: how long the first copy
-    took.
+    took. `node_version`: the version of the stream's node in ZooKeeper after the release, -1: not known.
     """
 
     group: str
@@ -55,6 +55,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     copy_ms: float
     stopped_at_ms: int
+    node_version: int = -1
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +95,11 @@ class HandoverLimits:
     """With less than this left, the recipient may have to stop before it has begun."""
     hold_s: float = 30.0
     """How long a hint is held: one that was received, one's own, and a frozen bundle for others to fetch."""
+
+
+def node_after_release(completion: Completion, recipient: str) -> StreamNode:
+    """What the donor will leave at the stream's node, but for its address."""
+    return StreamNode(epoch=completion.epoch, owner=completion.donor, seq=completion.seq, target=recipient)
 
 
 def check_sender(situation: Situation, group: str, stream: int, sender: str) -> None:

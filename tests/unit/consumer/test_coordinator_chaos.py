@@ -52,12 +52,21 @@ class Chaos:
                     case "release":
                         claim = await member.read_claim(stream)
                         if claim is not None and claim.member == member.member:
-                            await member.release(stream, claim.epoch, 1, self.rng.choice(["a", "b", None]))
+                            target = self.rng.choice(["a", "b", None])
+                            self._announce(member, stream, claim.epoch, target)
+                            await member.release(stream, claim.epoch, 1, target)
                     case "view":
                         await member.join(node(member))
                         await member.view()
             except ZooKeeperUnavailable:
                 continue
+
+    def _announce(self, member: InMemoryCoordinator, stream: int, epoch: int, target: str | None) -> None:
+        """Tells somebody of a release that is about to be tried, as a delta does."""
+        version = member.version_after_release(stream, epoch)
+        if version >= 0:
+            left = StreamNode(epoch=epoch, owner=member.member, seq=1, target=target)
+            self.rng.choice(self.members).expect(stream, left, version)
 
     def _disturb(self, member: InMemoryCoordinator) -> None:
         zookeeper = member.zookeeper
@@ -100,6 +109,8 @@ async def test_when_all_is_quiet_again_every_view_is_the_truth(seed: int) -> Non
         member.zookeeper.lose_answers = member.zookeeper.lose_requests = member.zookeeper.delay_requests = 0
         member.zookeeper.reconnect()
         await member.join(node(member))
+    for member in chaos.members:
+        await member.view()  # of what is expected a view tells before it is read
     views = [await member.view() for member in chaos.members]
 
     names = Names()

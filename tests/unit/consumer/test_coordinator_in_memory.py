@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from services.consumer.adapters.coordinator import ZooKeeperCoordinator
-from shared.cluster import ClaimNode, MemberNode
+from shared.cluster import ClaimNode, MemberNode, StreamNode
 from shared.errors import Conflict, ZooKeeperUnavailable
 from shared.group import GroupSettings
 from shared.names import Names
@@ -205,6 +205,101 @@ async def test_a_view_of_what_has_not_changed_asks_nothing(store: ZnodeStore) ->
     assert after == before
     assert quiet == 0
     assert 0 < one_release <= 12
+
+
+def expect_release(donor: InMemoryCoordinator, recipient: InMemoryCoordinator, stream: int) -> None:
+    """Tells the recipient of a release in the donor's first epoch, as a delta does."""
+    node = StreamNode(epoch=1, owner=donor.member, seq=5, target=recipient.member)
+    recipient.expect(stream, node, donor.version_after_release(stream, 1))
+
+
+async def test_an_expected_release_is_in_the_view_before_anything_is_read(store: ZnodeStore) -> None:
+    """The claim of a stream that is handed over is the first thing that is asked of ZooKeeper."""
+    a, b = await joined(store, "a"), await joined(store, "b")
+    await a.claim(3)
+    await b.view()
+    expect_release(a, b, 3)
+
+    await a.release(3, 1, 5, "b")
+    calls = b.zookeeper.calls
+    view = await b.view()
+    asked = b.zookeeper.calls - calls
+    epoch = await b.claim(3)
+
+    assert asked == 0
+    assert 3 not in view.claims
+    assert (view.node(3).target, view.node(3).seq) == ("b", 5)
+    assert epoch == 2
+    assert (await b.view()).claims == (await a.view()).claims == {3: ClaimNode(member="b", epoch=2)}
+    assert await b.release(3, 2, 6, None)
+
+
+@pytest.mark.parametrize(("target", "epoch"), [(None, 2), ("c", None)])
+async def test_a_false_expectation_is_found_out(
+    store: ZnodeStore, target: str | None, epoch: int | None
+) -> None:
+    """What the donor released in another way can be claimed all the same, unless it is meant for another."""
+    a, b = await joined(store, "a"), await joined(store, "b")
+    await a.claim(3)
+    await b.view()
+    expect_release(a, b, 3)
+    await a.adopt(3)
+
+    await a.release(3, 1, 7, target)
+    guess = await b.view()
+    won = await b.claim(3)
+    truth = await b.view()
+
+    assert (guess.node(3).target, guess.node(3).seq) == ("b", 5)
+    assert won == epoch
+    assert truth.claims == ({} if epoch is None else {3: ClaimNode(member="b", epoch=epoch)})
+    assert epoch is not None or truth.node(3).target == "c"
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_no_epoch_is_won_on_a_guess_that_another_may_have_had(
+    store: ZnodeStore, answered: bool
+) -> None:
+    """Donor and third member come and go unseen: the version is as expected, the epoch is not."""
+    a, b, c = [await joined(store, name) for name in "abc"]
+    await a.claim(3)
+    await b.view()
+    await c.view()
+    expect_release(a, b, 3)
+    assert a.session_id is not None
+    assert c.session_id is not None
+
+    store.expire(a.session_id)
+    guess = await b.view()
+    third = await c.claim(3)
+    store.expire(c.session_id)
+    b.zookeeper.lose_answers = 0 if answered else 1
+    epoch = await b.claim(3)
+
+    assert guess.node(3).target == "b"
+    assert third == 2
+    assert epoch == 3
+
+
+@pytest.mark.parametrize("write", ["release", "raise"])
+async def test_a_write_that_takes_effect_late_shows_in_the_view(store: ZnodeStore, write: str) -> None:
+    """Nobody watches a claim of its own, but for one whose last write is unknown."""
+    a, b = await joined(store, "a"), await joined(store, "b")
+    await a.claim(3)
+    await a.view()
+
+    a.zookeeper.delay_requests = 1
+    if write == "release":
+        assert not await a.release(3, 1, 5, None)
+    else:
+        with pytest.raises(ZooKeeperUnavailable):
+            await a.raise_epoch(3, 5)
+    await a.view()
+    assert a.zookeeper.deliver_delayed() == [True]
+    if write == "release":
+        await b.claim(3)
+
+    assert (await a.view()).claims == (await b.view()).claims
 
 
 async def test_a_lost_watch_is_made_good_after_some_seconds(store: ZnodeStore) -> None:

@@ -40,7 +40,7 @@ class DeskWorld:
         self.donor = owner_of(fragment(0, "k", 100), fragment(1, "other"))
         self.donor.commit()
 
-    def expect(self, stream: int, position: int) -> None:
+    def expect(self, completion: Completion) -> None:
         self.expected += 1
 
     def read(self, *keys: str) -> None:
