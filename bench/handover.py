@@ -24,7 +24,8 @@ from bench.trace import Line, pauses_ms, standstill_ms
 from services.consumer.movements import Pace
 from shared.names import DEFAULT_GROUP
 
-MOVES = 30
+WARM_UP, MOVES = 5, 30
+"""Moves of each kind that do not count, as the broker and the members have just started, and that do."""
 SIZES = {0: 2_000_000, 1: 20_000_000}
 """Stream → bytes of its open sessions."""
 MOVE_RATE = 1_000.0
@@ -64,8 +65,10 @@ async def moves(kafka: str, zookeeper: str) -> list[Row]:
         for stream, size in SIZES.items():
             live: list[float] = []
             plain: list[float] = []
-            since = len(group.events)
-            for _ in range(MOVES):
+            since = 0
+            for turn in range(-WARM_UP, MOVES):
+                if turn == 0:
+                    live, plain, since = [], [], len(group.events)
                 for pauses, plainly in ((live, False), (plain, True)):
                     group.move_plainly(plainly)
                     pins[stream] = "b" if pins[stream] == "a" else "a"

@@ -52,17 +52,14 @@ class StreamWorker:
         self._around = around
         self._hold = hold
         self._hints = list(hold.hints)
-        self._ask = hold.ask
-        self._prepared = hold.prepared
-        self._is_new = hold.is_new
-        self.is_warm = False
-        self.was_fenced = self.is_outgrown = False
+        self._ask, self._prepared, self._is_new = hold.ask, hold.prepared, hold.is_new
+        self.is_warm = self.was_fenced = self.is_outgrown = False
         self.frozen = asyncio.Event()
-        """Set when it has stopped in order: its state changes no more, only its clients are still closed."""
+        """Set when it has stopped in order: its state changes no more."""
         self.opened, self.reading = asyncio.Event(), asyncio.Event()
         """Set when reading first began (or cannot: REWIND), and when the first record was read."""
         self.opened_at_ms = self.first_record_at_ms = self.stopped_at_ms = 0
-        self._stop = asyncio.Event()
+        self._stop, self._may_close = asyncio.Event(), asyncio.Event()
         self._commits_last = True
         self._reader: FragmentReader | None = None
         self._sink: SessionSink | None = None
@@ -100,9 +97,10 @@ class StreamWorker:
     def stop(self) -> None:
         """Asks for an orderly end: stop reading, commit, return."""
         self._stop.set()
+        self._may_close.set()
 
     def freeze(self) -> None:
-        """Asks for an end without a commit: what is not committed is left to the memory of it."""
+        """Asks it to stand still without a commit; its clients stay open until `stop`."""
         self._commits_last = False
         self._stop.set()
 
@@ -119,6 +117,8 @@ class StreamWorker:
                 delay_s = RETRY_FIRST_S
                 await self._work()
                 self.frozen.set()
+                if not self._commits_last:
+                    await self._may_close.wait()
                 return "stopped"
             except (NotOwner, StaleEpoch) as error:
                 self.is_outgrown = isinstance(error, StaleEpoch)

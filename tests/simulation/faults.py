@@ -236,27 +236,19 @@ FAULTS = (
     PlantedFault(
         name="going on after an unknown release without writing the stream's node",
         file=f"{CONSUMER}/adapters/coordinator.py",
-        text="""            Set(self._names.stream(self.group, stream), _encode(mine), node.version)
+        text="""            Set(self._names.stream(self.group, stream), _encode(mine), node.version),
+            same if new == held.epoch else Set(claim_path, _encode(other), claim.version),
         ]
-        if new == held.epoch:
-            operations.append(Check(claim_path, claim.version))
-        else:
-            operations.append(
-                Set(claim_path, _encode(ClaimNode(member=self.member, epoch=new)), claim.version)
-            )
         if not await self._transact(operations, session):
+            self._mirror.doubt(stream)
             raise ZooKeeperUnavailable(f"the claim of stream {stream} could not be confirmed")
         self._note(stream, new, node.version + 1)
 """,
-        instead="""            Check(self._names.stream(self.group, stream), node.version)
+        instead="""            Check(self._names.stream(self.group, stream), node.version),
+            same if new == held.epoch else Set(claim_path, _encode(other), claim.version),
         ]
-        if new == held.epoch:
-            operations.append(Check(claim_path, claim.version))
-        else:
-            operations.append(
-                Set(claim_path, _encode(ClaimNode(member=self.member, epoch=new)), claim.version)
-            )
         if not await self._transact(operations, session):
+            self._mirror.doubt(stream)
             raise ZooKeeperUnavailable(f"the claim of stream {stream} could not be confirmed")
         self._note(stream, new, node.version)
 """,

@@ -31,11 +31,13 @@ from shared.signing import digest_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentCopy:
-    """What a donor remembers of the copy that it sent: of which `stream`, and per key the first offset of
-    its session, how many fragments and ids the recipient has of it, and how many of them were parked.
+    """What a donor remembers of the copy that it sent: of which `stream`, after which commit, and per key the
+    first offset of its session, how many fragments and ids the recipient has of it, and how many of them
+    were parked.
     """
 
     stream: Stream
+    head: Head
     position: int
     digest: str
     known: dict[str, tuple[int, int, int, int]]
@@ -68,7 +70,10 @@ def take_copy(stream: Stream) -> tuple[bytes, SentCopy]:
         )
     )
     known = {key: _mark(session) for key, session in state.open.items()}
-    return body, SentCopy(stream=stream, position=state.position, digest=digest_of(body), known=known)
+    digest = digest_of(body)
+    return body, SentCopy(
+        stream=stream, head=stream.head, position=state.position, digest=digest, known=known
+    )
 
 
 def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
@@ -79,17 +84,8 @@ def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
     if base is not None and base.stream is not stream:
         raise InvariantBroken(f"the copy is not of this stream: {stream!r}")
     state = stream.assembler
-    known = base.known if base is not None else {}
     from_position = base.position if base is not None else 0
-    sessions = []
-    for key, session in state.open.items():
-        mark = known.get(key)
-        if mark is None or mark[0] != session.first_offset:
-            sessions.append(session_wire(session, 0, 0))
-        elif session.last_offset >= from_position or mark[3] != session.parked:
-            sessions.append(session_wire(session, mark[1], mark[2]))
-    opened = state.open
-    closed = [key for key, mark in known.items() if key not in opened or opened[key].first_offset != mark[0]]
+    sessions, closed = _changed_sessions(stream, base)
     # silence covers through the position before it, so what changed since the copy begins one below it
     covered = []
     for key, entry in reversed(state.covered.items()):
@@ -116,6 +112,31 @@ def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
     return encode_bundle(
         BundleWire(position=state.position, sessions=sessions, covered=covered, closed=closed, tail=tail)
     )
+
+
+def _changed_sessions(stream: Stream, base: SentCopy | None) -> tuple[list[SessionWire], list[str]]:
+    """What sessions have that the recipient has not, in the order of their last fragments, and the keys of
+    those that have ended. The stream stands still meanwhile, so only what has changed is looked at.
+    """
+    opened = stream.assembler.open
+    if base is None:
+        return [session_wire(session, 0, 0) for session in opened.values()], []
+    # a commit may have parked fragments of any session, else those that changed are the last ones
+    has_parked = stream.head != base.head
+    sessions, anew = [], []
+    for key, session in reversed(opened.items()):
+        is_recent = session.last_offset >= base.position
+        if not (is_recent or has_parked):
+            break
+        mark = base.known.get(key)
+        if mark is None or mark[0] != session.first_offset:
+            sessions.append(session_wire(session, 0, 0))
+            anew.append(key)
+        elif is_recent or mark[3] != session.parked:
+            sessions.append(session_wire(session, mark[1], mark[2]))
+    sessions.reverse()
+    closed = base.known.keys() - opened.keys() | base.known.keys() & anew
+    return sessions, sorted(closed)
 
 
 def open_copy(body: bytes, digest: str) -> Copy:

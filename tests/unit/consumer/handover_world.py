@@ -70,8 +70,9 @@ class HandoverWorld(GroupWorld):
         return {record for record, count in times.items() if count > 1}
 
     def epochs(self) -> dict[int, int]:
-        """Stream → the epoch in which it is run."""
-        return {worker.stream: worker.epoch for one in self.members.values() for worker in one.member.workers}
+        """Stream → the epoch in which it is run; without those that are frozen."""
+        workers = [worker for one in self.members.values() for worker in one.member.workers]
+        return {worker.stream: worker.epoch for worker in workers if not worker.frozen.is_set()}
 
     def owners(self) -> dict[int, str]:
         """Stream → the member that runs it."""

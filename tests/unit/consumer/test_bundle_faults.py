@@ -107,7 +107,11 @@ def forget_what_silence_covered(patch: Patch) -> None:
         if base is None:
             return delta(stream, base)
         later = bundle.SentCopy(
-            stream=base.stream, position=base.position + 1, digest=base.digest, known=base.known
+            stream=base.stream,
+            head=base.head,
+            position=base.position + 1,
+            digest=base.digest,
+            known=base.known,
         )
         return delta(stream, later)
 
