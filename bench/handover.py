@@ -105,6 +105,7 @@ def _rows_of_moves(
     group: Group, stream: int, size: str, live: list[float], plain: list[float], since: int
 ) -> list[Row]:
     told = [event for event in group.events[since:] if event.kind == "handover" and event.stream == stream]
+    told = told[-len(live) :]  # that of the last warm-up may have come late
     warm = sum(event.warm is True for event in told)
     held = statistics.median(event.bytes or 0 for event in told) / 1e6
     return [
