@@ -156,7 +156,15 @@ class GroupMirror:
             self._turn += SLICE
 
     async def _refresh(self) -> None:
-        await self._read_again(self._old_parts, self._read_part)
+        for part, read in (("lists", self._read_lists), ("pins", self._read_pins)):
+            # once: while many claim, lists are never quite up to date
+            if part in self._old_parts:
+                self._old_parts.discard(part)
+                try:
+                    await read()
+                except BaseException:
+                    self._old_parts.add(part)
+                    raise
         await self._read_again(self._old_members, self._read_member)
         await self._read_again(self._old_claims, self._read_claim)
         self._old_nodes |= self._existing - self._nodes.keys()
@@ -178,9 +186,6 @@ class GroupMirror:
             for failure in results:
                 if failure is not None:
                     raise failure
-
-    async def _read_part(self, part: str) -> None:
-        await (self._read_lists() if part == "lists" else self._read_pins())
 
     async def _read_lists(self) -> None:
         within, writes = self._session_id, self._writes
