@@ -92,7 +92,7 @@ def create_app(
         app,
         lambda: [c for c in (door.complaint(), keys.complaint(), *complaints()) if c],
         metrics.registry,
-        remarks=keys.remarks,
+        remarks=lambda: [*keys.remarks(), *sink.remarks()],
     )
 
     @app.post(

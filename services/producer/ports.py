@@ -33,6 +33,10 @@ class FragmentSink(Protocol):
         """
         ...
 
+    def remarks(self) -> list[str]:
+        """What ails single streams, in sentences, while others are taken."""
+        ...
+
 
 @dataclass(slots=True)
 class RejectCounts:

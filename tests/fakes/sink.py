@@ -40,6 +40,10 @@ class InMemoryFragmentSink:
             log.append((None, value))
         return [len(log) - 1 for log in self.logs]
 
+    def remarks(self) -> list[str]:
+        """See FragmentSink."""
+        return [f"stream {stream}: mute" for stream in sorted(self.mute)]
+
     async def _answer(self, unstored: list[int], count: int) -> list[int]:
         if count and len(unstored) == count:
             raise KafkaUnavailable("Kafka did not acknowledge the fragments in time")

@@ -16,8 +16,11 @@ from pathlib import Path
 import httpx
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from shared.kafka import admin_client
 from shared.names import Names
+from shared.routing import initial_table
 from shared.zookeeper import ZooKeeper
+from tests.integration.test_producer_sink import limit_batches
 from tests.servers import KafkaServer, free_port
 
 JSON = {"content-type": "application/json"}
@@ -116,6 +119,37 @@ async def test_it_takes_fragments_registers_and_leaves_in_order(
     assert table.content == stored.data
     assert entry is not None
     assert (code, left) == (0, None)
+
+
+async def test_of_a_request_that_is_stored_in_part_the_answer_says_which_indexes(
+    kafka: str, zookeeper: str, namespace: str
+) -> None:
+    """One stream's topic refuses: the others' fragments are stored, and /readyz tells of it and stays 200."""
+    settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace, "streams": 3}
+    keys = [f"visitor-{number}" for number in range(20)]
+    body = [{"key": key, "data": number} for number, key in enumerate(keys)]
+    hit = [number for number, key in enumerate(keys) if initial_table(3).stream_for(key.encode()) == 1]
+    async with producer(**settings) as running:
+        await running.until_ready()
+        async with admin_client(kafka) as admin:
+            await limit_batches(admin, Names(namespace).fragments(1), "50")
+        first = await running.client.post("/fragments", json=body)
+        second = await running.client.post("/fragments", json=[body[number] for number in hit])
+        ready = await running.client.get("/readyz")
+        metrics = (await running.client.get("/metrics")).text
+
+    async with AIOKafkaConsumer(bootstrap_servers=kafka, auto_offset_reset="earliest") as consumer:
+        partitions = [TopicPartition(Names(namespace).fragments(stream), 0) for stream in range(3)]
+        stored = await consumer.end_offsets(partitions)
+    assert 0 < len(hit) < len(keys)
+    assert (first.status_code, first.headers["retry-after"]) == (503, "1")
+    assert (first.json()["unstored"], first.json()["accepted"]) == (hit, len(keys) - len(hit))
+    assert second.status_code == 503
+    assert "MessageSizeTooLarge" in second.json()["detail"]
+    assert ready.status_code == 200
+    assert [text.partition(":")[0] for text in ready.json()["remarks"]] == ["stream 1"]
+    assert "baton_kafka_producers_replaced_total 0" in metrics
+    assert (sum(stored.values()), stored[partitions[1]]) == (len(keys) - len(hit), 0)
 
 
 async def test_it_refuses_another_number_of_streams(kafka: str, zookeeper: str, namespace: str) -> None:

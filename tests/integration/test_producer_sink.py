@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from services.producer.adapters.kafka_sink import KafkaFragmentSink
 from services.producer.core.ingest import Portion
 from services.producer.ports import FragmentSink
 from shared.errors import KafkaUnavailable
-from shared.kafka import ensure_topics, fragments_topics
+from shared.kafka import admin_client, ensure_topics, fragments_topics
 from shared.names import Names
 from tests.fakes.sink import InMemoryFragmentSink, Record
 from tests.servers import KafkaServer
@@ -207,6 +209,63 @@ async def test_a_silence_of_kafka_is_noticed_without_traffic(
         await eventually(lambda: not sink.complaint())
 
         assert await sink.send({0: portion(b"after")}) == []
+
+
+@pytest.mark.parametrize("ailment", ["its topic is gone", "its topic refuses"])
+async def test_a_stream_in_trouble_does_not_take_the_others_along(
+    ailment: str, kafka: str, namespace: str
+) -> None:
+    """Its fragments are refused at once, by index; the other streams' are kept; a cure is noticed."""
+    topic = Names(namespace).fragments(1)
+    async with kafka_sink(kafka, namespace, ack_timeout_s=1.0) as sink, admin_client(kafka) as admin:
+        assert await attempt(sink, b"before") == "kept"
+
+        if ailment == "its topic is gone":
+            await admin.delete_topics([topic])
+        else:
+            await limit_batches(admin, topic, "100")
+        first = await attempt(sink, b"first" * 100)
+        await eventually(lambda: bool(sink.remarks()) and not sink.complaint())
+        meanwhile = [await attempt(sink, b"meanwhile") for _ in range(100)]
+        remarks = sink.remarks()
+        if ailment == "its topic is gone":
+            await eventually_made(kafka, namespace)
+        else:
+            await limit_batches(admin, topic, "1000000")
+        await eventually_kept(sink)
+
+        assert not sink.remarks()
+        assert await attempt(sink, b"last") == "kept"
+
+    logs = await read_all(kafka, namespace)
+    assert first in ("refused", "all but [1]")
+    assert meanwhile == ["all but [1]"] * 100
+    assert [text.partition(":")[0] for text in remarks] == ["stream 1"]
+    assert [value for _, value in logs[0]].count(b"meanwhile") == 100
+    assert b"meanwhile" not in [value for _, value in logs[1]]
+    assert logs[0][-1] == logs[1][-1] == (b"k-last", b"last")
+
+
+async def eventually_kept(sink: KafkaFragmentSink) -> None:
+    deadline = time.monotonic() + 60
+    while await attempt(sink, b"after") != "kept":
+        assert time.monotonic() < deadline, sink.remarks()
+        await asyncio.sleep(0.1)
+
+
+async def limit_batches(admin: AIOKafkaAdminClient, topic: str, size: str) -> None:
+    """The topic takes no larger batches from now on."""
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"max.message.bytes": size})
+    await admin.alter_configs([resource])
+
+
+async def eventually_made(kafka: str, namespace: str) -> None:
+    """The topics are there again; a broker may still be deleting what they replace."""
+    deadline = time.monotonic() + 30
+    specs = fragments_topics(Names(namespace), STREAMS, 3_600_000)
+    while specs[1].name not in await ensure_topics(kafka, specs, 1):
+        assert time.monotonic() < deadline, "the topic is not made again"
+        await asyncio.sleep(0.1)
 
 
 async def attempt(sink: KafkaFragmentSink, value: bytes) -> str:

@@ -185,6 +185,10 @@ class Backlog:
         """When the batch that has been on its way for longest was sent."""
         return min((b.round.sent_at for b in self._flying.values() if b.round), default=None)
 
+    def sent_before(self, at: float) -> list[int]:
+        """Streams whose batch is on its way since before then."""
+        return [n for n, batch in self._flying.items() if batch.round and batch.round.sent_at < at]
+
     def give_up(self) -> None:
         """Every record, on its way or waiting, counts as lost."""
         batches = [*self._flying.values(), *(batch for queue in self._queues.values() for batch in queue)]

@@ -72,6 +72,11 @@ async def send_batch(producer: AIOKafkaProducer, builder: Any, where: TopicParti
     return quick
 
 
+def take_back(producer: AIOKafkaProducer, where: TopicPartition, count: int) -> None:
+    """A batch of so many records was refused: the next one takes its sequence numbers."""
+    producer._txn_manager.increment_sequence_number(where, -count)
+
+
 def produce_quickly() -> bool:
     """Has all producers of this process use these; False where the library would not take version 7."""
     *others, newest = ProduceRequest._CLASSES

@@ -3,7 +3,8 @@
 aiokafka's producer has no bound of its own when the broker is mute, and keeps everything that was given
 to it. So records wait in a Backlog of ours, a watchdog looks at the oldest batch on its way, and when
 Kafka took too long, the producer is thrown away with all that it holds, everybody is told, and a new
-one is made. The producer is idempotent: its own retries double nothing.
+one is made. Where it was one stream's fault, that stream is refused for a while (core/ailing.py). The
+producer is idempotent: its own retries double nothing.
 """
 
 from __future__ import annotations
@@ -13,13 +14,23 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import (
+    InvalidTimestampError,
+    InvalidTopicError,
+    MessageSizeTooLargeError,
+    PolicyViolationError,
+    RecordListTooLargeError,
+    TopicAuthorizationFailedError,
+)
 
 from services.producer.adapters.batches import PATIENCE_S, Backlog, Batch, Delivery
-from services.producer.adapters.kafka_produce import produce_quickly, send_batch
+from services.producer.adapters.kafka_client import connected_producer, has_topic, leader_of, look_again
+from services.producer.adapters.kafka_produce import send_batch, take_back
+from services.producer.core.ailing import AilingStreams
 from services.producer.core.ingest import Portion
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
@@ -28,6 +39,15 @@ from shared.kafka import KAFKA_FAILURES, discard_producer
 PROBE_S = 2.0
 """How long nothing may have been acknowledged before Kafka is asked whether it is there."""
 PROBE_TIMEOUT_S = 2.0
+REFUSALS = (
+    InvalidTimestampError,
+    InvalidTopicError,
+    MessageSizeTooLargeError,
+    PolicyViolationError,
+    RecordListTooLargeError,
+    TopicAuthorizationFailedError,
+)
+"""What a broker says of one topic, and for certain: nothing of the batch was written."""
 _log = logging.getLogger(__name__)
 
 
@@ -56,6 +76,7 @@ class KafkaFragmentSink:
         self._why_not = "not connected to Kafka yet"
         self._silence = ""
         self._heard_s = 0.0
+        self._ailing = AilingStreams(try_s=ack_timeout_s)
         self._wake = asyncio.Event()
         self._broken: asyncio.Future[str] | None = None
         self._backoff = Backoff(first_s=0.1, cap_s=0.5)
@@ -67,6 +88,10 @@ class KafkaFragmentSink:
         """Why nothing can be sent just now; empty when all is well. True within 5 s, without traffic too."""
         return self._silence if self._backlog is not None else self._why_not
 
+    def remarks(self) -> list[str]:
+        """What ails single streams, while others are taken."""
+        return self._ailing.told()
+
     def set_topics(self, topics: Sequence[str]) -> None:
         """The topics of all streams, as the stream table has them."""
         self._topics = topics
@@ -76,8 +101,15 @@ class KafkaFragmentSink:
         """See FragmentSink."""
         delivery, now_ms = Delivery(), time.time_ns() // 1_000_000
         backlog = self._open_backlog()
+        refused = self._refused(portions) if self._ailing else {}
+        if refused and len(refused) == len(portions):
+            raise KafkaUnavailable(next(iter(refused.values())))
         for stream, portion in portions.items():
-            backlog.add_portion(stream, portion, delivery, now_ms)
+            if stream not in refused:
+                backlog.add_portion(stream, portion, delivery, now_ms)
+        for stream in refused:
+            delivery.expect()
+            delivery.lost(portions[stream].indexes)
         self._wake.set()
         return self._unstored(delivery)
 
@@ -86,6 +118,8 @@ class KafkaFragmentSink:
         delivery, now_ms = Delivery(), time.time_ns() // 1_000_000
         backlog = self._open_backlog()
         count = len(self._topics)
+        if refused := self._refused(range(count)):
+            raise KafkaUnavailable(next(iter(refused.values())))
         for stream in range(count):
             backlog.add(stream, [(None, value)], [stream], delivery, now_ms)
         self._wake.set()
@@ -119,6 +153,11 @@ class KafkaFragmentSink:
                 await discard_producer(producer)
             await asyncio.sleep(self._backoff.next_s())
 
+    def _refused(self, streams: Iterable[int]) -> dict[int, str]:
+        """Those that are in trouble, and why."""
+        now_s = time.monotonic()
+        return {stream: why for stream in streams if (why := self._ailing.refusal(stream, now_s))}
+
     def _open_backlog(self) -> Backlog:
         if self._backlog is None:
             raise KafkaUnavailable(self._why_not)
@@ -131,34 +170,21 @@ class KafkaFragmentSink:
         return sorted(delivery.unstored)
 
     async def _connect(self) -> AIOKafkaProducer:
-        produce_quickly()
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self._kafka,
-            acks="all",
-            enable_idempotence=True,
-            linger_ms=0,
-            max_batch_size=self._max_batch_bytes,
-            compression_type=self._compression,
-            # above our own bound: the watchdog decides
-            request_timeout_ms=int(self._ack_timeout_s * 1000) + 1000,
-            retry_backoff_ms=20,
+        return await connected_producer(
+            self._kafka,
+            self._topics,
+            [topic for stream, topic in enumerate(self._topics) if not self._ailing.has(stream)],
+            ack_timeout_s=self._ack_timeout_s,
+            max_batch_bytes=self._max_batch_bytes,
+            compression=self._compression,
         )
-        try:
-            async with asyncio.timeout(self._ack_timeout_s):
-                await producer.start()
-                await _load_metadata(producer, self._topics)
-        except KAFKA_FAILURES as error:
-            await discard_producer(producer)
-            raise KafkaUnavailable(f"Kafka at {self._kafka} does not answer: {error!r}") from None
-        except BaseException:
-            await discard_producer(producer)
-            raise
-        return producer
 
     async def _serve(self, producer: AIOKafkaProducer) -> str:
         """Sends what is added to a new backlog until the producer is of no use; the reason."""
         self._silence, self._heard_s = "", time.monotonic()
-        self._backlog = Backlog(producer.create_batch, functools.partial(self._leader_of, producer))
+        self._backlog = Backlog(
+            producer.create_batch, lambda stream: leader_of(producer, self._topics[stream])
+        )
         self._broken = asyncio.get_running_loop().create_future()
         pump = asyncio.create_task(self._pump(producer, self._backlog), name="kafka sink: pump")
         probe = asyncio.create_task(self._probe(producer), name="kafka sink: probe")
@@ -167,6 +193,9 @@ class KafkaFragmentSink:
                 await asyncio.wait({self._broken}, timeout=min(PATIENCE_S, self._ack_timeout_s / 10))
                 now, oldest = time.monotonic(), self._backlog.oldest()
                 if oldest is not None and now - oldest > self._ack_timeout_s:
+                    if self._heard_s > oldest:  # others are taken
+                        for stream in self._backlog.sent_before(now - self._ack_timeout_s):
+                            self._ail(stream, f"Kafka has not acknowledged for {self._ack_timeout_s:g} s")
                     return f"Kafka has not acknowledged for {self._ack_timeout_s:g} s"
                 self._backlog.lose_patience(now)
                 self._wake.set()
@@ -182,10 +211,16 @@ class KafkaFragmentSink:
                 await self._wake.wait()
                 self._wake.clear()
                 for batch in backlog.take(time.monotonic()):
+                    if why := self._hopeless(producer, batch.stream):
+                        backlog.landed(batch)
+                        batch.lost()
+                        self._ail(batch.stream, why)
+                        continue
                     # returns at once: the topic is known, and no other batch of it is under way
-                    where = TopicPartition(self._topics[batch.stream], 0)
-                    future = await send_batch(producer, batch.builder, where)
-                    future.add_done_callback(functools.partial(self._landed, backlog, batch))
+                    future = await send_batch(
+                        producer, batch.builder, TopicPartition(self._topics[batch.stream], 0)
+                    )
+                    future.add_done_callback(functools.partial(self._landed, producer, backlog, batch))
         except KAFKA_FAILURES as error:
             self._break(f"Kafka does not take fragments: {error!r}")
         except Exception as error:
@@ -204,12 +239,14 @@ class KafkaFragmentSink:
                     answers = await producer.client.force_metadata_update()
             if not answers:
                 self._silence = f"Kafka at {self._kafka} does not answer"
-            elif all(self._leader_of(producer, stream) < 0 for stream in range(len(self._topics))):
+            elif all(leader_of(producer, topic) < 0 for topic in self._topics):
                 self._silence = "no fragments topic has a leader"
             else:
                 self._silence = ""
 
-    def _landed(self, backlog: Backlog, batch: Batch, future: asyncio.Future[Any]) -> None:
+    def _landed(
+        self, producer: AIOKafkaProducer, backlog: Backlog, batch: Batch, future: asyncio.Future[Any]
+    ) -> None:
         error = None if future.cancelled() else future.exception()
         if not backlog.landed(batch):
             return
@@ -217,22 +254,35 @@ class KafkaFragmentSink:
             batch.stored(future.result().offset)
             self._silence, self._heard_s = "", time.monotonic()
             self._backoff.reset()
+            self._ailing.heal(batch.stream)
             self._wake.set()
         else:
             batch.lost()
-            self._break(f"Kafka refused a batch: {error!r}")
+            if isinstance(error, REFUSALS):
+                take_back(
+                    producer, TopicPartition(self._topics[batch.stream], 0), batch.builder.record_count()
+                )
+                self._ail(batch.stream, f"Kafka refuses what is sent: {error!r}")
+                self._wake.set()
+            else:
+                self._break(f"Kafka refused a batch: {error!r}")
 
-    def _leader_of(self, producer: AIOKafkaProducer, stream: int) -> int:
-        leader = producer.client.cluster.leader_for_partition(TopicPartition(self._topics[stream], 0))
-        return -1 if leader is None else leader
+    def _ail(self, stream: int, why: str) -> None:
+        _log.warning("a stream takes no fragments", extra={"stream": stream, "why": why})
+        self._ailing.fail(stream, why, time.monotonic())
+
+    def _hopeless(self, producer: AIOKafkaProducer, stream: int) -> str:
+        """Why a batch of the stream need not be sent; only a stream that was well may wait for a leader."""
+        topic = self._topics[stream]
+        if not has_topic(producer, topic):
+            why = f"there is no topic {topic}"
+        elif self._ailing.has(stream) and leader_of(producer, topic) < 0:
+            why = f"{topic} has no leader"
+        else:
+            return ""
+        look_again(producer, topic)
+        return why
 
     def _break(self, why: str) -> None:
         if self._broken is not None and not self._broken.done():
             self._broken.set_result(why)
-
-
-async def _load_metadata(producer: AIOKafkaProducer, topics: Sequence[str]) -> None:
-    # one request for all topics, instead of one each at its first record
-    await producer.client.set_topics(topics)
-    for topic in topics:
-        await producer.partitions_for(topic)
