@@ -62,14 +62,9 @@ def _zookeeper() -> Iterator[ZooKeeperServer]:
 
 @pytest.fixture
 def kafka_server(_kafka: KafkaServer) -> Iterator[KafkaServer]:
-    """The broker of this test run, for tests that pause or restart it.
-
-    Left paused, it is restarted: woken, it would first be shut out for a moment by its own controller.
-    """
+    """The broker of this test run, for tests that pause or restart it."""
     yield _kafka
-    if _kafka.is_paused:
-        _kafka.kill()
-    _kafka.start()
+    _kafka.settle()
 
 
 @pytest.fixture

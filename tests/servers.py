@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import random
+import secrets
 import shutil
 import signal
 import socket
@@ -37,20 +38,32 @@ from cli.stack.servers import (
     prepare_zookeeper,
     zookeeper_argv,
 )
+from shared.errors import BatonError
+from shared.kafka import TopicSpec, ensure_topics
 
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
+PORTS = range(29_500, 32_768)
+"""Above those of local stacks (`free_port_offset`), below those of clients."""
+SHUT_OUT_S = 1.0
+"""Within this time after a pause a controller has seen that it had no heartbeat."""
 
 _SPAWNER = ThreadPoolExecutor(1, "spawner")
 """Starts every server: the leash watches the thread that forked, and this one lives to the end."""
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens at just now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """A port of 127.0.0.1 that nobody listens at just now.
+
+    Below those that Linux gives to clients: else one of them could have it while a server is restarted (or a
+    client that looks for the server could even find itself there).
+    """
+    for _ in range(100):
+        port = PORTS.start + secrets.randbelow(len(PORTS))
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("there is no free port on this machine")
 
 
 def free_port_offset(consumers: int = 8) -> int:
@@ -70,6 +83,7 @@ class Server:
         self.home = home
         self.address = address
         self.is_paused = False
+        self.resumed_s = float("-inf")
         self._process: subprocess.Popen[bytes] | None = None
 
     def __repr__(self) -> str:
@@ -90,13 +104,17 @@ class Server:
             self._process = _SPAWNER.submit(
                 subprocess.Popen, argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             ).result()
+        self.wait_until(self.answers)
+
+    def wait_until(self, is_so: Callable[[], Awaitable[bool]]) -> None:
+        """Returns when it is so; kills the server and raises RuntimeError when that takes too long."""
         deadline = time.monotonic() + START_TIMEOUT_S
         # in a thread of its own, because a test's event loop may be running in this one
         with ThreadPoolExecutor(1) as prober:
-            while not prober.submit(_ask, self.answers).result():
+            while not prober.submit(_ask, is_so).result():
                 if self.pid is None or time.monotonic() > deadline:
                     self.kill()
-                    raise RuntimeError(f"{self!r} did not start:\n{self.output()[-3000:]}")
+                    raise RuntimeError(f"{self!r} did not get there:\n{self.output()[-3000:]}")
                 time.sleep(0.05)
 
     def stop(self) -> None:
@@ -125,7 +143,8 @@ class Server:
         """SIGCONT after a pause; harmless without one."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
-            self.is_paused = False
+            if self.is_paused:
+                self.is_paused, self.resumed_s = False, time.monotonic()
 
     def output(self) -> str:
         """What it has printed so far."""
@@ -181,6 +200,23 @@ class KafkaServer(Server):
 
     async def answers(self) -> bool:
         return await kafka_answers(self.address)
+
+    def settle(self) -> None:
+        """Returns when no pause has consequences any more: woken after a long one, the broker is shut out by
+        its own controller for a moment. Left paused, it is restarted.
+        """
+        if self.is_paused:
+            self.kill()
+        self.start()
+        self.wait_until(self._takes_topics)
+
+    async def _takes_topics(self) -> bool:
+        if time.monotonic() - self.resumed_s < SHUT_OUT_S:
+            return False
+        try:
+            return bool(await ensure_topics(self.address, [TopicSpec(name=f"settled.{time.time_ns()}")], 1))
+        except BatonError:
+            return False
 
 
 @contextlib.contextmanager
