@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,11 +71,19 @@ async def happen(stack: LocalStack, progress: Progress) -> None:
 
 
 async def _other_owner(control: BatonClient) -> str:
-    """A consumer that is neither the stream's owner nor the one that will be killed."""
-    row = await control.get(f"/streams/{MOVED}", {"group": DEFAULT_GROUP})
-    members = await control.get("/members", {"group": DEFAULT_GROUP})
-    others: Iterator[str] = (member["id"] for member in members["members"] if member["id"] != row["owner"])
-    return next(name for name in others if name != f"consumer-{VICTIM}")
+    """A consumer that is neither the stream's owner nor the one that will be killed, once control sees one:
+    on a slow machine the log may be on its way before all members have joined.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        row = await control.get(f"/streams/{MOVED}", {"group": DEFAULT_GROUP})
+        members = await control.get("/members", {"group": DEFAULT_GROUP})
+        names = {member["id"] for member in members["members"]} - {row["owner"], f"consumer-{VICTIM}"}
+        if row["owner"] and names:
+            return min(names)
+        if time.monotonic() > deadline:
+            raise BatonError(f"there is no consumer that stream {MOVED} could be moved to")
+        await asyncio.sleep(POLL_S)
 
 
 async def _operate(control: BatonClient, wish: Mapping[str, Any]) -> None:

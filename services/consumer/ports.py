@@ -89,8 +89,8 @@ class Coordinator(Protocol):
     def expect(self, stream: int, node: StreamNode, version: int) -> None:
         """The stream's owner is about to release it and to leave its node like this, in this version.
 
-        So it need not be read before it is claimed. Nothing is believed that is not so: a claim on a false
-        expectation is lost.
+        So it need not be read before it is claimed. An expectation holds for a few seconds; one that proves
+        false costs a claim that is lost, or an epoch that nobody uses.
         """
 
     async def read_claim(self, stream: int) -> ClaimNode | None:

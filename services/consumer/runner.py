@@ -134,6 +134,8 @@ class StreamRunner:
                 await asyncio.wait((run.task, frozen), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 frozen.cancel()
+            if run.worker.frozen.is_set() and run.worker.core is not None:
+                self._desk.keep(run.worker.core)  # who is to take the stream over may ask for it at once
 
     async def stop(self, stream: int) -> None:
         """Stops a stream in order: what it has read is committed, if that is possible."""

@@ -242,6 +242,8 @@ async def test_a_stream_in_trouble_does_not_take_the_others_along(
         await eventually(lambda: bool(sink.remarks()) and not sink.complaint())
         meanwhile = [await attempt(sink, b"meanwhile") for _ in range(100)]
         remarks = sink.remarks()
+        with pytest.raises(KafkaUnavailable):
+            await sink.send_to_all(b"meanwhile")
         if ailment == "its topic is gone":
             await eventually_made(kafka, namespace)
         else:
@@ -249,6 +251,7 @@ async def test_a_stream_in_trouble_does_not_take_the_others_along(
         await eventually_kept(sink)
 
         assert not sink.remarks()
+        assert len(await sink.send_to_all(b"a marker")) == STREAMS
         assert await attempt(sink, b"last") == "kept"
 
     logs = await read_all(kafka, namespace)

@@ -67,7 +67,8 @@ class GroupMirror:
         self._pins: dict[int, str] = {}
         self._versions: dict[int, int] = {}
         """Of those nodes, but for such as this member wrote itself."""
-        self.expected = ExpectedReleases()
+        self.expected = ExpectedReleases(self._zookeeper.now_s)
+        self._is_whole = False
         self._existing: set[int] = set()
         """Streams that have a node: somebody has owned them."""
         self._claimed: set[int] = set()
@@ -126,7 +127,7 @@ class GroupMirror:
             if session.id != self._session_id:
                 self._forget()
                 self._session_id = session.id
-            if self.expected.take_news():
+            if self._is_whole and self.expected.take_news():
                 return self._as_known()  # before anything is read: `changed` stays set
             self.changed.clear()
             now_s = self._zookeeper.now_s()
@@ -134,6 +135,7 @@ class GroupMirror:
                 self._relist_at_s = now_s + RELIST_S
                 self._doubt_some()
             await self._refresh()
+            self._is_whole = True
             return self._as_known()
 
     def _as_known(self) -> View:

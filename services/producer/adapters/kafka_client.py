@@ -69,9 +69,9 @@ def leader_of(producer: AIOKafkaProducer, topic: str) -> int:
     return -1 if leader is None else leader
 
 
-def look_again(producer: AIOKafkaProducer, topic: str) -> None:
-    """Lets the producer ask for the topic, soon."""
-    producer.client.add_topic(topic)
+def look_again(producer: AIOKafkaProducer, topics: Sequence[str]) -> None:
+    """Lets the producer ask for these topics, soon."""
+    producer.client.set_topics(topics)
     producer.client.force_metadata_update()
 
 

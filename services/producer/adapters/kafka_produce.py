@@ -9,6 +9,7 @@ does so by itself. Used by kafka_sink.py.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from io import BytesIO
 from struct import Struct
 from typing import Any, Self
@@ -61,20 +62,36 @@ class QuickRequest(ProduceRequest_v7):  # type: ignore[misc]
         return b"".join(pieces)
 
 
-async def send_batch(producer: AIOKafkaProducer, builder: Any, where: TopicPartition) -> asyncio.Future[Any]:
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A batch on its way to a partition; `inner`: aiokafka's batch, None where it is not known."""
+
+    where: TopicPartition
+    count: int
+    future: asyncio.Future[Any]
+    inner: Any | None
+
+
+async def send_batch(producer: AIOKafkaProducer, builder: Any, where: TopicPartition) -> Sent:
     """`producer.send_batch` without its 4 µs, where the topic is known and no other batch of it waits."""
-    held = producer._message_accumulator
+    held, count = producer._message_accumulator, builder.record_count()
     is_plain = producer.client.cluster.partitions_for_topic(where.topic) and not held._batches.get(where)
     if held._closed or held._exception is not None or not is_plain:
-        slow: asyncio.Future[Any] = await producer.send_batch(builder, where.topic, partition=where.partition)
-        return slow
-    quick: asyncio.Future[Any] = held._append_batch(builder, where).future
-    return quick
+        slow = await producer.send_batch(builder, where.topic, partition=where.partition)
+        return Sent(where, count, slow, None)
+    inner = held._append_batch(builder, where)
+    return Sent(where, count, inner.future, inner)
 
 
-def take_back(producer: AIOKafkaProducer, where: TopicPartition, count: int) -> None:
-    """A batch of so many records was refused: the next one takes its sequence numbers."""
-    producer._txn_manager.increment_sequence_number(where, -count)
+def take_back(producer: AIOKafkaProducer, sent: Sent) -> bool:
+    """Gives the sequence numbers of a batch that the broker has refused to the next one of its partition.
+
+    False: an earlier attempt may have been written with them; then the client is of no use any more.
+    """
+    if sent.inner is None or sent.inner.retry_count != 1:
+        return False
+    producer._txn_manager.increment_sequence_number(sent.where, -sent.count)
+    return True
 
 
 def produce_quickly() -> bool:

@@ -29,7 +29,7 @@ from aiokafka.errors import (
 
 from services.producer.adapters.batches import PATIENCE_S, Backlog, Batch, Delivery
 from services.producer.adapters.kafka_client import connected_producer, has_topic, leader_of, look_again
-from services.producer.adapters.kafka_produce import send_batch, take_back
+from services.producer.adapters.kafka_produce import Sent, send_batch, take_back
 from services.producer.core.ailing import AilingStreams
 from services.producer.core.ingest import Portion
 from shared.backoff import Backoff
@@ -47,7 +47,7 @@ REFUSALS = (
     RecordListTooLargeError,
     TopicAuthorizationFailedError,
 )
-"""What a broker says of one topic, and for certain: nothing of the batch was written."""
+"""What a broker says of one topic: nothing of this attempt was written."""
 _log = logging.getLogger(__name__)
 
 
@@ -110,7 +110,7 @@ class KafkaFragmentSink:
         for stream in refused:
             delivery.expect()
             delivery.lost(portions[stream].indexes)
-        self._wake.set()
+        self._note_sent(portions.keys() - refused.keys())
         return self._unstored(delivery)
 
     async def send_to_all(self, value: bytes) -> list[int]:
@@ -122,7 +122,7 @@ class KafkaFragmentSink:
             raise KafkaUnavailable(next(iter(refused.values())))
         for stream in range(count):
             backlog.add(stream, [(None, value)], [stream], delivery, now_ms)
-        self._wake.set()
+        self._note_sent(range(count))
         await delivery.done
         offsets = {indexes[0]: offset for indexes, offset in delivery.offsets}
         if len(offsets) < count or min(offsets.values()) < 0:
@@ -150,6 +150,7 @@ class KafkaFragmentSink:
                 backlog, self._backlog = self._backlog, None
                 if backlog is not None:
                     backlog.give_up()
+                    self._ailing.forget_trials(time.monotonic())
                 await discard_producer(producer)
             await asyncio.sleep(self._backoff.next_s())
 
@@ -157,6 +158,12 @@ class KafkaFragmentSink:
         """Those that are in trouble, and why."""
         now_s = time.monotonic()
         return {stream: why for stream in streams if (why := self._ailing.refusal(stream, now_s))}
+
+    def _note_sent(self, streams: Iterable[int]) -> None:
+        if self._ailing:
+            for stream in streams:
+                self._ailing.sent(stream, time.monotonic())
+        self._wake.set()
 
     def _open_backlog(self) -> Backlog:
         if self._backlog is None:
@@ -192,10 +199,13 @@ class KafkaFragmentSink:
             while not self._broken.done():
                 await asyncio.wait({self._broken}, timeout=min(PATIENCE_S, self._ack_timeout_s / 10))
                 now, oldest = time.monotonic(), self._backlog.oldest()
+                if self._ailing:
+                    look_again(producer, self._topics)
                 if oldest is not None and now - oldest > self._ack_timeout_s:
                     if self._heard_s > oldest:  # others are taken
                         for stream in self._backlog.sent_before(now - self._ack_timeout_s):
-                            self._ail(stream, f"Kafka has not acknowledged for {self._ack_timeout_s:g} s")
+                            why = f"Kafka has not acknowledged for {self._ack_timeout_s:g} s"
+                            self._ail(stream, why, is_costly=True)
                     return f"Kafka has not acknowledged for {self._ack_timeout_s:g} s"
                 self._backlog.lose_patience(now)
                 self._wake.set()
@@ -215,12 +225,14 @@ class KafkaFragmentSink:
                         backlog.landed(batch)
                         batch.lost()
                         self._ail(batch.stream, why)
+                        self._wake.set()
                         continue
                     # returns at once: the topic is known, and no other batch of it is under way
-                    future = await send_batch(
-                        producer, batch.builder, TopicPartition(self._topics[batch.stream], 0)
+                    where = TopicPartition(self._topics[batch.stream], 0)
+                    sent = await send_batch(producer, batch.builder, where)
+                    sent.future.add_done_callback(
+                        functools.partial(self._landed, producer, backlog, batch, sent)
                     )
-                    future.add_done_callback(functools.partial(self._landed, producer, backlog, batch))
         except KAFKA_FAILURES as error:
             self._break(f"Kafka does not take fragments: {error!r}")
         except Exception as error:
@@ -245,7 +257,12 @@ class KafkaFragmentSink:
                 self._silence = ""
 
     def _landed(
-        self, producer: AIOKafkaProducer, backlog: Backlog, batch: Batch, future: asyncio.Future[Any]
+        self,
+        producer: AIOKafkaProducer,
+        backlog: Backlog,
+        batch: Batch,
+        sent: Sent,
+        future: asyncio.Future[Any],
     ) -> None:
         error = None if future.cancelled() else future.exception()
         if not backlog.landed(batch):
@@ -256,32 +273,27 @@ class KafkaFragmentSink:
             self._backoff.reset()
             self._ailing.heal(batch.stream)
             self._wake.set()
-        else:
-            batch.lost()
-            if isinstance(error, REFUSALS):
-                take_back(
-                    producer, TopicPartition(self._topics[batch.stream], 0), batch.builder.record_count()
-                )
-                self._ail(batch.stream, f"Kafka refuses what is sent: {error!r}")
+            return
+        batch.lost()
+        if isinstance(error, REFUSALS):
+            self._ail(batch.stream, f"Kafka refuses what is sent: {error!r}")
+            if take_back(producer, sent):
                 self._wake.set()
-            else:
-                self._break(f"Kafka refused a batch: {error!r}")
+                return
+        self._break(f"Kafka refused a batch: {error!r}")
 
-    def _ail(self, stream: int, why: str) -> None:
+    def _ail(self, stream: int, why: str, *, is_costly: bool = False) -> None:
         _log.warning("a stream takes no fragments", extra={"stream": stream, "why": why})
-        self._ailing.fail(stream, why, time.monotonic())
+        self._ailing.fail(stream, why, time.monotonic(), is_costly=is_costly)
 
     def _hopeless(self, producer: AIOKafkaProducer, stream: int) -> str:
         """Why a batch of the stream need not be sent; only a stream that was well may wait for a leader."""
         topic = self._topics[stream]
         if not has_topic(producer, topic):
-            why = f"there is no topic {topic}"
-        elif self._ailing.has(stream) and leader_of(producer, topic) < 0:
-            why = f"{topic} has no leader"
-        else:
-            return ""
-        look_again(producer, topic)
-        return why
+            return f"there is no topic {topic}"
+        if self._ailing.has(stream) and leader_of(producer, topic) < 0:
+            return f"{topic} has no leader"
+        return ""
 
     def _break(self, why: str) -> None:
         if self._broken is not None and not self._broken.done():

@@ -15,16 +15,20 @@ class _Ailment:
     why: str
     pause_s: float
     until_s: float
+    is_on_trial: bool = False
 
 
 class AilingStreams:
-    """The first pause is `first_s`, each further one twice as long, none longer than `most_s`.
+    """The first pause is `first_s`, each further one twice as long, none longer than `most_s`, or than
+    `costly_s` where a failure costs all streams something.
 
     Who tries a stream may take `try_s`; until then all others are refused.
     """
 
-    def __init__(self, *, first_s: float = 1.0, most_s: float = 10.0, try_s: float = 10.0) -> None:
-        self._first_s, self._most_s, self._try_s = first_s, most_s, try_s
+    def __init__(
+        self, *, first_s: float = 1.0, most_s: float = 10.0, costly_s: float = 60.0, try_s: float = 10.0
+    ) -> None:
+        self._first_s, self._most_s, self._costly_s, self._try_s = first_s, most_s, costly_s, try_s
         self._ailments: dict[int, _Ailment] = {}
 
     def __bool__(self) -> bool:
@@ -42,21 +46,30 @@ class AilingStreams:
         return [f"stream {stream}: {self._ailments[stream].why}" for stream in sorted(self._ailments)]
 
     def refusal(self, stream: int, now_s: float) -> str:
-        """Why a request's fragments of the stream are refused at once; empty: they are sent, and tell."""
+        """Why a request's fragments of the stream are refused at once; empty: they may be sent."""
         ailment = self._ailments.get(stream)
-        if ailment is None:
-            return ""
-        if now_s < ailment.until_s:
-            return ailment.why
-        ailment.until_s = now_s + self._try_s
-        return ""
+        return ailment.why if ailment is not None and now_s < ailment.until_s else ""
 
-    def fail(self, stream: int, why: str, now_s: float) -> None:
-        """The stream was tried in vain."""
+    def sent(self, stream: int, now_s: float) -> None:
+        """Fragments are being sent, which tries a stream in trouble."""
+        ailment = self._ailments.get(stream)
+        if ailment is not None:
+            ailment.is_on_trial, ailment.until_s = True, now_s + self._try_s
+
+    def fail(self, stream: int, why: str, now_s: float, *, is_costly: bool = False) -> None:
+        """Fragments of the stream were sent in vain."""
         before = self._ailments.get(stream)
-        pause_s = self._first_s if before is None else min(2 * before.pause_s, self._most_s)
+        pause_s = self._first_s if before is None else before.pause_s
+        if before is not None and before.is_on_trial:
+            pause_s = min(2 * pause_s, self._costly_s if is_costly else self._most_s)
         self._ailments[stream] = _Ailment(why, pause_s, now_s + pause_s)
 
     def heal(self, stream: int) -> None:
         """Kafka has taken fragments of the stream."""
         self._ailments.pop(stream, None)
+
+    def forget_trials(self, now_s: float) -> None:
+        """The client is gone that tried some: they may be tried again."""
+        for ailment in self._ailments.values():
+            if ailment.is_on_trial:
+                ailment.is_on_trial, ailment.until_s = False, now_s

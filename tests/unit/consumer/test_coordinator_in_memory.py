@@ -256,6 +256,24 @@ async def test_a_false_expectation_is_found_out(
     assert epoch is not None or truth.node(3).target == "c"
 
 
+async def test_an_expectation_does_not_outlive_its_handover(store: ZnodeStore) -> None:
+    """The donor goes on, confirms its claim, and dies later: what was to be then is of no account."""
+    now = 0.0
+    store.clock = lambda: now
+    a, b = await joined(store, "a"), await joined(store, "b")
+    await a.claim(3)
+    await b.view()
+    expect_release(a, b, 3)
+    await a.adopt(3)
+    assert a.session_id is not None
+
+    now = 4.0
+    store.expire(a.session_id)
+    view = await b.view()
+
+    assert view.node(3) == StreamNode(epoch=1, owner="a", address="http://a")
+
+
 @pytest.mark.parametrize("answered", [True, False])
 async def test_no_epoch_is_won_on_a_guess_that_another_may_have_had(
     store: ZnodeStore, answered: bool
