@@ -78,7 +78,7 @@ async def _other_owner(control: BatonClient) -> str:
     while True:
         row = await control.get(f"/streams/{MOVED}", {"group": DEFAULT_GROUP})
         members = await control.get("/members", {"group": DEFAULT_GROUP})
-        names = {member["id"] for member in members["members"]} - {row["owner"], f"consumer-{VICTIM}"}
+        names: set[str] = {one["id"] for one in members["members"]} - {row["owner"], f"consumer-{VICTIM}"}
         if row["owner"] and names:
             return min(names)
         if time.monotonic() > deadline:
