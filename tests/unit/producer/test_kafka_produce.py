@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import io
 
+import pytest
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v7, ProduceResponse_v7
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.producer.adapters.kafka_produce import QuickRequest, QuickResponse, produce_quickly
+from services.producer.adapters.kafka_produce import (
+    QuickRequest,
+    QuickResponse,
+    produce_quickly,
+    send_batch,
+    take_back,
+)
+from shared.kafka import discard_producer
 
 names = st.text(st.characters(codec="utf-8"), max_size=20)
 int16, int32, int64 = (st.integers(-(2**bits), 2**bits - 1) for bits in (15, 31, 63))
@@ -57,3 +66,29 @@ def test_producers_use_it() -> None:
 
     assert type(prepared) is QuickRequest
     assert older.API_VERSION == 6
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+async def test_only_a_batch_that_was_sent_once_gives_its_numbers_back(attempts: int) -> None:
+    """An earlier attempt may have been written with them: the next batch would pass for its repetition."""
+    producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1", enable_idempotence=True)
+    held, numbers, where = producer._message_accumulator, producer._txn_manager, TopicPartition("t", 0)
+    numbers.set_pid_and_epoch(7, 0)
+    producer.client.cluster._partitions["t"] = {0: None}
+    builder = producer.create_batch()
+    for value in (b"1", b"2"):
+        builder.append(timestamp=1, key=None, value=value)
+
+    sent = await send_batch(producer, builder, where)
+    for attempt in range(attempts):
+        if attempt:
+            held.reenqueue(sent.inner)
+        held._pop_batch(where)
+    taken = numbers.sequence_number(where)
+    is_given_back = take_back(producer, sent)
+    sent.future.cancel()
+    await discard_producer(producer)
+
+    assert taken == 2
+    assert is_given_back == (attempts == 1)
+    assert numbers.sequence_number(where) == (0 if attempts == 1 else 2)
