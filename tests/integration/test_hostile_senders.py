@@ -85,7 +85,8 @@ async def test_slow_senders_hold_neither_memory_nor_a_place(
         left = await inflight_bytes(running)
         grown = running.peak_bytes() - before
 
-    assert held <= 8 * MIB
+    # half of the room, and the few that were given up a moment ago and have not left yet; all would be 60 MB
+    assert held <= 10 * MIB
     # where they come in one burst, some find the room full before the oldest has left it
     assert b"408" in told
     assert told <= {b"408", b"429"}
