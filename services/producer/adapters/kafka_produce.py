@@ -9,7 +9,6 @@ does so by itself. Used by kafka_sink.py.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from io import BytesIO
 from struct import Struct
 from typing import Any, Self
@@ -62,35 +61,29 @@ class QuickRequest(ProduceRequest_v7):  # type: ignore[misc]
         return b"".join(pieces)
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A batch on its way to a partition; `inner`: aiokafka's batch, None where it is not known."""
+async def send_batch(
+    producer: AIOKafkaProducer, builder: Any, where: TopicPartition
+) -> tuple[asyncio.Future[Any], Any]:
+    """`producer.send_batch` without its 4 µs, where the topic is known and no other batch of it waits.
 
-    where: TopicPartition
-    count: int
-    future: asyncio.Future[Any]
-    inner: Any | None
-
-
-async def send_batch(producer: AIOKafkaProducer, builder: Any, where: TopicPartition) -> Sent:
-    """`producer.send_batch` without its 4 µs, where the topic is known and no other batch of it waits."""
-    held, count = producer._message_accumulator, builder.record_count()
+    Its future, and the batch as aiokafka keeps it (None where that is not known).
+    """
+    held = producer._message_accumulator
     is_plain = producer.client.cluster.partitions_for_topic(where.topic) and not held._batches.get(where)
     if held._closed or held._exception is not None or not is_plain:
-        slow = await producer.send_batch(builder, where.topic, partition=where.partition)
-        return Sent(where, count, slow, None)
+        return await producer.send_batch(builder, where.topic, partition=where.partition), None
     inner = held._append_batch(builder, where)
-    return Sent(where, count, inner.future, inner)
+    return inner.future, inner
 
 
-def take_back(producer: AIOKafkaProducer, sent: Sent) -> bool:
+def take_back(producer: AIOKafkaProducer, inner: Any) -> bool:
     """Gives the sequence numbers of a batch that the broker has refused to the next one of its partition.
 
     False: an earlier attempt may have been written with them; then the client is of no use any more.
     """
-    if sent.inner is None or sent.inner.retry_count != 1:
+    if inner is None or inner.retry_count != 1:
         return False
-    producer._txn_manager.increment_sequence_number(sent.where, -sent.count)
+    producer._txn_manager.increment_sequence_number(inner.tp, -inner.record_count)
     return True
 
 

@@ -29,7 +29,7 @@ from aiokafka.errors import (
 
 from services.producer.adapters.batches import PATIENCE_S, Backlog, Batch, Delivery
 from services.producer.adapters.kafka_client import connected_producer, has_topic, leader_of, look_again
-from services.producer.adapters.kafka_produce import Sent, send_batch, take_back
+from services.producer.adapters.kafka_produce import send_batch, take_back
 from services.producer.core.ailing import AilingStreams
 from services.producer.core.ingest import Portion
 from shared.backoff import Backoff
@@ -48,6 +48,7 @@ REFUSALS = (
     TopicAuthorizationFailedError,
 )
 """What a broker says of one topic: nothing of this attempt was written."""
+_Future = asyncio.Future[Any]
 _log = logging.getLogger(__name__)
 
 
@@ -110,7 +111,9 @@ class KafkaFragmentSink:
         for stream in refused:
             delivery.expect()
             delivery.lost(portions[stream].indexes)
-        self._note_sent(portions.keys() - refused.keys())
+        if self._ailing:
+            self._note_sent(portions.keys() - refused.keys())
+        self._wake.set()
         return self._unstored(delivery)
 
     async def send_to_all(self, value: bytes) -> list[int]:
@@ -123,6 +126,7 @@ class KafkaFragmentSink:
         for stream in range(count):
             backlog.add(stream, [(None, value)], [stream], delivery, now_ms)
         self._note_sent(range(count))
+        self._wake.set()
         await delivery.done
         offsets = {indexes[0]: offset for indexes, offset in delivery.offsets}
         if len(offsets) < count or min(offsets.values()) < 0:
@@ -160,10 +164,8 @@ class KafkaFragmentSink:
         return {stream: why for stream in streams if (why := self._ailing.refusal(stream, now_s))}
 
     def _note_sent(self, streams: Iterable[int]) -> None:
-        if self._ailing:
-            for stream in streams:
-                self._ailing.sent(stream, time.monotonic())
-        self._wake.set()
+        for stream in streams:
+            self._ailing.sent(stream, time.monotonic())
 
     def _open_backlog(self) -> Backlog:
         if self._backlog is None:
@@ -221,7 +223,7 @@ class KafkaFragmentSink:
                 await self._wake.wait()
                 self._wake.clear()
                 for batch in backlog.take(time.monotonic()):
-                    if why := self._hopeless(producer, batch.stream):
+                    if why := self._hopeless(producer, batch):
                         backlog.landed(batch)
                         batch.lost()
                         self._ail(batch.stream, why)
@@ -229,10 +231,8 @@ class KafkaFragmentSink:
                         continue
                     # returns at once: the topic is known, and no other batch of it is under way
                     where = TopicPartition(self._topics[batch.stream], 0)
-                    sent = await send_batch(producer, batch.builder, where)
-                    sent.future.add_done_callback(
-                        functools.partial(self._landed, producer, backlog, batch, sent)
-                    )
+                    future, inner = await send_batch(producer, batch.builder, where)
+                    future.add_done_callback(functools.partial(self._landed, producer, backlog, batch, inner))
         except KAFKA_FAILURES as error:
             self._break(f"Kafka does not take fragments: {error!r}")
         except Exception as error:
@@ -257,12 +257,7 @@ class KafkaFragmentSink:
                 self._silence = ""
 
     def _landed(
-        self,
-        producer: AIOKafkaProducer,
-        backlog: Backlog,
-        batch: Batch,
-        sent: Sent,
-        future: asyncio.Future[Any],
+        self, producer: AIOKafkaProducer, backlog: Backlog, batch: Batch, inner: Any, future: _Future
     ) -> None:
         error = None if future.cancelled() else future.exception()
         if not backlog.landed(batch):
@@ -277,7 +272,7 @@ class KafkaFragmentSink:
         batch.lost()
         if isinstance(error, REFUSALS):
             self._ail(batch.stream, f"Kafka refuses what is sent: {error!r}")
-            if take_back(producer, sent):
+            if take_back(producer, inner):
                 self._wake.set()
                 return
         self._break(f"Kafka refused a batch: {error!r}")
@@ -286,14 +281,14 @@ class KafkaFragmentSink:
         _log.warning("a stream takes no fragments", extra={"stream": stream, "why": why})
         self._ailing.fail(stream, why, time.monotonic(), is_costly=is_costly)
 
-    def _hopeless(self, producer: AIOKafkaProducer, stream: int) -> str:
-        """Why a batch of the stream need not be sent; only a stream that was well may wait for a leader."""
-        topic = self._topics[stream]
+    def _hopeless(self, producer: AIOKafkaProducer, batch: Batch) -> str:
+        """Why a batch need not be sent; only one of a stream that was well may wait for a leader."""
+        topic = self._topics[batch.stream]
+        if leader_of(producer, topic) >= 0:
+            return ""
         if not has_topic(producer, topic):
             return f"there is no topic {topic}"
-        if self._ailing.has(stream) and leader_of(producer, topic) < 0:
-            return f"{topic} has no leader"
-        return ""
+        return f"{topic} has no leader" if self._ailing.has(batch.stream) else ""
 
     def _break(self, why: str) -> None:
         if self._broken is not None and not self._broken.done():

@@ -79,14 +79,14 @@ async def test_only_a_batch_that_was_sent_once_gives_its_numbers_back(attempts: 
     for value in (b"1", b"2"):
         builder.append(timestamp=1, key=None, value=value)
 
-    sent = await send_batch(producer, builder, where)
+    future, inner = await send_batch(producer, builder, where)
     for attempt in range(attempts):
         if attempt:
-            held.reenqueue(sent.inner)
+            held.reenqueue(inner)
         held._pop_batch(where)
     taken = numbers.sequence_number(where)
-    is_given_back = take_back(producer, sent)
-    sent.future.cancel()
+    is_given_back = take_back(producer, inner)
+    future.cancel()
     await discard_producer(producer)
 
     assert taken == 2
