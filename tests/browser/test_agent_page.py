@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.browser.chromium import Browser
+from tests.browser.chromium import Browser, Tab
 from tests.browser.pipeline import Pipeline
 from tests.browser.site import Answered, Site
 from tests.browser.visits import NEVER_MS, PUSH, assert_each_once, data_of
@@ -162,15 +162,21 @@ def test_a_tab_that_stays_sends_what_a_closed_one_has_left(
     assert_each_once(pipeline.sessions(key), 10)
 
 
-def test_a_tab_that_crashes_leaves_what_the_next_one_sends(
-    browser: Browser, site: Site, pipeline: Pipeline, key: str
-) -> None:
-    """It said no word; when its lease has run out its fragments are anybody's."""
+def held_up_tab(browser: Browser, site: Site, key: str) -> Tab:
+    """A tab with ten fragments that it may not send for minutes."""
     site.faults.extend([Answered(503, {"retry-after": "300"})] * 1000)
     tab = browser.open(site.page(key=key, batch_ms=30))
     tab.until_loaded()
     tab.run(PUSH, 0, 10)
     tab.until("told.some(one => one[0] === 'failed')")
+    return tab
+
+
+def test_a_tab_that_crashes_leaves_what_the_next_one_sends(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str
+) -> None:
+    """It said no word; when its lease has run out its fragments are anybody's."""
+    tab = held_up_tab(browser, site, key)
     tab.crash()
     site.faults.clear()
     # nobody waits for two minutes: this page's clock is ahead
@@ -186,11 +192,7 @@ def test_a_lease_of_a_clock_that_was_ahead_holds_nobody_up(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
     """It would run for a day more: what the crashed tab has left is sent now all the same."""
-    site.faults.extend([Answered(503, {"retry-after": "300"})] * 1000)
-    tab = browser.open(site.page(key=key, batch_ms=30))
-    tab.until_loaded()
-    tab.run(PUSH, 0, 10)
-    tab.until("told.some(one => one[0] === 'failed')")
+    tab = held_up_tab(browser, site, key)
     # it looks after its queue, and renews the lease by such a clock
     tab.run("const now = Date.now; Date.now = () => now() + 86400000; baton.flush();")
     lease = "Math.max(...Object.values(localStorage).filter(value => value > 0)) - Date.now()"

@@ -204,11 +204,11 @@ class KafkaFragmentSink:
                 if self._ailing:
                     look_again(producer, self._topics)
                 if oldest is not None and now - oldest > self._ack_timeout_s:
+                    why = f"Kafka has not acknowledged for {self._ack_timeout_s:g} s"
                     if self._heard_s > oldest:  # others are taken
                         for stream in self._backlog.sent_before(now - self._ack_timeout_s):
-                            why = f"Kafka has not acknowledged for {self._ack_timeout_s:g} s"
                             self._ail(stream, why, is_costly=True)
-                    return f"Kafka has not acknowledged for {self._ack_timeout_s:g} s"
+                    return why
                 self._backlog.lose_patience(now)
                 self._wake.set()
             return self._broken.result()
