@@ -27,6 +27,7 @@ FROM base AS service
 COPY --from=light /opt/baton /opt/baton
 COPY shared shared
 COPY services services
+COPY agent agent
 USER baton
 CMD ["python", "-P", "-m", "services.producer"]
 

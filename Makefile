@@ -6,7 +6,7 @@ STACK_HOME ?= .baton
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 INSTALLED := $(VENV)/.installed
-AGENT := services/producer/agent
+AGENT := agent
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-browser agent lint types up down bench chaos soak simulate simulate-faults fuzz clean lock
@@ -23,7 +23,7 @@ test: $(INSTALLED) ## Run every test: unit, simulation, integration on real serv
 	@$(BIN)/python -m pytest $(ARGS)
 
 test-browser: $(INSTALLED) ## Run the agent in a real Chromium (Debian: chromium and chromium-driver)
-	@$(BIN)/python -m pytest tests/browser $(ARGS)
+	@$(BIN)/python -m pytest agent/tests $(ARGS)
 
 agent: $(INSTALLED) ## Minify the agent for web pages, after a change of its source (needs npm)
 	@npx --yes terser@5.51.2 $(AGENT)/agent.js --compress passes=3 --mangle --ecma 2018 --output $(AGENT)/agent.min.js \

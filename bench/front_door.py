@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from bench.report import Row
 from bench.tutorial_http import TOPIC
 from cli.stack.leash import on_leash
-from shared.kafka import TopicSpec, ensure_topics, fragments_topics
-from shared.names import Names
+from shared.kafka.topics import TopicSpec, ensure_topics, fragments_topics
+from shared.model.names import Names
 from tests.servers import KafkaServer, ZooKeeperServer, free_port, temporary_home
 
 STREAMS = 24

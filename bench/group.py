@@ -25,12 +25,12 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from bench.trace import Line, read_trace
 from cli.stack.leash import on_leash
 from shared.errors import KafkaUnavailable
-from shared.events import Event, parse_event
-from shared.kafka import checkpoints_topic, ensure_topics, events_topic, sessions_topic
-from shared.kafka_bounds import LogBounds
-from shared.names import DEFAULT_GROUP, Names
-from shared.stream_table import ensure_table
-from shared.zookeeper import ZooKeeper
+from shared.kafka.bounds import LogBounds
+from shared.kafka.topics import checkpoints_topic, ensure_topics, events_topic, sessions_topic
+from shared.model.events import Event, parse_event
+from shared.model.names import DEFAULT_GROUP, Names
+from shared.zookeeper.connection import ZooKeeper
+from shared.zookeeper.stream_table import ensure_table
 from tests.servers import free_port
 
 DEADLINE_S = 60.0

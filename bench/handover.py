@@ -21,8 +21,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from bench.group import DEADLINE_S, SESSION_PARTITIONS, Group, Rows, is_balanced, now_ms
 from bench.report import Row
 from bench.trace import Line, pauses_ms, standstill_ms
-from services.consumer.movements import Pace
-from shared.names import DEFAULT_GROUP
+from services.consumer.member.effects import Pace
+from shared.model.names import DEFAULT_GROUP
 
 WARM_UP, MOVES = 5, 30
 """Moves of each kind that do not count, as the broker and the members have just started, and that do."""

@@ -20,11 +20,11 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 
 from bench.report import Row
 from shared.errors import KafkaUnavailable
-from shared.kafka import checkpoints_topic, ensure_topics, sessions_topic
-from shared.kafka_bounds import LogBounds
-from shared.names import Names
-from shared.stream_table import ensure_table
-from shared.zookeeper import ZooKeeper
+from shared.kafka.bounds import LogBounds
+from shared.kafka.topics import checkpoints_topic, ensure_topics, sessions_topic
+from shared.model.names import Names
+from shared.zookeeper.connection import ZooKeeper
+from shared.zookeeper.stream_table import ensure_table
 from tests.servers import free_port
 
 MANY = 288

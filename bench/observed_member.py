@@ -16,16 +16,16 @@ from pathlib import Path
 
 from services.consumer.__main__ import serve
 from services.consumer.adapters.http_peers import HttpPeers
-from services.consumer.core.handover import Wanted
-from services.consumer.core.ownership import HandOver, Release
-from services.consumer.core.record import Record
-from services.consumer.core.stream import Stream
-from services.consumer.movements import Movements
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.handover.rules import Wanted
+from services.consumer.core.ownership.decide import HandOver, Release
+from services.consumer.core.sessions.record import Record
+from services.consumer.member.effects import Movements
 from services.consumer.settings import ConsumerSettings
-from services.consumer.stream_worker import StreamWorker
-from shared.cluster import View
+from services.consumer.stream.worker import StreamWorker
 from shared.errors import PeerUnavailable
-from shared.runtime import main
+from shared.model.cluster import View
+from shared.service.runtime import main
 
 
 def observe(folder: Path, member: str) -> None:

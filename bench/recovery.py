@@ -14,13 +14,13 @@ from dataclasses import replace
 from aiokafka import AIOKafkaProducer
 
 from bench.report import Row
-from services.consumer.adapters.kafka_log import KafkaStreamLog
-from services.consumer.core.stream import StreamLimits
-from services.consumer.hold import Hold, Surroundings
-from services.consumer.stream_worker import StreamWorker
-from shared.group import GroupSettings
-from shared.kafka import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
-from shared.names import Names
+from services.consumer.adapters.kafka.log import KafkaStreamLog
+from services.consumer.core.commits.stream import StreamLimits
+from services.consumer.stream.context import Hold, Surroundings
+from services.consumer.stream.worker import StreamWorker
+from shared.kafka.topics import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
+from shared.model.group import GroupSettings
+from shared.model.names import Names
 
 REPLAY = 100_000
 PASSED = 1_000_000

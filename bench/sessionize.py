@@ -16,8 +16,8 @@ import time
 from typing import Any
 
 from bench.report import Row
-from shared.names import Names
-from shared.routing import initial_table
+from shared.model.names import Names
+from shared.model.routing import initial_table
 
 STREAMS = 12
 FRAGMENTS = 200_000
@@ -32,7 +32,7 @@ async def fill(kafka: str) -> None:
     """Writes the backlog: cohorts of `OPEN` sessions whose fragments come in turns."""
     from aiokafka import AIOKafkaProducer
 
-    from shared.kafka import ensure_topics, fragments_topics, sessions_topic
+    from shared.kafka.topics import ensure_topics, fragments_topics, sessions_topic
 
     await ensure_topics(
         kafka,
@@ -101,12 +101,12 @@ async def bare(kafka: str, group: str) -> int:
 
 async def baton(kafka: str, group: str) -> int:
     """The real stream workers over the real log; the sessions delivered."""
-    from services.consumer.adapters.kafka_log import KafkaStreamLog
-    from services.consumer.core.stream import StreamLimits
-    from services.consumer.hold import Hold, Surroundings
-    from services.consumer.stream_worker import StreamWorker
-    from shared.group import GroupSettings
-    from shared.kafka import checkpoints_topic, ensure_topics, sessions_topic
+    from services.consumer.adapters.kafka.log import KafkaStreamLog
+    from services.consumer.core.commits.stream import StreamLimits
+    from services.consumer.stream.context import Hold, Surroundings
+    from services.consumer.stream.worker import StreamWorker
+    from shared.kafka.topics import checkpoints_topic, ensure_topics, sessions_topic
+    from shared.model.group import GroupSettings
 
     await ensure_topics(
         kafka,
@@ -143,11 +143,11 @@ def _child(which: str, kafka: str, group: str) -> None:
     import aiokafka.admin
     import uvloop
 
-    import services.consumer.adapters.kafka_log
-    import services.consumer.stream_worker
+    import services.consumer.adapters.kafka.log
+    import services.consumer.stream.worker
 
     assert aiokafka.admin is not None
-    assert services.consumer.stream_worker is not None
+    assert services.consumer.stream.worker is not None
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began, began_cpu = time.perf_counter(), time.process_time()
     sessions = uvloop.run({"bare": bare, "baton": baton}[which](kafka, group))

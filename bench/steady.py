@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 from aiokafka import AIOKafkaProducer
 
-from shared.names import Names
-from shared.routing import StreamTable, initial_table
+from shared.model.names import Names
+from shared.model.routing import StreamTable, initial_table
 
 FRAGMENT_BYTES = 1_000
 PER_SESSION = 10

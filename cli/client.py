@@ -25,8 +25,8 @@ from cli.backoff import delay_for, parse_retry_after
 from cli.receipts import MarkerPosition, Markers, Receipt, Rejected, RequestTooLarge
 from cli.sse import ServerSentEvent, ServerSentEvents
 from shared.errors import BatonError, Conflict, InvalidInput, NotFound, Unavailable
-from shared.rejects import UNREADABLE
-from shared.routing import StreamTable, parse_table
+from shared.model.rejects import UNREADABLE
+from shared.model.routing import StreamTable, parse_table
 
 PAGE = 1000
 """Rows asked for at once of a paged list."""

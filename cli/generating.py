@@ -22,7 +22,7 @@ from typing import Literal
 
 import msgspec
 
-from shared.group import GroupSettings
+from shared.model.group import GroupSettings
 
 GAP_MS = GroupSettings().gap_ms
 DISORDER_MS = 60_000

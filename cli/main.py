@@ -33,28 +33,38 @@ class LazyCommand:
 COMMANDS = {
     "up": LazyCommand("cli.stack.up_command:up", "Start the local stack and keep it running."),
     "down": LazyCommand("cli.stack.down_command:down", "Stop the local stack."),
-    "demo": LazyCommand("cli.demo:demo", "Show the whole path at work, from a log to the proof."),
-    "import": LazyCommand("cli.import_command:import_command", "Send a log file as fragments over HTTP."),
+    "demo": LazyCommand("cli.demo.command:demo", "Show the whole path at work, from a log to the proof."),
+    "import": LazyCommand("cli.importing.command:import_command", "Send a log file as fragments over HTTP."),
     "rejected": LazyCommand(
-        "cli.rejected_command:rejected", "List what was refused, by reason; send it again."
+        "cli.rejects.command:rejected", "List what was refused, by reason; send it again."
     ),
-    "generate": LazyCommand("cli.generate_command:generate_command", "Make a log of web visits."),
-    "streams": LazyCommand("cli.show:streams", "List the streams, who owns them and how far they are."),
-    "members": LazyCommand("cli.show:members", "List the members of a group."),
-    "producers": LazyCommand("cli.show:producers", "List the producers."),
-    "groups": LazyCommand("cli.show:groups", "List the groups and their settings."),
-    "plan": LazyCommand("cli.show:plan", "Show which streams would move, and why."),
-    "events": LazyCommand("cli.events_command:events", "Show what happened, and follow what happens."),
-    "move": LazyCommand("cli.operations:move", "Pin a stream to a member; its owner hands it over."),
-    "drain": LazyCommand("cli.operations:drain", "Have a member hand over all its streams, and leave."),
-    "rebalance": LazyCommand("cli.operations:rebalance", "Take all pins away, so that shares are even."),
-    "operations": LazyCommand("cli.operations:operations", "List what was moved, drained and rebalanced."),
-    "lag": LazyCommand("cli.show:lag", "Show how far each stream is behind, as Kafka's own tools do."),
-    "jobs": LazyCommand("cli.jobs:jobs", "List the Spark jobs."),
-    "run": LazyCommand("cli.jobs:run", "Run a Spark job."),
-    "runs": LazyCommand("cli.jobs:runs", "List the runs of Spark jobs."),
-    "cancel": LazyCommand("cli.jobs:cancel", "Cancel a run."),
-    "settings": LazyCommand("cli.settings_command:settings_command", "Print what can be set, as Markdown."),
+    "generate": LazyCommand("cli.commands.generate:generate_command", "Make a log of web visits."),
+    "streams": LazyCommand(
+        "cli.commands.show:streams", "List the streams, who owns them and how far they are."
+    ),
+    "members": LazyCommand("cli.commands.show:members", "List the members of a group."),
+    "producers": LazyCommand("cli.commands.show:producers", "List the producers."),
+    "groups": LazyCommand("cli.commands.show:groups", "List the groups and their settings."),
+    "plan": LazyCommand("cli.commands.show:plan", "Show which streams would move, and why."),
+    "events": LazyCommand("cli.commands.events:events", "Show what happened, and follow what happens."),
+    "move": LazyCommand("cli.commands.operations:move", "Pin a stream to a member; its owner hands it over."),
+    "drain": LazyCommand(
+        "cli.commands.operations:drain", "Have a member hand over all its streams, and leave."
+    ),
+    "rebalance": LazyCommand(
+        "cli.commands.operations:rebalance", "Take all pins away, so that shares are even."
+    ),
+    "operations": LazyCommand(
+        "cli.commands.operations:operations", "List what was moved, drained and rebalanced."
+    ),
+    "lag": LazyCommand(
+        "cli.commands.show:lag", "Show how far each stream is behind, as Kafka's own tools do."
+    ),
+    "jobs": LazyCommand("cli.commands.jobs:jobs", "List the Spark jobs."),
+    "run": LazyCommand("cli.commands.jobs:run", "Run a Spark job."),
+    "runs": LazyCommand("cli.commands.jobs:runs", "List the runs of Spark jobs."),
+    "cancel": LazyCommand("cli.commands.jobs:cancel", "Cancel a run."),
+    "settings": LazyCommand("cli.commands.settings:settings_command", "Print what can be set, as Markdown."),
     "jars": LazyCommand("cli.stack.jars_command:jars", "Fetch the jars of the lock file."),
 }
 

@@ -7,7 +7,7 @@
     ├── Unavailable       retry    a dependency did not answer in time
     └── InvariantBroken   crash    a bug: log the state, die, replay
 
-Adapters translate library errors into these once; status codes live in `shared/http.py`.
+Adapters translate library errors into these once; status codes live in `shared/service/http.py`.
 Losing a race is a `False`, not an error.
 """
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
-from shared.events import MAX_EVENT_BYTES, Event
+from shared.model.events import MAX_EVENT_BYTES, Event
 
 
 class Chronicle(Protocol):

@@ -89,5 +89,5 @@ def zookeeper(_zookeeper: ZooKeeperServer) -> str:
 
 @pytest.fixture
 def namespace() -> str:
-    """A namespace of the test's own (see `shared/names.py`)."""
+    """A namespace of the test's own (see `shared/model/names.py`)."""
     return f"t{uuid.uuid4().hex[:12]}"

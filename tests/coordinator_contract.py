@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from services.consumer.adapters.coordinator import ZooKeeperCoordinator
-from shared.cluster import ClaimNode, MemberNode, StreamNode, View
+from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
 from shared.errors import InvalidInput
-from shared.group import GroupSettings
+from shared.model.cluster import ClaimNode, MemberNode, StreamNode, View
+from shared.model.group import GroupSettings
 
 COUNT = 13
 OpenCoordinator = Callable[[str], Awaitable[ZooKeeperCoordinator]]

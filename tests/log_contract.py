@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from services.consumer.core.checkpoint import Commit
-from services.consumer.core.stream import Stream, StreamLimits
-from services.consumer.log_ports import Fenced, FragmentReader, SessionSink, StreamLog
+from services.consumer.core.commits.checkpoint import Commit
+from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.ports import Fenced, FragmentReader, SessionSink, StreamLog
 from shared.errors import KafkaUnavailable
-from shared.group import GroupSettings
+from shared.model.group import GroupSettings
 from tests.reference import Rec
 
 Append = Callable[[int, bytes | None, bytes], Awaitable[int]]

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from services.consumer.core.bundle import Copy, SentCopy, complete, open_copy, take_copy, take_delta
-from services.consumer.core.checkpoint import Checkpoint, Commit, find_head, fold, new_stream
-from services.consumer.core.handover import is_valid
-from services.consumer.core.stream import Stream, StreamLimits
-from shared.group import GroupSettings
-from shared.heads import Head
-from shared.sessions import parse_session
+from services.consumer.core.commits.checkpoint import Checkpoint, Commit, find_head, fold, new_stream
+from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.core.handover.bundle import Copy, SentCopy, complete, open_copy, take_copy, take_delta
+from services.consumer.core.handover.rules import is_valid
+from shared.model.group import GroupSettings
+from shared.model.head import Head
+from shared.model.sessions import parse_session
 from tests.reference import Rec, delivered_row
 
 SETTINGS = GroupSettings(

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from services.consumer.core.bundle import SentCopy, take_copy, take_delta
-from services.consumer.core.checkpoint import Checkpoint
-from services.consumer.core.handover import Completion, HandoverLimits, Offer, Situation, Wanted
-from services.consumer.core.stream import Stream, StreamLimits
-from services.consumer.handovers import HandoverDesk
+from services.consumer.core.commits.checkpoint import Checkpoint
+from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.core.handover.bundle import SentCopy, take_copy, take_delta
+from services.consumer.core.handover.rules import Completion, HandoverLimits, Offer, Situation, Wanted
+from services.consumer.handover.hints import HandoverDesk
 from services.consumer.ports import Peers
-from shared.cluster import ClaimNode, MemberNode, View
 from shared.errors import HandoverRefused, PeerUnavailable
-from shared.group import GroupSettings
-from shared.heads import Head
-from shared.signing import digest_of
+from shared.model.cluster import ClaimNode, MemberNode, View
+from shared.model.group import GroupSettings
+from shared.model.head import Head
+from shared.service.signing import digest_of
 from tests.reference import Rec
 
 EPOCH = 7

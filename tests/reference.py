@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.group import GroupSettings
-from shared.sessions import Session
+from shared.model.group import GroupSettings
+from shared.model.sessions import Session
 
 
 @dataclass(frozen=True)

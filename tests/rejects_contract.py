@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from services.producer.core.ingest import Rejected
 from services.producer.ports import Rejects
-from shared.rejects import MAX_DETAIL_BYTES, MAX_KEPT_BYTES, Reject
+from shared.model.rejects import MAX_DETAIL_BYTES, MAX_KEPT_BYTES, Reject
 
 
 class RejectsWorld(ABC):

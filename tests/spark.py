@@ -18,16 +18,22 @@ from aiokafka.admin import RecordsToDelete
 from aiokafka.structs import OffsetAndMetadata
 
 from cli.stack.lock import jar_folder
-from services.consumer.core.assembly import Assembler
-from services.consumer.core.delivery import delivered
-from services.consumer.core.state import Closed
+from services.consumer.core.commits.delivery import delivered
+from services.consumer.core.sessions.assembly import Assembler
+from services.consumer.core.sessions.state import Closed
 from services.control.spark.request import RunRequest
-from shared.group import GroupSettings
-from shared.heads import Head
-from shared.kafka import MAX_RECORD_BYTES, admin_client, ensure_topics, fragments_topics, sessions_topic
-from shared.names import Names
-from shared.routing import initial_table
-from shared.sessions import Session, parse_session
+from shared.kafka.topics import (
+    MAX_RECORD_BYTES,
+    admin_client,
+    ensure_topics,
+    fragments_topics,
+    sessions_topic,
+)
+from shared.model.group import GroupSettings
+from shared.model.head import Head
+from shared.model.names import Names
+from shared.model.routing import initial_table
+from shared.model.sessions import Session, parse_session
 
 WEEK_MS = 7 * 86_400_000
 DEFAULTS = GroupSettings()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from shared.errors import NotFound, ZooKeeperUnavailable
-from shared.znodes import Check, Create, Delete, Set, Znodes
+from shared.zookeeper.znodes import Check, Create, Delete, Set, Znodes
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:

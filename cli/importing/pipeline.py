@@ -1,7 +1,7 @@
 """The importer: lines to rows to fragments, spread over lanes by the stream table.
 
 Reads ahead of the lanes only as far as they have room, so memory is bounded whatever the log's size. Used by
-`cli/import_command.py`; knows neither click nor HTTP.
+`cli/importing/command.py`; knows neither click nor HTTP.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cli.importing.lanes import MAX_BATCH_BYTES, BatchLimits, FragmentSink, Lane
 from cli.importing.lines import Line
 from cli.importing.tally import Tally
 from shared.errors import BatonError, InvalidInput
-from shared.routing import StreamTable
+from shared.model.routing import StreamTable
 
 T = TypeVar("T")
 

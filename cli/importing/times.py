@@ -13,7 +13,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Literal
 
 from shared.errors import InvalidInput
-from shared.fragments import MAX_TIME_MS, FragmentRejected, parse_rfc3339
+from shared.model.fragments import MAX_TIME_MS, FragmentRejected, parse_rfc3339
 
 TimeUnit = Literal["auto", "s", "ms", "rfc3339", "clf"]
 TIME_UNITS: tuple[TimeUnit, ...] = ("auto", "s", "ms", "rfc3339", "clf")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cli.stack.servers import LOOPBACK, KafkaOptions, ZooKeeperOptions
 from shared.errors import SettingsInvalid
-from shared.names import is_namespace
+from shared.model.names import is_namespace
 
 MAX_STREAMS = 4096
 MAX_CONSUMERS = 64

@@ -12,7 +12,7 @@ import socket
 
 from cli.stack.faults import PortOccupied
 from shared.errors import BatonError
-from shared.kafka import list_topics
+from shared.kafka.topics import list_topics
 
 PROBE_TIMEOUT_S = 3.0
 

@@ -12,31 +12,31 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from services.consumer.adapters.coordinator import ZooKeeperCoordinator
 from services.consumer.adapters.http_peers import HttpPeers
-from services.consumer.adapters.kafka_events import KafkaChronicle
-from services.consumer.adapters.kafka_log import KafkaStreamLog
+from services.consumer.adapters.kafka.events import KafkaChronicle
+from services.consumer.adapters.kafka.log import KafkaStreamLog
+from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
 from services.consumer.app import create_app
-from services.consumer.handover_routes import Reception
-from services.consumer.hold import Surroundings
-from services.consumer.member import Member
-from services.consumer.metrics import ConsumerMetrics
+from services.consumer.handover.routes import Reception
+from services.consumer.member.member import Member
+from services.consumer.member.metrics import ConsumerMetrics
+from services.consumer.member.status import Rates, member_status
 from services.consumer.settings import ConsumerSettings
-from services.consumer.status import Rates, member_status
+from services.consumer.stream.context import Surroundings
 from shared.backoff import Backoff
-from shared.cluster import MemberNode
 from shared.errors import NotFound, Unavailable
-from shared.kafka import (
+from shared.kafka.topics import (
     checkpoints_topic,
     count_partitions,
     ensure_topics,
     events_topic,
     sessions_topic,
 )
-from shared.runtime import http_server, main
-from shared.secret import ensure_secret
-from shared.stream_table import wait_for_table
-from shared.zookeeper import ZooKeeper
+from shared.model.cluster import MemberNode
+from shared.service.runtime import http_server, main
+from shared.zookeeper.connection import ZooKeeper
+from shared.zookeeper.secret import ensure_secret
+from shared.zookeeper.stream_table import wait_for_table
 
 
 def wall_ms() -> int:

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI, Response
 
-from services.consumer.handover_routes import Reception, install_handovers
-from services.consumer.metrics import ConsumerMetrics
-from shared.http import install_health, install_problems
+from services.consumer.handover.routes import Reception, install_handovers
+from services.consumer.member.metrics import ConsumerMetrics
+from shared.service.http import install_health, install_problems
 
 
 def create_app(

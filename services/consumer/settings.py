@@ -7,14 +7,14 @@ import socket
 from dataclasses import dataclass
 from typing import cast
 
-from services.consumer.core.handover import HandoverLimits
-from services.consumer.core.seen import OwnershipSettings
-from services.consumer.core.stream import StreamLimits
-from services.consumer.movements import Pace
-from shared.group import DELIVERIES, Delivery, GroupSettings
-from shared.names import DEFAULT_GROUP, is_group_name
-from shared.service_settings import ServiceSettings
-from shared.settings import setting
+from services.consumer.core.commits.stream import StreamLimits
+from services.consumer.core.handover.rules import HandoverLimits
+from services.consumer.core.ownership.observations import OwnershipSettings
+from services.consumer.member.effects import Pace
+from shared.model.group import DELIVERIES, Delivery, GroupSettings
+from shared.model.names import DEFAULT_GROUP, is_group_name
+from shared.service.service_settings import ServiceSettings
+from shared.service.settings import setting
 
 _DEFAULT = GroupSettings()
 FIXED = "fixed for the group's life: other values are another group"

@@ -10,7 +10,6 @@ import contextlib
 import os
 import sys
 
-from services.control.adapters.cluster_view import ClusterView
 from services.control.adapters.http_drain import HttpDrain
 from services.control.adapters.http_members import HttpMembers
 from services.control.adapters.kafka_events import KafkaEvents
@@ -21,13 +20,14 @@ from services.control.adapters.spark_runner import SparkPlace, SparkRunner, run_
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
 from services.control.app import create_app
-from services.control.feed import EventFeed
-from services.control.metrics import registry_for
-from services.control.operations import Operations
+from services.control.live.cluster_view import ClusterView
+from services.control.live.feed import EventFeed
+from services.control.live.metrics import registry_for
+from services.control.live.operations import Operations
 from services.control.settings import ControlSettings, lake_for, spark_jars_for, spark_master_for
-from shared.runtime import http_server, main
-from shared.secret import ensure_secret
-from shared.zookeeper import ZooKeeper
+from shared.service.runtime import http_server, main
+from shared.zookeeper.connection import ZooKeeper
+from shared.zookeeper.secret import ensure_secret
 
 
 async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:

@@ -14,17 +14,17 @@ import prometheus_client
 from fastapi import APIRouter, Body, FastAPI, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from services.control import models
-from services.control.adapters.cluster_view import ClusterView, UnknownGroup
+from services.control.api import models
+from services.control.api.events import events_routes
+from services.control.api.operations import operations_routes
 from services.control.core.jobs import JOBS, ParametersInvalid, job_named, parse_parameters
 from services.control.core.runs import public
-from services.control.event_routes import events_routes
-from services.control.feed import EventFeed
-from services.control.operation_routes import operations_routes
-from services.control.operations import Operations
+from services.control.live.cluster_view import ClusterView, UnknownGroup
+from services.control.live.feed import EventFeed
+from services.control.live.operations import Operations
 from services.control.ports import JobRunner
-from shared.http import PROBLEM, install_health, install_problems, kind_for, problem
-from shared.names import DEFAULT_GROUP
+from shared.model.names import DEFAULT_GROUP
+from shared.service.http import PROBLEM, install_health, install_problems, kind_for, problem
 
 JSON = "application/json"
 MAX_LIMIT = 5000

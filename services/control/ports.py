@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from services.control.core.jobs import Job
 from services.control.core.observed import Answers, Cluster, Offsets
 from services.control.core.runs import Run
-from shared.cluster import MemberNode
-from shared.group import GroupSettings
+from shared.model.cluster import MemberNode
+from shared.model.group import GroupSettings
 
 
 class ClusterSource(Protocol):

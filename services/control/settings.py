@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.service_settings import ServiceSettings
-from shared.settings import setting
+from shared.service.service_settings import ServiceSettings
+from shared.service.settings import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,19 +15,19 @@ import sys
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
-from services.producer.adapters.kafka_rejects import KafkaRejects
-from services.producer.adapters.kafka_sink import KafkaFragmentSink
-from services.producer.adapters.uvicorn_protocol import BoundedHttpProtocol, Bounds
 from services.producer.app import create_app
-from services.producer.keys import WriteKeys, parse_keys
-from services.producer.metrics import ProducerMetrics
-from services.producer.presence import Presence
+from services.producer.http.keys import WriteKeys, parse_keys
+from services.producer.http.metrics import ProducerMetrics
+from services.producer.http.protocol import BoundedHttpProtocol, Bounds
+from services.producer.kafka.rejects import KafkaRejects
+from services.producer.kafka.sink import KafkaFragmentSink
+from services.producer.process.registration import Presence
+from services.producer.process.worker_metrics import Tallies
+from services.producer.process.workers import STOP_GRACE_S, Worker, Workers
 from services.producer.settings import ProducerSettings
-from services.producer.tallies import Tallies
-from services.producer.workers import STOP_GRACE_S, Worker, Workers
-from shared.routing import StreamTable
-from shared.runtime import http_server, main
-from shared.zookeeper import ZooKeeper
+from shared.model.routing import StreamTable
+from shared.service.runtime import http_server, main
+from shared.zookeeper.connection import ZooKeeper
 
 KEEP_ALIVE_S = 65
 """Above the 60 s after which load balancers drop idle connections: they must be the ones to close."""

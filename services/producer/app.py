@@ -12,26 +12,26 @@ from typing import Annotated
 from fastapi import FastAPI, Request, Response, params
 from pydantic import BaseModel, Field
 
-from services.producer.agent import install_agent
-from services.producer.body import SmallBodies
-from services.producer.door import PATH, Door
-from services.producer.gate import Gate, GatedApp
-from services.producer.keys import WriteKeys
-from services.producer.metrics import ProducerMetrics
-from services.producer.openapi import (
+from services.producer.http.agent import install_agent
+from services.producer.http.body import SmallBodies
+from services.producer.http.door import PATH, Door
+from services.producer.http.gate import Gate, GatedApp
+from services.producer.http.keys import WriteKeys
+from services.producer.http.metrics import ProducerMetrics
+from services.producer.http.openapi import (
     FRAGMENTS_REQUEST,
     FRAGMENTS_RESPONSES,
     MARKERS_RESPONSES,
     TABLE_RESPONSES,
     WRITE_KEYS,
 )
-from services.producer.origins import Origins, parse_origins
+from services.producer.http.origins import Origins, parse_origins
 from services.producer.ports import FragmentSink, Rejects
 from services.producer.settings import ProducerSettings
 from shared.errors import ZooKeeperUnavailable
-from shared.fragments import MAX_TIME_MS, encode_marker
-from shared.http import install_health, install_problems
-from shared.routing import StreamTable
+from shared.model.fragments import MAX_TIME_MS, encode_marker
+from shared.model.routing import StreamTable
+from shared.service.http import install_health, install_problems
 
 
 class MarkerRequest(BaseModel):

@@ -1,6 +1,6 @@
 """What the producer's door needs from the outside: places that keep fragments, accepted and refused.
 
-`adapters/kafka_sink.py` and `adapters/kafka_rejects.py` are the real ones; `tests/fakes/sink.py` and
+`kafka/sink.py` and `kafka/rejects.py` are the real ones; `tests/fakes/sink.py` and
 `tests/fakes/rejects.py` the in-memory twins.
 """
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.producer.core.ingest import Limits
-from services.producer.keys import parse_keys
-from services.producer.origins import parse_origins
+from services.producer.http.keys import parse_keys
+from services.producer.http.origins import parse_origins
 from shared.errors import InvalidInput
-from shared.service_settings import ServiceSettings
-from shared.settings import setting
+from shared.service.service_settings import ServiceSettings
+from shared.service.settings import setting
 
 DEFAULT_STREAMS = 24
 MAX_FRAGMENT_BYTES = 900 * 1024

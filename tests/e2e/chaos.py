@@ -20,8 +20,8 @@ import httpx
 from aiokafka import TopicPartition
 
 from shared.errors import BatonError
-from shared.events import parse_event
-from shared.group import GroupSettings
+from shared.model.events import parse_event
+from shared.model.group import GroupSettings
 from tests.e2e.chaos_faults import FAULTS
 from tests.e2e.chaos_ground import Ground, until
 from tests.e2e.chaos_judge import audit, judge_ledger, judge_log

@@ -23,8 +23,8 @@ import msgspec
 from cli.stack.leash import on_leash
 from cli.stack.lock import jar_folder
 from services.control.spark.request import RunRequest
-from shared.group import GroupSettings
-from shared.sessions import Session
+from shared.model.group import GroupSettings
+from shared.model.sessions import Session
 from tests.e2e.chaos_load import Ledger
 from tests.e2e.readers import Where
 from tests.reference import Rec, delivered_row, fold_eagerly

@@ -16,11 +16,11 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from shared.cluster import ClaimNode
 from shared.errors import Unavailable
-from shared.group import GroupSettings
-from shared.names import Names
-from shared.zookeeper import ZooKeeper
+from shared.model.cluster import ClaimNode
+from shared.model.group import GroupSettings
+from shared.model.names import Names
+from shared.zookeeper.connection import ZooKeeper
 from tests.e2e.chaos_parts import Links, ProxiedKafka, Service, steady_ports
 from tests.e2e.fleet import poll
 from tests.e2e.proxy import Proxy

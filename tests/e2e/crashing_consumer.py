@@ -16,9 +16,10 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 
 from services.consumer.__main__ import serve
-from services.consumer.adapters import kafka_log, kafka_sink
+from services.consumer.adapters.kafka import log as kafka_log
+from services.consumer.adapters.kafka import sink as kafka_sink
 from services.consumer.settings import ConsumerSettings
-from shared.runtime import main
+from shared.service.runtime import main
 
 CRASH = "BATON_TEST_CRASH"
 

@@ -20,13 +20,13 @@ import msgspec
 from aiokafka import AIOKafkaProducer
 
 from cli.stack.leash import on_leash
-from shared.cluster import ClaimNode
 from shared.errors import KafkaUnavailable
-from shared.fragments import encode_marker
-from shared.group import GroupSettings
-from shared.names import Names
-from shared.stream_table import ensure_table
-from shared.zookeeper import ZooKeeper
+from shared.model.cluster import ClaimNode
+from shared.model.fragments import encode_marker
+from shared.model.group import GroupSettings
+from shared.model.names import Names
+from shared.zookeeper.connection import ZooKeeper
+from shared.zookeeper.stream_table import ensure_table
 from tests.e2e.crashing_consumer import CRASH
 from tests.e2e.readers import Where
 from tests.servers import free_port

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from shared.group import GroupSettings
-from shared.heads import Counts, Head
-from shared.kafka import admin_client
-from shared.kafka_heads import read_heads
-from shared.names import DEFAULT_GROUP, Names
-from shared.sessions import Session, parse_session
+from shared.kafka.heads import read_heads
+from shared.kafka.topics import admin_client
+from shared.model.group import GroupSettings
+from shared.model.head import Counts, Head
+from shared.model.names import DEFAULT_GROUP, Names
+from shared.model.sessions import Session, parse_session
 from tests.reference import Rec, delivered_row, fold_eagerly
 
 READ_TIMEOUT_S = 60.0

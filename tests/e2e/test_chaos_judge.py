@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from shared.sessions import Session, session_id
+from shared.model.sessions import Session, session_id
 from tests.e2e.chaos import SETTINGS
 from tests.e2e.chaos_judge import judge_ledger, judge_log
 from tests.e2e.chaos_load import LAST_TIME_MS, Ledger, Posted

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shared.group import Delivery, GroupSettings
+from shared.model.group import Delivery, GroupSettings
 from tests.e2e.fleet import Fleet, Visits, fleet
 from tests.e2e.readers import judge
 from tests.reference import delivered_row, fold_eagerly

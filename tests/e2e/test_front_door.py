@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shared.group import GroupSettings
-from shared.names import Names
+from shared.model.group import GroupSettings
+from shared.model.names import Names
 from tests.e2e.chaos_judge import judge_ledger
 from tests.e2e.chaos_load import Load
 from tests.e2e.chaos_parts import Service, steady_ports

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cli.demonstrating.log import made_up
-from cli.demonstrating.truth import TruthCheck
-from shared.kafka_sessions import read_sessions
-from shared.names import Names
+from cli.demo.log import made_up
+from cli.demo.truth import TruthCheck
+from cli.kafka.sessions import read_sessions
+from shared.model.names import Names
 from tests.e2e.stack import Stacks, baton, baton_json, settled
 
 STREAMS = 5

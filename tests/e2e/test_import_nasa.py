@@ -13,8 +13,8 @@ from typing import Any, Literal
 import pytest
 
 from cli.stack.local import LocalStack
-from shared.group import GroupSettings
-from shared.names import Names
+from shared.model.group import GroupSettings
+from shared.model.names import Names
 from tests.e2e.readers import Where, judge
 from tests.e2e.stack import Stacks, baton_json, busiest, importing, left_running, log_lines, settled
 

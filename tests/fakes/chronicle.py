@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from shared.errors import InvalidInput
-from shared.events import Event, encode_event
+from shared.model.events import Event, encode_event
 
 
 class InMemoryChronicle:

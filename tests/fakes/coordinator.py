@@ -1,4 +1,5 @@
-"""ZooKeeper in memory: the same contract as `shared/zookeeper.py`, and every way in which it can fail.
+"""ZooKeeper in memory: the same contract as `shared/zookeeper/connection.py`, and every way in which it can
+fail.
 
 `ZnodeStore` is the server, `InMemoryZooKeeper` a client of it, `InMemoryCoordinator` the real coordinator
 on such a client: several of them over one store behave as several members of a group. Nothing here
@@ -12,10 +13,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from services.consumer.adapters.coordinator import ZooKeeperCoordinator
+from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
 from shared.errors import NotFound, ZooKeeperUnavailable
-from shared.names import Names
-from shared.znodes import (
+from shared.model.names import Names
+from shared.zookeeper.znodes import (
     ANY_VERSION,
     Check,
     Create,

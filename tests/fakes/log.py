@@ -1,4 +1,5 @@
-"""Kafka in memory: the log, its transactions and their fencing, under the contract of `log_ports.py`.
+"""Kafka in memory: the log, its transactions and their fencing, under the contract of
+`services/consumer/ports.py`.
 
 `InMemoryLog` is the broker, `InMemoryStreamLog` one member's way to it. A test can let it fail: `lose` takes
 the answer of the next commit before or after it took effect, or between its two parts where the delivery
@@ -12,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from services.consumer.core.checkpoint import Checkpoint, Commit, find_head, fold, new_stream
-from services.consumer.log_ports import Fenced
+from services.consumer.core.commits.checkpoint import Checkpoint, Commit, find_head, fold, new_stream
+from services.consumer.ports import Fenced
 from shared.errors import KafkaUnavailable
-from shared.fragments import encode_marker
-from shared.group import GroupSettings
-from shared.heads import Head
+from shared.model.fragments import encode_marker
+from shared.model.group import GroupSettings
+from shared.model.head import Head
 from tests.reference import Rec
 
 Loss = Literal["before", "between", "after"]

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from services.consumer.core.handover import Completion, Offer, Wanted
-from services.consumer.handovers import HandoverDesk
+from services.consumer.core.handover.rules import Completion, Offer, Wanted
+from services.consumer.handover.hints import HandoverDesk
 from shared.errors import BatonError, HandoverRefused, PeerUnavailable, Unavailable
 
 Loss = Literal["request", "answer"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+from cli.kafka.rejects import StoredReject
 from services.producer.core.ingest import Rejected
 from services.producer.ports import RejectCounts
-from shared.kafka_rejects import StoredReject
-from shared.rejects import Reject, reject_of
+from shared.model.rejects import Reject, reject_of
 
 
 class InMemoryRejects:

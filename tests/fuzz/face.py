@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.producer.core.ingest import Portion
-from services.producer.door import Door
-from services.producer.keys import WriteKeys
+from services.producer.http.door import Door
+from services.producer.http.keys import WriteKeys
 from services.producer.settings import ProducerSettings
 from tests.fakes.sink import InMemoryFragmentSink
 from tests.fuzz.posts import KEY, Post

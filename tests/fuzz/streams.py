@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from services.producer.adapters.uvicorn_protocol import BoundedHttpProtocol
+from services.producer.http.protocol import BoundedHttpProtocol
 from tests.unit.producer.wire import Server, chunked, request
 
 FRAGMENT = b'{"key":"visitor-1"}'

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from shared.fragments import parse_fragment
+from shared.model.fragments import parse_fragment
 from tests.fuzz.face import Answer, Face
 from tests.fuzz.posts import Post
 from tests.unit.producer.test_door import TABLE

@@ -15,18 +15,18 @@ from pathlib import Path
 
 from services.consumer import __main__ as wiring
 from services.consumer.app import create_app
-from services.consumer.member import Member
-from services.consumer.metrics import ConsumerMetrics
+from services.consumer.member.member import Member
+from services.consumer.member.metrics import ConsumerMetrics
+from services.consumer.member.status import Rates, member_status
 from services.consumer.settings import ConsumerSettings
-from services.consumer.status import Rates, member_status
-from services.consumer.stream_worker import StreamWorker
-from shared.cluster import MemberNode
+from services.consumer.stream.worker import StreamWorker
 from shared.errors import ZooKeeperUnavailable
-from shared.group import GroupSettings
-from shared.runtime import http_server
-from shared.settings import load
-from shared.zookeeper import ZooKeeper
-from shared.zookeeper_link import Link
+from shared.model.cluster import MemberNode
+from shared.model.group import GroupSettings
+from shared.service.runtime import http_server
+from shared.service.settings import load
+from shared.zookeeper.connection import ZooKeeper
+from shared.zookeeper.link import Link
 from tests.e2e.fleet import Fleet, fleet, poll
 from tests.servers import free_port
 

@@ -13,11 +13,11 @@ from starlette.types import Receive, Scope, Send
 
 from services.consumer.adapters.http_peers import HttpPeers, PeerTimeouts
 from services.consumer.app import create_app
-from services.consumer.handover_routes import Reception
-from services.consumer.metrics import ConsumerMetrics
-from services.consumer.wire import HANDOVER, Message, header_for, line_for, sender_of
-from shared.runtime import http_server
-from shared.signing import digest_of, signed_headers
+from services.consumer.handover.messages import HANDOVER, Message, header_for, line_for, sender_of
+from services.consumer.handover.routes import Reception
+from services.consumer.member.metrics import ConsumerMetrics
+from shared.service.runtime import http_server
+from shared.service.signing import digest_of, signed_headers
 from tests.peers_contract import MAX_BODY_BYTES, End, Handed, new_end
 from tests.servers import free_port
 

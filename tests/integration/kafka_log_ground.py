@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from shared.kafka import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
-from shared.names import Names
+from shared.kafka.topics import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
+from shared.model.names import Names
 from tests.log_contract import Append
 
 RETENTION_MS = 604_800_000

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from services.consumer.adapters import kafka_events
-from services.consumer.adapters.kafka_events import KafkaChronicle
-from shared.events import Event, parse_event
-from shared.kafka import ensure_topics, events_topic
-from shared.names import Names
+from services.consumer.adapters.kafka import events as kafka_events
+from services.consumer.adapters.kafka.events import KafkaChronicle
+from shared.kafka.topics import ensure_topics, events_topic
+from shared.model.events import Event, parse_event
+from shared.model.names import Names
 from tests.chronicle_contract import ChronicleContract, ChronicleWorld, numbered
 from tests.servers import KafkaServer
 

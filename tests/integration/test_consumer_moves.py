@@ -13,10 +13,10 @@ from pathlib import Path
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
 
-from services.consumer.status import stream_status
-from shared.kafka import admin_client, ensure_topics, fragments_topics
-from shared.stream_table import ensure_table
-from shared.zookeeper import ZooKeeper
+from services.consumer.member.status import stream_status
+from shared.kafka.topics import admin_client, ensure_topics, fragments_topics
+from shared.zookeeper.connection import ZooKeeper
+from shared.zookeeper.stream_table import ensure_table
 from tests.e2e.fleet import CHECKOUT, Visits, poll
 from tests.e2e.readers import judge
 from tests.integration.consumers import SETTINGS, Group, group

@@ -14,11 +14,11 @@ import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
 
-from services.consumer import watchdog
-from services.consumer.adapters import kafka_sink
-from services.consumer.adapters.kafka_source import KafkaFragmentReader
-from services.consumer.core.record import Record
-from shared.kafka import admin_client
+from services.consumer.adapters.kafka import sink as kafka_sink
+from services.consumer.adapters.kafka.source import KafkaFragmentReader
+from services.consumer.core.sessions.record import Record
+from services.consumer.stream import watchdog
+from shared.kafka.topics import admin_client
 from tests.e2e.fleet import Visits
 from tests.e2e.readers import judge
 from tests.integration.consumers import SETTINGS, Group, group

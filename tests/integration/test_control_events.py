@@ -15,16 +15,16 @@ from fastapi import FastAPI
 
 from cli.client import connect
 from cli.sse import ServerSentEvent
-from services.consumer.adapters.kafka_events import KafkaChronicle
+from services.consumer.adapters.kafka.events import KafkaChronicle
 from services.control.adapters import kafka_events
 from services.control.adapters.kafka_events import KafkaEvents
-from services.control.core.history import Wanted
-from services.control.event_routes import events_routes
-from services.control.feed import EventFeed
-from shared.http import install_problems
-from shared.kafka import ensure_topics, events_topic
-from shared.names import Names
-from shared.runtime import http_server
+from services.control.api.events import events_routes
+from services.control.core.recent_events import Wanted
+from services.control.live.feed import EventFeed
+from shared.kafka.topics import ensure_topics, events_topic
+from shared.model.names import Names
+from shared.service.http import install_problems
+from shared.service.runtime import http_server
 from tests.chronicle_contract import numbered
 from tests.integration.test_chronicle_kafka import all_written, running
 from tests.servers import KafkaServer, free_port
@@ -115,7 +115,7 @@ async def test_reading_goes_on_after_the_broker_was_away(
     """Killed or mute: what comes later is read, each record once."""
     monkeypatch.setattr(kafka_events, "POLL_S", 0.5)
     monkeypatch.setattr(kafka_events, "CALL_TIMEOUT_S", 2.0)
-    monkeypatch.setattr("shared.kafka_bounds.CALL_TIMEOUT_S", 2.0)
+    monkeypatch.setattr("shared.kafka.bounds.CALL_TIMEOUT_S", 2.0)
     names = Names(namespace)
     chronicle = KafkaChronicle(kafka_server.address, names)
     async with reading(kafka_server.address, names) as feed:

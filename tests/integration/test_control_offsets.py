@@ -13,9 +13,9 @@ from aiokafka.structs import OffsetAndMetadata
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.core.observed import Offsets
 from shared.errors import KafkaUnavailable
-from shared.heads import Counts, Head
-from shared.kafka import admin_client, ensure_topics, fragments_topics
-from shared.names import Names
+from shared.kafka.topics import admin_client, ensure_topics, fragments_topics
+from shared.model.head import Counts, Head
+from shared.model.names import Names
 from tests.servers import KafkaServer
 
 
@@ -112,8 +112,8 @@ async def test_a_mute_broker_is_told_in_time(
     kafka_server: KafkaServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that keeps its connections and says nothing is unavailable, and later it is back."""
-    monkeypatch.setattr("shared.kafka_bounds.CALL_TIMEOUT_S", 1.0)
-    monkeypatch.setattr("shared.kafka.CALL_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("shared.kafka.bounds.CALL_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("shared.kafka.clients.CALL_TIMEOUT_S", 1.0)
     names = Names(namespace)
     await make_streams(kafka_server.address, names, 2)
 

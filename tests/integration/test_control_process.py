@@ -20,13 +20,13 @@ from cli.stack.leash import on_leash
 from cli.stack.lock import jar_folder
 from services.control.adapters.process_group import ProcessGroup
 from services.control.adapters.run_store import RunStore
-from shared.cluster import ClaimNode, MemberNode, StreamNode
-from shared.group import GroupSettings
-from shared.heads import Counts, Head
-from shared.kafka import ensure_topics, fragments_topics, sessions_topic
-from shared.names import Names
-from shared.routing import initial_table
-from shared.zookeeper import ZooKeeper
+from shared.kafka.topics import ensure_topics, fragments_topics, sessions_topic
+from shared.model.cluster import ClaimNode, MemberNode, StreamNode
+from shared.model.group import GroupSettings
+from shared.model.head import Counts, Head
+from shared.model.names import Names
+from shared.model.routing import initial_table
+from shared.zookeeper.connection import ZooKeeper
 from tests.integration.test_control_offsets import write_fragments, write_head
 from tests.servers import free_port
 

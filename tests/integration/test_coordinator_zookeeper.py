@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from services.consumer.adapters.coordinator import ZooKeeperCoordinator
-from shared.balance import plan
-from shared.cluster import ClaimNode
+from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
 from shared.errors import ZooKeeperUnavailable
-from shared.group import GroupSettings
-from shared.names import Names
-from shared.zookeeper import ZooKeeper
+from shared.model.balance import plan
+from shared.model.cluster import ClaimNode
+from shared.model.group import GroupSettings
+from shared.model.names import Names
+from shared.zookeeper.connection import ZooKeeper
 from tests.coordinator_contract import COUNT, CoordinatorContract, OpenCoordinator, node, viewed
 from tests.servers import ZooKeeperServer
 

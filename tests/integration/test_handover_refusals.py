@@ -11,10 +11,10 @@ import cramjam
 import msgspec
 import pytest
 
-from services.consumer import handover_routes
-from services.consumer.core.handover import Offer, Wanted
-from shared.cluster import MemberNode
-from shared.signing import ACCEPTED_MS, digest_of
+from services.consumer.core.handover.rules import Offer, Wanted
+from services.consumer.handover import routes as handover_routes
+from shared.model.cluster import MemberNode
+from shared.service.signing import ACCEPTED_MS, digest_of
 from tests.integration.handover_ends import Face, Sent, plain_client, sent, serving
 from tests.peers_contract import EPOCH, STREAM, Donation, situation_of
 

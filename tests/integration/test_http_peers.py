@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from services.consumer.adapters.http_peers import HttpPeers
-from services.consumer.core.bundle import take_delta
-from services.consumer.core.handover import Wanted
-from shared.signing import digest_of, signed_headers
+from services.consumer.core.handover.bundle import take_delta
+from services.consumer.core.handover.rules import Wanted
+from shared.service.signing import digest_of, signed_headers
 from tests.integration.handover_ends import (
     PATIENT,
     SECRET,

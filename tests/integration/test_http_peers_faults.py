@@ -12,11 +12,11 @@ import httpx
 import pytest
 
 from services.consumer.adapters.http_peers import HttpPeers, PeerTimeouts, is_loopback
-from services.consumer.core.handover import Offer, Wanted
-from services.consumer.wire import LENGTH
+from services.consumer.core.handover.rules import Offer, Wanted
+from services.consumer.handover.messages import LENGTH
 from shared.errors import HandoverRefused, PeerUnavailable
-from shared.http import PROBLEM
-from shared.signing import ACCEPTED_MS, digest_of, signed_headers
+from shared.service.http import PROBLEM
+from shared.service.signing import ACCEPTED_MS, digest_of, signed_headers
 from tests.integration.handover_ends import SECRET, Face, peers_of, serving, wall_ms
 from tests.peers_contract import EPOCH, STREAM, Donation
 from tests.servers import free_port

@@ -6,10 +6,10 @@ import asyncio
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from shared.kafka import discard_producer, ensure_topics, fragments_topics
-from shared.kafka_brokers import KnownBrokers
-from shared.kafka_consumers import discard_consumer
-from shared.names import Names
+from services.consumer.adapters.kafka.brokers import KnownBrokers
+from shared.kafka.clients import discard_consumer, discard_producer
+from shared.kafka.topics import ensure_topics, fragments_topics
+from shared.model.names import Names
 
 
 async def test_clients_that_never_asked_for_the_brokers_write_and_read(kafka: str, namespace: str) -> None:

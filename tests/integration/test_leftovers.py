@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator
 import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from services.consumer.adapters.kafka_log import KafkaStreamLog
-from services.consumer.adapters.kafka_sink import KafkaSessionSink
-from services.consumer.core.stream import Stream
-from shared.kafka import admin_client
-from shared.names import Names
-from shared.sessions import parse_session
+from services.consumer.adapters.kafka.log import KafkaStreamLog
+from services.consumer.adapters.kafka.sink import KafkaSessionSink
+from services.consumer.core.commits.stream import Stream
+from shared.kafka.topics import admin_client
+from shared.model.names import Names
+from shared.model.sessions import parse_session
 from tests.integration.kafka_log_ground import appending, delivered, log_topics
 from tests.log_contract import SETTINGS, Append, commit, fragment, opened, read_to_end
 

@@ -15,7 +15,7 @@ from cli.stack.local import LocalStack
 from cli.stack.options import StackOptions
 from cli.stack.probes import is_ready
 from cli.stack.state import load_state
-from shared.kafka import TopicSpec, ensure_topics, list_topics
+from shared.kafka.topics import TopicSpec, ensure_topics, list_topics
 from tests.servers import KafkaServer, ZooKeeperServer, free_port_offset
 
 

@@ -1,4 +1,4 @@
-"""The Kafka log keeps the promises of `log_ports.py`, and what only a real broker can show."""
+"""The Kafka log keeps the promises of `services/consumer/ports.py`, and what only a real broker can show."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
-from services.consumer.adapters import kafka_shared
-from services.consumer.adapters.kafka_log import KafkaStreamLog
-from services.consumer.core.checkpoint import new_stream
-from services.consumer.core.stream import Stream, StreamLimits
-from services.consumer.log_ports import StreamLog
-from shared.group import Delivery, GroupSettings
-from shared.kafka_heads import StoredHeads, read_heads
-from shared.names import Names
-from shared.sessions import parse_session
+from services.consumer.adapters.kafka import clients as kafka_shared
+from services.consumer.adapters.kafka.log import KafkaStreamLog
+from services.consumer.core.commits.checkpoint import new_stream
+from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.ports import StreamLog
+from shared.kafka.heads import StoredHeads, read_heads
+from shared.model.group import Delivery, GroupSettings
+from shared.model.names import Names
+from shared.model.sessions import parse_session
 from tests.integration.kafka_log_ground import RETENTION_MS, appending, delivered, log_topics
 from tests.log_contract import SETTINGS, Append, LogContract, commit, fragment, opened, read_to_end
 from tests.reference import Rec

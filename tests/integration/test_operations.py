@@ -7,16 +7,16 @@ import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from services.control.adapters.cluster_view import ClusterView
 from services.control.adapters.http_drain import HttpDrain
 from services.control.adapters.http_members import HttpMembers
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
 from services.control.core.operations import Operation, Wish
-from services.control.operations import Operations
-from shared.secret import ensure_secret
-from shared.zookeeper import ZooKeeper
+from services.control.live.cluster_view import ClusterView
+from services.control.live.operations import Operations
+from shared.zookeeper.connection import ZooKeeper
+from shared.zookeeper.secret import ensure_secret
 from tests.e2e.fleet import Visits, poll
 from tests.integration.consumers import Group, group
 from tests.integration.test_consumer_moves import judged

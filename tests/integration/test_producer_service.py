@@ -16,10 +16,10 @@ from pathlib import Path
 import httpx
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from shared.kafka import admin_client
-from shared.names import Names
-from shared.routing import initial_table
-from shared.zookeeper import ZooKeeper
+from shared.kafka.topics import admin_client
+from shared.model.names import Names
+from shared.model.routing import initial_table
+from shared.zookeeper.connection import ZooKeeper
 from tests.integration.test_producer_sink import limit_batches
 from tests.servers import KafkaServer, free_port
 

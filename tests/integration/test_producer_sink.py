@@ -12,12 +12,12 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from services.producer.adapters.kafka_sink import KafkaFragmentSink
 from services.producer.core.ingest import Portion
+from services.producer.kafka.sink import KafkaFragmentSink
 from services.producer.ports import FragmentSink
 from shared.errors import KafkaUnavailable
-from shared.kafka import admin_client, ensure_topics, fragments_topics
-from shared.names import Names
+from shared.kafka.topics import admin_client, ensure_topics, fragments_topics
+from shared.model.names import Names
 from tests.fakes.sink import InMemoryFragmentSink, Record
 from tests.servers import KafkaServer
 

@@ -8,14 +8,20 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from services.producer.presence import Presence
+from services.producer.process.registration import Presence
 from services.producer.settings import ProducerSettings
-from shared.cluster import ProducerNode
-from shared.kafka import ensure_topics, fragments_topics, list_topics
-from shared.names import Names
-from shared.routing import StreamTable, initial_table
-from shared.stream_table import WrongNumberOfStreams, count_of, ensure_table, read_table, wait_for_table
-from shared.zookeeper import ZooKeeper
+from shared.kafka.topics import ensure_topics, fragments_topics, list_topics
+from shared.model.cluster import ProducerNode
+from shared.model.names import Names
+from shared.model.routing import StreamTable, initial_table
+from shared.zookeeper.connection import ZooKeeper
+from shared.zookeeper.stream_table import (
+    WrongNumberOfStreams,
+    count_of,
+    ensure_table,
+    read_table,
+    wait_for_table,
+)
 from tests.e2e.fleet import poll
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import httpx
 
-from shared.names import Names
-from shared.zookeeper import ZooKeeper
+from shared.model.names import Names
+from shared.zookeeper.connection import ZooKeeper
 from tests.integration.test_producer_service import JSON, Running, producer
 from tests.servers import KafkaServer
 

@@ -16,15 +16,15 @@ from click.testing import CliRunner, Result
 
 from cli.client import connect
 from cli.importing.lanes import BatchLimits
+from cli.kafka.rejects import RejectedLog, StoredReject, open_rejected
 from cli.main import cli
-from cli.replay import Replayed, replay
-from services.producer.adapters.kafka_rejects import KafkaRejects
+from cli.rejects.replay import Replayed, replay
+from services.producer.kafka.rejects import KafkaRejects
 from shared.errors import KafkaUnavailable
-from shared.group import GroupSettings
-from shared.kafka import ensure_topics, rejected_topic
-from shared.kafka_rejects import RejectedLog, StoredReject, open_rejected
-from shared.names import Names
-from shared.rejects import MAX_KEPT_BYTES, Reject, parse_reject
+from shared.kafka.topics import ensure_topics, rejected_topic
+from shared.model.group import GroupSettings
+from shared.model.names import Names
+from shared.model.rejects import MAX_KEPT_BYTES, Reject, parse_reject
 from tests.integration.test_producer_service import producer
 from tests.reference import Rec, fold_eagerly
 from tests.rejects_contract import RejectsContract, RejectsWorld, refused

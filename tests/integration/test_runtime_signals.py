@@ -19,8 +19,8 @@ FREE_TRIES = 5
 """On a machine that is busy with other tests a single measurement says little."""
 PROGRAM = """
 import asyncio, sys, time
-from shared.runtime import main
-from shared.service_settings import ServiceSettings
+from shared.service.runtime import main
+from shared.service.service_settings import ServiceSettings
 
 async def serve(settings, stop):
     print("serves", flush=True)

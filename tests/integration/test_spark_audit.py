@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from services.control.spark.audit import audit
-from shared.sessions import parse_session
+from shared.model.sessions import parse_session
 from tests.spark import Pipeline, fragment
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from services.control.spark.lake import lake
 from services.control.spark.reports import reports
 from services.control.spark.request import RunRequest
 from shared.errors import NotFound
-from shared.sessions import Session, encode_session, session_id
+from shared.model.sessions import Session, encode_session, session_id
 from tests.spark import Pipeline
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shared.errors import ZooKeeperUnavailable
-from shared.zookeeper import ZooKeeper
+from shared.zookeeper.connection import ZooKeeper
 from tests.servers import ZooKeeperServer, free_port
 from tests.znodes_contract import ZnodesContract, session_id, until
 

@@ -65,7 +65,7 @@ def find(fault: PlantedFault, root: Path, within_s: float) -> tuple[int, str] | 
 FAULTS = (
     PlantedFault(
         name="release before commit",
-        file=f"{CONSUMER}/movements.py",
+        file=f"{CONSUMER}/member/effects.py",
         text="""        await self.runner.stop(release.stream)
         async with self._slots:
             released = await self._coordinator.release(
@@ -82,7 +82,7 @@ FAULTS = (
     ),
     PlantedFault(
         name="release before the stop of a handover",
-        file=f"{CONSUMER}/donor.py",
+        file=f"{CONSUMER}/handover/donor.py",
         text="        await freeze()\n",
         instead="        core = worker.core\n"
         "        await self._coordinator.release("
@@ -92,14 +92,14 @@ FAULTS = (
     ),
     PlantedFault(
         name="no digest check of the copy",
-        file=f"{CONSUMER}/handovers.py",
+        file=f"{CONSUMER}/handover/hints.py",
         text="        if digest_of(body) != offer.digest:\n",
         instead="        if False:\n",
         kinds=("move", "garble"),
     ),
     PlantedFault(
         name="no digest check of the delta",
-        file=f"{CONSUMER}/handovers.py",
+        file=f"{CONSUMER}/handover/hints.py",
         text="        if digest_of(body) != completion.digest:\n",
         instead="        if False:\n",
         kinds=("move", "garble"),
@@ -108,7 +108,7 @@ FAULTS = (
     ),
     PlantedFault(
         name="a lease without margin",
-        file=f"{CONSUMER}/core/lease.py",
+        file=f"{CONSUMER}/core/ownership/lease.py",
         text="FACTOR = 0.75\n",
         instead="FACTOR = 1.0\n",
         kinds=("cut_zookeeper", "bad_log"),
@@ -117,77 +117,77 @@ FAULTS = (
     ),
     PlantedFault(
         name="the lease ignored",
-        file=f"{CONSUMER}/runner.py",
+        file=f"{CONSUMER}/member/workers.py",
         text="        return lease.is_alive(self._coordinator.now_s())\n",
         instead="        return True\n",
         kinds=("cut_zookeeper", "freeze"),
     ),
     PlantedFault(
         name="a later ZooKeeper session vouches for an earlier claim",
-        file=f"{CONSUMER}/runner.py",
+        file=f"{CONSUMER}/member/workers.py",
         text="        if lease is None or self._coordinator.session_id != session_id:\n",
         instead="        if lease is None:\n",
         kinds=("cut_zookeeper", "freeze", "kill_zookeeper_session"),
     ),
     PlantedFault(
         name="the head's epoch not checked",
-        file=f"{CONSUMER}/opening.py",
+        file=f"{CONSUMER}/stream/opening.py",
         text="        if head.epoch > self._epoch or (is_new and head.epoch == self._epoch):\n",
         instead="        if False:\n",
         kinds=("reset_zookeeper", "join"),
     ),
     PlantedFault(
         name="covered keys forgotten in the copy",
-        file=f"{CONSUMER}/core/bundle.py",
+        file=f"{CONSUMER}/core/handover/bundle.py",
         text="            covered=[covered_wire(*item) for item in state.covered.items()],\n",
         instead="            covered=[],\n",
         kinds=("move", "crash_and_come_back"),
     ),
     PlantedFault(
         name="covered keys forgotten in the delta",
-        file=f"{CONSUMER}/core/bundle.py",
+        file=f"{CONSUMER}/core/handover/bundle.py",
         text="sessions=sessions, covered=covered, closed=closed, tail=tail",
         instead="sessions=sessions, covered=[], closed=closed, tail=tail",
         kinds=("move", "bad_peers"),
     ),
     PlantedFault(
         name="remembered ids forgotten in the bundle",
-        file=f"{CONSUMER}/core/bundle.py",
+        file=f"{CONSUMER}/core/handover/bundle.py",
         text="        put_covered(copy.covered, entry)\n",
         instead='        put_covered(copy.covered, __import__("msgspec").structs.replace(entry, ids=[]))\n',
         kinds=("move",),
     ),
     PlantedFault(
         name="an open session's ids forgotten in the bundle",
-        file=f"{CONSUMER}/core/bundle_wire.py",
+        file=f"{CONSUMER}/core/handover/bundle_format.py",
         text="        list(ids)[ids_from:],\n",
         instead="        [],\n",
         kinds=("move",),
     ),
     PlantedFault(
         name="the delta's closed sessions forgotten",
-        file=f"{CONSUMER}/core/bundle.py",
+        file=f"{CONSUMER}/core/handover/bundle.py",
         text="sessions=sessions, covered=covered, closed=closed, tail=tail",
         instead="sessions=sessions, covered=covered, closed=[], tail=tail",
         kinds=("move",),
     ),
     PlantedFault(
         name="finished sessions forgotten in the delta",
-        file=f"{CONSUMER}/core/bundle.py",
+        file=f"{CONSUMER}/core/handover/bundle.py",
         text="            for closed in stream.pending\n",
         instead="            for closed in ()\n",
         kinds=("move",),
     ),
     PlantedFault(
         name="what was covered since the last commit forgotten in the delta",
-        file=f"{CONSUMER}/core/bundle.py",
+        file=f"{CONSUMER}/core/handover/bundle.py",
         text="        list(state.changed),\n",
         instead="        [],\n",
         kinds=("move", "crash_and_come_back"),
     ),
     PlantedFault(
         name="the silence so far forgotten in the bundle",
-        file=f"{CONSUMER}/core/bundle.py",
+        file=f"{CONSUMER}/core/handover/bundle.py",
         text="        w=tail.w,\n        a=tail.a,\n",
         instead="        w=head.w,\n        a=head.a,\n",
         kinds=("move",),
@@ -196,7 +196,7 @@ FAULTS = (
     ),
     PlantedFault(
         name="how much is parked forgotten in a hint",
-        file=f"{CONSUMER}/core/bundle.py",
+        file=f"{CONSUMER}/core/handover/bundle.py",
         text="session.w, session.last_a, session.parked = sent.w, sent.last_a, sent.parked",
         instead="session.w, session.last_a = sent.w, sent.last_a",
         kinds=("move", "crash_and_come_back"),
@@ -205,7 +205,7 @@ FAULTS = (
     ),
     PlantedFault(
         name="the head read before fencing",
-        file=f"{CONSUMER}/opening.py",
+        file=f"{CONSUMER}/stream/opening.py",
         text="            await self._sink.open()\n            head = await self._sink.head()\n",
         instead="            head = await self._sink.head()\n            await self._sink.open()\n",
         kinds=("bad_log",),
@@ -214,28 +214,28 @@ FAULTS = (
     ),
     PlantedFault(
         name="memory kept after an unknown commit",
-        file=f"{CONSUMER}/core/stream.py",
+        file=f"{CONSUMER}/core/commits/stream.py",
         text="        return not (self._in_commit or self.assembler.is_replaying)\n",
         instead="        self._in_commit = False\n        return not self.assembler.is_replaying\n",
         kinds=("bad_log",),
     ),
     PlantedFault(
         name="a hint judged by ZooKeeper alone",
-        file=f"{CONSUMER}/core/handover.py",
+        file=f"{CONSUMER}/core/handover/rules.py",
         text="    return memory.is_memory and memory.head == stored\n",
         instead="    return memory.is_memory\n",
         kinds=("move", "crash_and_come_back", "late_zookeeper"),
     ),
     PlantedFault(
         name="a hint judged by the head's seq alone",
-        file=f"{CONSUMER}/core/handover.py",
+        file=f"{CONSUMER}/core/handover/rules.py",
         text="    return memory.is_memory and memory.head == stored\n",
         instead="    return memory.is_memory and memory.head.seq <= stored.seq\n",
         kinds=("move", "crash_and_come_back", "late_zookeeper"),
     ),
     PlantedFault(
         name="going on after an unknown release without writing the stream's node",
-        file=f"{CONSUMER}/adapters/coordinator.py",
+        file=f"{CONSUMER}/adapters/zookeeper/coordinator.py",
         text="""            Set(self._names.stream(self.group, stream), _encode(mine), node.version),
             same if new == held.epoch else Set(claim_path, _encode(other), claim.version),
         ]
@@ -256,21 +256,21 @@ FAULTS = (
     ),
     PlantedFault(
         name="a release that checks no version",
-        file=f"{CONSUMER}/adapters/coordinator.py",
+        file=f"{CONSUMER}/adapters/zookeeper/coordinator.py",
         text="Set(self._names.stream(self.group, stream), _encode(final), written[1]),",
         instead="Set(self._names.stream(self.group, stream), _encode(final)),",
         kinds=("late_zookeeper", "move"),
     ),
     PlantedFault(
         name="the safe offset of open sessions forgotten",
-        file=f"{CONSUMER}/core/stream.py",
+        file=f"{CONSUMER}/core/commits/stream.py",
         text="        safe_offset = state.position if first is None else first.pin\n",
         instead="        safe_offset = state.position\n",
         kinds=("crash",),
     ),
     PlantedFault(
         name="covered keys forgotten in the checkpoint",
-        file=f"{CONSUMER}/core/stream.py",
+        file=f"{CONSUMER}/core/commits/stream.py",
         text="changed, state.changed, state.unparked = state.changed, {}, set()",
         instead="changed, state.changed, state.unparked = {}, {}, set()",
         kinds=("crash",),

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from services.consumer.core.checkpoint import Checkpoint, Commit, find_head, fold, new_stream
-from services.consumer.log_ports import Fenced
+from services.consumer.core.commits.checkpoint import Checkpoint, Commit, find_head, fold, new_stream
+from services.consumer.ports import Fenced
 from shared.errors import KafkaUnavailable
-from shared.fragments import encode_marker
-from shared.group import GroupSettings
-from shared.heads import Head
+from shared.model.fragments import encode_marker
+from shared.model.group import GroupSettings
+from shared.model.head import Head
 from tests.reference import Rec
 from tests.simulation.loop import SimulationLoop
 from tests.simulation.trace import Trace

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from services.consumer.core.handover import Completion, Offer
-from services.consumer.handovers import HandoverDesk
+from services.consumer.core.handover.rules import Completion, Offer
+from services.consumer.handover.hints import HandoverDesk
 from shared.errors import BatonError, HandoverRefused, PeerUnavailable, Unavailable
 from tests.fakes.peers import InMemoryPeers, PeerNetwork
 from tests.simulation.wire import Wire

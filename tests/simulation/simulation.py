@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from services.consumer.core import checkpoint_writer
-from shared.group import DELIVERIES
+from services.consumer.core.commits import writer as checkpoint_writer
+from shared.model.group import DELIVERIES
 from tests.simulation.loop import NoEnd
 from tests.simulation.schedule import Schedule
 from tests.simulation.trace import Listener, Trace

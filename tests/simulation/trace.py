@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from shared.znodes import Check, Create, Delete, Operation, Set
+from shared.zookeeper.znodes import Check, Create, Delete, Operation, Set
 from tests.simulation.loop import PROCESS, SimulationLoop
 
 _OF_EVERY_RECORD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "taskName"}

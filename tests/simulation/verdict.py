@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import DecodeError
 
-from shared.sessions import parse_session
+from shared.model.sessions import parse_session
 from tests.reference import delivered_row, fold_eagerly
 from tests.simulation.world import World
 

@@ -16,20 +16,20 @@ from typing import Any
 
 import msgspec
 
-from services.consumer.adapters.coordinator import ZooKeeperCoordinator
-from services.consumer.core.handover import HandoverLimits
-from services.consumer.core.seen import OwnershipSettings
-from services.consumer.core.stream import StreamLimits
-from services.consumer.hold import Surroundings
-from services.consumer.member import Member
-from services.consumer.movements import Pace
-from shared.cluster import ClaimNode, MemberNode
+from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
+from services.consumer.core.commits.stream import StreamLimits
+from services.consumer.core.handover.rules import HandoverLimits
+from services.consumer.core.ownership.observations import OwnershipSettings
+from services.consumer.member.effects import Pace
+from services.consumer.member.member import Member
+from services.consumer.stream.context import Surroundings
 from shared.errors import KafkaUnavailable, NotFound, PeerUnavailable, Unavailable, ZooKeeperUnavailable
-from shared.events import Event
-from shared.fragments import encode_marker
-from shared.group import Delivery, GroupSettings
-from shared.names import Names
-from shared.znodes import Create, Set
+from shared.model.cluster import ClaimNode, MemberNode
+from shared.model.events import Event
+from shared.model.fragments import encode_marker
+from shared.model.group import Delivery, GroupSettings
+from shared.model.names import Names
+from shared.zookeeper.znodes import Create, Set
 from tests.simulation.log import Broker, SimulatedStreamLog
 from tests.simulation.loop import PROCESS, SimulationLoop
 from tests.simulation.peers import SimulatedPeers

@@ -1,8 +1,8 @@
 """ZooKeeper in the simulation: an ensemble that expires sessions by its own clock, and a client far from it.
 
-The znodes are those of `tests/fakes/coordinator.py`. The client keeps its connection as `shared/zookeeper.py`
-does: it pings, throws a link away that does not answer, makes a new one, and learns of an expired ZooKeeper
-session only then.
+The znodes are those of `tests/fakes/coordinator.py`. The client keeps its connection as
+`shared/zookeeper/connection.py` does: it pings, throws a link away that does not answer, makes a new one, and
+learns of an expired ZooKeeper session only then.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from shared.errors import NotFound, ZooKeeperUnavailable
-from shared.znodes import ANY_VERSION, Create, Delete, Operation, Set, Watch, Znode, ZooKeeperSession
+from shared.zookeeper.znodes import (
+    ANY_VERSION,
+    Create,
+    Delete,
+    Operation,
+    Set,
+    Watch,
+    Znode,
+    ZooKeeperSession,
+)
 from tests.fakes.coordinator import ZnodeStore
 from tests.simulation.loop import SimulationLoop
 from tests.simulation.trace import Trace

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from cli.settings_command import SERVICES
+from cli.commands.settings import SERVICES
 from cli.stack.local import LocalStack
 from cli.stack.options import StackOptions
 from cli.stack.servers import KafkaOptions, ZooKeeperOptions, kafka_config, zookeeper_config
 from services.consumer.settings import ConsumerSettings
-from shared.settings import load, variable_for
+from shared.service.settings import load, variable_for
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.yml"

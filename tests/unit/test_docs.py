@@ -10,17 +10,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import cli.settings_command
+import cli.commands.settings
+from cli.commands.settings import SERVICES, range_text, settings_page
 from cli.main import COMMANDS
-from cli.settings_command import SERVICES, range_text, settings_page
 from services.control.core.rows import StreamRow
 from services.producer.core.form import Form
 from services.producer.core.ingest import ingest
-from services.producer.door import Answer
+from services.producer.http.door import Answer
 from services.producer.settings import ProducerSettings
-from shared.heads import Counts
-from shared.routing import initial_table
-from shared.settings import describe
+from shared.model.head import Counts
+from shared.model.routing import initial_table
+from shared.service.settings import describe
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -65,7 +65,7 @@ def test_every_range_says_what_goes_wrong_outside_of_it(service: str) -> None:
 
 def test_the_examples_of_the_settings_page_hold() -> None:
     """Its docstrings' examples print what they say."""
-    result = doctest.testmod(cli.settings_command)
+    result = doctest.testmod(cli.commands.settings)
 
     assert result.attempted > 0
     assert result.failed == 0

@@ -6,45 +6,36 @@ Read from the source by `ast`, so that a rule also holds where nothing is ever r
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
+import graphlib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for part in ("shared", "services", "cli") for path in sorted((ROOT / part).rglob("*.py"))]
-CORE = [path for path in SOURCES if "core" in path.parts]
+SHARED = [path for path in SOURCES if path.parent.parent == ROOT / "shared" and path.name != "__init__.py"]
+CORE = [path for path in SOURCES if "core" in path.parts or "model" in path.parts]
 
 PURE = {
-    *(
-        "__future__",
-        "bisect",
-        "collections",
-        "collections.abc",
-        "dataclasses",
-        "enum",
-        "functools",
-        "hashlib",
-    ),
-    *("itertools", "msgspec", "re", "types", "typing", "zlib"),
-    *(
-        "shared.balance",
-        "shared.cluster",
-        "shared.errors",
-        "shared.events",
-        "shared.fragments",
-        "shared.group",
-        "shared.heads",
-        "shared.json_faults",
-    ),
-    *("shared.names", "shared.routing", "shared.sessions", "shared.signing"),
+    *("__future__", "bisect", "collections", "collections.abc", "dataclasses", "enum", "functools"),
+    *("hashlib", "itertools", "msgspec", "re", "types", "typing", "zlib"),
+    *("shared.errors", "shared.service.signing"),
 }
-"""What core may import, besides its own service's core: no clock, no randomness, no I/O, no logging."""
+"""What core may import besides `shared/model` and its own service's core: no clock, no I/O, no logging."""
+PURE_IN_MODEL = {"contextlib", "datetime", "sys"}
+"""What the formats need beyond that: to read times and to intern keys."""
 SALTED = {"hash", "id"}
 """Built-in functions whose answers differ from process to process."""
 SPOKEN_BY = {
-    "aiokafka": ("shared/kafka*.py", "services/*/adapters/kafka_*.py"),
-    "aiozk": ("shared/zookeeper_link.py",),
+    "aiokafka": (
+        "shared/kafka/*.py",
+        "services/consumer/adapters/kafka/*.py",
+        "services/producer/kafka/*.py",
+        "services/control/adapters/kafka_*.py",
+        "cli/kafka/*.py",
+    ),
+    "aiozk": ("shared/zookeeper/link.py",),
     "httpx": (
         "cli/client.py",
         "services/consumer/adapters/http_peers.py",
@@ -55,22 +46,25 @@ SPOKEN_BY = {
     "py4j": ("services/control/spark/*.py",),
     "pyarrow": ("services/control/spark/*.py",),
     "pyspark": ("services/control/spark/*.py",),
-    "uvicorn": ("shared/runtime.py", "services/*/adapters/uvicorn_*.py"),
-    "uvloop": ("shared/runtime.py",),
+    "uvicorn": ("shared/service/runtime.py", "services/producer/http/p*.py"),
+    "uvloop": ("shared/service/runtime.py",),
     "rich": ("cli/*.py", "cli/*/*.py"),
     "click": ("cli/*.py", "cli/*/*.py"),
-    "pydantic": ("services/*/app.py", "services/control/*models.py"),
+    "pydantic": ("services/producer/app.py", "services/control/api/*models.py"),
 }
 """Libraries that touch the world (or belong to one border), and the files that may import them."""
 
 
-def imports_of(path: Path) -> Iterator[str]:
-    """Every module that the file imports, wherever in it."""
+@functools.cache
+def imports_of(path: Path) -> tuple[str, ...]:
+    """Every module that the file imports, wherever in it, and every name that it imports from one."""
+    found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield node.module or "."
+            found += (node.module or ".", *(f"{node.module}.{alias.name}" for alias in node.names))
+    return tuple(found)
 
 
 def name_of(path: Path) -> str:
@@ -82,7 +76,14 @@ def name_of(path: Path) -> str:
 def test_core_decides_from_its_arguments_alone(path: Path) -> None:
     """No clock, randomness, I/O or logging, and no built-in `hash`, which is salted in every process."""
     own = ".".join(path.relative_to(ROOT).parts[:3])
-    foreign = [name for name in imports_of(path) if name not in PURE and not name.startswith(own)]
+    pure = PURE | PURE_IN_MODEL if "model" in path.parts else PURE
+    foreign = [
+        name
+        for name in imports_of(path)
+        if name not in pure
+        and not name.startswith((own, "shared.model."))
+        and name.rpartition(".")[0] not in pure
+    ]
     called = {
         node.func.id
         for node in ast.walk(ast.parse(path.read_text()))
@@ -95,7 +96,7 @@ def test_core_decides_from_its_arguments_alone(path: Path) -> None:
 
 def test_every_service_has_a_core() -> None:
     """So that the rule above is about something."""
-    assert {path.relative_to(ROOT).parts[1] for path in CORE} == {"producer", "consumer", "control"}
+    assert {path.relative_to(ROOT).parts[1] for path in CORE} == {"producer", "consumer", "control", "model"}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
@@ -135,3 +136,48 @@ def test_names_say_what_a_class_is(path: Path) -> None:
     classes = [node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
 
     assert [name for name in classes if name.endswith(("Manager", "Helper", "Util", "Base", "Impl"))] == []
+
+
+@pytest.mark.parametrize("path", SHARED, ids=name_of)
+def test_what_is_shared_is_used_by_two_parts(path: Path) -> None:
+    """A file that one service uses lives in that service, and one for the command line alone in `cli/`."""
+    parts = users_of(module_of(path))
+
+    assert len(parts) >= 2
+
+
+@functools.cache
+def users_of(module: str) -> frozenset[str]:
+    """The services, and `cli`, that import the shared module, or a shared one that imports it."""
+    found: set[str] = set()
+    for path in SOURCES:
+        if module in imports_of(path):
+            top, second = path.relative_to(ROOT).parts[:2]
+            found |= users_of(module_of(path)) if top == "shared" else {second if top == "services" else top}
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("folder", ["services/consumer", "services/producer", "services/control", "shared"])
+def test_a_folder_opens_to_a_few_rooms_without_a_circle(folder: str) -> None:
+    """With the folders in it closed, at most ten rooms and thirty arrows, and no two import each other."""
+    rooms = {
+        path: path.relative_to(ROOT / folder).parts[0]
+        for path in SOURCES
+        if path.is_relative_to(ROOT / folder)
+    }
+    room_of = {module_of(path): room for path, room in rooms.items() if path.name != "__init__.py"}
+    arrows = {
+        (room, room_of[name])
+        for path, room in rooms.items()
+        for name in imports_of(path)
+        if name in room_of and room_of[name] != room
+    }
+
+    assert len(set(room_of.values())) <= 10
+    assert len(arrows) <= 30
+    graphlib.TopologicalSorter({a: {b for c, b in arrows if c == a} for a in room_of.values()}).prepare()
+
+
+def module_of(path: Path) -> str:
+    """The name by which the file is imported."""
+    return name_of(path).removesuffix(".py").replace("/", ".")

@@ -2,7 +2,7 @@
 
 The one file of the consumer that imports httpx. Every call ends within its bound. Every error of the library
 and every answer that no member gives is PeerUnavailable, a member's refusal HandoverRefused with its reason.
-Redirects are not followed, answers are read only as far as they may reach. How all looks: `wire.py`.
+Redirects are not followed, answers are read only as far as they may reach. How all looks: `messages.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Self
 import httpx
 import msgspec
 
-from services.consumer.core.handover import Completion, Offer, Wanted
-from services.consumer.wire import (
+from services.consumer.core.handover.rules import Completion, Offer, Wanted
+from services.consumer.handover.messages import (
     HANDOVER,
     LENGTH,
     ZSTD,
@@ -30,8 +30,8 @@ from services.consumer.wire import (
     sender_of,
 )
 from shared.errors import BundleRejected, HandoverRefused, PeerUnavailable, Unauthorized
-from shared.http import PROBLEM
-from shared.signing import check_signed, digest_of, signed_headers
+from shared.service.http import PROBLEM
+from shared.service.signing import check_signed, digest_of, signed_headers
 
 CONNECT_S = 2.0
 """A machine next door answers in less than a millisecond; sending a lost packet again takes a second."""

@@ -15,7 +15,7 @@ import httpx
 import msgspec
 
 from shared.errors import PeerUnavailable
-from shared.signing import digest_of, signed_headers
+from shared.service.signing import digest_of, signed_headers
 
 ANSWER_TIMEOUT_S = 5.0
 PATH = "/drain"

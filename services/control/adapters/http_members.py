@@ -15,7 +15,7 @@ import httpx
 import msgspec
 
 from services.control.core.observed import Answers, MemberStatus, Plan
-from shared.cluster import MemberNode
+from shared.model.cluster import MemberNode
 
 ANSWER_TIMEOUT_S = 2.0
 

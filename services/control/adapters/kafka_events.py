@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from services.control.feed import EventFeed
+from services.control.live.feed import EventFeed
 from shared.backoff import Backoff
 from shared.errors import BatonError, KafkaUnavailable
-from shared.kafka import CALL_TIMEOUT_S, ensure_topics, events_topic
-from shared.kafka_bounds import LogBounds
-from shared.kafka_consumers import discard_consumer
-from shared.names import Names
+from shared.kafka.bounds import LogBounds
+from shared.kafka.clients import CALL_TIMEOUT_S, discard_consumer
+from shared.kafka.topics import ensure_topics, events_topic
+from shared.model.names import Names
 
 POLL_S = 2.0
 MAX_RECORDS = 2_000

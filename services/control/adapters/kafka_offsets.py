@@ -14,11 +14,11 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from services.control.core.observed import Offsets
-from shared.heads import Head
-from shared.kafka import admin_client
-from shared.kafka_bounds import LogBounds
-from shared.kafka_heads import read_heads
-from shared.names import Names
+from shared.kafka.bounds import LogBounds
+from shared.kafka.heads import read_heads
+from shared.kafka.topics import admin_client
+from shared.model.head import Head
+from shared.model.names import Names
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from services.control.core.runs import (
     decide,
 )
 from shared.errors import SparkUnavailable
-from shared.group import GroupSettings
+from shared.model.group import GroupSettings
 
 POLL_S = 0.2
 DRIVER = (sys.executable, "-m", "services.control.spark.driver")

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from services.control.core.observed import Cluster, Group
-from shared.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode, View, parse_pins
 from shared.errors import InvalidInput
-from shared.group import parse_group_settings
-from shared.names import Names
-from shared.routing import parse_table
-from shared.znodes import Znodes
+from shared.model.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode, View, parse_pins
+from shared.model.group import parse_group_settings
+from shared.model.names import Names
+from shared.model.routing import parse_table
+from shared.zookeeper.znodes import Znodes
 
 RESYNC_S = 30.0
 READS_AT_ONCE = 32

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from shared.cluster import parse_pins
 from shared.errors import Conflict, ZooKeeperUnavailable
-from shared.names import Names
-from shared.znodes import Znodes
+from shared.model.cluster import parse_pins
+from shared.model.names import Names
+from shared.zookeeper.znodes import Znodes
 
 ATTEMPTS = 5
 """Operators are few: who loses that often has met something else than another operator."""

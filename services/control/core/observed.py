@@ -12,10 +12,10 @@ from typing import Literal
 
 import msgspec
 
-from services.control.core.past import Past
-from shared.cluster import ProducerNode, View
-from shared.group import GroupSettings
-from shared.heads import Head
+from services.control.core.ownership_history import Past
+from shared.model.cluster import ProducerNode, View
+from shared.model.group import GroupSettings
+from shared.model.head import Head
 
 StreamState = Literal["unowned", "opening", "replaying", "running", "stopping", "rewind"]
 

@@ -3,7 +3,7 @@
 Pure. `move` pins a stream to a member, `drain` has a member hand over everything and leave, `rebalance`
 takes all pins away. The effect of each stands in ZooKeeper (pins, the member's state), and the members carry
 it out by their plan; so what would move is the difference of two plans, and what has moved shows in the
-claims. `services/control/operations.py` has the effects made and follows them.
+claims. `services/control/live/operations.py` has the effects made and follows them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import msgspec
 
 from services.control.core.observed import Observed, StreamStatus
 from services.control.core.report import told_by_owners
-from shared.balance import plan
-from shared.cluster import View
 from shared.errors import Conflict, NotFound
+from shared.model.balance import plan
+from shared.model.cluster import View
 
 Kind = Literal["move", "drain", "rebalance"]
 OperationState = Literal["pending", "running", "done", "failed"]

@@ -1,6 +1,6 @@
 """What control answers, from what it was told: rows of streams, members, groups, and their totals.
 
-Pure. `services/control/adapters/cluster_view.py` calls it once per refresh and serves the result to
+Pure. `services/control/live/cluster_view.py` calls it once per refresh and serves the result to
 every request; the app only pages it.
 """
 
@@ -22,9 +22,9 @@ from services.control.core.rows import (
     StreamNodeRow,
     StreamRow,
 )
-from shared.cluster import View
-from shared.heads import Counts, Head
-from shared.names import DEFAULT_GROUP
+from shared.model.cluster import View
+from shared.model.head import Counts, Head
+from shared.model.names import DEFAULT_GROUP
 
 _NO_COUNTS = msgspec.structs.asdict(Counts())
 _NO_GROUP = Group(settings=None, view=View(count=0))

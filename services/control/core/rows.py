@@ -9,8 +9,8 @@ import msgspec
 
 from services.control.core.burrow import Status
 from services.control.core.observed import Move, Rates, StreamState
-from services.control.core.past import HandoverRow, OwnerRow
-from shared.group import GroupSettings
+from services.control.core.ownership_history import HandoverRow, OwnerRow
+from shared.model.group import GroupSettings
 
 
 class StreamRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,9 +27,9 @@ from services.control.spark.fold import Cut, Mark
 from services.control.spark.kafka_log import Partition, offsets, read_log, settled_end, topic_partitions
 from services.control.spark.request import Result, RunRequest
 from services.control.spark.verdict import StreamFacts
-from shared.heads import Head
-from shared.kafka import admin_client
-from shared.kafka_heads import read_heads
+from shared.kafka.heads import read_heads
+from shared.kafka.topics import admin_client
+from shared.model.head import Head
 
 MOST_EXAMPLES = 20
 

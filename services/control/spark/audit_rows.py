@@ -18,7 +18,7 @@ from services.control.spark.delivered import NotASession, read_session
 from services.control.spark.fold import Line
 from services.control.spark.reading import read_record
 from services.control.spark.verdict import Delivered, Finding, KeyVerdict, StreamFacts, Tally
-from shared.group import GroupSettings
+from shared.model.group import GroupSettings
 
 DIGEST_BYTES = 16
 FRAGMENT_SCHEMA = (

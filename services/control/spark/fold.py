@@ -1,6 +1,6 @@
 """The rules of section 4 a second time: the sessions of one key, from its fragments in offset order.
 
-The audit's own fold, pure and on purpose without `shared/fragments.py` and `services/consumer`. It is
+The audit's own fold, pure and on purpose without `shared/model/fragments.py` and `services/consumer`. It is
 fed per key instead of per stream: W and A come with every fragment (prefix maxima of the stream), and
 markers are a list per stream, because they close the sessions of every key. Silence closes nothing
 here; it is enough that a later fragment splits. Used by `verdict.py`, and so by `audit.py`.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shared.group import GroupSettings
+from shared.model.group import GroupSettings
 
 REMEMBERED = 2_500
 """Newest ids that a key remembers of its last closed session (section 4, rule 4)."""

@@ -1,7 +1,7 @@
 """What a record of a fragments topic holds, read a second time, for the audit alone.
 
 Decides fragment, marker, tick or unreadable by the rules of the protocol (strict JSON, sizes, times),
-with the standard library and on purpose without `shared/fragments.py`: a fault in that reading must
+with the standard library and on purpose without `shared/model/fragments.py`: a fault in that reading must
 not hide in this one. A test holds the two against each other. Used by `services/control/spark/audit.py`.
 """
 

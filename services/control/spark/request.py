@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from shared.errors import InvalidInput
-from shared.group import GroupSettings
-from shared.names import Names
+from shared.model.group import GroupSettings
+from shared.model.names import Names
 
 Result = dict[str, Any]
 """What a program gives back: JSON, small enough to print."""

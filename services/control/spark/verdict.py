@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from services.control.spark.fold import Cut, Expected, KeyFold, Line, Mark
-from shared.group import GroupSettings
-from shared.sessions import session_id
+from shared.model.group import GroupSettings
+from shared.model.sessions import session_id
 
 
 class Delivered(NamedTuple):

@@ -1,8 +1,8 @@
 """From the body of a request to fragments with their streams, and the list of those refused.
 
-Pure. Decides by shared/fragments.py what is a fragment (so that what is accepted can be assembled)
+Pure. Decides by shared/model/fragments.py what is a fragment (so that what is accepted can be assembled)
 and by the stream table where it goes; a fragment's bytes are never changed. The door
-(`services/producer/door.py`) reads the body and sends what comes out of here.
+(`services/producer/http/door.py`) reads the body and sends what comes out of here.
 
 This is the hot path: 100 fragments of 1 KB cost 0.25 ms, hence three lists per stream instead of an
 object per fragment, `msgspec.Raw`, which slices an array without building its items, and structs, which
@@ -20,9 +20,9 @@ import msgspec
 
 from services.producer.core.form import JSON_SPACE, Form, form_of
 from shared.errors import InvalidInput
-from shared.fragments import MAX_NESTING, FragmentRejected, deep_stack, parse_fragment, time_of
-from shared.json_faults import syntax_fault
-from shared.routing import StreamTable
+from shared.model.fragments import MAX_NESTING, FragmentRejected, deep_stack, parse_fragment, time_of
+from shared.model.json_faults import syntax_fault
+from shared.model.routing import StreamTable
 
 BOM = b"\xef\xbb\xbf"
 MAX_TOKENS = 100_000

@@ -16,8 +16,8 @@ import msgspec
 import uvicorn
 
 from cli.client import BatonClient
-from shared.fragments import FragmentRejected, parse_fragment, time_of
-from shared.routing import StreamTable, initial_table
+from shared.model.fragments import FragmentRejected, parse_fragment, time_of
+from shared.model.routing import StreamTable, initial_table
 
 FAULTS = ("503", "429", "partly stored, then 503", "dropped before", "stored, then dropped")
 MAX_REQUEST_BYTES = 1_048_576

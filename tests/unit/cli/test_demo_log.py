@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.demonstrating.log import DemoLog, made_up, real
+from cli.demo.log import DemoLog, made_up, real
 from cli.importing.formats import Fields, Format
 from shared.errors import BatonError, InvalidInput
 

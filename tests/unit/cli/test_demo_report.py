@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.demonstrating.report import period_row, print_audit, print_ownership
+from cli.demo.report import period_row, print_audit, print_ownership
 
 
 def test_a_period_fits_into_a_line() -> None:

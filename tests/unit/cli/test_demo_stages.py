@@ -7,9 +7,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from cli.demonstrating.stages import Amount, Numbers, inequalities, stages_of
+from cli.demo.stages import Amount, Numbers, inequalities, stages_of
 from cli.importing.tally import Tally
-from shared.heads import Counts
+from shared.model.head import Counts
 
 WHOLE = Amount(sessions=4, fragments=10, bytes=1000)
 EXACT = Numbers(

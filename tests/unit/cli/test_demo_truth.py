@@ -8,11 +8,11 @@ from dataclasses import astuple
 import msgspec
 import pytest
 
-from cli.demonstrating.truth import Findings, TruthCheck
+from cli.demo.truth import Findings, TruthCheck
 from cli.generating import TrueSession, Visits, generate
 from cli.importing.formats import Fields, parser_for
 from cli.importing.fragments import encode_fragment, fragment_id, log_digest
-from shared.sessions import Session
+from shared.model.sessions import Session
 
 NAME = "visits.ndjson"
 VISITS = generate(30, 5)

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.client import BatonClient
-from cli.events_command import event_line, follow
+from cli.commands.events import event_line, follow
 from cli.main import cli
 from cli.sse import ServerSentEvent, ServerSentEvents
 from shared.errors import InvalidInput, Unavailable

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from cli.generate_command import generate_command
+from cli.commands.generate import generate_command
 from cli.generating import DISORDER_MS, MAX_LENGTH, Visits, generate
-from shared.group import GroupSettings
-from shared.routing import initial_table
+from shared.model.group import GroupSettings
+from shared.model.routing import initial_table
 from tests.reference import Rec, fold_eagerly
 
 GAP_MS = 30 * 60 * 1000

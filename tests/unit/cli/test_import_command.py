@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.import_command import import_command
+from cli.importing.command import import_command
 from cli.importing.delivery import await_delivery
 from cli.receipts import MarkerPosition
 from shared.errors import Unavailable

@@ -14,9 +14,9 @@ from cli.importing.lines import Line
 from cli.importing.pipeline import send_log
 from cli.importing.tally import Tally
 from services.producer.app import create_app
-from services.producer.metrics import ProducerMetrics
+from services.producer.http.metrics import ProducerMetrics
 from services.producer.settings import ProducerSettings
-from shared.routing import initial_table
+from shared.model.routing import initial_table
 from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
 

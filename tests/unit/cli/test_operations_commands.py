@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import cli
-from shared.cluster import MemberNode
+from shared.model.cluster import MemberNode
 from tests.unit.cli.fake_services import served
 from tests.unit.control.operators_world import TIMEOUT_S
 from tests.unit.control.test_operations import Desk

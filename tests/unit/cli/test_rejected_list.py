@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
+from cli.kafka.rejects import StoredReject
 from cli.main import cli
-from cli.rejected_list import SHOWN_BYTES, Listing, escaped
-from shared.kafka_rejects import StoredReject
-from shared.rejects import reject_of
+from cli.rejects.listing import SHOWN_BYTES, Listing, escaped
+from shared.model.rejects import reject_of
 
 
 def stored(offset: int, reason: str, value: bytes = b"{}", detail: str = "why") -> StoredReject:

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.importing.lanes import BatchLimits
-from cli.replay import Replayed, count, replay, with_id
+from cli.rejects.replay import Replayed, count, replay, with_id
 from shared.errors import KafkaUnavailable, Unavailable
-from shared.fragments import parse_fragment
-from shared.rejects import MAX_KEPT_BYTES, Reject, reject_of
+from shared.model.fragments import parse_fragment
+from shared.model.rejects import MAX_KEPT_BYTES, Reject, reject_of
 from tests.fakes.rejects import InMemoryRejectedLog
 from tests.unit.cli.fake_services import FAULTS, InMemoryProducer
 

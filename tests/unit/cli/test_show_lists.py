@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from cli.commands.show import LAG_COLUMNS, ranges_text
 from cli.main import cli
-from cli.show import LAG_COLUMNS, ranges_text
 from tests.unit.cli.fake_services import InMemoryControl, served
 
 STREAMS: list[dict[str, Any]] = [

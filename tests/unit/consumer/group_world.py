@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from services.consumer.core.handover import HandoverLimits
-from services.consumer.core.seen import OwnershipSettings
-from services.consumer.core.stream import StreamLimits
-from services.consumer.hold import Surroundings
-from services.consumer.member import Member
-from services.consumer.movements import Pace
-from services.consumer.stream_worker import StreamWorker
-from shared.cluster import MemberNode
-from shared.group import GroupSettings
+from services.consumer.core.commits.stream import StreamLimits
+from services.consumer.core.handover.rules import HandoverLimits
+from services.consumer.core.ownership.observations import OwnershipSettings
+from services.consumer.member.effects import Pace
+from services.consumer.member.member import Member
+from services.consumer.stream.context import Surroundings
+from services.consumer.stream.worker import StreamWorker
+from shared.model.cluster import MemberNode
+from shared.model.group import GroupSettings
 from tests.fakes.chronicle import InMemoryChronicle
 from tests.fakes.coordinator import InMemoryCoordinator, ZnodeStore
 from tests.fakes.peers import InMemoryPeers, PeerNetwork

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-from shared.events import Event, Kind
+from shared.model.events import Event, Kind
 from tests.fakes.chronicle import InMemoryChronicle
 from tests.unit.consumer.group_world import GroupWorld, Joined
 from tests.unit.consumer.stream_world import LONG, HangingLog

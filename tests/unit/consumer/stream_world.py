@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from services.consumer.core.stream import StreamLimits
-from services.consumer.hold import Hold, Surroundings
-from services.consumer.stream_worker import StreamWorker
-from shared.group import GroupSettings
-from shared.sessions import Session, parse_session
+from services.consumer.core.commits.stream import StreamLimits
+from services.consumer.stream.context import Hold, Surroundings
+from services.consumer.stream.worker import StreamWorker
+from shared.model.group import GroupSettings
+from shared.model.sessions import Session, parse_session
 from tests.fakes.log import InMemoryLog, InMemoryReader, InMemorySink, InMemoryStreamLog
 from tests.fakes.virtual_time import until
 from tests.logs import SETTINGS

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.consumer.core.bundle import open_copy, take_copy, take_delta
-from services.consumer.core.bundle_wire import BundleWire
-from services.consumer.core.checkpoint import covered_wire
-from services.consumer.core.state import NO_IDS, Covered, OpenSession, is_droppable
-from services.consumer.core.stream import Stream, StreamLimits
+from services.consumer.core.commits.checkpoint import covered_wire
+from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.core.handover.bundle import open_copy, take_copy, take_delta
+from services.consumer.core.handover.bundle_format import BundleWire
+from services.consumer.core.sessions.state import NO_IDS, Covered, OpenSession, is_droppable
 from shared.errors import BundleRejected, InvariantBroken
 from tests.logs import SETTINGS, Owner, Store, fragment, owner_of, random_log, received
 

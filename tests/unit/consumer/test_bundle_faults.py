@@ -9,13 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.consumer.core import bundle, bundle_wire, checkpoint
-from services.consumer.core.assembly import Assembler
-from services.consumer.core.bundle import Copy
-from services.consumer.core.bundle_wire import BundleWire, SessionWire
-from services.consumer.core.state import OpenSession
-from services.consumer.core.stream import Stream
-from shared.heads import Counts
+from services.consumer.core.commits import checkpoint
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.handover import bundle
+from services.consumer.core.handover import bundle_format as bundle_wire
+from services.consumer.core.handover.bundle import Copy
+from services.consumer.core.handover.bundle_format import BundleWire, SessionWire
+from services.consumer.core.sessions.assembly import Assembler
+from services.consumer.core.sessions.state import OpenSession
+from shared.model.head import Counts
 from tests.logs import difference
 from tests.unit.consumer.test_bundle import lost_on_the_way
 

@@ -10,14 +10,14 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.client import AIOKafkaClient
 
-from services.consumer.adapters import kafka_checkpoints
-from services.consumer.adapters.kafka_shared import START_TIMEOUT_S, SharedClients
-from services.consumer.adapters.kafka_sink import KafkaSessionSink
-from services.consumer.core.checkpoint import Checkpoint, CheckpointRecord, CoveredWire, encode_record
+from services.consumer.adapters.kafka import checkpoints as kafka_checkpoints
+from services.consumer.adapters.kafka.clients import START_TIMEOUT_S, SharedClients
+from services.consumer.adapters.kafka.sink import KafkaSessionSink
+from services.consumer.core.commits.checkpoint import Checkpoint, CheckpointRecord, CoveredWire, encode_record
 from shared.errors import KafkaUnavailable
-from shared.group import GroupSettings
-from shared.heads import Head
-from shared.names import Names
+from shared.model.group import GroupSettings
+from shared.model.head import Head
+from shared.model.names import Names
 from tests.fakes.virtual_time import in_virtual_time
 
 HEAD = Head(epoch=1, seq=1, position=9, safe_offset=0, ck=2, last=5)

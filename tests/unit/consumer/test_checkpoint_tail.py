@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.consumer.core.checkpoint import is_settled
-from shared.heads import Head
+from services.consumer.core.commits.checkpoint import is_settled
+from shared.model.head import Head
 
 HEAD = Head(epoch=1, seq=1, position=3, safe_offset=3, ck=7, last=9)
 

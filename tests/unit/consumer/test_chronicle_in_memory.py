@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shared.events import Event
+from shared.model.events import Event
 from tests.chronicle_contract import ChronicleContract, ChronicleWorld
 from tests.fakes.chronicle import InMemoryChronicle
 

@@ -8,10 +8,10 @@ import random
 import msgspec
 import pytest
 
-from shared.cluster import ClaimNode, StreamNode
 from shared.errors import ZooKeeperUnavailable
-from shared.group import GroupSettings
-from shared.names import Names
+from shared.model.cluster import ClaimNode, StreamNode
+from shared.model.group import GroupSettings
+from shared.model.names import Names
 from tests.coordinator_contract import COUNT, node
 from tests.fakes.coordinator import InMemoryCoordinator, ZnodeStore
 

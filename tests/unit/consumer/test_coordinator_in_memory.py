@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from services.consumer.adapters.coordinator import ZooKeeperCoordinator
-from shared.cluster import ClaimNode, MemberNode, StreamNode
+from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
 from shared.errors import Conflict, ZooKeeperUnavailable
-from shared.group import GroupSettings
-from shared.names import Names
+from shared.model.cluster import ClaimNode, MemberNode, StreamNode
+from shared.model.group import GroupSettings
+from shared.model.names import Names
 from tests.coordinator_contract import COUNT, CoordinatorContract, OpenCoordinator, node
 from tests.fakes.coordinator import InMemoryCoordinator, ZnodeStore
 

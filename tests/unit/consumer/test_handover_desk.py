@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.consumer.core.bundle import SentCopy, take_copy, take_delta
-from services.consumer.core.handover import Completion, HandoverLimits, Offer, Wanted
-from services.consumer.core.stream import StreamLimits
-from services.consumer.handovers import HandoverDesk
+from services.consumer.core.commits.stream import StreamLimits
+from services.consumer.core.handover.bundle import SentCopy, take_copy, take_delta
+from services.consumer.core.handover.rules import Completion, HandoverLimits, Offer, Wanted
+from services.consumer.handover.hints import HandoverDesk
 from shared.errors import BatonError, BundleRejected, HandoverRefused, NotFound, Unauthorized
-from shared.signing import digest_of
+from shared.service.signing import digest_of
 from tests.logs import SETTINGS, Owner, fragment, owner_of
 from tests.unit.consumer.test_bundle import state_of
 from tests.unit.consumer.test_handover_rules import SITUATION

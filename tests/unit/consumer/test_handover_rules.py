@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.consumer.core.handover import (
+from services.consumer.core.handover.rules import (
     HandoverLimits,
     Offer,
     Situation,
@@ -16,9 +16,9 @@ from services.consumer.core.handover import (
     check_sender,
     is_valid,
 )
-from shared.cluster import ClaimNode, MemberNode, View
 from shared.errors import BatonError, HandoverRefused, NotFound, Unauthorized
-from shared.heads import Counts
+from shared.model.cluster import ClaimNode, MemberNode, View
+from shared.model.head import Counts
 from tests.logs import fragment, owner_of
 
 LIMITS = HandoverLimits()

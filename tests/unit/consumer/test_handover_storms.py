@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from services.consumer.movements import Pace
+from services.consumer.member.effects import Pace
 from tests.fakes.virtual_time import in_virtual_time, until
 from tests.unit.consumer.handover_world import HandoverWorld
 

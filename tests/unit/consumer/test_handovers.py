@@ -8,8 +8,8 @@ from typing import Literal
 
 import pytest
 
-from services.consumer.core.handover import HandoverLimits
-from shared.names import Names
+from services.consumer.core.handover.rules import HandoverLimits
+from shared.model.names import Names
 from tests.fakes.virtual_time import in_virtual_time, until
 from tests.unit.consumer.handover_world import HandoverWorld
 

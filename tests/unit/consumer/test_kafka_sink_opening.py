@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from aiokafka.client import AIOKafkaClient
 
-from services.consumer.adapters.kafka_shared import SharedClients
-from services.consumer.adapters.kafka_sink import KafkaSessionSink
+from services.consumer.adapters.kafka.clients import SharedClients
+from services.consumer.adapters.kafka.sink import KafkaSessionSink
 from shared.errors import KafkaUnavailable
-from shared.group import GroupSettings
-from shared.names import Names
+from shared.model.group import GroupSettings
+from shared.model.names import Names
 
 
 async def test_a_cluster_without_a_broker_is_one_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:

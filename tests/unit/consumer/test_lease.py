@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.consumer.core.lease import FACTOR, Lease
+from services.consumer.core.ownership.lease import FACTOR, Lease
 
 seconds = st.floats(0, 1e6, allow_nan=False)
 

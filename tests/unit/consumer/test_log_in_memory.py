@@ -1,4 +1,4 @@
-"""The in-memory log keeps the promises of `log_ports.py`."""
+"""The in-memory log keeps the promises of `services/consumer/ports.py`."""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ import asyncio
 
 import msgspec
 
-from services.consumer.core.lease import FACTOR
-from services.consumer.status import Rates, member_status
-from shared.cluster import StreamNode
-from shared.names import Names
+from services.consumer.core.ownership.lease import FACTOR
+from services.consumer.member.status import Rates, member_status
+from shared.model.cluster import StreamNode
+from shared.model.names import Names
 from tests.fakes.virtual_time import in_virtual_time, until
 from tests.unit.consumer.group_world import TIMEOUT_S, GroupWorld
 from tests.unit.consumer.stream_world import LONG

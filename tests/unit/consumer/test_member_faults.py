@@ -8,10 +8,10 @@ import random
 import msgspec
 import pytest
 
-from services.consumer.watchdog import STALLED_S, WATCH_EVERY_S
-from shared.cluster import StreamNode
+from services.consumer.stream.watchdog import STALLED_S, WATCH_EVERY_S
 from shared.errors import InvalidInput
-from shared.names import Names
+from shared.model.cluster import StreamNode
+from shared.model.names import Names
 from tests.fakes.coordinator import ZnodeStore
 from tests.fakes.virtual_time import in_virtual_time
 from tests.unit.consumer.group_world import GroupWorld

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from services.consumer.metrics import ConsumerMetrics
-from services.consumer.status import Rates, member_status
-from shared.cluster import MemberNode
+from services.consumer.member.metrics import ConsumerMetrics
+from services.consumer.member.status import Rates, member_status
+from shared.model.cluster import MemberNode
 from tests.fakes.virtual_time import in_virtual_time
 from tests.unit.consumer.group_world import TIMEOUT_S, GroupWorld
 from tests.unit.consumer.stream_world import LONG

@@ -7,10 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from services.consumer.core.ownership import Adopt, Claim, Drop, Effect, HandOver, Release, Running, decide
-from services.consumer.core.seen import OwnershipSettings, Seen, look
-from shared.balance import plan
-from shared.cluster import ClaimNode, MemberNode, MemberState, StreamNode, View
+from services.consumer.core.ownership.decide import (
+    Adopt,
+    Claim,
+    Drop,
+    Effect,
+    HandOver,
+    Release,
+    Running,
+    decide,
+)
+from services.consumer.core.ownership.observations import OwnershipSettings, Seen, look
+from shared.model.balance import plan
+from shared.model.cluster import ClaimNode, MemberNode, MemberState, StreamNode, View
 
 SETTINGS = OwnershipSettings(steady_ms=0, moves_at_once=8)
 OLD_MS = 60_000

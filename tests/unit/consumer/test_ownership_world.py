@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from services.consumer.core.ownership import Claim, Effect, HandOver, Release, Running, decide
-from services.consumer.core.seen import OwnershipSettings, Seen, look
-from shared.balance import plan
-from shared.cluster import ClaimNode, MemberNode, StreamNode, View
+from services.consumer.core.ownership.decide import Claim, Effect, HandOver, Release, Running, decide
+from services.consumer.core.ownership.observations import OwnershipSettings, Seen, look
+from shared.model.balance import plan
+from shared.model.cluster import ClaimNode, MemberNode, StreamNode, View
 
 SETTINGS = OwnershipSettings()
 

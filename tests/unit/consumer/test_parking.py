@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from services.consumer.core import checkpoint_writer, parking
-from services.consumer.core.checkpoint import Commit, decode_record, new_stream
-from services.consumer.core.parking import GAIN, bytes_at, choose
-from services.consumer.core.state import OpenSession
-from services.consumer.core.stream import Stream, StreamLimits
-from shared.group import GroupSettings
+from services.consumer.core.commits import parking
+from services.consumer.core.commits import writer as checkpoint_writer
+from services.consumer.core.commits.checkpoint import Commit, decode_record, new_stream
+from services.consumer.core.commits.parking import GAIN, bytes_at, choose
+from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.core.sessions.state import OpenSession
+from shared.model.group import GroupSettings
 from tests.reference import Rec
 
 MAX_PARKED = 40_000

@@ -8,11 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.consumer.core import assembly, checkpoint, checkpoint_writer
-from services.consumer.core.assembly import Assembler
-from services.consumer.core.checkpoint_writer import CheckpointWriter
-from services.consumer.core.state import Covered, OpenSession
-from services.consumer.core.stream import Stream
+from services.consumer.core.commits import checkpoint
+from services.consumer.core.commits import writer as checkpoint_writer
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.writer import CheckpointWriter
+from services.consumer.core.sessions import assembly
+from services.consumer.core.sessions.assembly import Assembler
+from services.consumer.core.sessions.state import Covered, OpenSession
 from tests.logs import difference
 
 SEEDS = 3_000

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from services.consumer.core.assembly import Assembler
-from services.consumer.core.state import OpenSession
-from shared.group import GroupSettings
+from services.consumer.core.sessions.assembly import Assembler
+from services.consumer.core.sessions.state import OpenSession
+from shared.model.group import GroupSettings
 from tests.reference import Rec
 
 SETTINGS = GroupSettings(gap_ms=100, lateness_ms=30, idle_ms=150)

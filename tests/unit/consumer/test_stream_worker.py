@@ -8,9 +8,9 @@ import random
 import msgspec
 import pytest
 
-from services.consumer.core.stream import StreamLimits
-from services.consumer.stream_worker import LEASE_POLL_S
-from shared.group import Delivery, GroupSettings
+from services.consumer.core.commits.stream import StreamLimits
+from services.consumer.stream.worker import LEASE_POLL_S
+from shared.model.group import Delivery, GroupSettings
 from tests.fakes.log import Loss
 from tests.fakes.virtual_time import in_virtual_time, until
 from tests.logs import SETTINGS, random_log

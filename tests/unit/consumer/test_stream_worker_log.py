@@ -8,9 +8,9 @@ import random
 import msgspec
 import pytest
 
-from services.consumer.core.stream import TICK_EVERY_S, StreamLimits
-from services.consumer.status import stream_status
-from shared.heads import Head
+from services.consumer.core.commits.stream import TICK_EVERY_S, StreamLimits
+from services.consumer.member.status import stream_status
+from shared.model.head import Head
 from tests.fakes.virtual_time import in_virtual_time, until
 from tests.unit.consumer.stream_world import LONG, StreamWorld
 

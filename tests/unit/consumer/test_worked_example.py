@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from services.consumer.core.checkpoint import Checkpoint, Commit, fold, new_stream
-from services.consumer.core.stream import Stream, StreamLimits
-from shared.group import GroupSettings
-from shared.sessions import parse_session
+from services.consumer.core.commits.checkpoint import Checkpoint, Commit, fold, new_stream
+from services.consumer.core.commits.stream import Stream, StreamLimits
+from shared.model.group import GroupSettings
+from shared.model.sessions import parse_session
 from tests.reference import Rec
 
 LOG = ["s1", "s2", "s1", "s1E", "s3", "s2", "s4", "s3E", "s2E"]

@@ -12,12 +12,12 @@ import msgspec
 
 from services.control.core.observed import Answers, Cluster, MemberStatus, Observed, StreamStatus
 from services.control.core.observed import Group as ObservedGroup
-from services.control.operations import Operations
-from shared.balance import plan
-from shared.cluster import ClaimNode, MemberNode, View
+from services.control.live.operations import Operations
 from shared.errors import PeerUnavailable, ZooKeeperUnavailable
-from shared.group import GroupSettings
-from shared.names import DEFAULT_GROUP
+from shared.model.balance import plan
+from shared.model.cluster import ClaimNode, MemberNode, View
+from shared.model.group import GroupSettings
+from shared.model.names import DEFAULT_GROUP
 from tests.unit.control.sources import InMemoryCluster, InMemoryMembers, Sources
 
 TIMEOUT_S = 60.0

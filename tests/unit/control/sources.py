@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from services.control.adapters.cluster_view import ClusterView
 from services.control.core.observed import Answers, Cluster, Group, MemberStatus, Offsets, Plan, StreamStatus
-from services.control.core.past import Past
-from shared.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode, View
+from services.control.core.ownership_history import Past
+from services.control.live.cluster_view import ClusterView
 from shared.errors import KafkaUnavailable, ZooKeeperUnavailable
-from shared.group import GroupSettings
-from shared.heads import Counts, Head
-from shared.names import DEFAULT_GROUP, Names
+from shared.model.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode, View
+from shared.model.group import GroupSettings
+from shared.model.head import Counts, Head
+from shared.model.names import DEFAULT_GROUP, Names
 
 
 @dataclass

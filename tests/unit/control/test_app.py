@@ -11,16 +11,16 @@ import msgspec
 import pydantic
 import pytest
 
-from services.control import event_models, models
+from services.control.api import event_models, models
 from services.control.app import create_app
 from services.control.core import rows
 from services.control.core.jobs import JOBS, Job
 from services.control.core.runs import JobAlreadyRunning, Run, UnknownRun
-from services.control.feed import EventFeed
-from services.control.metrics import registry_for
-from shared.events import Event, encode_event
-from shared.group import GroupSettings
-from shared.heads import Counts
+from services.control.live.feed import EventFeed
+from services.control.live.metrics import registry_for
+from shared.model.events import Event, encode_event
+from shared.model.group import GroupSettings
+from shared.model.head import Counts
 from tests.unit.control.operators_world import OperatorsWorld
 from tests.unit.control.sources import Sources, small_baton
 

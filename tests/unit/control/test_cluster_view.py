@@ -9,11 +9,11 @@ import time
 import msgspec
 import pytest
 
-from services.control.adapters.cluster_view import UnknownGroup, UnknownStream
-from services.control.feed import EventFeed
+from services.control.live.cluster_view import UnknownGroup, UnknownStream
+from services.control.live.feed import EventFeed
 from shared.errors import KafkaUnavailable, ZooKeeperUnavailable
-from shared.events import Event, encode_event
-from shared.names import DEFAULT_GROUP
+from shared.model.events import Event, encode_event
+from shared.model.names import DEFAULT_GROUP
 from tests.unit.control.sources import Sources, head, small_baton
 
 

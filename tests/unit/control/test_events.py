@@ -11,13 +11,15 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from services.control import event_models, event_routes, feed
-from services.control.core.history import History, Wanted
-from services.control.core.past import HandoverRow, OwnerRow
-from services.control.event_routes import EVENT_STREAM, events_routes
-from services.control.feed import EventFeed
-from shared.events import Event, encode_event
-from shared.http import install_problems
+from services.control.api import event_models
+from services.control.api import events as event_routes
+from services.control.api.events import EVENT_STREAM, events_routes
+from services.control.core.ownership_history import HandoverRow, OwnerRow
+from services.control.core.recent_events import History, Wanted
+from services.control.live import feed
+from services.control.live.feed import EventFeed
+from shared.model.events import Event, encode_event
+from shared.service.http import install_problems
 
 
 def record(n: int, **fields: Any) -> tuple[int, bytes]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from services.control.core.history import History, Wanted
-from services.control.core.past import Past
-from shared.events import MAX_EVENT_BYTES, Event, Kind, encode_event
+from services.control.core.ownership_history import Past
+from services.control.core.recent_events import History, Wanted
+from shared.model.events import MAX_EVENT_BYTES, Event, Kind, encode_event
 
 ALL = Wanted()
 LARGE = b'{"at":1,"group":"g","kind":"join","why":"%b"}' % (b"x" * MAX_EVENT_BYTES)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from services.control.adapters.http_members import HttpMembers
-from shared.cluster import MemberNode
+from shared.model.cluster import MemberNode
 
 Answer = Callable[[httpx.Request], httpx.Response]
 NODES = {("default", name): MemberNode(address=f"http://{name}:1") for name in ("m0", "m1")}

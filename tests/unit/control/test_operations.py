@@ -9,12 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
-from services.control import operation_models as models
-from services.control import operations
+from services.control.api import operation_models as models
 from services.control.app import create_app
 from services.control.core.observed import Cluster
-from services.control.feed import EventFeed
-from services.control.metrics import registry_for
+from services.control.live import operations
+from services.control.live.feed import EventFeed
+from services.control.live.metrics import registry_for
 from tests.unit.control.operators_world import BYTES, SESSIONS, TIMEOUT_S, OperatorsWorld
 from tests.unit.control.test_app import InMemoryRunner
 

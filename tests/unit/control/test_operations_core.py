@@ -22,8 +22,8 @@ from services.control.core.operations import (
     pins_after,
     situation_in,
 )
-from shared.cluster import MemberNode
-from shared.names import DEFAULT_GROUP
+from shared.model.cluster import MemberNode
+from shared.model.names import DEFAULT_GROUP
 from tests.unit.control.operators_world import BYTES, SESSIONS, Group
 
 LIMIT_MS = 60_000.0

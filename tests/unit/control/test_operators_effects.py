@@ -9,9 +9,9 @@ import pytest
 from services.control.adapters.http_drain import SENDER, HttpDrain
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
 from shared.errors import Conflict, PeerUnavailable, ZooKeeperUnavailable
-from shared.names import Names
-from shared.signing import ACCEPTED_MS, check_signed, digest_of
-from shared.znodes import Set
+from shared.model.names import Names
+from shared.service.signing import ACCEPTED_MS, check_signed, digest_of
+from shared.zookeeper.znodes import Set
 from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore
 
 NAMES = Names()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.control.core.observed import Answers, Cluster, MemberStatus, Observed, Offsets, StreamStatus
 from services.control.core.report import report_on, samples_for, stream_detail, totals_of
 from services.control.core.rows import StreamRow
-from shared.names import DEFAULT_GROUP
+from shared.model.names import DEFAULT_GROUP
 from tests.unit.control.sources import Sources, head, small_baton
 
 

@@ -20,7 +20,7 @@ from services.control.adapters.spark_runner import SparkPlace, SparkRunner
 from services.control.core.jobs import JOBS
 from services.control.core.runs import ENDED, JobAlreadyRunning, Progress, Run, RunError, UnknownRun
 from shared.errors import SparkUnavailable
-from shared.group import GroupSettings
+from shared.model.group import GroupSettings
 
 DRIVER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("stand_in_driver.py")))
 UI = "http://127.0.0.1:4040"

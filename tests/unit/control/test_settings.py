@@ -8,7 +8,7 @@ import pytest
 
 from services.control.settings import ControlSettings, lake_for, spark_jars_for, spark_master_for
 from shared.errors import SettingsInvalid
-from shared.settings import load
+from shared.service.settings import load
 
 
 @pytest.mark.parametrize(

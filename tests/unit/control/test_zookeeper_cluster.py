@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from services.control.adapters.zookeeper_cluster import RESYNC_S, ZooKeeperCluster
-from shared.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode
 from shared.errors import ZooKeeperUnavailable
-from shared.group import GroupSettings
-from shared.names import Names
-from shared.routing import initial_table
+from shared.model.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode
+from shared.model.group import GroupSettings
+from shared.model.names import Names
+from shared.model.routing import initial_table
 from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore
 
 NAMES = Names()

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from services.producer.agent import FILES, FOLDER, StaticFile, install_agent
+from services.producer.http.agent import FILES, FOLDER, StaticFile, install_agent
 
 MAX_PACKED_BYTES = 4096
 MAX_SOURCE_LINES = 300

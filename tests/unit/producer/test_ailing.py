@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.producer.core.ailing import AilingStreams
+from services.producer.core.circuit_breaker import AilingStreams
 
 
 def test_a_stream_that_failed_is_refused_for_a_while_and_then_tried_by_one() -> None:

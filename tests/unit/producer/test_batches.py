@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.producer.adapters.batches import PATIENCE_S, Backlog, Batch, Builder, Delivery
 from services.producer.core.ingest import Portion
+from services.producer.kafka.batches import PATIENCE_S, Backlog, Batch, Builder, Delivery
 
 
 class SmallBuilder:

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.producer.body import decode_body
 from services.producer.core.form import Coding
 from services.producer.core.ingest import RequestTooLarge, RequestUnreadable
-from services.producer.decoding import MAX_PARTS, STEP_BYTES, decoded
-from services.producer.inflight import Hold, Inflight, Overloaded
+from services.producer.http.body import decode_body
+from services.producer.http.decoding import MAX_PARTS, STEP_BYTES, decoded
+from services.producer.http.limits import Hold, Inflight, Overloaded
 
 if sys.version_info >= (3, 14):
     from compression import zstd

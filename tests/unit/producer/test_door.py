@@ -13,11 +13,11 @@ import pytest
 from services.producer.app import create_app
 from services.producer.core.form import Form
 from services.producer.core.ingest import Portion
-from services.producer.door import Door
-from services.producer.keys import WriteKeys
-from services.producer.metrics import ProducerMetrics
+from services.producer.http.door import Door
+from services.producer.http.keys import WriteKeys
+from services.producer.http.metrics import ProducerMetrics
 from services.producer.settings import ProducerSettings
-from shared.routing import StreamTable, initial_table
+from shared.model.routing import StreamTable, initial_table
 from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
 from tests.unit.producer.wire import Stalled

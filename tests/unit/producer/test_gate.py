@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
-from services.producer.keys import WriteKeys
-from services.producer.origins import parse_origins
+from services.producer.http.keys import WriteKeys
+from services.producer.http.origins import parse_origins
 from services.producer.settings import ProducerSettings
 from shared.errors import SettingsInvalid
-from shared.runtime import main
-from shared.settings import describe, load
+from shared.service.runtime import main
+from shared.service.settings import describe, load
 from tests.unit.producer.test_door import JSON, Producer, assert_problem
 
 PAGE = "https://shop.example"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.producer.inflight import REQUEST_BYTES, Hold, Inflight, Overloaded
+from services.producer.http.limits import REQUEST_BYTES, Hold, Inflight, Overloaded
 from shared.errors import BatonError
 
 

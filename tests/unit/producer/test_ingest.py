@@ -19,7 +19,7 @@ from services.producer.core.ingest import (
     RequestUnreadable,
     ingest,
 )
-from shared.routing import StreamTable, initial_table
+from shared.model.routing import StreamTable, initial_table
 
 TABLE = initial_table(24)
 LIMITS = Limits(max_fragment_bytes=32 * 1024, max_request_bytes=1024 * 1024, max_request_fragments=2_500)

@@ -10,14 +10,14 @@ from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v7, Produce
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.producer.adapters.kafka_produce import (
+from services.producer.kafka.produce import (
     QuickRequest,
     QuickResponse,
     produce_quickly,
     send_batch,
     take_back,
 )
-from shared.kafka import discard_producer
+from shared.kafka.clients import discard_producer
 
 names = st.text(st.characters(codec="utf-8"), max_size=20)
 int16, int32, int64 = (st.integers(-(2**bits), 2**bits - 1) for bits in (15, 31, 63))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from services.producer import keys as subject
-from services.producer.keys import (
+from services.producer.http import keys as subject
+from services.producer.http.keys import (
     Headers,
     KeysUnread,
     MissingKey,

@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import uvloop
 
-from services.producer.adapters.uvicorn_pipeline import MAX_QUEUED
-from services.producer.adapters.uvicorn_protocol import BoundedHttpProtocol, Bounds
+from services.producer.http.pipeline import MAX_QUEUED
+from services.producer.http.protocol import BoundedHttpProtocol, Bounds
 from tests.unit.producer.wire import DEADLINE_S, Server, Stalled, request, serving
 
 FRAGMENT = b'{"key":"visitor-1"}'

@@ -6,7 +6,7 @@ import pytest
 
 from services.producer.settings import ProducerSettings
 from shared.errors import SettingsInvalid
-from shared.settings import load
+from shared.service.settings import load
 
 
 def test_all_faults_are_told_at_once() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from services.producer.keys import WriteKeys
-from services.producer.openapi import FRAGMENTS_RESPONSES
+from services.producer.http.keys import WriteKeys
+from services.producer.http.openapi import FRAGMENTS_RESPONSES
 from tests.unit.producer.test_door import JSON, NDJSON, Producer, assert_problem
 
 if sys.version_info >= (3, 14):

@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from services.producer.app import create_app
-from services.producer.metrics import ProducerMetrics
+from services.producer.http.metrics import ProducerMetrics
 from services.producer.settings import ProducerSettings
-from shared.rejects import MAX_KEPT_BYTES, Reject
-from shared.routing import initial_table
+from shared.model.rejects import MAX_KEPT_BYTES, Reject
+from shared.model.routing import initial_table
 from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
 from tests.rejects_contract import RejectsContract, RejectsWorld

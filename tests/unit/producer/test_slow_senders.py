@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from services.producer.adapters.uvicorn_protocol import MAX_HEADER_BYTES, Bounds
+from services.producer.http.protocol import MAX_HEADER_BYTES, Bounds
 from tests.unit.producer.wire import DEADLINE_S, Answered, Connection, Stalled, chunked, request, serving
 
 FRAGMENT = b'{"key":"visitor-1"}'

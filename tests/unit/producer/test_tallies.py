@@ -9,9 +9,9 @@ from pathlib import Path
 import prometheus_client
 import pytest
 
-from services.producer import tallies as subject
-from services.producer.metrics import ProducerMetrics
-from services.producer.tallies import FRESH_MS, Tallies
+from services.producer.http.metrics import ProducerMetrics
+from services.producer.process import worker_metrics as subject
+from services.producer.process.worker_metrics import FRESH_MS, Tallies
 
 
 class Clock:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from services.producer import workers as subject
+from services.producer.process import workers as subject
+from services.producer.process.workers import Worker, WorkerFailed, Workers, reserved
 from services.producer.settings import ProducerSettings
-from services.producer.workers import Worker, WorkerFailed, Workers, reserved
 from shared.errors import BatonError
-from shared.runtime import listen
+from shared.service.runtime import listen
 from tests.servers import free_port
 
 BEGIN = """

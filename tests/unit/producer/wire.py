@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from services.producer.adapters.uvicorn_protocol import BoundedHttpProtocol, Bounds
 from services.producer.app import create_app
 from services.producer.core.ingest import Portion
-from services.producer.door import Door
-from services.producer.metrics import ProducerMetrics
+from services.producer.http.door import Door
+from services.producer.http.metrics import ProducerMetrics
+from services.producer.http.protocol import BoundedHttpProtocol, Bounds
 from services.producer.settings import ProducerSettings
-from shared.routing import initial_table
-from shared.runtime import http_server
+from shared.model.routing import initial_table
+from shared.service.runtime import http_server
 from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
 from tests.servers import free_port

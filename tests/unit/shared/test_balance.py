@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared import balance
-from shared.balance import Plan, plan
-from shared.cluster import ClaimNode, MemberNode, MemberState, StreamNode, View
+from shared.model import balance
+from shared.model.balance import Plan, plan
+from shared.model.cluster import ClaimNode, MemberNode, MemberState, StreamNode, View
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import InvalidInput
-from shared.group import GroupSettings, parse_group_settings
-from shared.heads import Counts, Head, parse_head
-from shared.names import Names, is_group_name, is_namespace
-from shared.sessions import Session, encode_session, parse_session, session_id
+from shared.model.group import GroupSettings, parse_group_settings
+from shared.model.head import Counts, Head, parse_head
+from shared.model.names import Names, is_group_name, is_namespace
+from shared.model.sessions import Session, encode_session, parse_session, session_id
 
 BIG = 2**62
 numbers = st.integers(0, BIG)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.fragments import (
+from shared.model.fragments import (
     MAX_NESTING,
     MAX_TIME_MS,
     Fragment,

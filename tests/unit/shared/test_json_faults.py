@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.fragments import FragmentRejected, parse_fragment, time_of
-from shared.json_faults import syntax_fault
+from shared.model.fragments import FragmentRejected, parse_fragment, time_of
+from shared.model.json_faults import syntax_fault
 
 WANTED_TIME = "an integer (ms since the epoch) or an RFC 3339 time in a string"
 RANGE = "`time` must lie in the years 1970 … 9999, in ms"

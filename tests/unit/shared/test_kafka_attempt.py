@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from shared.kafka import DISCARD_TIMEOUT_S, attempt
+from shared.kafka.clients import DISCARD_TIMEOUT_S, attempt
 from tests.fakes.virtual_time import in_virtual_time
 
 

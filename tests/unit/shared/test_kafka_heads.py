@@ -11,9 +11,9 @@ from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError
 from aiokafka.structs import OffsetAndMetadata
 
 from shared.errors import InvalidInput, KafkaUnavailable
-from shared.heads import Head
-from shared.kafka_heads import Coordinator, StoredHeads, read_heads
-from shared.names import Names
+from shared.kafka.heads import Coordinator, StoredHeads, read_heads
+from shared.model.head import Head
+from shared.model.names import Names
 
 NAMES = Names()
 HEAD = Head(epoch=1, seq=2, position=5, safe_offset=3)

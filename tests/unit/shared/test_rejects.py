@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.kafka import fragments_topics, rejected_topic
-from shared.names import Names
-from shared.rejects import (
+from shared.kafka.topics import fragments_topics, rejected_topic
+from shared.model.names import Names
+from shared.model.rejects import (
     MAX_DETAIL_BYTES,
     MAX_KEPT_BYTES,
     UNKNOWN,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import InvalidInput
-from shared.routing import SLOTS, initial_table, parse_table, slot_for
+from shared.model.routing import SLOTS, initial_table, parse_table, slot_for
 
 GOLDEN = {
     # key: (slot, stream of 1, 13, 24, 97, 4096)

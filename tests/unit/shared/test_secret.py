@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from shared.errors import InvalidInput, ZooKeeperUnavailable
-from shared.names import Names
-from shared.secret import LEAST_BYTES, SECRET_BYTES, ensure_secret
+from shared.model.names import Names
+from shared.zookeeper.secret import LEAST_BYTES, SECRET_BYTES, ensure_secret
 from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore
 
 NAMES = Names("x")

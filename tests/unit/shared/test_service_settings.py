@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from shared.service_settings import ServiceSettings
-from shared.settings import load
+from shared.service.service_settings import ServiceSettings
+from shared.service.settings import load
 
 
 @pytest.mark.parametrize(

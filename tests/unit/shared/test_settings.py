@@ -8,7 +8,7 @@ import pytest
 
 from services.consumer.settings import ConsumerSettings
 from shared.errors import SettingsInvalid
-from shared.settings import describe, load, setting
+from shared.service.settings import describe, load, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from shared.errors import Unauthorized
-from shared.signing import ACCEPTED_MS, Signed, check_signed, digest_of, is_signed, signature, signed_headers
+from shared.service.signing import (
+    ACCEPTED_MS,
+    Signed,
+    check_signed,
+    digest_of,
+    is_signed,
+    signature,
+    signed_headers,
+)
 
 SECRET = b"of the members of one Baton"
 NOW_MS = 1_795_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.errors import ZooKeeperUnavailable
-from shared.znodes import Znodes
+from shared.zookeeper.znodes import Znodes
 from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore
 from tests.znodes_contract import ZnodesContract
 

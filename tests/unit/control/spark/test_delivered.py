@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from services.control.spark.delivered import NUMBERS, NotASession, read_session
 from services.control.spark.reading import DEEPEST, read_record
-from shared.sessions import Session, encode_session
+from shared.model.sessions import Session, encode_session
 
 FIELDS: dict[str, Any] = {"id": "i", "group": "g", "key": "k", "reason": "end"} | dict.fromkeys(NUMBERS, 5)
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.consumer.core.assembly import Assembler
+from services.consumer.core.sessions.assembly import Assembler
 from services.control.spark.audit_rows import digest
 from services.control.spark.fold import Cut, Expected, KeyFold, Line, Mark
 from services.control.spark.reading import read_record
-from shared.group import GroupSettings
+from shared.model.group import GroupSettings
 
 SMALL = GroupSettings(
     gap_ms=100,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.control.spark.reading import UNREADABLE, Reading, read_record
-from shared.fragments import FragmentRejected, parse_fragment, parse_marker, time_of
+from shared.model.fragments import FragmentRejected, parse_fragment, parse_marker, time_of
 
 NASTY = [
     b'{"key":"a"}',

@@ -1,0 +1,166 @@
+"""A real Chromium, driven over WebDriver: tabs that are opened, hidden, closed, reloaded and put offline."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
+from selenium.webdriver.chrome.service import Service
+
+from agent.tests.pipeline import until
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+OPTIONS = (
+    "--headless=new",
+    "--no-sandbox",  # root, as CI is, cannot have one
+    "--disable-dev-shm-usage",  # containers have 64 MB of it
+    "--disable-gpu",
+    "--no-proxy-server",
+    "--no-first-run",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programs:
+    """The browser and its driver, by path."""
+
+    browser: str
+    driver: str
+
+
+def find_programs() -> Programs | None:
+    """Chromium and its driver from the PATH; None where one is missing."""
+    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    driver = shutil.which("chromedriver")
+    return Programs(browser=browser, driver=driver) if browser and driver else None
+
+
+class Tab:
+    """One tab; whatever is done to it makes it the visible one first."""
+
+    def __init__(self, browser: Browser, handle: str) -> None:
+        self._browser = browser
+        self._driver = browser.driver
+        self.handle = handle
+
+    def show(self) -> None:
+        """Makes it the visible tab of the window; the one that was visible becomes hidden."""
+        if self._browser.shown != self.handle:
+            self._driver.switch_to.window(self.handle)
+            self._browser.shown = self.handle
+
+    def go(self, url: str) -> None:
+        """Loads a page, as by a link: the page before it goes away."""
+        self.show()
+        self._driver.get(url)
+
+    def reload(self) -> None:
+        """Loads the page anew."""
+        self.show()
+        self._driver.refresh()
+
+    def back(self) -> None:
+        """To the page before, by the browser's button."""
+        self.show()
+        self._driver.back()
+
+    def run(self, script: str, *given: object) -> Any:
+        """What the script returns; `given` are its `arguments`."""
+        self.show()
+        return self._driver.execute_script(script, *given)
+
+    def until(self, condition: str) -> None:
+        """Returns once a JavaScript expression is true."""
+        until(
+            lambda: self.run(f"return !!({condition})"),
+            lambda: f"never: {condition}: {self.run('return [window.told, window.baton && baton.counts]')}",
+        )
+
+    def until_loaded(self) -> None:
+        """Returns when the agent runs."""
+        self.until("window.baton && baton.flush")
+
+    def until_empty(self) -> None:
+        """Returns when every fragment that was queued has been settled."""
+        self.until_loaded()
+        settled = "baton.counts.acknowledged + baton.counts.presumed + baton.counts.rejected"
+        self.until(f"baton.counts.queued === {settled}")
+
+    def close(self) -> None:
+        """Closes it, as its visitor does."""
+        self.show()
+        self._driver.close()
+        self._browser.shown = ""
+
+    def crash(self) -> None:
+        """Its renderer dies: the page gets to say no last word."""
+        self.show()
+        with contextlib.suppress(WebDriverException):
+            self._driver.execute_cdp_cmd("Page.crash", {})
+        with contextlib.suppress(WebDriverException):
+            self._driver.close()
+        self._browser.shown = ""
+
+
+class Browser:
+    """A running browser; `blank` is a tab of no site that hides the others when it is shown."""
+
+    def __init__(self, driver: webdriver.Chrome) -> None:
+        self.driver = driver
+        self.shown = driver.current_window_handle
+        self.blank = Tab(self, self.shown)
+
+    def open(self, url: str) -> Tab:
+        """A page in a new tab; the agent may still be loading."""
+        self.blank.show()
+        self.driver.switch_to.new_window("tab")
+        self.shown = self.driver.current_window_handle
+        tab = Tab(self, self.shown)
+        tab.go(url)
+        return tab
+
+    def offline(self) -> None:
+        """No page has a network any more, and all know it."""
+        if not self.shown:
+            self.blank.show()
+        self.driver.set_network_conditions(offline=True, latency=0, throughput=-1)
+
+    def online(self) -> None:
+        """They have it again."""
+        if not self.shown:
+            self.blank.show()
+        self.driver.delete_network_conditions()
+
+    def complaints(self) -> list[str]:
+        """What its console has had to say since the last look: errors and warnings."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
+
+    def close_tabs(self) -> None:
+        """All but the blank one."""
+        for handle in self.driver.window_handles:
+            if handle != self.blank.handle:
+                Tab(self, handle).close()
+        self.blank.show()
+
+
+@contextlib.contextmanager
+def browser(programs: Programs, **preferences: object) -> Iterator[Browser]:
+    """A browser with a profile of its own and these preferences, for the block."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs.browser
+    for option in OPTIONS:
+        options.add_argument(option)
+    options.add_experimental_option("prefs", preferences)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(programs.driver))
+    try:
+        driver.set_script_timeout(30)
+        driver.set_page_load_timeout(60)
+        yield Browser(driver)
+    finally:
+        driver.quit()

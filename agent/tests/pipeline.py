@@ -1,0 +1,121 @@
+"""A producer and a consumer as real processes, on the test run's servers; and what they delivered.
+
+One stream and one partition of sessions, so that a test reads each with one look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+from aiokafka import TopicPartition
+
+from cli.stack.leash import on_leash
+from shared.model.names import Names
+from shared.model.sessions import Session, parse_session
+from tests.e2e.readers import Where, read_partition
+from tests.servers import free_port
+
+CHECKOUT = Path(__file__).parents[2]
+DEADLINE_S = 120.0
+END_OF_TIME_MS = 9_000_000_000_000
+
+
+def until(reached: Callable[[], Any], told: Callable[[], object], within_s: float = DEADLINE_S) -> Any:
+    """What `reached` returns, once that is true; fails at the deadline with what `told` tells."""
+    deadline = time.monotonic() + within_s
+    while not (found := reached()):
+        assert time.monotonic() < deadline, told()
+        time.sleep(0.03)
+    return found
+
+
+class Pipeline:
+    """The processes, and the log and the sessions between and behind them."""
+
+    def __init__(self, kafka: str, zookeeper: str, namespace: str, home: Path) -> None:
+        self._home = home
+        self._where = Where(kafka, Names(namespace), 1, 1)
+        self._environment = {
+            "BATON_KAFKA": kafka,
+            "BATON_ZOOKEEPER": zookeeper,
+            "BATON_NAMESPACE": namespace,
+            "BATON_STREAMS": "1",
+            "BATON_SESSION_PARTITIONS": "1",
+            "BATON_SETTLE_S": "1",
+            "BATON_COMMIT_S": "0.1",
+        }
+        self.url = ""
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Pipeline]:
+        """One producer, at `url`, and one consumer, for the block."""
+        with self.producer() as self.url, self._process("consumer", f"http://127.0.0.1:{free_port()}"):
+            yield self
+
+    @contextlib.contextmanager
+    def producer(self, **settings: object) -> Iterator[str]:
+        """Another producer with these settings (`write_keys="x"` → BATON_WRITE_KEYS); its base URL."""
+        url = f"http://127.0.0.1:{free_port()}"
+        with self._process("producer", url, **settings):
+            yield url
+
+    @contextlib.contextmanager
+    def _process(self, service: str, url: str, **settings: object) -> Iterator[None]:
+        port = url.rpartition(":")[2]
+        given = {f"BATON_{name.upper()}": str(value) for name, value in settings.items()}
+        environment = os.environ | self._environment | given | {"BATON_PORT": port}
+        told = self._home / f"{service}-{port}.log"
+        with told.open("wb") as log:
+            argv = on_leash([sys.executable, "-m", f"services.{service}"])
+            process = subprocess.Popen(argv, cwd=CHECKOUT, env=environment, stdout=log, stderr=log)
+        try:
+            until(lambda: _is_ready(url), lambda: f"{service} is not ready: {told.read_text()[-2000:]}")
+            yield
+        finally:
+            process.kill()
+            process.wait()
+
+    def log(self, key: str) -> list[dict[str, Any]]:
+        """All fragments of a key that are in Kafka, repeats among them."""
+        records = asyncio.run(self._where.log(0))
+        fragments = [json.loads(record.value) for record in records if record.key is not None]
+        return [fragment for fragment in fragments if fragment["key"] == key]
+
+    def until_stored(self, key: str, count: int) -> None:
+        """Returns when Kafka has `count` different fragments of the key."""
+        until(
+            lambda: len({fragment["id"] for fragment in self.log(key)}) >= count,
+            lambda: f"{len({fragment['id'] for fragment in self.log(key)})} of {count} fragments are stored",
+        )
+
+    def sessions(self, key: str) -> list[Session]:
+        """The sessions of a key, after all open ones have been closed by a marker."""
+        marker = httpx.post(f"{self.url}/markers", json={"time": END_OF_TIME_MS}).json()["markers"][0][
+            "offset"
+        ]
+
+        def position() -> int:
+            heads = asyncio.run(self._where.heads())
+            return heads[0].position if 0 in heads else -1
+
+        until(lambda: position() > marker, lambda: f"the consumer is at {position()}, the marker at {marker}")
+        topic = TopicPartition(self._where.names.sessions(self._where.group), 0)
+        records = asyncio.run(read_partition(self._where.kafka, topic))
+        sessions = [parse_session(record.value) for record in records]
+        return [session for session in sessions if session.key == key]
+
+
+def _is_ready(url: str) -> bool:
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.get(f"{url}/readyz").status_code == 200
+    return False

@@ -1,0 +1,244 @@
+"""What the agent sends again, when, and what never; write keys, origins, visitors' wishes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+
+import pytest
+
+from agent.tests import chromium
+from agent.tests.chromium import Browser, Programs
+from agent.tests.pipeline import Pipeline
+from agent.tests.site import Answered, Lost, Partly, Site
+from agent.tests.visits import NEVER_MS, PUSH, assert_each_once, data_of
+
+OPEN = {"access-control-allow-origin": "*", "access-control-expose-headers": "Retry-After"}
+"""What the producer tells pages of other origins."""
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("foreign", [False, True], ids=["same origin", "another origin"])
+def test_who_is_asked_for_patience_has_it(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str, status: int, foreign: bool
+) -> None:
+    """`Retry-After` is kept to, and not by the whole crowd in the same instant; nothing is lost meanwhile."""
+    site.faults.append(Answered(status, {"retry-after": "3", **OPEN}))
+    with Site(pipeline.url).running() as other:
+        home = other if foreign else site
+        tab = browser.open(home.page(agent=f"{site.url}/agent.js", key=key, batch_ms=30))
+        tab.until_loaded()
+        tab.run(PUSH, 0, 5)
+        tab.until("told.some(one => one[0] === 'failed')")
+        tab.run(PUSH, 5, 10)
+        tab.run("baton.flush()")
+        tab.until_empty()
+    first, second, *_ = site.posts
+
+    assert second.at - first.at >= 3
+    assert second.ids[:5] == first.ids
+    assert_each_once(pipeline.sessions(key), 10)
+
+
+def test_failures_in_a_row_wait_longer_and_longer(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str
+) -> None:
+    """One second, two, four and some jitter, whatever the failure: an error, a time-out, a portal."""
+    site.faults += [Answered(500), Answered(408), Answered(200, {}, "please log in")]
+    tab = browser.open(site.page(key=key, batch_ms=30))
+    tab.until_loaded()
+    tab.run(PUSH, 0, 5)
+    tab.until_empty()
+    times = [post.at for post in site.posts]
+    waits = [later - sooner for sooner, later in itertools.pairwise(times)]
+
+    assert len(waits) == 3
+    assert all(wait >= 2**number for number, wait in enumerate(waits))
+    assert_each_once(pipeline.sessions(key), 5)
+
+
+def test_only_what_is_unstored_is_sent_again(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str
+) -> None:
+    """A 503 that says which: those that Kafka took are done."""
+    site.faults.append(Partly(kept=3))
+    tab = browser.open(site.page(key=key, batch_ms=30))
+    tab.until_loaded()
+    tab.run(PUSH, 0, 10)
+    tab.until_empty()
+    first, second = site.posts
+
+    assert len(first.ids) == 10
+    assert second.ids == first.ids[3:]
+    assert_each_once(pipeline.sessions(key), 10)
+
+
+def test_an_answer_that_is_lost_doubles_nothing(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str
+) -> None:
+    """The fragments are sent again by the same ids, and the session has them once."""
+    site.faults += [Lost(), Lost()]
+    tab = browser.open(site.page(key=key, batch_ms=30))
+    tab.until_loaded()
+    tab.run(PUSH, 0, 10)
+    tab.until_empty()
+
+    assert len(pipeline.log(key)) > 10
+    assert_each_once(pipeline.sessions(key), 10)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 415, 422])
+def test_what_is_refused_is_never_sent_again(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str, status: int
+) -> None:
+    """It is dropped, counted and told; what comes after it goes on."""
+    site.faults.append(Answered(status, {}, {"detail": "no"}))
+    tab = browser.open(site.page(key=key, batch_ms=30))
+    tab.until_loaded()
+    tab.run("baton.push({n: -1})")
+    tab.until("baton.counts.dropped === 1")
+    tab.run(PUSH, 0, 3)
+    tab.until("baton.counts.acknowledged === 3")
+
+    assert Counter(Counter(site.ids()).values()) == {1: 4}
+    assert any("dropped" in complaint for complaint in browser.complaints())
+    assert_each_once(pipeline.sessions(key), 3)
+
+
+def test_one_fragment_that_is_refused_takes_no_other_with_it(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str
+) -> None:
+    """Too large for the producer, for the agent, no JSON at all: counted; half an emoji is mended."""
+    tab = browser.open(site.page(key=key, batch_ms=30))
+    tab.until_loaded()
+    tab.run(
+        "baton.push({n: 0}); baton.push({text: 'x'.repeat(40000)}); baton.push('x'.repeat(300000));"
+        "const loop = {}; loop.loop = loop; baton.push(loop); baton.push({n: 1, text: 'half \\ud83d'});"
+    )
+    tab.until_empty()
+    counts = tab.run("return baton.counts")
+    sessions = pipeline.sessions(key)
+
+    assert counts == {"queued": 3, "acknowledged": 2, "presumed": 0, "rejected": 1, "dropped": 2}
+    assert data_of(sessions) == [[{"n": 0}, {"n": 1, "text": "half \N{REPLACEMENT CHARACTER}"}]]
+
+
+def test_a_full_queue_takes_no_more(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
+    """What is over its bound is dropped and counted, and `push` says so; what is in it arrives."""
+    tab = browser.open(site.page(key=key, batch_ms=NEVER_MS, queue=10))
+    tab.until_loaded()
+    given = tab.run("return Array.from({length: 15}, (_, n) => baton.push({n}))")
+    tab.run("baton.flush()")
+    tab.until_empty()
+
+    assert [one is not None for one in given] == [True] * 10 + [False] * 5
+    assert tab.run("return baton.counts.dropped") == 5
+    assert_each_once(pipeline.sessions(key), 10)
+
+
+def test_write_keys(browser: Browser, pipeline: Pipeline, key: str) -> None:
+    """The tag's key goes with fetch and beacon alike; a wrong one is not tried twice."""
+    with pipeline.producer(write_keys="old-key,new&key") as url, Site(url).running() as site:
+        right = browser.open(site.page("/right", key=key, batch_ms=30, write_key="new&amp;key"))
+        right.until_loaded()
+        right.run(PUSH, 0, 5)
+        right.until_empty()
+        right.run(PUSH, 5, 8)
+        right.close()
+        pipeline.until_stored(key, 8)
+        wrong = browser.open(site.page("/wrong", key=key, batch_ms=30, write_key="guessed"))
+        wrong.until_loaded()
+        wrong.run("baton.push({n: 99})")
+        wrong.until("told.some(one => one[0] === 'dropped')")
+        dropped = wrong.run("return told.filter(one => one[0] === 'dropped').map(one => one[2])")
+
+    assert {post.query for post in site.posts} == {"write_key=new%26key", "write_key=guessed"}
+    assert set(dropped) == {403}
+    assert_each_once(pipeline.sessions(key), 8)
+
+
+def test_a_page_of_another_origin(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
+    """The script comes from the producer itself, and so do the answers; beacons go there too."""
+    tab = browser.open(site.page(agent=f"{pipeline.url}/agent.js", key=key, batch_ms=30))
+    tab.until_loaded()
+    tab.run(PUSH, 0, 10)
+    tab.until_empty()
+    acknowledged = tab.run("return baton.counts.acknowledged")
+    tab.run(PUSH, 10, 15)
+    tab.close()
+    pipeline.until_stored(key, 15)
+
+    assert acknowledged == 10
+    assert site.posts == []
+    assert_each_once(pipeline.sessions(key), 15)
+
+
+WISHES = {
+    "do not track": "Object.defineProperty(navigator, 'doNotTrack', {value: '1'})",
+    "global privacy control": "Object.defineProperty(navigator, 'globalPrivacyControl', {value: true})",
+}
+
+
+@pytest.mark.parametrize("wish", WISHES.values(), ids=WISHES.keys())
+def test_who_does_not_want_to_be_tracked_is_not(browser: Browser, site: Site, wish: str) -> None:
+    """Nothing is sent, nothing kept, and what was kept before goes; calls do nothing, and throw nothing."""
+    site.faults.append(Answered(503, {"retry-after": "300"}))
+    before = browser.open(site.page("/before", batch_ms=30))
+    before.until_loaded()
+    before.run(PUSH, 0, 5)
+    before.until("told.some(one => one[0] === 'failed')")
+    before.close()
+    posts = len(site.posts)
+    tab = browser.open(site.page(script=f"{wish}; baton.push(1)", batch_ms=30))
+    tab.until_loaded()
+    given = tab.run("return [baton.isOff, baton.push(2), baton.end(), baton.flush(), localStorage.length]")
+    browser.blank.show()
+    tab.close()
+
+    assert given == [True, None, None, None, 0]
+    assert len(site.posts) == posts
+
+
+def test_a_site_may_decide_otherwise(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
+    """`data-dnt="ignore"`: where the visitor has agreed."""
+    script = f"{WISHES['do not track']}; {WISHES['global privacy control']};"
+    tab = browser.open(site.page(script=script, key=key, batch_ms=30, dnt="ignore"))
+    tab.until_loaded()
+    tab.run(PUSH, 0, 5)
+    tab.until_empty()
+
+    assert_each_once(pipeline.sessions(key), 5)
+
+
+def test_the_wish_that_the_browser_itself_tells(programs: Programs, site: Site) -> None:
+    """Chromium's own switch for Do Not Track."""
+    with chromium.browser(programs, enable_do_not_track=True) as browser:
+        tab = browser.open(site.page())
+        tab.until_loaded()
+        wish, is_off = tab.run("return [navigator.doNotTrack, baton.isOff]")
+
+    assert (wish, is_off) == ("1", True)
+
+
+def test_the_page_to_try_shows_what_becomes_of_each_fragment(
+    browser: Browser, pipeline: Pipeline, key: str
+) -> None:
+    """Served by the producer, with settings from its address; its policy stands in nobody's way."""
+    tab = browser.open(f"{pipeline.url}/try?key={key}&batch_ms=30")
+    tab.until_loaded()
+    tab.run("for (const id of ['push', 'many', 'end']) document.getElementById(id).click()")
+    tab.until_empty()
+    rows = tab.run("return Array.from(document.querySelectorAll('tbody tr'), row => row.innerText)")
+    shown = tab.run(
+        "return [document.getElementById('key').innerText, document.getElementById('tag').innerText]"
+    )
+    (session,) = pipeline.sessions(key)
+
+    assert len(rows) == session.fragments == 103
+    assert all("sent by fetch\nacknowledged (200)" in row for row in rows)
+    assert shown[0] == key
+    assert f'src="{pipeline.url}/agent.js" data-key="{key}"' in shown[1]
+    assert session.reason == "end"
+    assert json.loads(bytes(session.data[0]))["data"] == {"page": "/try"}
+    assert browser.complaints() == []

@@ -1,0 +1,207 @@
+"""The agent in pages that come, stay, go offline, reload, crash, in one tab or two: each fragment once."""
+
+from __future__ import annotations
+
+from agent.tests.chromium import Browser, Tab
+from agent.tests.pipeline import Pipeline
+from agent.tests.site import Answered, Site
+from agent.tests.visits import NEVER_MS, PUSH, assert_each_once, data_of
+
+
+def test_what_a_page_pushes_is_one_session(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str
+) -> None:
+    """Before the script has loaded and after, in order, to the end: one tag, and no preflight."""
+    script = "baton.push({step: 'early'}); baton.push(b => b.push({step: 'loaded'}));"
+    tab = browser.open(site.page(script=script, key=key, batch_ms=50))
+    tab.until_loaded()
+    tab.run("baton.push({step: 'late', text: 'ä€🙂'}); baton.end();")
+    tab.until_empty()
+    (session,) = pipeline.sessions(key)
+
+    assert data_of([session]) == [
+        [{"step": "early"}, {"step": "loaded"}, {"step": "late", "text": "ä€🙂"}, None]
+    ]
+    assert session.reason == "end"
+    assert {post.content_type for post in site.posts} == {"text/plain;charset=UTF-8"}
+    assert browser.complaints() == []
+
+
+def test_each_session_of_a_visitor_has_the_key_that_the_first_page_made(
+    browser: Browser, site: Site, pipeline: Pipeline
+) -> None:
+    """Without a key of the site's own it is made once and kept; fragment ids differ from page to page."""
+    tab = browser.open(site.page(batch_ms=50))
+    tab.until_loaded()
+    visitor = tab.run("baton.push({n: 0}); return baton.key;")
+    tab.until_empty()
+    tab.reload()
+    tab.until_loaded()
+    same = tab.run("baton.push({n: 1}); return baton.key;")
+    tab.until_empty()
+
+    assert visitor == same
+    assert len(visitor) == 36
+    assert_each_once(pipeline.sessions(visitor), 2)
+
+
+def test_two_tabs_of_a_first_visit_are_one_visitor(browser: Browser, site: Site, pipeline: Pipeline) -> None:
+    """Both find no key and make one: what they push goes by the one that stands, theirs from then on."""
+    blind = "const get = Storage.prototype.getItem; let looks = 0; Storage.prototype.getItem ="
+    blind += "function (name) { return name === 'baton key' && !looks++ ? null : get.call(this, name) };"
+    for number in range(2):
+        site.page(f"/{number}", script=f"{blind} baton.push({{n: {number}}})", batch_ms=NEVER_MS)
+    site.pages["/"] = "<iframe src='/0'></iframe><iframe src='/1'></iframe>"
+    tab = browser.open(f"{site.url}/")
+    tab.until("[0, 1].every(n => frames[n].baton && frames[n].baton.counts?.queued)")
+    keys = "return [frames[0].baton.key, frames[1].baton.key]"
+    made = tab.run(keys)
+    tab.run("frames[0].baton.flush(); frames[1].baton.flush()")
+    tab.until("[0, 1].every(n => frames[n].baton.counts.acknowledged)")
+    one, other = tab.run(keys)
+
+    assert made[0] != made[1]
+    assert one == other == tab.run("return localStorage['baton key']")
+    assert_each_once(pipeline.sessions(one), 2)
+
+
+def test_offline_and_back(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
+    """What is pushed offline waits, and goes when there is a network again, sooner than its retry was due."""
+    script = "addEventListener('online', () => window.cameBack = performance.now())"
+    tab = browser.open(site.page(script=script, key=key, batch_ms=50))
+    tab.until_loaded()
+    tab.run(PUSH, 0, 5)
+    tab.until_empty()
+    browser.offline()
+    tab.run(PUSH, 5, 25)
+    # three times: the next one would be due after four seconds
+    tab.until("told.filter(one => one[0] === 'failed').length >= 60")
+    queued = tab.run("return Object.keys(localStorage).length")
+    browser.online()
+    tab.until_empty()
+    waited_ms = tab.run("return told.find(one => one[0] === 'sent' && one[3] >= cameBack)[3] - cameBack")
+
+    assert waited_ms < 1000
+    # the fragments, and who holds them
+    assert queued == 21
+    assert_each_once(pipeline.sessions(key), 25)
+
+
+def test_500_fragments(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
+    """Pushed at once they go in a few requests, one after the other, in order."""
+    tab = browser.open(site.page(key=key, batch_ms=50))
+    tab.until_loaded()
+    tab.run(PUSH, 0, 500, 300)
+    tab.until_empty()
+    sessions = pipeline.sessions(key)
+
+    assert len(site.posts) <= 10
+    assert [one["n"] for one in data_of(sessions)[0] if isinstance(one, dict)] == list(range(500))
+    assert_each_once(sessions, 500)
+
+
+def test_a_page_reloaded_with_a_queue(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
+    """While the producer fails, page after page adds to the queue that the last one has."""
+    site.faults.extend([Answered(503)] * 1000)
+    tab = browser.open(site.page(key=key, batch_ms=30))
+    for number in range(4):
+        tab.until_loaded()
+        tab.run(PUSH, number * 5, number * 5 + 5)
+        tab.until("told.some(one => one[0] === 'failed')")
+        tab.reload()
+    tab.until_loaded()
+    kept = tab.run("return baton.counts.queued")
+    site.faults.clear()
+    tab.until_empty()
+
+    assert kept == 20
+    assert_each_once(pipeline.sessions(key), 20)
+
+
+def test_two_tabs(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
+    """Each sends its own: neither takes what the other holds, and both are one visitor's session."""
+    first = browser.open(site.page(key=key, batch_ms=100))
+    first.until_loaded()
+    second = browser.open(f"{site.url}/")
+    second.until_loaded()
+    for number in range(0, 40, 4):
+        first.run(PUSH, number, number + 2)
+        second.run(PUSH, number + 2, number + 4)
+    first.until_empty()
+    second.until_empty()
+
+    assert first.run("return baton.counts.queued") == second.run("return baton.counts.queued") == 20
+    assert_each_once(pipeline.sessions(key), 40)
+
+
+def test_a_tab_that_stays_sends_what_a_closed_one_has_left(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str
+) -> None:
+    """As soon as it is looked at again; what a living tab holds it leaves alone."""
+    site.is_down = True
+    first = browser.open(site.page(key=key, batch_ms=100))
+    site.is_down = False
+    first.reload()
+    first.until_loaded()
+    site.is_down = True
+    first.run(PUSH, 0, 5)
+    second = browser.open(f"{site.url}/")
+    site.is_down = False
+    second.reload()
+    second.until_loaded()
+    site.is_down = True
+    second.run(PUSH, 5, 10)
+    second.until("told.some(one => one[0] === 'failed')")
+    first_held = first.run("return baton.counts.queued")
+    second.close()
+    site.is_down = False
+    first.show()
+    first.until("baton.counts.acknowledged === 10")
+
+    assert first_held == 5
+    assert_each_once(pipeline.sessions(key), 10)
+
+
+def held_up_tab(browser: Browser, site: Site, key: str) -> Tab:
+    """A tab with ten fragments that it may not send for minutes."""
+    site.faults.extend([Answered(503, {"retry-after": "300"})] * 1000)
+    tab = browser.open(site.page(key=key, batch_ms=30))
+    tab.until_loaded()
+    tab.run(PUSH, 0, 10)
+    tab.until("told.some(one => one[0] === 'failed')")
+    return tab
+
+
+def test_a_tab_that_crashes_leaves_what_the_next_one_sends(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str
+) -> None:
+    """It said no word; when its lease has run out its fragments are anybody's."""
+    tab = held_up_tab(browser, site, key)
+    tab.crash()
+    site.faults.clear()
+    # nobody waits for two minutes: this page's clock is ahead
+    later = "const now = Date.now; Date.now = () => now() + 130000;"
+    again = browser.open(site.page("/later", script=later, key=key, batch_ms=100))
+    again.until_loaded()
+    again.until("baton.counts.acknowledged === 10")
+
+    assert_each_once(pipeline.sessions(key), 10)
+
+
+def test_a_lease_of_a_clock_that_was_ahead_holds_nobody_up(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str
+) -> None:
+    """It would run for a day more: what the crashed tab has left is sent now all the same."""
+    tab = held_up_tab(browser, site, key)
+    # it looks after its queue, and renews the lease by such a clock
+    tab.run("const now = Date.now; Date.now = () => now() + 86400000; baton.flush();")
+    lease = "Math.max(...Object.values(localStorage).filter(value => value > 0)) - Date.now()"
+    ahead_ms = browser.open(site.page("/empty", agent="/none")).run(f"return {lease}")
+    tab.crash()
+    site.faults.clear()
+    again = browser.open(site.page("/again", key=key, batch_ms=100))
+    again.until_loaded()
+    again.until("baton.counts.acknowledged === 10")
+
+    assert ahead_ms > 80_000_000
+    assert_each_once(pipeline.sessions(key), 10)

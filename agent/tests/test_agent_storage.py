@@ -1,0 +1,76 @@
+"""The agent where the browser keeps nothing for it: storage that is forbidden, full, or cleared."""
+
+from __future__ import annotations
+
+from agent.tests.chromium import Browser
+from agent.tests.pipeline import Pipeline
+from agent.tests.site import Answered, Site
+from agent.tests.visits import NEVER_MS, PUSH, assert_each_once
+
+OPEN = {"access-control-allow-origin": "*"}
+"""What the producer tells pages of other origins."""
+
+
+def test_where_storage_is_forbidden(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
+    """A frame without an origin may keep nothing: its queue lives as long as it does, and says farewell."""
+    site.faults.append(Answered(503, OPEN))
+    with Site(pipeline.url).running() as other:
+        script = (
+            "try { localStorage } catch { baton.push({n: 0}) } baton.push(() => parent.postMessage(1, '*'));"
+        )
+        other.page("/framed", script=script, agent=f"{site.url}/agent.js", key=key, batch_ms=30)
+        other.page(
+            "/waiting",
+            script=script.replace("0", "1"),
+            agent=f"{site.url}/agent.js",
+            key=key,
+            batch_ms=NEVER_MS,
+        )
+        other.pages["/"] = """<script>loaded = 0; onmessage = () => loaded++</script>
+            <iframe sandbox="allow-scripts" src="/framed"></iframe>
+            <iframe sandbox="allow-scripts" src="/waiting"></iframe>"""
+        tab = browser.open(f"{other.url}/")
+        tab.until("loaded === 2")
+        pipeline.until_stored(key, 1)
+        browser.blank.show()
+        pipeline.until_stored(key, 2)
+
+    assert {post.origin for post in site.posts} == {"null"}
+    assert_each_once(pipeline.sessions(key), 2)
+
+
+def test_where_storage_is_full(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
+    """Nothing can be kept: the queue lives as long as the page, tries again, and says farewell."""
+    fill = (
+        "for (let n = 0, size = 2 ** 22; size >= 1; size /= 2)"
+        "try { for (;;) localStorage.setItem(n++, 'x'.repeat(size)) } catch {}"
+    )
+    site.faults.append(Answered(503))
+    tab = browser.open(site.page(script=fill, key=key, batch_ms=30))
+    tab.until_loaded()
+    tab.run(PUSH, 0, 5)
+    tab.until_empty()
+    site.faults.append(Answered(503, {"retry-after": "300"}))
+    tab.run(PUSH, 5, 10)
+    tab.until("told.filter(one => one[0] === 'failed').length === 10")
+    kept = tab.run("return Object.keys(localStorage).filter(name => name.startsWith('baton'))")
+    tab.close()
+    pipeline.until_stored(key, 10)
+
+    assert kept == []
+    assert_each_once(pipeline.sessions(key), 10)
+
+
+def test_a_site_that_clears_its_storage_loses_no_fragment(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str
+) -> None:
+    """As sites do when somebody logs out: the page still has its queue, and keeps it again."""
+    site.faults.append(Answered(503))
+    tab = browser.open(site.page(key=key, batch_ms=30))
+    tab.until_loaded()
+    tab.run(PUSH, 0, 5)
+    tab.until("told.some(one => one[0] === 'failed')")
+    tab.run("localStorage.clear()")
+    tab.until_empty()
+
+    assert_each_once(pipeline.sessions(key), 5)

@@ -1,0 +1,98 @@
+"""How a demo prints what it finds: who owns what, the reports, the audit, the counts of every stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from cli.demo.stages import Stage
+from cli.demo.truth import Findings
+from cli.output import print_table
+from shared.model.head import Counts
+
+PERIOD_COLUMNS = (
+    *("start", "sessions", "fragments", "seconds 50/99 %", "length 50/99 %"),
+    *("end/gap/limit", "keys new/back"),
+)
+MOST_HOURS = 12
+ITEM_TABLES = {"items": "Top items", "entries": "Top entry items", "exits": "Top exit items"}
+
+
+def step(sentence: str) -> None:
+    """One line of the course."""
+    click.echo(click.style("▸ ", fg="cyan") + sentence)
+
+
+def print_ownership(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Who owns which streams, from the rows of `GET /streams`."""
+    owners: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        owners.setdefault(row["owner"] or "nobody", []).append(row)
+    table = []
+    for owner, owned in sorted(owners.items()):
+        streams = ", ".join(str(row["stream"]) for row in owned)
+        epoch = max(row["epoch"] for row in owned)
+        sessions = sum(row["counts"]["sessions"] for row in owned)
+        table.append([owner, len(owned), epoch, sessions, streams])
+    print_table(
+        ("owner", "streams", "highest epoch", "sessions in them", "which"), table, title="Who owns what"
+    )
+
+
+def print_reports(result: Mapping[str, Any]) -> None:
+    """Days, the newest hours, the top items."""
+    for name, title in (("days", "Per day"), ("hours", f"Per hour, the newest {MOST_HOURS}")):
+        rows = result.get(name, [])[-MOST_HOURS:]
+        print_table(PERIOD_COLUMNS, map(period_row, rows), title=title)
+    for name, title in ITEM_TABLES.items():
+        cells = ([row["item"], row["count"], row["sessions"]] for row in result.get(name, []))
+        print_table(("item", "count", "sessions"), cells, title=title)
+
+
+def print_audit(result: Mapping[str, Any]) -> None:
+    """The audit's verdict in one line, and its examples if it has any."""
+    click.echo(
+        f"audit: missing {result['missing']}, extra {result['extra']}, different {result['different']}"
+        f" ({result['judged']:,} sessions judged, recomputed in Spark from {result['fragments']:,} fragments)"
+    )
+    if result["examples"]:
+        columns = ("kind", "stream", "key", "detail")
+        print_table(columns, ([row[column] for column in columns] for row in result["examples"]))
+
+
+def print_truth(findings: Findings) -> None:
+    """How the delivered sessions compare with the truth of the log that was made up."""
+    click.echo(
+        f"truth: missing {findings.missing}, extra {findings.extra}, different {findings.different}"
+        " (every session that was made up, with its lines byte by byte)"
+    )
+    for sentence in findings.examples:
+        click.echo(f"  {sentence}")
+
+
+def print_stages(stages: Iterable[Stage], counts: Counts) -> None:
+    """The counts and bytes of every stage, then what is counted apart."""
+    rows = [
+        [
+            stage.name if stage.text_bytes is None else f"{stage.name} (bytes of text)",
+            stage.fragments,
+            stage.bytes if stage.text_bytes is None else stage.text_bytes,
+            stage.sessions,
+        ]
+        for stage in stages
+    ]
+    print_table(("stage", "fragments", "bytes", "sessions"), rows, title="Counts of every stage")
+    apart = ("repeats", "markers", "ticks", "unreadable")
+    click.echo("apart: " + ", ".join(f"{getattr(counts, name):,} {name}" for name in apart))
+
+
+def period_row(row: Mapping[str, Any]) -> list[Any]:
+    """A row of the report `periods` as it is shown: related numbers in one cell, times in seconds."""
+    seconds = "/".join(f"{row[f'duration_ms_p{p}'] / 1000:,.0f}" for p in (50, 99))
+    length = "/".join(f"{row[f'length_p{p}']:,.0f}" for p in (50, 99))
+    ends = "/".join(f"{row[f'ended_{reason}']:,}" for reason in ("end", "gap", "limit"))
+    start = row["start"].replace("T", " ").removesuffix(":00Z")
+    keys = f"{row['keys_new']:,}/{row['keys_returning']:,}"
+    return [start, row["sessions"], row["fragments"], seconds, length, ends, keys]

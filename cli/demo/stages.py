@@ -1,0 +1,90 @@
+"""Counts and bytes of every stage of the path, from the line that was read to the session in the lake.
+
+Pure. Each stage is counted by whoever stands there (importer, Kafka's offsets, the heads, a reader of the
+topic, Spark); on a log that was imported once into an empty Baton all of them must be equal, repeats,
+markers and ticks being counted apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from cli.importing.tally import Tally
+from shared.model.head import Counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """Sessions, the fragments in them, and the fragments' bytes as they were posted."""
+
+    sessions: int
+    fragments: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """What every stage has counted.
+
+    `end_offsets`: sum over the streams; `counts`: sums of the committed heads; `read`: the topic `sessions`
+    read committed; `audit`: the result of the job, whose own `fragments` and `bytes` Spark read from Kafka.
+    """
+
+    tally: Tally
+    end_offsets: int
+    counts: Counts
+    read: Amount
+    lake: Amount
+    audit: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One row: what was counted, how many fragments (repeats left out), how many bytes of them.
+
+    `text_bytes`: bytes of the log's text, which are no fragments' bytes and so are not compared.
+    """
+
+    name: str
+    fragments: int
+    bytes: int | None = None
+    sessions: int | None = None
+    text_bytes: int | None = None
+
+
+def stages_of(numbers: Numbers) -> list[Stage]:
+    """The rows in the order of the path."""
+    tally, counts, read, lake = numbers.tally, numbers.counts, numbers.read, numbers.lake
+    apart = counts.markers + counts.ticks + counts.unreadable + counts.repeats
+    repeated = counts.bytes - counts.delivered_bytes if counts.repeats else 0
+    in_kafka = numbers.audit["bytes"] - repeated
+    return [
+        Stage("lines read", tally.lines, text_bytes=tally.bytes_read),
+        Stage("parsed", tally.parsed),
+        Stage("sent", tally.sent),
+        Stage("acknowledged", tally.accepted, tally.bytes),
+        Stage("in the broker, by its offsets", numbers.end_offsets - apart),
+        Stage("in the broker, as Spark reads it", numbers.audit["fragments"] - counts.repeats, in_kafka),
+        Stage("consumed", counts.fragments - counts.repeats, counts.bytes - repeated),
+        Stage("in delivered sessions", counts.delivered, counts.delivered_bytes, counts.sessions),
+        Stage("in the topic sessions", read.fragments, read.bytes, read.sessions),
+        Stage("in the lake", lake.fragments, lake.bytes, lake.sessions),
+    ]
+
+
+def inequalities(stages: list[Stage]) -> list[str]:
+    """A sentence for each stage that does not hold what the stage before it held.
+
+    >>> inequalities([Stage("sent", 3), Stage("consumed", 2)])
+    ['fragments: 3 sent, but 2 consumed']
+    """
+    sentences = []
+    for measure in ("fragments", "bytes", "sessions"):
+        counted = [(stage.name, n) for stage in stages if (n := getattr(stage, measure)) is not None]
+        for (before, held), (after, holds) in pairwise(counted):
+            if held != holds:
+                sentences.append(f"{measure}: {held:,} {before}, but {holds:,} {after}")
+    return sentences

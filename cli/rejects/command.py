@@ -1,0 +1,246 @@
+"""`baton rejected`: what producers refused, counted and listed; `baton rejected replay` sends it again.
+
+Wires `cli/rejects/listing.py` and `cli/rejects/replay.py` to Kafka and the producer. It reads the topic from
+Kafka itself, so that one can look at it when no service runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import sys
+import time
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from cli.client import connect
+from cli.commands.jobs import time_text
+from cli.importing.lanes import MAX_BATCH_BYTES, BatchLimits
+from cli.importing.times import TimeUnreadable, parse_time
+from cli.kafka.rejects import open_rejected
+from cli.output import output_option, print_json, print_table, producer_url_option, write_key_option
+from cli.rejects.listing import Listing, escaped
+from cli.rejects.replay import Replayed, count, replay
+from shared.errors import BatonError
+from shared.model.names import Names, is_namespace
+from shared.model.rejects import is_reason
+
+PATIENCE_S = 240.0
+"""How long a request is tried again: less than the 5 minutes (`repeat_ms`) for which ids are remembered."""
+LIMITS = BatchLimits(fragments=1000, bytes=MAX_BATCH_BYTES)
+SHOWN_CHARACTERS = 60
+"""How much of a reject a table shows; JSON shows more."""
+_AGO = re.compile(r"(\d{1,9})([smhd])")
+_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _names(_: click.Context, __: click.Parameter, namespace: str) -> Names:
+    if not is_namespace(namespace):
+        raise click.BadParameter("lower-case letters, digits and `-` only")
+    return Names(namespace)
+
+
+def _reason(_: click.Context, __: click.Parameter, reason: str | None) -> str | None:
+    if reason is not None and not is_reason(reason):
+        raise click.BadParameter("a reason is a lower-case word, as `baton rejected` shows them")
+    return reason
+
+
+def _since_ms(_: click.Context, __: click.Parameter, since: str | None) -> int | None:
+    if since is None:
+        return None
+    if ago := _AGO.fullmatch(since):
+        return max(0, time.time_ns() // 1_000_000 - int(ago[1]) * _MS[ago[2]])
+    try:
+        return parse_time(since, "rfc3339")
+    except TimeUnreadable:
+        raise click.BadParameter("neither like 90s, 15m, 2h, 3d nor an RFC 3339 time") from None
+
+
+kafka_option = click.option(
+    "--kafka",
+    envvar="BATON_KAFKA",
+    default="127.0.0.1:9092",
+    show_default=True,
+    show_envvar=True,
+    help="Bootstrap servers of Kafka.",
+)
+namespace_option = click.option(
+    "--namespace",
+    "names",
+    envvar="BATON_NAMESPACE",
+    default="",
+    show_envvar=True,
+    callback=_names,
+    help="The Baton's namespace, where it has one.",
+)
+
+
+@click.group("rejected", invoke_without_command=True)
+@click.option("--reason", callback=_reason, help="Only those of this reason.")
+@click.option(
+    "--since", "since_ms", callback=_since_ms, help="Only newer ones: 90s, 15m, 2h, 3d ago, or RFC 3339."
+)
+@click.option(
+    "--limit", type=click.IntRange(0, 10_000), default=20, show_default=True, help="Newest ones to show."
+)
+@kafka_option
+@namespace_option
+@output_option
+@click.pass_context
+def rejected(
+    ctx: click.Context,
+    reason: str | None,
+    since_ms: int | None,
+    limit: int,
+    kafka: str,
+    names: Names,
+    output: str,
+) -> None:
+    """Count what was refused by reason, and show the newest: when, why, and how it begins.
+
+    They are kept for five days. What is no printable character is shown escaped.
+    """
+    if ctx.invoked_subcommand is not None:
+        given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+        if given:
+            raise click.UsageError(f"options of {ctx.invoked_subcommand} stand behind it")
+        return
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    listing = Listing(limit=limit, reason=reason)
+    asyncio.run(_list(listing, kafka, names, since_ms))
+    if output == "json":
+        print_json({"rejected": listing.rows(), "reasons": listing.by_reason(), "total": listing.total})
+    else:
+        _print_listing(listing)
+
+
+@rejected.command("replay")
+@click.option("--reason", required=True, callback=_reason, help="Send those of this reason.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Only count them.")
+@producer_url_option
+@write_key_option
+@kafka_option
+@namespace_option
+@output_option
+def replay_command(
+    reason: str, is_dry: bool, url: str, write_key: str, kafka: str, names: Names, output: str
+) -> None:
+    """Send what was refused for a reason to the producer again, each once: after a fix, say.
+
+    What was sent is remembered (in Kafka), so that the next replay goes on behind it. Each gets the id
+    `rejected/<partition>/<offset>`, unless it has one of its own. Those that are cut, or no JSON objects, are
+    counted and left out. What is refused again is told by its new reason, and stands among the rejects anew.
+
+    The exit code is 1 if anything was not accepted.
+    """
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    replayed = Replayed()
+    failure = asyncio.run(_replay(replayed, kafka, names, reason, url, write_key, is_dry=is_dry))
+    if output == "json":
+        print_json(summary(replayed, reason, failure, is_dry=is_dry))
+    else:
+        _print_replayed(replayed, reason, is_dry=is_dry)
+    if failure:
+        click.echo(f"rejected replay: {failure}", err=True)
+    sys.exit(0 if not failure and (is_dry or replayed.all_accepted) else 1)
+
+
+def summary(replayed: Replayed, reason: str, failure: str | None, *, is_dry: bool) -> dict[str, Any]:
+    """The outcome as `-o json` prints it."""
+    tally = replayed.tally
+    return {
+        "reason": reason,
+        "dry_run": is_dry,
+        "found": replayed.found,
+        "cut": replayed.cut,
+        "no_object": replayed.no_object,
+        "to_send": replayed.to_send,
+        "sent": tally.sent,
+        "accepted": tally.accepted,
+        "rejected": tally.rejected,
+        "reasons": [
+            {"reason": again, "count": found.count, "offset": found.line, "detail": found.detail}
+            for again, found in tally.reasons.items()
+        ],
+        "failure": failure,
+    }
+
+
+async def _list(listing: Listing, kafka: str, names: Names, since_ms: int | None) -> None:
+    async with open_rejected(kafka, names) as log:
+        starts = {n: first for n, (first, _) in log.bounds.items()}
+        if since_ms is not None:
+            starts = await log.starts(since_ms)
+        for partition, start in starts.items():
+            async for page in log.read(partition, start):
+                listing.add(page)
+
+
+async def _replay(
+    replayed: Replayed, kafka: str, names: Names, reason: str, url: str, write_key: str, *, is_dry: bool
+) -> str | None:
+    """Why it did not come to its end; None when it did."""
+    try:
+        async with open_rejected(kafka, names, reason=reason) as log:
+            if is_dry:
+                await count(log, reason, replayed)
+                return None
+            async with connect(url, patience_s=PATIENCE_S, write_key=write_key) as producer:
+                await replay(log, producer, reason, limits=LIMITS, replayed=replayed)
+    except BatonError as error:
+        return error.detail
+    return None
+
+
+def _print_listing(listing: Listing) -> None:
+    if not listing.total:
+        click.echo("nothing was rejected")
+        return
+    print_table(
+        ("REASON", "COUNT", "CUT", "BYTES", "FIRST", "LAST"),
+        (
+            (
+                *(row[name] for name in ("reason", "count", "cut", "bytes")),
+                time_text(row["first"]),
+                time_text(row["last"]),
+            )
+            for row in listing.by_reason()
+        ),
+    )
+    rows = listing.rows()
+    if rows:
+        print_table(
+            ("TIME", "PLACE", "REASON", "SIZE", "DETAIL", "BEGINNING"),
+            (
+                (
+                    time_text(row["time"]),
+                    f"{row['partition']}/{row['offset']}",
+                    f"{row['reason']}, cut" if row["cut"] else row["reason"],
+                    row["size"],
+                    row["detail"],
+                    row["beginning"][:SHOWN_CHARACTERS],
+                )
+                for row in rows
+            ),
+        )
+
+
+def _print_replayed(replayed: Replayed, reason: str, *, is_dry: bool) -> None:
+    tally = replayed.tally
+    left_out = [f"{replayed.cut:,} are cut"] if replayed.cut else []
+    left_out += [f"{replayed.no_object:,} are no JSON objects"] if replayed.no_object else []
+    sentence = f"; left out: {', '.join(left_out)}" if left_out else ""
+    if is_dry:
+        click.echo(f"{replayed.to_send:,} of reason {reason!r} would be sent again{sentence}")
+        return
+    click.echo(
+        f"{tally.accepted:,} of reason {reason!r} were accepted, {tally.rejected:,} refused again{sentence}"
+    )
+    for again, found in tally.reasons.items():
+        click.echo(
+            f"{found.count:,} × {again}, first at offset {found.line:,}: {escaped(found.detail.encode())}"
+        )

@@ -1,0 +1,102 @@
+"""What `baton rejected` shows: how many rejects of each reason, and the newest of them, harmless to look at.
+
+Pure: stored rejects in, rows out. What clients have written is only ever shown with everything escaped that
+is no printable character, so that it can do nothing to a terminal.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from cli.kafka.rejects import StoredReject
+
+SHOWN_BYTES = 200
+"""How much of a reject is shown."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ReasonCount:
+    """Rejects of one reason; times in ms."""
+
+    count: int = 0
+    cut: int = 0
+    bytes: int = 0
+    first: int
+    last: int
+
+
+class Listing:
+    """Counts what it is given by reason, and keeps the newest `limit`; only `reason` where that is given."""
+
+    def __init__(self, *, limit: int, reason: str | None = None) -> None:
+        self._reason = reason
+        self._newest: deque[StoredReject] = deque(maxlen=limit)
+        self.reasons: dict[str, ReasonCount] = {}
+
+    def __repr__(self) -> str:
+        return f"<Listing of {self.total} rejects, {len(self._newest)} of them shown>"
+
+    @property
+    def total(self) -> int:
+        """How many were counted."""
+        return sum(found.count for found in self.reasons.values())
+
+    def add(self, page: Iterable[StoredReject]) -> None:
+        """Counts these."""
+        for stored in page:
+            reject = stored.reject
+            if self._reason not in (None, reject.reason):
+                continue
+            found = self.reasons.get(reject.reason)
+            if found is None:
+                found = self.reasons[reject.reason] = ReasonCount(first=stored.time_ms, last=stored.time_ms)
+            found.count += 1
+            found.cut += reject.is_cut
+            found.bytes += reject.size
+            found.first = min(found.first, stored.time_ms)
+            found.last = max(found.last, stored.time_ms)
+            self._newest.append(stored)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The newest, the newest last, as `-o json` prints them."""
+        return [
+            {
+                "partition": stored.partition,
+                "offset": stored.offset,
+                "time": stored.time_ms,
+                "reason": stored.reject.reason,
+                "detail": escaped(stored.reject.detail.encode()),
+                "size": stored.reject.size,
+                "index": stored.reject.index,
+                "cut": stored.reject.is_cut,
+                "beginning": escaped(stored.reject.value[:SHOWN_BYTES]),
+            }
+            for stored in sorted(self._newest, key=lambda stored: (stored.time_ms, stored.offset))
+        ]
+
+    def by_reason(self) -> list[dict[str, Any]]:
+        """A row per reason, the most frequent first."""
+        return [
+            {
+                "reason": reason,
+                "count": found.count,
+                "cut": found.cut,
+                "bytes": found.bytes,
+                "first": found.first,
+                "last": found.last,
+            }
+            for reason, found in sorted(self.reasons.items(), key=lambda pair: (-pair[1].count, pair[0]))
+        ]
+
+
+def escaped(value: bytes) -> str:
+    r"""The bytes as printable text; everything else, and the backslash, is escaped as Python does.
+
+    >>> print(escaped("é \x1b[2J \\ \u202e".encode() + b"\n\xff"))
+    é \x1b[2J \\ \u202e\n\xff
+    """
+    text = value.replace(b"\\", b"\\\\").decode(errors="backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

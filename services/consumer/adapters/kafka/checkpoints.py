@@ -1,0 +1,96 @@
+"""Reads one stream's checkpoints partition: its records, and how far its transactions are decided.
+
+Used by `sink.py`. Nobody but the stream's owner writes there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from services.consumer.adapters.kafka.clients import START_TIMEOUT_S, SharedClients, translated
+from services.consumer.core.commits.checkpoint import find_head
+from shared.errors import KafkaUnavailable
+from shared.kafka.clients import discard_consumer
+from shared.kafka.topics import MAX_RECORD_BYTES
+from shared.model.head import Head
+
+SETTLED_POLL_S = 0.02
+FETCH_WAIT_MS = 50
+"""A fetch that finds nothing but aborted records waits so long for others."""
+
+
+class KafkaCheckpoints:
+    """The checkpoints of one stream; `partition` is where they stand."""
+
+    def __init__(self, shared: SharedClients, stream: int) -> None:
+        self.partition = TopicPartition(shared.names.checkpoints(shared.group), stream)
+        self._shared = shared
+
+    def __repr__(self) -> str:
+        return f"<KafkaCheckpoints {self.partition.topic}/{self.partition.partition}>"
+
+    async def tail(self) -> tuple[int, int]:
+        """The first undecided offset, and the next to be written. Raises KafkaUnavailable."""
+        return await self._shared.checkpoint_tail(self.partition)
+
+    async def newest(self, head: Head, stable: int) -> tuple[Head, bool]:
+        """The newest head that the records below `stable` tell, which may be newer than the stored `head`
+        (its offset was not decided, or Kafka forgot it), and whether its commit is known to have succeeded.
+
+        Otherwise whatever stands behind the stored head was not committed. Raises KafkaUnavailable,
+        InvalidInput.
+        """
+        if head.last >= stable:
+            return head, True
+        if not [offset async for offset, _ in self.records(head.last + 1, stable - 1)]:
+            return head, False
+        found = find_head([pair async for pair in self.records(max(head.ck, 0), stable - 1)])
+        return (head if found is None else found), True
+
+    async def settled(self, end: int) -> None:
+        """Returns once everything below `end` is decided. Raises KafkaUnavailable."""
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                while (await self.tail())[0] < end:  # noqa: ASYNC110  the broker tells nobody
+                    await asyncio.sleep(SETTLED_POLL_S)
+        except TimeoutError:
+            raise KafkaUnavailable(f"{self!r}: still undecided below {end}") from None
+
+    async def records(self, first: int, last: int) -> AsyncIterator[tuple[int, bytes]]:
+        """The committed checkpoint records from offset `first` through `last`."""
+        if last < first:
+            return
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._shared.kafka,
+            group_id=None,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=FETCH_WAIT_MS,
+            max_partition_fetch_bytes=4 * MAX_RECORD_BYTES,
+            retry_backoff_ms=20,
+        )
+        self._shared.brokers.lend(consumer._client)
+        try:
+            with translated(f"{self!r} cannot read its checkpoint"):
+                async with asyncio.timeout(START_TIMEOUT_S):
+                    await consumer.start()
+                    consumer.assign([self.partition])
+                    consumer.seek(self.partition, first)
+                loop = asyncio.get_running_loop()
+                patience_s = loop.time() + START_TIMEOUT_S
+                while first <= last:
+                    async with asyncio.timeout(START_TIMEOUT_S):
+                        found = await consumer.getmany(timeout_ms=FETCH_WAIT_MS)
+                        for record in found.get(self.partition, ()):
+                            if record.offset <= last:
+                                yield record.offset, record.value
+                        before, first = first, await consumer.position(self.partition)
+                    if first > before:
+                        patience_s = loop.time() + START_TIMEOUT_S
+                    elif loop.time() > patience_s:
+                        raise KafkaUnavailable(f"{self!r}: no checkpoint record {first} to be had, of {last}")
+        finally:
+            await discard_consumer(consumer)

@@ -1,0 +1,152 @@
+"""The clients that all streams of a member share, made when first needed, and made anew after a failure.
+
+An admin client (heads, trimming), a producer without a transaction (ticks, sessions of the weaker
+deliveries), a consumer that asks for bounds, and what is known of the brokers. Streams that open at the same
+time ask for their heads by one request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from services.consumer.adapters.kafka.brokers import KnownBrokers
+from services.consumer.adapters.kafka.coalesce import Together
+from shared.errors import KafkaUnavailable
+from shared.kafka.bounds import LogBounds
+from shared.kafka.clients import KAFKA_FAILURES, discard_producer
+from shared.kafka.heads import Coordinator, StoredHeads, read_heads
+from shared.kafka.topics import MAX_RECORD_BYTES
+from shared.model.head import Head
+from shared.model.names import Names
+
+START_TIMEOUT_S = 15.0
+CLOSE_TIMEOUT_S = 2.0
+PRODUCER_OPTIONS = {
+    "acks": "all",
+    "linger_ms": 0,
+    "max_batch_size": 1024 * 1024,
+    "max_request_size": MAX_RECORD_BYTES,
+    "request_timeout_ms": 10_000,
+    "retry_backoff_ms": 10,
+}
+
+
+@contextlib.contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Failures of aiokafka leave as KafkaUnavailable."""
+    try:
+        yield
+    except KAFKA_FAILURES as error:
+        raise KafkaUnavailable(f"{what}: {error!r}") from error
+
+
+class SharedClients:
+    """Of one group in one member; `close` them at the end."""
+
+    def __init__(self, kafka: str, names: Names, group: str) -> None:
+        self.kafka, self.names, self.group = kafka, names, group
+        self.brokers = KnownBrokers()
+        self.offsets = LogBounds(kafka)
+        self._stable_offsets = LogBounds(kafka, is_stable=True)
+        self._admin: AIOKafkaAdminClient | None = None
+        self._plain: AIOKafkaProducer | None = None
+        self._lock = asyncio.Lock()
+        self._coordinator = Coordinator()
+        self._heads: Together[int, StoredHeads] = Together(self._read_heads)
+        self._tails = Together(self._read_tails)
+
+    def __repr__(self) -> str:
+        return f"<SharedClients of {self.group} at {self.kafka}>"
+
+    async def head(self, stream: int) -> Head | None:
+        """The stream's committed head, if any. Raises KafkaUnavailable; InvalidInput when it is none."""
+        return (await self._heads.ask(stream)).of(stream)
+
+    async def checkpoint_tail(self, partition: TopicPartition) -> tuple[int, int]:
+        """Of a checkpoints partition, the offset of the first undecided record (of a transaction that is not
+        ended), and the next to be written; the same where nothing is undecided. Raises KafkaUnavailable.
+
+        Bounds of fragments are asked for by each reader itself: it knows its topic anyway, and here every
+        topic more would cost the metadata of all.
+        """
+        return (await self._tails.ask(partition))[partition]
+
+    async def admin(self) -> AIOKafkaAdminClient:
+        """The admin client, started. Raises KafkaUnavailable."""
+        async with self._lock:
+            if self._admin is None:
+                admin = AIOKafkaAdminClient(bootstrap_servers=self.kafka, request_timeout_ms=10_000)
+                try:
+                    with translated("the admin client cannot start"):
+                        async with asyncio.timeout(START_TIMEOUT_S):
+                            await admin.start()
+                except BaseException:
+                    await _close_admin(admin)
+                    raise
+                self._admin = admin
+            return self._admin
+
+    async def plain_producer(self) -> AIOKafkaProducer:
+        """The producer without a transaction, started. Raises KafkaUnavailable."""
+        async with self._lock:
+            if self._plain is None:
+                producer = AIOKafkaProducer(
+                    bootstrap_servers=self.kafka, enable_idempotence=True, **PRODUCER_OPTIONS
+                )
+                try:
+                    with translated("the plain producer cannot start"):
+                        async with asyncio.timeout(START_TIMEOUT_S):
+                            await producer.start()
+                except BaseException:
+                    await discard_producer(producer)
+                    raise
+                self._plain = producer
+            return self._plain
+
+    async def drop(self, client: AIOKafkaAdminClient | AIOKafkaProducer | None) -> None:
+        """Throws a client away after a failure, unless another one stands in its place already."""
+        async with self._lock:
+            if client is not None and client is self._admin:
+                self._admin = None
+            elif client is not None and client is self._plain:
+                self._plain = None
+            else:
+                return
+        if isinstance(client, AIOKafkaProducer):
+            await discard_producer(client)
+        else:
+            await _close_admin(client)
+
+    async def close(self) -> None:
+        """Lets go of all; never raises, never hangs."""
+        await self.offsets.close()
+        await self._stable_offsets.close()
+        await self.drop(self._admin)
+        await self.drop(self._plain)
+
+    async def _read_tails(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        stable, ends = await asyncio.gather(
+            self._stable_offsets.ends(partitions), self.offsets.ends(partitions)
+        )
+        return {partition: (stable[partition], ends[partition]) for partition in partitions}
+
+    async def _read_heads(self, streams: Sequence[int]) -> StoredHeads:
+        admin = await self.admin()
+        try:
+            return await read_heads(admin, self.names, self.group, streams, self._coordinator)
+        except KafkaUnavailable:
+            await self.drop(admin)
+            raise
+
+
+async def _close_admin(admin: AIOKafkaAdminClient) -> None:
+    with contextlib.suppress(*KAFKA_FAILURES):
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await admin.close()

@@ -1,0 +1,43 @@
+"""The log as a member sees it (port `StreamLog`): makes readers and sinks of streams, over shared clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiokafka import TopicPartition
+
+from services.consumer.adapters.kafka.clients import SharedClients
+from services.consumer.adapters.kafka.sink import KafkaSessionSink
+from services.consumer.adapters.kafka.source import KafkaFragmentReader
+from services.consumer.ports import FragmentReader, SessionSink
+from shared.model.group import GroupSettings
+from shared.model.names import Names
+
+
+class KafkaStreamLog:
+    """Of one group; `session_partitions`: how many its sessions topic has."""
+
+    def __init__(
+        self, kafka: str, names: Names, group: str, settings: GroupSettings, session_partitions: int
+    ) -> None:
+        self._names = names
+        self._settings = settings
+        self._session_partitions = session_partitions
+        self._shared = SharedClients(kafka, names, group)
+
+    def __repr__(self) -> str:
+        return f"<KafkaStreamLog over {self._shared!r}>"
+
+    def reader(self, stream: int) -> FragmentReader:
+        return KafkaFragmentReader(self._shared, stream)
+
+    def sink(self, stream: int) -> SessionSink:
+        return KafkaSessionSink(self._shared, stream, self._settings, self._session_partitions)
+
+    async def ends(self, count: int) -> Mapping[int, int]:
+        partitions = [TopicPartition(self._names.fragments(n), 0) for n in range(count)]
+        ends = await self._shared.offsets.ends(partitions)
+        return {stream: ends[partition] for stream, partition in enumerate(partitions)}
+
+    async def close(self) -> None:
+        await self._shared.close()

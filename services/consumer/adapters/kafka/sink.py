@@ -1,0 +1,216 @@
+"""Writes the commits of owned streams to Kafka: one transactional producer per stream.
+
+A commit is one transaction: the checkpoint records, the sessions closed since the last one, and the
+safe offset with the head as its metadata. Starting a stream's producer fences the one of every
+earlier owner, so only after `open` is what `head` and `load` read the truth; and what a broker left
+undecided of an earlier transaction (docs/adr/0017) is decided first. `delivery` tells whether the sessions
+ride inside the transaction, before it or after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import RecordsToDelete
+from aiokafka.errors import ProducerFenced
+from aiokafka.structs import OffsetAndMetadata
+
+from services.consumer.adapters.kafka.brokers import add_partitions, prepare_producer, start_prepared
+from services.consumer.adapters.kafka.checkpoints import KafkaCheckpoints
+from services.consumer.adapters.kafka.clients import PRODUCER_OPTIONS, SharedClients, translated
+from services.consumer.core.commits.checkpoint import Checkpoint, Commit, fold, is_settled, new_stream
+from services.consumer.ports import Fenced
+from shared.errors import KafkaUnavailable
+from shared.kafka.clients import KAFKA_FAILURES, discard_producer
+from shared.model.fragments import encode_marker
+from shared.model.group import GroupSettings
+from shared.model.head import Head
+
+log = logging.getLogger(__name__)
+
+START_TIMEOUT_S = 15.0
+"""A predecessor that died inside a transaction holds InitProducerId back for some 30 ms."""
+COMMIT_TIMEOUT_S = 10.0
+TRANSACTION_TIMEOUT_MS = 12_000
+"""Longer than a commit may take, short enough that a dead owner does not hold readers back for long."""
+CLOSE_TIMEOUT_S = 2.0
+
+
+class KafkaSessionSink:
+    """One stream's sink (port `SessionSink`)."""
+
+    def __init__(
+        self, shared: SharedClients, stream: int, settings: GroupSettings, session_partitions: int
+    ) -> None:
+        self._shared = shared
+        self._stream = stream
+        self._settings = settings
+        names, group = shared.names, shared.group
+        self._fragments = TopicPartition(names.fragments(stream), 0)
+        self._checkpoints = KafkaCheckpoints(shared, stream)
+        self._sessions = TopicPartition(names.sessions(group), stream % session_partitions)
+        self._kafka_group = names.kafka_group(group)
+        self._producer = AIOKafkaProducer(
+            bootstrap_servers=shared.kafka,
+            transactional_id=names.transactional_id(group, stream),
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            **PRODUCER_OPTIONS,
+        )
+        self._is_prepared = False
+        shared.brokers.lend(self._producer.client)
+
+    def __repr__(self) -> str:
+        return f"<KafkaSessionSink {self._shared.group}/{self._stream}>"
+
+    async def prepare(self) -> None:
+        with translated(f"{self!r} cannot be prepared"):
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await prepare_producer(self._producer)
+        self._is_prepared = True
+
+    async def open(self) -> None:
+        with translated(f"{self!r} cannot start"):
+            async with asyncio.timeout(START_TIMEOUT_S):
+                if self._is_prepared:
+                    await start_prepared(self._producer)
+                else:
+                    await self._producer.start()
+
+    async def head(self) -> Head:
+        stored, (stable, end) = await asyncio.gather(
+            self._shared.head(self._stream), self._checkpoints.tail()
+        )
+        head = new_stream().head if stored is None else stored
+        if is_settled(head, stable, end):
+            return head
+        head, is_committed = await self._checkpoints.newest(head, stable)
+        log.warning("ends what was left undecided", extra={"stream": self._stream, "head": head})
+        await self._settle(head, is_committed=is_committed)
+        await self._checkpoints.settled(end)
+        return head
+
+    async def load(self, head: Head) -> Checkpoint:
+        if head.ck < 0:
+            return Checkpoint(head=head)
+        records = [pair async for pair in self._checkpoints.records(head.ck, head.last)]
+        return fold(head, records, self._settings.repeat_ms)
+
+    async def commit(self, commit: Commit) -> list[int]:
+        delivery = self._settings.delivery
+        with self._transacting():
+            async with asyncio.timeout(COMMIT_TIMEOUT_S):
+                if delivery == "at_least_once":
+                    await self._deliver_apart(commit.sessions)
+                offsets = await self._transaction(commit, with_sessions=delivery == "exactly_once")
+                if delivery == "at_most_once":
+                    await self._deliver_apart(commit.sessions)
+                return offsets
+
+    async def tick(self) -> None:
+        producer = None
+        try:
+            producer = await self._shared.plain_producer()
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await producer.send_and_wait(self._fragments.topic, value=encode_marker(None), partition=0)
+        except (*KAFKA_FAILURES, KafkaUnavailable) as error:
+            log.warning("no tick", extra={"stream": self._stream, "why": repr(error)})
+            if self._settings.delivery == "exactly_once":  # else sessions may be under way in it
+                await self._shared.drop(producer)
+
+    async def trim(self, below: int) -> None:
+        try:
+            admin = await self._shared.admin()
+            async with asyncio.timeout(COMMIT_TIMEOUT_S):
+                await admin.delete_records(
+                    {self._checkpoints.partition: RecordsToDelete(before_offset=below)}
+                )
+        except (*KAFKA_FAILURES, KafkaUnavailable) as error:
+            log.warning("checkpoints not trimmed", extra={"stream": self._stream, "why": repr(error)})
+
+    async def close(self) -> None:
+        await discard_producer(self._producer)
+
+    @contextlib.contextmanager
+    def _transacting(self) -> Iterator[None]:
+        """Failures leave as Fenced or KafkaUnavailable."""
+        try:
+            yield
+        except ProducerFenced as error:
+            raise Fenced(f"{self!r}: {error!r}") from error
+        except KAFKA_FAILURES as error:
+            raise KafkaUnavailable(f"{self!r}, outcome of a commit unknown: {error!r}") from error
+
+    async def _transaction(self, commit: Commit, *, with_sessions: bool) -> list[int]:
+        """The checkpoint stands in the log before a session does: what is left of a broken commit is then
+        seen there. All sends are awaited before the offsets are added: otherwise the broker refuses some.
+        """
+        producer, sessions = self._producer, commit.sessions if with_sessions else ()
+        await producer.begin_transaction()
+        written = (commit.records, self._checkpoints.partition), (sessions, self._sessions)
+        add_partitions(producer, [partition for records, partition in written if records])
+        recorded = await self._send_all(self._checkpoints.partition, [(None, raw) for raw in commit.records])
+        await self._send_all(self._sessions, sessions)
+        offsets = [result.offset for result in recorded]
+        await self._send_head(commit.head_at(offsets))
+        await producer.commit_transaction()
+        return offsets
+
+    async def _settle(self, head: Head, *, is_committed: bool) -> None:
+        """Decides, by an empty transaction, what an earlier one left undecided in the same partitions."""
+        with self._transacting():
+            async with asyncio.timeout(COMMIT_TIMEOUT_S):
+                await self._producer.begin_transaction()
+                add_partitions(self._producer, [self._checkpoints.partition, self._sessions])
+                await self._send_head(head)
+                if is_committed:
+                    await self._producer.commit_transaction()
+                else:
+                    await self._producer.abort_transaction()
+
+    async def _send_head(self, head: Head) -> None:
+        offset = OffsetAndMetadata(head.safe_offset, head.metadata())
+        await self._producer.send_offsets_to_transaction({self._fragments: offset}, self._kafka_group)
+
+    async def _send_all(self, to: TopicPartition, records: Sequence[tuple[bytes | None, bytes]]) -> list[Any]:
+        """What the broker says of each record."""
+        sent: list[asyncio.Future[Any]] = []
+        try:
+            for key, value in records:
+                sent.append(await self._send(self._producer, to, value, key))
+            return await asyncio.gather(*sent)
+        finally:
+            for one in sent:
+                one.add_done_callback(_look_at)  # one failure is told; the others are of the same cause
+
+    async def _deliver_apart(self, sessions: Sequence[tuple[bytes, bytes]]) -> None:
+        """Sends the sessions outside of the transaction, by the producer that all streams share."""
+        if not sessions:
+            return
+        producer = await self._shared.plain_producer()
+        try:
+            await asyncio.gather(
+                *[await self._send(producer, self._sessions, value, key) for key, value in sessions]
+            )
+        except BaseException:
+            await self._shared.drop(producer)
+            raise
+
+    @staticmethod
+    async def _send(
+        producer: AIOKafkaProducer, to: TopicPartition, value: bytes, key: bytes | None = None
+    ) -> asyncio.Future[Any]:
+        sent: asyncio.Future[Any] = await producer.send(
+            to.topic, value=value, key=key, partition=to.partition
+        )
+        return sent
+
+
+def _look_at(sent: asyncio.Future[Any]) -> None:
+    """Takes notice of a send's failure, so that asyncio does not complain that nobody did."""
+    if not sent.cancelled():
+        sent.exception()

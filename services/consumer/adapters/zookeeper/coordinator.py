@@ -1,0 +1,298 @@
+"""Who is there and who owns what, in ZooKeeper: one member's hold on one group (design section 6).
+
+Every write is decided and sent within one ZooKeeper session; whatever is refused or unknown is read back.
+What the view needs is kept by `GroupMirror`; this file makes the writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from services.consumer.adapters.zookeeper.group_mirror import GroupMirror
+from services.consumer.core.ownership.lease import Lease
+from shared.errors import Conflict, InvalidInput, ZooKeeperUnavailable
+from shared.model.cluster import ClaimNode, MemberNode, StreamNode, View
+from shared.model.group import GroupSettings, parse_group_settings
+from shared.model.names import Names
+from shared.zookeeper.znodes import Check, Create, Delete, Operation, Set, Znode, Znodes, ZooKeeperSession
+
+_encode = msgspec.json.encode
+_claim_of = msgspec.json.Decoder(ClaimNode).decode
+_stream_of = msgspec.json.Decoder(StreamNode).decode
+
+
+class ZooKeeperCoordinator:
+    """The `Coordinator` of member `member` of `group`; `count` streams, `address` its base URL."""
+
+    def __init__(
+        self, zookeeper: Znodes, names: Names, group: str, member: str, *, count: int, address: str
+    ) -> None:
+        self.member = member
+        self.group = group
+        self._zookeeper = zookeeper
+        self._names = names
+        self._address = address
+        self._mirror = GroupMirror(zookeeper, names, group, member, count)
+        self._joined: tuple[int, MemberNode] | None = None
+        self._joined_s = 0.0
+        self._written: dict[int, tuple[int, int]] = {}
+        """Stream → (epoch, version of its node) as of this member's own last write there."""
+        self._unsure: set[int] = set()
+        """Streams with a claim that may be of an epoch which another one had."""
+
+    def __repr__(self) -> str:
+        return f"<ZooKeeperCoordinator {self.member} of {self.group}>"
+
+    @property
+    def changed(self) -> asyncio.Event:
+        """Set when a new `view` may differ; cleared by `view`."""
+        return self._mirror.changed
+
+    @property
+    def session_id(self) -> int | None:
+        """The present ZooKeeper session (the last one while disconnected); None before the first."""
+        session = self._zookeeper.session
+        return session.id if session is not None else None
+
+    @property
+    def session_age_ms(self) -> int:
+        """For how long this member has been joined in that ZooKeeper session; 0 before."""
+        session = self._zookeeper.session
+        if session is None or self._joined is None or self._joined[0] != session.id:
+            return 0
+        return int((self.now_s() - self._joined_s) * 1000)
+
+    @property
+    def lease(self) -> Lease | None:
+        """How long this member may act."""
+        session = self._zookeeper.session
+        if session is None:
+            return None
+        return Lease(answered_s=self._zookeeper.answered_s, timeout_s=session.timeout_s)
+
+    def now_s(self) -> float:
+        """The clock of the lease."""
+        return self._zookeeper.now_s()
+
+    async def ensure_group(self, settings: GroupSettings) -> None:
+        """Makes the group's znodes; raises InvalidInput when the group has other settings."""
+        names, path = self._names, self._names.group(self.group)
+        await self._zookeeper.make_path(names.groups)
+        await self._zookeeper.create(path, settings.encode())
+        znode = await self._zookeeper.get(path)
+        if znode is None:
+            raise ZooKeeperUnavailable("the group's znode vanished while it was being made")
+        differences = settings.differences(parse_group_settings(znode.data))
+        if differences:
+            raise InvalidInput(
+                f"group {self.group!r} has other settings (here / there): {', '.join(differences)}; "
+                "settings are fixed for a group's life, other values are another group"
+            )
+        # members last: nobody can join a group that is not whole, and who cannot join makes it whole
+        for part in (names.streams(self.group), names.claims(self.group), names.members(self.group)):
+            await self._zookeeper.create(part)
+
+    async def join(self, node: MemberNode) -> None:
+        """Makes this member's node in the present ZooKeeper session, or brings its data up to date."""
+        session, path = self._session(), self._names.member(self.group, self.member)
+        if self._joined == (session.id, node) and not self._mirror.is_displaced:
+            return
+        znode = await self._zookeeper.get(path, within=session.id)
+        data, mine = _encode(node), znode is not None and znode.ephemeral_of == session.id
+        if znode is not None and mine:
+            done = znode.data == data or await self._zookeeper.set(path, data, within=session.id)
+        elif znode is not None and self._joined is not None and self._joined[0] == session.id:
+            raise Conflict(f"another process has joined group {self.group!r} as {self.member!r}")
+        else:
+            stale = [Delete(path, znode.version)] if znode is not None else []
+            done = await self._zookeeper.transact(
+                [*stale, Create(path, data, ephemeral=True)], within=session.id
+            )
+        if not done:
+            raise ZooKeeperUnavailable("this member's node changed while it was being written")
+        if self._joined is None or self._joined[0] != session.id:
+            self._joined_s = self.now_s()
+        self._joined = session.id, node
+        self._mirror.note_member(node)
+
+    async def leave(self) -> None:
+        """Deletes this member's node."""
+        joined, self._joined = self._joined, None
+        session = self._session()
+        if joined is not None and joined[0] == session.id:
+            await self._zookeeper.delete(self._names.member(self.group, self.member), within=session.id)
+
+    async def view(self) -> View:
+        """The group as it stands."""
+        return await self._mirror.view()
+
+    async def claim(self, stream: int) -> int | None:
+        """The epoch in which the stream is now this member's, or None."""
+        session = self._session()
+        known = self._mirror.unowned(stream)
+        if known is not None:  # as a rule nothing has changed since the view: one round trip instead of two
+            node, version = known
+            if self._mirror.expected.is_guess(stream):
+                return await self._claim_expected(stream, node, version, session)
+            if await self._transact(self._to_claim(stream, node.epoch + 1, version), session):
+                self._note(stream, node.epoch + 1, version + 1)
+                return node.epoch + 1
+        return await self._claim_afresh(stream, session)
+
+    async def _claim_expected(
+        self, stream: int, node: StreamNode, version: int, session: ZooKeeperSession
+    ) -> int | None:
+        """Claims a stream whose node is only thought to be this, and reads it meanwhile.
+
+        Where it was not as thought, another one may have owned it in the epoch that is claimed: it is raised.
+        """
+        self._unsure.add(stream)
+        read, is_won = await asyncio.gather(
+            self._zookeeper.get(self._names.stream(self.group, stream), within=session.id),
+            self._transact(self._to_claim(stream, node.epoch + 1, version), session),
+        )
+        found = _stream_of(read.data) if read is not None else StreamNode()
+        if not is_won:
+            is_meant = found.target in (None, self.member)
+            return await self._claim_afresh(stream, session) if is_meant else None
+        if read is None or (read.version, found.epoch) != (version, node.epoch):
+            return await self.adopt(stream)
+        self._note(stream, found.epoch + 1, version + 1)
+        return found.epoch + 1
+
+    async def _claim_afresh(self, stream: int, session: ZooKeeperSession) -> int | None:
+        node, claim = await self._read(stream, session)
+        operations: list[Operation] = []
+        if claim is not None:
+            if _claim_of(claim.data).member != self.member:
+                return None
+            if claim.ephemeral_of == session.id:
+                return await self.adopt(stream)
+            operations.append(Delete(self._names.claim(self.group, stream), claim.version))
+        epoch = (_stream_of(node.data).epoch if node is not None else 0) + 1
+        operations += self._to_claim(stream, epoch, node.version if node is not None else None)
+        if await self._transact(operations, session):
+            self._note(stream, epoch, node.version + 1 if node is not None else 0)
+            return epoch
+        won = await self._held(stream, session)
+        return await self.adopt(stream) if won is not None else None
+
+    def _to_claim(self, stream: int, epoch: int, version: int | None) -> list[Operation]:
+        """What claims a stream whose node has that version (None: there is no node)."""
+        path = self._names.stream(self.group, stream)
+        mine = _encode(StreamNode(epoch=epoch, owner=self.member, address=self._address))
+        return [
+            Set(path, mine, version) if version is not None else Create(path, mine),
+            Create(
+                self._names.claim(self.group, stream),
+                _encode(ClaimNode(member=self.member, epoch=epoch)),
+                ephemeral=True,
+            ),
+        ]
+
+    async def adopt(self, stream: int) -> int | None:
+        """The epoch of a claim that this ZooKeeper session already holds, or None."""
+        return await self._rewrite(stream, None)
+
+    async def raise_epoch(self, stream: int, above: int) -> int | None:
+        """The new epoch, `above` + 1, of a claim that this ZooKeeper session holds; else None."""
+        return await self._rewrite(stream, above + 1)
+
+    async def release(self, stream: int, epoch: int, seq: int | None, target: str | None) -> bool:
+        """Gives the claim up, leaving the final seq and the target at the stream's node."""
+        session = self._session()
+        written = self._written.get(stream)
+        if written is None or written[0] != epoch:
+            if await self.adopt(stream) != epoch:
+                return False
+            written = self._written[stream]
+        final = StreamNode(epoch=epoch, owner=self.member, address=self._address, seq=seq, target=target)
+        done = await self._transact(
+            [
+                Set(self._names.stream(self.group, stream), _encode(final), written[1]),
+                Delete(self._names.claim(self.group, stream)),
+            ],
+            session,
+        )
+        if not done:
+            self._mirror.doubt(stream)
+            node, znode = await self._read(stream, session)
+            done = znode is None and node is not None and _stream_of(node.data) == final
+        if done:
+            self._written.pop(stream, None)
+            self._mirror.note_release(stream, final)
+        return done
+
+    def version_after_release(self, stream: int, epoch: int) -> int:
+        """The version that the stream's node will have when this member has released it; -1: not known."""
+        written = self._written.get(stream)
+        return written[1] + 1 if written is not None and written[0] == epoch else -1
+
+    def expect(self, stream: int, node: StreamNode, version: int) -> None:
+        """The stream's owner is about to release it and to leave its node like this, in this version."""
+        self._mirror.expected.expect(stream, node, version)
+
+    async def read_claim(self, stream: int) -> ClaimNode | None:
+        """The claim as it stands, read afresh."""
+        session = self._session()
+        znode = await self._zookeeper.get(self._names.claim(self.group, stream), within=session.id)
+        if znode is None:
+            return None
+        claim = _claim_of(znode.data)
+        return None if claim.member == self.member and znode.ephemeral_of != session.id else claim
+
+    def _session(self) -> ZooKeeperSession:
+        session = self._zookeeper.session
+        if session is None:
+            raise ZooKeeperUnavailable("not connected to ZooKeeper")
+        return session
+
+    async def _read(self, stream: int, session: ZooKeeperSession) -> tuple[Znode | None, Znode | None]:
+        """The stream's node and, after it, its claim."""
+        node, claim = await asyncio.gather(
+            self._zookeeper.get(self._names.stream(self.group, stream), within=session.id),
+            self._zookeeper.get(self._names.claim(self.group, stream), within=session.id),
+        )
+        return node, claim
+
+    async def _held(self, stream: int, session: ZooKeeperSession) -> ClaimNode | None:
+        """The claim, read afresh, if this ZooKeeper session holds it."""
+        znode = await self._zookeeper.get(self._names.claim(self.group, stream), within=session.id)
+        if znode is None or znode.ephemeral_of != session.id:
+            return None
+        return _claim_of(znode.data)
+
+    async def _transact(self, operations: list[Operation], session: ZooKeeperSession) -> bool:
+        """Whether it is known to have been done; after False the caller reads."""
+        try:
+            return await self._zookeeper.transact(operations, within=session.id)
+        except ZooKeeperUnavailable:
+            return False
+
+    async def _rewrite(self, stream: int, epoch: int | None) -> int | None:
+        """Writes the node of a stream that this session holds, so that what was sent before must fail."""
+        session = self._session()
+        node, claim = await self._read(stream, session)
+        if node is None or claim is None or claim.ephemeral_of != session.id:
+            return None
+        held = _claim_of(claim.data)
+        new = epoch if epoch is not None else held.epoch + (stream in self._unsure)
+        mine = StreamNode(epoch=new, owner=self.member, address=self._address)
+        claim_path = self._names.claim(self.group, stream)
+        same, other = Check(claim_path, claim.version), ClaimNode(member=self.member, epoch=new)
+        operations: list[Operation] = [
+            Set(self._names.stream(self.group, stream), _encode(mine), node.version),
+            same if new == held.epoch else Set(claim_path, _encode(other), claim.version),
+        ]
+        if not await self._transact(operations, session):
+            self._mirror.doubt(stream)
+            raise ZooKeeperUnavailable(f"the claim of stream {stream} could not be confirmed")
+        self._note(stream, new, node.version + 1)
+        return new
+
+    def _note(self, stream: int, epoch: int, version: int) -> None:
+        self._written[stream] = epoch, version
+        self._unsure.discard(stream)
+        self._mirror.note_claim(stream, ClaimNode(member=self.member, epoch=epoch))

@@ -1,0 +1,203 @@
+"""What a commit writes beside the sessions, and how a checkpoint is read back.
+
+Pure. A checkpoint is a head (shared/model/head.py) and what the records `ck` … `last` of the stream's
+checkpoints partition fold to: the covered keys and the parked sessions. A record carries what changed
+since the one before. Now and then everything is written whole, over several commits where it is large,
+with the changes between in order: an entry written whole is the entry as of that commit, so later
+changes simply overwrite it, and an unfinished whole set is nothing but repeated changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from services.consumer.core.sessions.state import Covered, OpenSession, is_droppable
+from shared.errors import InvalidInput, InvariantBroken
+from shared.model.head import Head
+
+
+class CoveredWire(msgspec.Struct, frozen=True, array_like=True):
+    """A covered key as it is stored."""
+
+    key: str
+    offset: int
+    last_a: int
+    ids: list[int] = []
+
+
+class ParkedWire(msgspec.Struct, frozen=True, array_like=True):
+    """A parked session as it is stored: its fold state, and its fragments from number `start` on."""
+
+    key: str
+    first_offset: int
+    last_offset: int
+    opened_at: int
+    low_t: int
+    last_t: int
+    w: int
+    last_a: int
+    ids: list[int]
+    start: int
+    fragments: list[bytes]
+
+
+class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One record of the checkpoints topic (MessagePack).
+
+    `head` is the head of its commit, but for `ck` and `last`, which only the broker knows; a whole set
+    begins with the record that says `begins` and is complete with the one that says `ends`.
+    """
+
+    head: Head
+    begins: bool = False
+    ends: bool = False
+    covered: list[CoveredWire] = []
+    parked: list[ParkedWire] = []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What one transaction writes, in this order: sessions, checkpoint records, the head.
+
+    `sessions`: pairs of the record's key and value. `begins`, `ends`: which of `records` begins and ends
+    a whole set; `begun_at`: where one begun by an earlier commit began.
+    """
+
+    head: Head
+    sessions: Sequence[tuple[bytes, bytes]] = ()
+    records: Sequence[bytes] = ()
+    begins: int | None = None
+    ends: bool = False
+    begun_at: int = -1
+
+    def head_at(self, offsets: Sequence[int]) -> Head:
+        """The head to commit, once the broker has told the offsets of `records`."""
+        if len(offsets) != len(self.records):
+            raise InvariantBroken(f"{len(self.records)} checkpoint records, but {len(offsets)} offsets")
+        ck = self.head.ck
+        if self.ends:
+            ck = self.whole_begun_at(offsets)
+        return msgspec.structs.replace(self.head, ck=ck, last=offsets[-1] if offsets else self.head.last)
+
+    def whole_begun_at(self, offsets: Sequence[int]) -> int:
+        """The offset at which the whole set under way began, -1 when there is none."""
+        return self.begun_at if self.begins is None else offsets[self.begins]
+
+
+@dataclass(slots=True, kw_only=True)
+class Checkpoint:
+    """What a new owner starts from. `bytes`: size of the records that it was folded from."""
+
+    head: Head
+    covered: dict[str, Covered] = field(default_factory=dict)
+    parked: dict[str, OpenSession] = field(default_factory=dict)
+    bytes: int = 0
+
+
+def new_stream() -> Checkpoint:
+    """The checkpoint of a stream that nobody ever owned."""
+    return Checkpoint(head=Head(epoch=0, seq=0, position=0, safe_offset=0))
+
+
+def fold(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Checkpoint:
+    """The checkpoint that `records`, pairs of (offset, value) from `head.ck` through `head.last`, give.
+
+    Raises InvalidInput when one of them cannot be read or some are not there.
+    """
+    checkpoint = Checkpoint(head=head)
+    seen = -1
+    for offset, raw in records:
+        if offset > head.last:
+            break
+        record = decode_record(raw)
+        if seen == -1 and not (offset == head.ck and record.begins):
+            raise InvalidInput(f"no whole set begins at {offset} of the checkpoints, but {head!r}")
+        _apply(checkpoint, record)
+        checkpoint.bytes += len(raw)
+        seen = offset
+    if seen != head.last:
+        raise InvalidInput(f"checkpoint records end at {seen}, but {head!r}")
+    kept = {
+        key: entry
+        for key, entry in checkpoint.covered.items()
+        if not is_droppable(entry, head.safe_offset, head.a, repeat_ms)
+    }
+    checkpoint.covered = dict(sorted(kept.items(), key=lambda item: item[1].offset))
+    return checkpoint
+
+
+def is_settled(head: Head, stable: int, end: int) -> bool:
+    """Whether nothing stands in the stream's checkpoints partition behind what the head knows of: its last
+    record and the marker of that commit. `stable`: first undecided offset, `end`: next to be written.
+
+    Every commit writes there before it delivers, so whatever a broken commit left is seen there.
+    """
+    return stable == end == (head.last + 2 if head.last >= 0 else 0)
+
+
+def decode_record(raw: bytes) -> CheckpointRecord:
+    """A checkpoint record. Raises InvalidInput when it is none."""
+    try:
+        return _decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"a checkpoint record cannot be read: {error}") from None
+
+
+def find_head(records: Iterable[tuple[int, bytes]]) -> Head | None:
+    """The newest head that a whole checkpoints partition tells, when Kafka forgot the committed one.
+
+    None when no checkpoint was ever completed: then the stream is new.
+    """
+    begun = ck = -1
+    head = None
+    for offset, raw in records:
+        record = decode_record(raw)
+        begun = offset if record.begins else begun
+        ck = begun if record.ends else ck
+        head = msgspec.structs.replace(record.head, ck=ck, last=offset)
+    return head if ck >= 0 else None
+
+
+def _apply(checkpoint: Checkpoint, record: CheckpointRecord) -> None:
+    for wire in record.covered:
+        parked = checkpoint.parked.get(wire.key)
+        if parked is not None and parked.first_offset <= wire.offset:
+            del checkpoint.parked[wire.key]
+        put_covered(checkpoint.covered, wire)
+    for chunk in record.parked:
+        session = checkpoint.parked.get(chunk.key)
+        if session is None or session.first_offset != chunk.first_offset:
+            session = OpenSession(chunk.key, chunk.first_offset, chunk.opened_at, chunk.low_t, 0, 0)
+            checkpoint.parked[chunk.key] = session
+        if chunk.start > len(session.data):
+            raise InvalidInput(f"of the parked session of {chunk.key!r} fragments are missing")
+        session.data[chunk.start :] = chunk.fragments
+        session.bytes = sum(map(len, session.data))
+        session.parked = len(session.data)
+        session.pin = -1
+        session.last_offset, session.low_t, session.last_t = chunk.last_offset, chunk.low_t, chunk.last_t
+        session.w, session.last_a = chunk.w, chunk.last_a
+        session.ids = dict.fromkeys(chunk.ids) or None
+
+
+def covered_wire(key: str, entry: Covered) -> CoveredWire:
+    """A covered key as it is stored, and as it travels."""
+    return CoveredWire(key, entry.offset, entry.last_a, list(entry.ids))
+
+
+def put_covered(covered: dict[str, Covered], wire: CoveredWire) -> None:
+    """Takes a stored key up as the newest of `covered`, which are ordered by offset."""
+    covered.pop(wire.key, None)
+    covered[wire.key] = Covered(offset=wire.offset, last_a=wire.last_a, ids=dict.fromkeys(wire.ids))
+
+
+def encode_record(record: CheckpointRecord) -> bytes:
+    """A checkpoint record as it is stored."""
+    return _encode(record)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(CheckpointRecord).decode

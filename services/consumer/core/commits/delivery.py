@@ -1,0 +1,32 @@
+"""From a closed session to the record by which it is delivered. Pure; used by `stream.py`."""
+
+from __future__ import annotations
+
+from services.consumer.core.sessions.state import Closed
+from shared.model.sessions import Session, encode_session, session_id
+
+
+def delivered(closed: Closed, group: str, stream: int, epoch: int) -> tuple[bytes, bytes]:
+    """Key and value of the session's record; `epoch` is that of the owner that delivers it."""
+    session = closed.session
+    value = encode_session(
+        Session(
+            id=session_id(group, stream, session.key, session.first_offset),
+            group=group,
+            key=session.key,
+            stream=stream,
+            epoch=epoch,
+            first_offset=session.first_offset,
+            last_offset=session.last_offset,
+            first_time=session.low_t,
+            last_time=session.last_t,
+            opened_at=session.opened_at,
+            closed_at=closed.closed_at,
+            fragments=len(session.data),
+            bytes=session.bytes,
+            reason=closed.reason,
+            data=[],
+        ),
+        session.data,
+    )
+    return session.key.encode(), value

@@ -1,0 +1,279 @@
+"""One owned stream: when to commit, what to park, when to append a tick.
+
+Decides from the assembler's state and from times that are arguments (`now_s`: monotonic seconds,
+`wall_ms`: the member's own clock, which only ever proposes a tick). `worker.py` carries the
+messages: it feeds records, asks what is due, and does it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from services.consumer.core.commits.checkpoint import Checkpoint, Commit
+from services.consumer.core.commits.delivery import delivered
+from services.consumer.core.commits.parking import bytes_at, choose
+from services.consumer.core.commits.writer import CheckpointWriter
+from services.consumer.core.sessions.assembly import Assembler
+from services.consumer.core.sessions.record import Record
+from services.consumer.core.sessions.state import Closed, OpenSession
+from shared.errors import InvariantBroken
+from shared.model.group import GroupSettings
+from shared.model.head import Counts, Head
+
+MAX_PENDING_BYTES = 8 * 1024 * 1024
+"""Finished sessions that wait for their commit; more than this commits at once."""
+TICK_EVERY_S = 5.0
+QUIET_S = 2.0
+"""A stream says nothing when it had no record for so long."""
+READ_POINTS = 64
+"""How finely a handover tells where how much had been read: parking needs no more."""
+RENEW_S = 86_400.0
+"""Kafka forgets committed offsets after 7 idle days; owners renew theirs daily."""
+Start = Literal["as_stored", "cut", "rewind"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamLimits:
+    """`commit_s`: seconds between commits; the others bound what a new owner has to replay."""
+
+    commit_s: float = 1.0
+    max_replay_fragments: int = 100_000
+    max_replay_bytes: int = 100 * 1024 * 1024
+
+
+class Stream:
+    """The state of one owned stream, in one epoch."""
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        stream: int,
+        epoch: int,
+        settings: GroupSettings,
+        limits: StreamLimits,
+        checkpoint: Checkpoint,
+        now_s: float,
+    ) -> None:
+        self.group, self.stream, self.epoch = group, stream, epoch
+        self.limits = limits
+        self.head = head = checkpoint.head
+        self._counts_before = head.counts
+        self.cut = 0
+        self.assembler = Assembler(settings, position=head.safe_offset, w=head.w, a=head.a)
+        self.assembler.restore(
+            covered=checkpoint.covered, parked=checkpoint.parked.values(), position=head.position
+        )
+        self.writer = CheckpointWriter(checkpoint)
+        self._pending: list[Closed] = []
+        self._pending_bytes = 0
+        self._closed = self._delivered = self._delivered_bytes = 0
+        self._read_at: deque[tuple[int, int]] = deque([(self.assembler.position, 0)])
+        self._last_commit_s = now_s
+        self._last_record_s = now_s
+        self._last_tick_s = now_s
+        self._in_commit = False
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.group}/{self.stream} epoch {self.epoch} {self.assembler!r}>"
+
+    def start(self, log_start: int, log_end: int) -> Start:
+        """Where reading begins, given the log's bounds (half-open offsets).
+
+        `rewind`: the log ends below the position, so it was lost: do not go on. `cut`: retention removed
+        records that were still needed; `cut` counts them, and reading begins at the log's start.
+        """
+        if log_end < max(self.head.position, self.assembler.position):
+            return "rewind"
+        if log_start <= self.assembler.position:
+            return "as_stored"
+        self.cut = log_start - self.assembler.position
+        self.assembler.advance(log_start)
+        return "cut"
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether a later owner could go on from here: nothing is being replayed, and no commit's outcome
+        is unknown (one that was prepared and not `committed` may or may not stand in the log).
+        """
+        return not (self._in_commit or self.assembler.is_replaying)
+
+    def resume(self, epoch: int, now_s: float) -> None:
+        """Goes on from memory in a new epoch, after the stored head was found to be this one's."""
+        if not self.is_memory:
+            raise InvariantBroken(f"nothing to go on from: {self!r}")
+        self.epoch = epoch
+        self._last_commit_s = self._last_record_s = self._last_tick_s = now_s
+
+    def read_at(self) -> list[tuple[int, int]]:
+        """At most `READ_POINTS` + 1 pairs of a position and the bytes that had been read there, ascending."""
+        points = list(self._read_at)
+        return points[:: max(1, -(-len(points) // READ_POINTS))]
+
+    @property
+    def pending(self) -> Sequence[Closed]:
+        """Finished sessions that no commit has delivered yet."""
+        return self._pending
+
+    def take_over(
+        self, *, counts: Counts, pending: list[Closed], bytes_read: int, read_at: Sequence[tuple[int, int]]
+    ) -> None:
+        """Goes on with what a former owner had not committed, and with how much it had read, and where."""
+        self._counts_before = counts
+        self._pending = pending
+        self._pending_bytes = sum(closed.session.bytes for closed in pending)
+        self.assembler.bytes_read = bytes_read
+        self._read_at = deque(read_at)
+
+    def feed(self, records: Sequence[Record], now_s: float) -> None:
+        """Folds the records, which follow the position in offset order."""
+        if not records:
+            return
+        if records[0].offset < self.assembler.position:
+            raise InvariantBroken(f"offset {records[0].offset} read again: {self!r}")
+        if records[0].offset > self.assembler.position:  # the log has no gaps but those of retention
+            self.cut += records[0].offset - self.assembler.position
+            self.assembler.advance(records[0].offset)
+        self._last_record_s = now_s
+        self._take(self.assembler.feed(records))
+        self._read_at.append((self.assembler.position, self.assembler.bytes_read))
+
+    def close_due(self) -> None:
+        """Closes what is due by silence."""
+        self._take(self.assembler.close_due())
+
+    def is_commit_due(self, now_s: float, commit_s: float) -> bool:
+        """Whether to commit now: something changed and `commit_s` passed, or too much waits."""
+        if self.assembler.is_replaying:
+            return False
+        since = now_s - self._last_commit_s
+        if not self.has_changes:
+            return since >= RENEW_S
+        return (
+            since >= commit_s
+            or self._pending_bytes > MAX_PENDING_BYTES
+            or self.assembler.position - self.head.position > self.limits.max_replay_fragments // 4
+            or self._is_replay_long(self.head.safe_offset)
+        )
+
+    def seconds_to_commit(self, now_s: float, commit_s: float) -> float:
+        """How long to wait for more records before the next commit is due."""
+        return max(0.01, self._last_commit_s + commit_s - now_s)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether anything is not committed yet; never while replaying."""
+        return not self.assembler.is_replaying and (
+            self.assembler.position != self.head.position or bool(self._pending)
+        )
+
+    def is_tick_due(self, now_s: float, wall_ms: int) -> bool:
+        """Whether to append a tick: by the member's own clock a session is idle, on a silent stream."""
+        state = self.assembler
+        if not state.open or state.is_replaying:
+            return False
+        if now_s - self._last_record_s < QUIET_S or now_s - self._last_tick_s < TICK_EVERY_S:
+            return False
+        oldest = next(iter(state.open.values()))
+        if wall_ms - oldest.last_a <= state.settings.idle_ms:
+            return False
+        self._last_tick_s = now_s
+        return True
+
+    def prepare_commit(self) -> Commit:
+        """All that one transaction has to write now. Follow it by `committed`, or drop the stream.
+
+        Raises InvariantBroken while replaying or when the safe offset would move back.
+        """
+        state = self.assembler
+        if state.is_replaying or self._in_commit:
+            raise InvariantBroken(f"a commit in the midst of a replay or of another commit: {self!r}")
+        self._in_commit = True
+        to_park = self._sessions_to_park()
+        parking = {session.key for session in to_park}
+        pinned = [s for s in state.open.values() if s.pin >= 0 and s.key not in parking]
+        first = min(pinned, key=lambda session: session.pin, default=None)
+        safe_offset = state.position if first is None else first.pin
+        w, a = (state.w, state.a) if first is None else (first.pin_w, first.pin_a)
+        if safe_offset < self.head.safe_offset:
+            raise InvariantBroken(f"the safe offset fell to {safe_offset} from {self.head!r}: {self!r}")
+        head = Head(
+            epoch=self.epoch,
+            seq=self.head.seq + 1,
+            position=state.position,
+            safe_offset=safe_offset,
+            w=w,
+            a=a,
+            ck=self.head.ck,
+            last=self.head.last,
+            counts=self.counts,
+        )
+        state.drop_covered(safe_offset, a)
+        changed, state.changed, state.unparked = state.changed, {}, set()
+        sessions = [delivered(closed, self.group, self.stream, self.epoch) for closed in self._pending]
+        self._pending, self._pending_bytes = [], 0
+        return self.writer.commit(head, sessions, state.covered, state.open, changed, to_park)
+
+    def committed(self, commit: Commit, offsets: Sequence[int], now_s: float) -> int | None:
+        """The commit is known to have succeeded, its checkpoint records standing at `offsets`.
+
+        Returns the offset below which the stream's checkpoints partition may be deleted, if any.
+        """
+        self.head = commit.head_at(offsets)
+        self._last_commit_s = now_s
+        self._in_commit = False
+        while len(self._read_at) > 1 and self._read_at[1][0] <= self.head.safe_offset:
+            self._read_at.popleft()
+        return self.writer.committed(commit, offsets)
+
+    @property
+    def counts(self) -> Counts:
+        """Totals through the position, those of earlier owners included."""
+        before, state = self._counts_before, self.assembler
+        return Counts(
+            fragments=before.fragments + state.fragments,
+            bytes=before.bytes + state.bytes,
+            repeats=before.repeats + state.repeats,
+            markers=before.markers + state.markers,
+            ticks=before.ticks + state.ticks,
+            unreadable=before.unreadable + state.unreadable,
+            sessions=before.sessions + self._closed,
+            delivered=before.delivered + self._delivered,
+            delivered_bytes=before.delivered_bytes + self._delivered_bytes,
+        )
+
+    def _take(self, closed: list[Closed]) -> None:
+        self._pending += closed
+        self._closed += len(closed)
+        for one in closed:
+            self._pending_bytes += one.session.bytes
+            self._delivered += len(one.session.data)
+            self._delivered_bytes += one.session.bytes
+
+    def _sessions_to_park(self) -> list[OpenSession]:
+        """Once a replay would be long: of those pinned before the last quarter of its bound, a share."""
+        state, limits = self.assembler, self.limits
+        oldest = min((s.pin for s in state.open.values() if s.pin >= 0), default=state.position)
+        if not self._is_replay_long(oldest):
+            return []
+        keep_from = state.position - limits.max_replay_fragments // 4
+        for offset, read in self._read_at:
+            if state.bytes_read - read <= limits.max_replay_bytes // 4:
+                keep_from = max(keep_from, offset)
+                break
+        return choose(
+            (s for s in state.open.values() if 0 <= s.pin < keep_from),
+            self._read_at[-1][1] - self._read_at[max(-2, -len(self._read_at))][1],
+            rewrites=self.writer.is_whole_next,
+        )
+
+    def _is_replay_long(self, safe_offset: int) -> bool:
+        """Whether a replay from there would pass half of one of its bounds."""
+        state, limits = self.assembler, self.limits
+        return (
+            state.position - safe_offset > limits.max_replay_fragments // 2
+            or state.bytes_read - bytes_at(safe_offset, self._read_at) > limits.max_replay_bytes // 2
+        )

@@ -1,0 +1,282 @@
+"""What travels when a stream changes owner: its open sessions, its covered keys, and what they stand on.
+
+Pure. A *copy* holds all sessions as of a position while the donor still runs; a *delta* what has changed
+since that copy, and the final head with what else a `Stream` needs; a *whole* bundle is a delta that extends
+nothing. What comes out is a `Stream` as if the recipient had folded the log itself; whether it may be used
+is for the stored head to say (`handover.is_valid`). MessagePack; a fragment's bytes travel as they are.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from services.consumer.core.commits.checkpoint import Checkpoint, covered_wire, put_covered
+from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.core.handover.bundle_format import (
+    BundleWire,
+    ClosedWire,
+    SessionWire,
+    TailWire,
+    decode_bundle,
+    encode_bundle,
+    session_wire,
+)
+from services.consumer.core.sessions.state import Closed, Covered, OpenSession
+from shared.errors import BundleRejected, InvariantBroken
+from shared.model.group import GroupSettings
+from shared.model.head import Head
+from shared.service.signing import digest_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentCopy:
+    """What a donor remembers of the copy that it sent: of which `stream`, after which commit, and per key the
+    first offset of its session, how many fragments and ids the recipient has of it, and how many of them
+    were parked.
+    """
+
+    stream: Stream
+    head: Head
+    position: int
+    digest: str
+    known: dict[str, tuple[int, int, int, int]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Copy:
+    """A copy as the recipient holds it until the delta comes: ready to run, so that what the delta costs
+    depends on what has changed.
+
+    `sessions` are ordered by their last fragments, `covered` by offset, as the donor's are; `bytes`: of
+    the sessions' fragments.
+    """
+
+    position: int = 0
+    digest: str = ""
+    sessions: OrderedDict[str, OpenSession] = field(default_factory=OrderedDict)
+    covered: dict[str, Covered] = field(default_factory=dict)
+    bytes: int = 0
+
+
+def take_copy(stream: Stream) -> tuple[bytes, SentCopy]:
+    """All open sessions and covered keys as they stand now; the stream may go on meanwhile."""
+    state = stream.assembler
+    body = encode_bundle(
+        BundleWire(
+            position=state.position,
+            sessions=[session_wire(session, 0, 0) for session in state.open.values()],
+            covered=[covered_wire(*item) for item in state.covered.items()],
+        )
+    )
+    known = {key: _mark(session) for key, session in state.open.items()}
+    digest = digest_of(body)
+    return body, SentCopy(
+        stream=stream, head=stream.head, position=state.position, digest=digest, known=known
+    )
+
+
+def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
+    """What has changed since `base` (None: everything), what is not committed yet included.
+
+    Raises InvariantBroken when the copy is of another stream: one that was opened anew may stand lower.
+    """
+    if base is not None and base.stream is not stream:
+        raise InvariantBroken(f"the copy is not of this stream: {stream!r}")
+    state = stream.assembler
+    from_position = base.position if base is not None else 0
+    sessions, closed = _changed_sessions(stream, base)
+    # silence covers through the position before it, so what changed since the copy begins one below it
+    covered = []
+    for key, entry in reversed(state.covered.items()):
+        if entry.offset < from_position - 1:
+            break
+        covered.append(covered_wire(key, entry))
+    covered.reverse()
+    tail = TailWire(
+        stream.head,
+        state.w,
+        state.a,
+        stream.counts,
+        [
+            ClosedWire(session_wire(closed.session, 0, 0), closed.reason, closed.closed_at)
+            for closed in stream.pending
+        ],
+        list(state.changed),
+        sorted(state.unparked),
+        stream.writer.written,
+        stream.writer.last_whole,
+        state.bytes_read,
+        stream.read_at(),
+    )
+    return encode_bundle(
+        BundleWire(position=state.position, sessions=sessions, covered=covered, closed=closed, tail=tail)
+    )
+
+
+def _changed_sessions(stream: Stream, base: SentCopy | None) -> tuple[list[SessionWire], list[str]]:
+    """What sessions have that the recipient has not, in the order of their last fragments, and the keys of
+    those that have ended. The stream stands still meanwhile, so only what has changed is looked at.
+    """
+    opened = stream.assembler.open
+    if base is None:
+        return [session_wire(session, 0, 0) for session in opened.values()], []
+    # a commit may have parked fragments of any session, else those that changed are the last ones
+    has_parked = stream.head != base.head
+    sessions, anew = [], []
+    for key, session in reversed(opened.items()):
+        is_recent = session.last_offset >= base.position
+        if not (is_recent or has_parked):
+            break
+        mark = base.known.get(key)
+        if mark is None or mark[0] != session.first_offset:
+            sessions.append(session_wire(session, 0, 0))
+            anew.append(key)
+        elif is_recent or mark[3] != session.parked:
+            sessions.append(session_wire(session, mark[1], mark[2]))
+    sessions.reverse()
+    closed = base.known.keys() - opened.keys() | base.known.keys() & anew
+    return sessions, sorted(closed)
+
+
+def open_copy(body: bytes, digest: str) -> Copy:
+    """The copy that a body holds. Raises BundleRejected when it cannot be read."""
+    wire = decode_bundle(body)
+    if wire.tail is not None:
+        raise BundleRejected("a first copy has no final head")
+    copy = Copy(position=wire.position, digest=digest)
+    _apply(copy, wire)
+    return copy
+
+
+def complete(
+    copy: Copy | None,
+    body: bytes,
+    *,
+    group: str,
+    stream: int,
+    settings: GroupSettings,
+    limits: StreamLimits,
+    now_s: float,
+) -> Stream:
+    """The stream that a delta makes of the copy which it extends (None: a whole bundle). Uses the copy up.
+
+    Raises BundleRejected when it cannot be read or does not fit.
+    """
+    wire = decode_bundle(body)
+    tail = wire.tail
+    if tail is None or tail.head.position > wire.position:
+        raise BundleRejected("a delta ends with a head of its position, or of one below")
+    copy = copy or Copy()
+    if wire.position < copy.position:
+        raise BundleRejected(f"the delta ends at {wire.position}, below its copy")
+    _apply(copy, wire)
+    head = tail.head
+    if not _stands_on(copy, head) or not tail.read_at or tail.read_at != sorted(tail.read_at):
+        raise BundleRejected(f"what it holds does not fit its head: {head!r}")
+    if not copy.covered.keys() >= {*tail.changed, *tail.unparked}:
+        raise BundleRejected("what was covered since its head is missing")
+    found = Stream(
+        group=group,
+        stream=stream,
+        epoch=head.epoch,
+        settings=settings,
+        limits=limits,
+        checkpoint=Checkpoint(head=head, bytes=tail.written),
+        now_s=now_s,
+    )
+    _fill(found, copy, tail)
+    return found
+
+
+def _fill(found: Stream, copy: Copy, tail: TailWire) -> None:
+    """Gives a stream that stands on the tail's head all that the donor had folded and not committed."""
+    head = tail.head
+    found.assembler.adopt(
+        position=copy.position,
+        w=tail.w,
+        a=tail.a,
+        sessions=copy.sessions,
+        covered=copy.covered,
+        state_bytes=copy.bytes,
+    )
+    found.assembler.forget_covered(head.safe_offset, head.a, keep=frozenset(tail.changed))
+    found.assembler.changed = {key: copy.covered[key] for key in tail.changed}
+    found.assembler.unparked = set(tail.unparked)
+    found.take_over(
+        counts=tail.counts,
+        pending=[_closed(sent) for sent in tail.pending],
+        bytes_read=tail.bytes_read,
+        read_at=tail.read_at,
+    )
+    found.writer.last_whole = tail.last_whole
+
+
+def _apply(copy: Copy, wire: BundleWire) -> None:
+    """Brings the copy up to date; checks what is sent, but not what it held before."""
+    copy.position = wire.position
+    for key in wire.closed:
+        if (gone := copy.sessions.pop(key, None)) is not None:
+            copy.bytes -= gone.bytes
+    for sent in wire.sessions:
+        session = copy.sessions.get(sent.key)
+        if session is None:
+            session = copy.sessions[sent.key] = _new_session(sent)
+        elif sent.data:
+            copy.sessions.move_to_end(sent.key)
+        copy.bytes += _extend(session, sent)
+    for entry in wire.covered:
+        put_covered(copy.covered, entry)
+
+
+def _new_session(sent: SessionWire) -> OpenSession:
+    return OpenSession(sent.key, sent.first_offset, sent.opened_at, sent.low_t, 0, 0)
+
+
+def _closed(sent: ClosedWire) -> Closed:
+    session = _new_session(sent.session)
+    _extend(session, sent.session)
+    return Closed(session=session, reason=sent.reason, closed_at=sent.closed_at)
+
+
+def _extend(session: OpenSession, sent: SessionWire) -> int:
+    """Brings a session up to date; by how many bytes it has grown. Raises BundleRejected."""
+    if sent.data_from != len(session.data) or sent.ids_from != len(session.ids or ()):
+        raise BundleRejected(f"of the session of {sent.key!r} something is missing")
+    size = sum(map(len, sent.data))
+    session.data += sent.data
+    session.bytes += size
+    for hashed in sent.ids:
+        session.remember(hashed)
+    session.last_offset, session.low_t, session.last_t = sent.last_offset, sent.low_t, sent.last_t
+    session.w, session.last_a, session.parked = sent.w, sent.last_a, sent.parked
+    session.pin, session.pin_w, session.pin_a = sent.pin, sent.pin_w, sent.pin_a
+    if session.first_offset != sent.first_offset or not _is_sound(session):
+        raise BundleRejected(f"the session of {sent.key!r} cannot be one: {session!r}")
+    return size
+
+
+def _is_sound(session: OpenSession) -> bool:
+    return (
+        0 <= session.first_offset <= session.last_offset
+        and session.low_t <= session.last_t
+        and 0 <= session.parked <= len(session.data) > 0
+        and (session.pin < 0) == (session.parked == len(session.data))
+    )
+
+
+def _stands_on(copy: Copy, head: Head) -> bool:
+    """Whether sessions and covered keys can be those of a stream whose last commit has this head."""
+    if not 0 <= head.safe_offset <= head.position:
+        return False
+    before = -1
+    for session in copy.sessions.values():
+        if session.last_offset < before or 0 <= session.pin < head.safe_offset:
+            return False
+        before = session.last_offset
+    last = next(reversed(copy.covered.values()), None)
+    return before < copy.position and (last is None or last.offset < copy.position)
+
+
+def _mark(session: OpenSession) -> tuple[int, int, int, int]:
+    return session.first_offset, len(session.data), len(session.ids or ()), session.parked

@@ -1,0 +1,108 @@
+"""How a bundle is written: MessagePack, fragments' bytes as they were posted. What it means: `bundle.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from services.consumer.core.commits.checkpoint import CoveredWire
+from services.consumer.core.sessions.state import OpenSession
+from shared.errors import BundleRejected
+from shared.model.head import Counts, Head
+from shared.model.sessions import Reason
+
+
+class SessionWire(msgspec.Struct, frozen=True, array_like=True):
+    """An open session; of its ids and fragments those from number `ids_from`, `data_from` on."""
+
+    key: str
+    first_offset: int
+    last_offset: int
+    opened_at: int
+    low_t: int
+    last_t: int
+    w: int
+    last_a: int
+    pin: int
+    pin_w: int
+    pin_a: int
+    parked: int
+    ids_from: int
+    ids: list[int]
+    data_from: int
+    data: list[bytes]
+
+
+class ClosedWire(msgspec.Struct, frozen=True, array_like=True):
+    """A closed session that no commit has delivered yet."""
+
+    session: SessionWire
+    reason: Reason
+    closed_at: int
+
+
+class TailWire(msgspec.Struct, frozen=True, array_like=True):
+    """What makes a delta final: the head of the last commit, W, A and totals at the delta's position, what
+    the next commit has to write, and the writer's sizes.
+
+    `changed`: covered keys that were covered since that head, `unparked` those of them that the checkpoint
+    holds as parked; `read_at`: pairs of a position and the bytes that had been read there.
+    """
+
+    head: Head
+    w: int
+    a: int
+    counts: Counts
+    pending: list[ClosedWire]
+    changed: list[str]
+    unparked: list[str]
+    written: int
+    last_whole: int
+    bytes_read: int
+    read_at: list[tuple[int, int]]
+
+
+class BundleWire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A copy (without `tail`), or a delta; `closed`: keys of the copy without that session now."""
+
+    position: int
+    sessions: list[SessionWire]
+    covered: list[CoveredWire]
+    closed: list[str] = []
+    tail: TailWire | None = None
+
+
+def session_wire(session: OpenSession, data_from: int, ids_from: int) -> SessionWire:
+    """The session, of its fragments and ids those from these numbers on."""
+    ids: Iterable[int] = session.ids or ()
+    return SessionWire(
+        session.key,
+        session.first_offset,
+        session.last_offset,
+        session.opened_at,
+        session.low_t,
+        session.last_t,
+        session.w,
+        session.last_a,
+        session.pin,
+        session.pin_w,
+        session.pin_a,
+        session.parked,
+        ids_from,
+        list(ids)[ids_from:],
+        data_from,
+        session.data[data_from:] if data_from else session.data,
+    )
+
+
+def decode_bundle(body: bytes) -> BundleWire:
+    """What a body holds. Raises BundleRejected when it cannot be read."""
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BundleRejected(f"the bundle cannot be read: {error}") from None
+
+
+encode_bundle = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(BundleWire).decode

@@ -1,0 +1,94 @@
+"""What a stream's state is made of: an open session, a closed one, a covered key.
+
+Values of the assembler, written into checkpoints and handed over. Offsets are those of the stream's
+fragments topic, times integer ms UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from shared.model.sessions import Reason
+
+NO_IDS: Mapping[int, None] = MappingProxyType({})
+
+
+class OpenSession:
+    """A session that has not ended: `low_t <= last_t`, `first_offset <= last_offset`.
+
+    `w`, `last_a`: W right after and A at its last fragment. `parked`: how many of its fragments stand in
+    the checkpoint; `pin`: the offset of the first one that does not (-1 when all do), where a replay
+    must start, with W and A just before that offset. `ids`: hashes of its ids in order of arrival,
+    those that it took over at its opening first; None for none.
+    """
+
+    __slots__ = (
+        "bytes",
+        "data",
+        "first_offset",
+        "ids",
+        "key",
+        "last_a",
+        "last_offset",
+        "last_t",
+        "low_t",
+        "opened_at",
+        "parked",
+        "pin",
+        "pin_a",
+        "pin_w",
+        "w",
+    )
+
+    def __init__(self, key: str, offset: int, opened_at: int, t: int, pin_w: int, pin_a: int) -> None:
+        self.key = key
+        self.first_offset = self.last_offset = self.pin = offset
+        self.opened_at = self.last_a = opened_at
+        self.low_t = self.last_t = t
+        self.w = t
+        self.pin_w = pin_w
+        self.pin_a = pin_a
+        self.data: list[bytes] = []
+        self.bytes = 0
+        self.parked = 0
+        self.ids: dict[int, None] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<OpenSession {self.key!r} {self.first_offset}…{self.last_offset}, "
+            f"{len(self.data)} fragments, {self.parked} parked>"
+        )
+
+    def remember(self, hashed: int) -> None:
+        """Adds the hash of a fragment's id."""
+        if self.ids is None:
+            self.ids = {}
+        self.ids[hashed] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    """All records of a key through `offset` are accounted for: its session was closed there.
+
+    `last_a`: A at the last fragment of that session; `ids`: hashes of its newest ids, oldest first.
+    """
+
+    offset: int
+    last_a: int
+    ids: Mapping[int, None] = field(default_factory=lambda: NO_IDS)
+
+
+def is_droppable(entry: Covered, safe_offset: int, safe_a: int, repeat_ms: int) -> bool:
+    """Whether no replay from `safe_offset`, with A = `safe_a` before it, can need the entry."""
+    return entry.offset < safe_offset and (not entry.ids or safe_a > entry.last_a + repeat_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """A session that ended, why, and A when it was closed."""
+
+    session: OpenSession
+    reason: Reason
+    closed_at: int

@@ -1,0 +1,229 @@
+"""The hints of a member: what it was handed, and what it remembers of streams that it ran itself.
+
+The shell around `core/handover/rules.py` and `core/handover/bundle.py`; the HTTP face and the in-memory peers
+call `receive_copy`, `receive_delta` and `give`. Nothing here makes a hint true: a worker asks the stored
+head. All calls are synchronous, so none sees another's half. Hints are bounded in size and age.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.core.handover.bundle import Copy, complete, open_copy, take_delta
+from services.consumer.core.handover.rules import (
+    Completion,
+    HandoverLimits,
+    Offer,
+    Situation,
+    Wanted,
+    check_claim,
+    check_offer,
+    check_sender,
+)
+from shared.errors import BundleRejected, HandoverRefused, NotFound
+from shared.model.group import GroupSettings
+from shared.service.signing import digest_of
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Promised:
+    """A first copy, waiting for its delta."""
+
+    offer: Offer
+    copy: Copy
+    size: int
+    since_s: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Hint:
+    """A stream to go on with, if the stored head is the one that it stands on.
+
+    `completion`: how it came; None for this member's own memory, and for what it fetched.
+    """
+
+    state: Stream
+    since_s: float
+    size: int = 0
+    completion: Completion | None = None
+
+
+class HandoverDesk:
+    """Receives, keeps and gives hints; `situation` tells how the member stands (None: not joined yet).
+
+    `on_promised(stream)` is called when a copy is held, `on_expected(completion)` when it is complete.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: GroupSettings,
+        stream_limits: StreamLimits,
+        limits: HandoverLimits,
+        now_s: Callable[[], float],
+        situation: Callable[[], Situation | None],
+        on_promised: Callable[[int], None] = lambda stream: None,
+        on_expected: Callable[[Completion], None] = lambda completion: None,
+    ) -> None:
+        self.limits = limits
+        self._settings = settings
+        self._stream_limits = stream_limits
+        self._now_s = now_s
+        self._situation = situation
+        self._on_promised = on_promised
+        self._on_expected = on_expected
+        self._promised: dict[int, _Promised] = {}
+        self._handed: dict[int, Hint] = {}
+        self._own: dict[int, Hint] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"<HandoverDesk {len(self._promised)} promised, {len(self._handed)} handed, {len(self._own)} own>"
+        )
+
+    @property
+    def max_body_bytes(self) -> int:
+        """The largest body of a request or an answer, decoded."""
+        return self.limits.max_body_bytes
+
+    @property
+    def promised(self) -> set[int]:
+        """Streams that this member has said it would take."""
+        self.forget_old()
+        return self._promised.keys() | self._handed.keys()
+
+    @property
+    def expects(self) -> bool:
+        """Whether a release is due any moment: then nobody should dawdle."""
+        return bool(self._handed)
+
+    def receive_copy(self, offer: Offer, body: bytes) -> None:
+        """Holds a first copy; it replaces an earlier one of the stream.
+
+        Raises NotFound, Unauthorized, HandoverRefused, BundleRejected.
+        """
+        self.forget_old()
+        check_offer(self._here(), offer, self.limits)
+        held = sum(one.size for stream, one in self._promised.items() if stream != offer.stream)
+        held += sum(one.size for one in self._handed.values())
+        if len(body) > self.limits.max_body_bytes or held + len(body) > self.limits.max_held_bytes:
+            raise BundleRejected(f"{len(body)} bytes are too many, besides {held} held")
+        if digest_of(body) != offer.digest:
+            raise HandoverRefused("the digest of the copy is another one")
+        copy = open_copy(body, offer.digest)
+        if copy.position != offer.position:
+            raise HandoverRefused(f"the copy is of position {copy.position}, not {offer.position}")
+        handed = self._handed.get(offer.stream)
+        if handed is not None and handed.completion is not None:
+            if handed.completion.base_digest == offer.digest or offer.position < handed.completion.position:
+                return  # repeated or late on its way, and complete already
+            del self._handed[offer.stream]
+        self._promised[offer.stream] = _Promised(
+            offer=offer, copy=copy, size=len(body), since_s=self._now_s()
+        )
+        self._on_promised(offer.stream)
+
+    def receive_delta(self, completion: Completion, body: bytes) -> None:
+        """Completes a copy; from now on the stream's release is expected.
+
+        Raises NotFound, Unauthorized, HandoverRefused, BundleRejected; the copy is then of no use.
+        """
+        self.forget_old()
+        situation, stream = self._here(), completion.stream
+        check_sender(situation, completion.group, stream, completion.donor)
+        check_claim(situation, stream, completion.donor, completion.epoch)
+        handed = self._handed.get(stream)
+        if handed is not None and handed.completion == completion:
+            return  # repeated on its way
+        promised = self._promised.get(stream)
+        if promised is None or not _extends(completion, promised.offer):
+            raise HandoverRefused(f"no copy is held here that this one of stream {stream} extends")
+        if digest_of(body) != completion.digest:
+            raise HandoverRefused("the digest of the delta is another one")
+        if len(body) > self.limits.max_body_bytes:
+            raise BundleRejected(f"{len(body)} bytes are too many")
+        del self._promised[stream]
+        state = self._complete(promised.copy, stream, body)
+        head = state.head
+        if (head.epoch, head.seq, state.assembler.position) != (
+            completion.head_epoch,
+            completion.seq,
+            completion.position,
+        ):
+            raise HandoverRefused("the delta's head is another one")
+        self._handed[stream] = Hint(
+            state=state, since_s=self._now_s(), size=promised.size + len(body), completion=completion
+        )
+        self._on_expected(completion)
+
+    def give(self, wanted: Wanted) -> bytes:
+        """The whole frozen bundle of a stream that this member ran. Raises NotFound, Unauthorized."""
+        self.forget_old()
+        check_sender(self._here(), wanted.group, wanted.stream, wanted.member)
+        hint = self._own.get(wanted.stream)
+        if hint is not None and hint.state.is_memory:
+            head = hint.state.head
+            if (head.epoch, head.seq) == (wanted.epoch, wanted.seq):
+                return take_delta(hint.state, None)
+        raise NotFound(f"no bundle of stream {wanted.stream} with epoch {wanted.epoch}, seq {wanted.seq}")
+
+    def open_fetched(self, stream: int, body: bytes) -> Stream:
+        """The stream of a bundle that another member gave. Raises BundleRejected."""
+        return self._complete(None, stream, body)
+
+    def keep(self, state: Stream) -> None:
+        """Remembers a stream that this member has stopped to run."""
+        self.forget_old()
+        if state.is_memory:
+            self._own[state.stream] = Hint(state=state, since_s=self._now_s())
+        else:
+            self._own.pop(state.stream, None)
+
+    def take(self, stream: int) -> list[Hint]:
+        """The hints for a stream that is about to be opened, the likeliest first; they are gone from here."""
+        self.forget_old()
+        self._promised.pop(stream, None)
+        return [hint for held in (self._handed, self._own) if (hint := held.pop(stream, None)) is not None]
+
+    def withdraw(self, stream: int) -> None:
+        """Forgets what was handed of a stream: somebody else has claimed it."""
+        self._handed.pop(stream, None)
+
+    def forget_old(self) -> None:
+        """Drops what has been held for too long."""
+        oldest_s = self._now_s() - self.limits.hold_s
+        for held in (self._promised, self._handed, self._own):
+            for stream in [stream for stream, one in held.items() if one.since_s < oldest_s]:
+                del held[stream]
+
+    def _here(self) -> Situation:
+        situation = self._situation()
+        if situation is None:
+            raise HandoverRefused("this member has not joined yet")
+        return situation
+
+    def _complete(self, copy: Copy | None, stream: int, body: bytes) -> Stream:
+        here = self._here()
+        return complete(
+            copy,
+            body,
+            group=here.group,
+            stream=stream,
+            settings=self._settings,
+            limits=self._stream_limits,
+            now_s=self._now_s(),
+        )
+
+
+def _extends(completion: Completion, offer: Offer) -> bool:
+    return (completion.donor, completion.epoch, completion.base_position, completion.base_digest) == (
+        offer.donor,
+        offer.epoch,
+        offer.position,
+        offer.digest,
+    )

@@ -1,0 +1,218 @@
+"""The routes by which other members hand over, and by which control has this member drain.
+
+A request is refused at the first of: not joined yet, signature, its age, another address than the signed
+message has, length; only then is its body read, within bounds of size and time, and decoded. What it says,
+and whether the body's digest fits, is judged by the desk (`hints.py`) in one synchronous call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from starlette.requests import ClientDisconnect
+
+from services.consumer.core.handover.rules import Completion, Offer, Wanted
+from services.consumer.handover.messages import (
+    HANDOVER,
+    LENGTH,
+    ZSTD,
+    M,
+    compress,
+    decompress,
+    line_for,
+    parse_header,
+    parse_length,
+    sender_of,
+)
+from shared.errors import BundleRejected, Conflict, HandoverRefused, InvalidInput, Unauthorized, Unavailable
+from shared.service.signing import Signed, check_signed, digest_of, signed_headers
+
+BODY_S = 15.0
+"""How long a body may take to arrive: longer than any donor waits for its answer."""
+BODIES = 2
+"""How many bodies of the largest size may be on their way at once; many more small ones."""
+MAX_DRAIN_BYTES = 4 * 1024
+
+
+class Desk(Protocol):
+    """What the routes ask of the `HandoverDesk`."""
+
+    @property
+    def max_body_bytes(self) -> int: ...
+
+    def receive_copy(self, offer: Offer, body: bytes) -> None: ...
+
+    def receive_delta(self, completion: Completion, body: bytes) -> None: ...
+
+    def give(self, wanted: Wanted) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reception:
+    """What there is to receive by, once the member has joined; `drain(why)` begins its draining."""
+
+    member: str
+    desk: Desk
+    secret: bytes = field(repr=False)
+    drain: Callable[[str], None]
+    wall_ms: Callable[[], int]
+
+
+class DrainRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of `POST /drain`; it may also be empty."""
+
+    why: str = ""
+
+
+class Arriving:
+    """Bytes of bodies that are on their way; bounded, whatever their number."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<Arriving: {self.bytes} bytes>"
+
+    async def read(self, request: Request, limit: int, limit_of_all: int) -> bytes:
+        """The body as it was sent. Raises BundleRejected, HandoverRefused, Unavailable, ClientDisconnect."""
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(BODY_S):
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    self.bytes += len(chunk)
+                    if size > limit:
+                        raise _too_large(limit)
+                    if self.bytes > limit_of_all:
+                        raise Unavailable("too many bodies arrive at once")
+                    chunks.append(chunk)
+            return b"".join(chunks)
+        except TimeoutError:
+            raise HandoverRefused(f"the body did not arrive within {BODY_S:g} s") from None
+        finally:
+            self.bytes -= size
+
+
+def install_handovers(app: FastAPI, reception: Callable[[], Reception | None]) -> None:
+    """`/handover/…` and `/drain`; `reception()` is None until the member has joined."""
+    arriving = Arriving()
+
+    def here() -> Reception:
+        found = reception()
+        if found is None:
+            raise Unavailable("this member has not joined its group yet")
+        return found
+
+    @app.put("/handover/{group}/{stream}", tags=["handover"], status_code=204, summary="A first copy")
+    async def put_copy(request: Request) -> Response:
+        at = here()
+        offer = _said(request, at, Offer)
+        at.desk.receive_copy(offer, await _body(request, at, arriving))
+        return Response(status_code=204)
+
+    @app.post(
+        "/handover/{group}/{stream}/commit", tags=["handover"], status_code=204, summary="What changed since"
+    )
+    async def post_delta(request: Request) -> Response:
+        at = here()
+        completion = _said(request, at, Completion)
+        at.desk.receive_delta(completion, await _body(request, at, arriving))
+        return Response(status_code=204)
+
+    @app.get("/handover/{group}/{stream}", tags=["handover"], summary="A frozen bundle")
+    async def get_bundle(request: Request) -> Response:
+        at = here()
+        wanted = _said(request, at, Wanted)
+        return await _answer(request, at, wanted, at.desk.give(wanted))
+
+    @app.post("/drain", tags=["member"], status_code=202, summary="Hand over all streams, then leave")
+    async def post_drain(request: Request) -> Response:
+        at = reception()
+        if at is None:
+            raise Conflict("this member has not joined its group yet: it has nothing to hand over")
+        signed = _signed(request, at)
+        body = await arriving.read(request, MAX_DRAIN_BYTES, BODIES * at.desk.max_body_bytes)
+        if digest_of(body) != signed.digest:
+            raise Unauthorized("the body is not the one that was signed")
+        try:
+            why = msgspec.json.decode(body, type=DrainRequest).why if body else ""
+        except msgspec.DecodeError as error:
+            raise InvalidInput(f"the body is no request to drain: {error}") from None
+        at.drain(why or f"asked for by {signed.member or 'an operator'}")
+        return Response(b'{"state":"draining"}', 202, media_type="application/json")
+
+    async def gone(_: Request, __: Exception) -> Response:
+        # nobody is there to read it
+        return Response(status_code=400)
+
+    app.add_exception_handler(ClientDisconnect, gone)
+
+
+def _signed(request: Request, at: Reception) -> Signed:
+    return check_signed(
+        at.secret, request.method, request.scope["path"], request.headers, now_ms=at.wall_ms()
+    )
+
+
+def _said(request: Request, at: Reception, kind: type[M]) -> M:
+    """The message, which is signed, and about this request. Raises Unauthorized, BundleRejected."""
+    signed = _signed(request, at)
+    header = request.headers.get(HANDOVER, "")
+    if digest_of(header.encode()) != signed.digest:
+        raise Unauthorized(f"the header {HANDOVER} is not the one that was signed")
+    said = parse_header(header, kind)
+    line = line_for(said)
+    target = f"{request.scope['path']}?{request.scope['query_string'].decode('latin-1')}"
+    if (line.target, line.epoch, line.seq, sender_of(said)) != (
+        target,
+        signed.epoch,
+        signed.seq,
+        signed.member,
+    ):
+        raise Unauthorized(f"{line.method} {line.target} of {sender_of(said)} was signed, not this request")
+    return said
+
+
+async def _body(request: Request, at: Reception, arriving: Arriving) -> bytes:
+    """The decoded body; every bound counts before and while it arrives."""
+    limit = at.desk.max_body_bytes
+    encoding = request.headers.get("content-encoding", "")
+    if encoding not in ("", ZSTD):
+        raise BundleRejected(f"the encoding {encoding!r} is not known")
+    length = parse_length(request.headers.get(LENGTH, "")) if encoding else 0
+    if max(parse_length(request.headers.get("content-length", "0")), length) > limit:
+        raise _too_large(limit)
+    body = await arriving.read(request, limit, BODIES * limit)
+    return await asyncio.to_thread(decompress, body, length) if encoding else body
+
+
+def _too_large(limit: int) -> BundleRejected:
+    return BundleRejected(f"a body may have at most {limit} bytes")
+
+
+async def _answer(request: Request, at: Reception, wanted: Wanted, bundle: bytes) -> Response:
+    """The bundle, signed like a request whose method is the status; compressed if the asker likes it so."""
+    line = line_for(wanted)
+    digest = await asyncio.to_thread(digest_of, bundle)
+    headers = signed_headers(
+        at.secret,
+        at.member,
+        "200",
+        line.path,
+        epoch=line.epoch,
+        seq=line.seq,
+        digest=digest,
+        at_ms=at.wall_ms(),
+    )
+    if request.headers.get("accept-encoding") == ZSTD:
+        packed = await asyncio.to_thread(compress, bundle)
+        if packed is not None:
+            headers |= {"Content-Encoding": ZSTD, LENGTH: str(len(bundle))}
+            bundle = packed
+    return Response(bundle, headers=headers, media_type="application/octet-stream")

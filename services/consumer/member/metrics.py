@@ -1,0 +1,50 @@
+"""A member's metrics for Prometheus, read from its workers when they are scraped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from services.consumer.member.member import Member
+
+_COUNTERS = {
+    "fragments": "Fragments read, repeats included",
+    "bytes": "Bytes of those fragments",
+    "repeats": "Fragments dropped because their id was repeated",
+    "markers": "Markers read",
+    "ticks": "Ticks read",
+    "unreadable": "Records set aside because they could not be read",
+    "sessions": "Sessions closed",
+}
+
+
+class ConsumerMetrics(Collector):
+    """Totals of the streams that the member owns, through their positions, over all owners;
+    `joined` is empty until it takes part."""
+
+    def __init__(self, joined: Sequence[Member]) -> None:
+        self._joined = joined
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as of now."""
+        member = self._joined[0] if self._joined else None
+        workers = member.workers if member is not None else []
+        totals = [msgspec.structs.asdict(worker.counts) for worker in workers]
+        for name, text in _COUNTERS.items():
+            yield CounterMetricFamily(f"baton_{name}", text, value=sum(total[name] for total in totals))
+        cores = [worker.core for worker in workers if worker.core is not None]
+        gauges = {
+            "streams": ("Streams owned", len(workers)),
+            "open_sessions": ("Sessions open", sum(len(core.assembler.open) for core in cores)),
+            "state_bytes": ("Bytes of open sessions", sum(core.assembler.state_bytes for core in cores)),
+            "lag": ("Records not read yet", sum(max(0, w.end - w.position) for w in workers)),
+            "lease_seconds": ("Until the lease ends", member.lease_ms / 1000 if member is not None else 0.0),
+        }
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(f"baton_{name}", text, value=value)

@@ -1,0 +1,95 @@
+"""What a member tells of itself: `/status`, and the rates in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from services.consumer.member.member import Member
+from services.consumer.stream.worker import StreamWorker
+from shared.model.cluster import MemberNode
+
+
+def stream_status(worker: StreamWorker) -> dict[str, Any]:
+    """One running stream."""
+    core = worker.core
+    row: dict[str, Any] = {
+        "stream": worker.stream,
+        "epoch": worker.epoch,
+        "state": worker.state,
+        "position": worker.position,
+        "end": worker.end,
+        "committed_at": worker.committed_at_ms,
+        "opened_ms": round(worker.opened_after_s * 1000, 1),
+        "first_record_ms": round(worker.first_record_after_s * 1000, 1),
+        "counts": msgspec.structs.asdict(worker.counts),
+    }
+    if core is not None:
+        row |= {
+            "committed": core.head.position,
+            "safe_offset": core.head.safe_offset,
+            "seq": core.head.seq,
+            "open_sessions": len(core.assembler.open),
+            "state_bytes": core.assembler.state_bytes,
+            "covered": len(core.assembler.covered),
+            "warm": worker.is_warm,
+            "cut": core.cut,
+            "last_unreadable": core.assembler.last_unreadable,
+        }
+    return row
+
+
+def member_status(
+    joined: Sequence[Member], member_id: str, group: str, node: MemberNode, rates: Rates
+) -> dict[str, Any]:
+    """The body of `GET /status`; `joined` is empty until the member takes part."""
+    member = joined[0] if joined else None
+    session_id = member.coordinator.session_id if member is not None else None
+    workers = member.workers if member is not None else []
+    return {
+        "id": member_id,
+        "group": group,
+        "address": node.address,
+        "pid": node.pid,
+        "state": member.state if member is not None else "joining",
+        "since": node.since,
+        "lease_ms": member.lease_ms if member is not None else 0,
+        "zookeeper_session": hex(session_id) if session_id is not None else None,
+        "rates": rates.now(workers),
+        "streams": [stream_status(worker) for worker in workers],
+    }
+
+
+class Rates:
+    """Fragments, bytes and sessions per second, averaged over the last `WINDOW_S` or so."""
+
+    WINDOW_S = 5.0
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._at_s = now_s()
+        self._before: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self._rates = {"fragments_per_s": 0.0, "bytes_per_s": 0.0, "sessions_per_s": 0.0}
+
+    def now(self, workers: Sequence[StreamWorker]) -> dict[str, float]:
+        """The rates; measured anew when the last measurement is old enough."""
+        passed_s = self._now_s() - self._at_s
+        if passed_s >= self.WINDOW_S:
+            totals = {
+                (worker.stream, worker.epoch): (counts.fragments, counts.bytes, counts.sessions)
+                for worker in workers
+                if (counts := worker.counts)
+            }
+            grown = [
+                sum(
+                    max(0, now[i] - self._before[key][i])
+                    for key, now in totals.items()
+                    if key in self._before
+                )
+                for i in range(3)
+            ]
+            self._rates = dict(zip(self._rates, (round(g / passed_s, 1) for g in grown), strict=True))
+            self._before, self._at_s = totals, self._now_s()
+        return self._rates

@@ -1,0 +1,232 @@
+"""The workers of a member's streams: starts, stops and drops them, and tells what became of them.
+
+Between `member.py`, which decides by the view what to run, and `worker.py`, which runs one stream.
+What a worker leaves behind is kept at the desk, as memory for this member and as a bundle for others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.ownership.decide import Running
+from services.consumer.handover.hints import HandoverDesk, Hint
+from services.consumer.member.events import Teller
+from services.consumer.ports import Coordinator
+from services.consumer.stream.context import Ask, Hold, Surroundings
+from services.consumer.stream.warm_clients import PreparedClients
+from services.consumer.stream.worker import Outcome, StreamWorker
+from shared.errors import InvariantBroken
+
+log = logging.getLogger(__name__)
+
+FIRST_RECORD_S = 0.5
+"""A stream that had no record for so long after its opening is not waited for: its pause ended there."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    worker: StreamWorker
+    task: asyncio.Task[None]
+    since_s: float
+    came: bool
+    """Whether another member had the stream before."""
+
+
+class StreamRunner:
+    """Runs workers as tasks of `tasks`; `on_end` hears of each that has ended."""
+
+    def __init__(
+        self,
+        *,
+        coordinator: Coordinator,
+        around: Surroundings,
+        desk: HandoverDesk,
+        teller: Teller,
+        commits_per_s: float,
+        on_end: Callable[[StreamWorker, Outcome], None],
+    ) -> None:
+        self.streams: dict[int, _Run] = {}
+        self.tasks: asyncio.TaskGroup | None = None
+        self._opened: dict[int, int] = {}
+        """Stream → the last epoch in which it was opened here: in any other this member has not committed."""
+        self.prepared = PreparedClients(around.log, around.now_s)
+        self._coordinator = coordinator
+        self._around = around
+        self._desk = desk
+        self._teller = teller
+        self._commits_per_s = commits_per_s
+        self._on_end = on_end
+
+    def __repr__(self) -> str:
+        return f"<StreamRunner of {self._coordinator.member}: {len(self.streams)} streams>"
+
+    @property
+    def workers(self) -> list[StreamWorker]:
+        """The workers that run, by stream."""
+        return [self.streams[stream].worker for stream in sorted(self.streams)]
+
+    def worker(self, stream: int) -> StreamWorker | None:
+        """The stream's worker, if it runs."""
+        run = self.streams.get(stream)
+        return run.worker if run is not None else None
+
+    def running(self, rest_s: float, has_failed: Callable[[int], bool]) -> dict[int, Running]:
+        """What runs, as `core/ownership/decide.py` wants to know it."""
+        now_s = self._around.now_s()
+        return {
+            stream: Running(
+                epoch=run.worker.epoch,
+                is_ready=run.worker.state == "running",
+                rests=run.came and now_s - run.since_s < rest_s,
+                failed=has_failed(stream),
+            )
+            for stream, run in self.streams.items()
+        }
+
+    def start(
+        self,
+        stream: int,
+        epoch: int,
+        session_id: int | None,
+        *,
+        why: str = "",
+        ask: Ask | None = None,
+        came: bool = False,
+    ) -> None:
+        """Runs a stream that was claimed in this ZooKeeper session; `ask`: the owner before this one, where
+        it may have a bundle; `came`: whether that was another member.
+        """
+        if stream in self.streams:
+            raise InvariantBroken(f"{self!r} runs stream {stream} already: {self.streams[stream].worker!r}")
+        hints = self._desk.take(stream)
+        handed = next((hint for hint in hints if hint.completion is not None), None)
+        hold = Hold(
+            is_mine=partial(self._is_mine, stream, epoch),
+            lease_alive=partial(self._lease_alive, session_id),
+            commit_s=self._commit_s,
+            hints=[hint.state for hint in hints],
+            ask=ask,
+            prepared=self.prepared.take(stream),
+            is_new=self._opened.get(stream) != epoch,
+        )
+        worker = StreamWorker(stream, epoch, self._around, hold)
+        assert self.tasks is not None
+        task = self.tasks.create_task(self._run(worker), name=f"stream {stream}")
+        self.streams[stream] = _Run(worker=worker, task=task, since_s=self._around.now_s(), came=came)
+        self.tasks.create_task(
+            self._tell_opening(worker, task, why, handed), name=f"opening of stream {stream}"
+        )
+
+    async def freeze(self, stream: int) -> None:
+        """Stops a stream without a last commit, which the next owner makes; returns when its state is final,
+        before its clients are closed.
+        """
+        run = self.streams.get(stream)
+        if run is not None:
+            run.worker.freeze()
+            frozen = asyncio.ensure_future(run.worker.frozen.wait())
+            try:
+                await asyncio.wait((run.task, frozen), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                frozen.cancel()
+            if run.worker.frozen.is_set() and run.worker.core is not None:
+                self._desk.keep(run.worker.core)  # who is to take the stream over may ask for it at once
+
+    async def stop(self, stream: int) -> None:
+        """Stops a stream in order: what it has read is committed, if that is possible."""
+        run = self.streams.get(stream)
+        if run is not None:
+            run.worker.stop()
+            await asyncio.wait([run.task])
+
+    async def drop(self, stream: int) -> None:
+        """Stops a stream without a commit."""
+        run = self.streams.get(stream)
+        if run is not None:
+            run.task.cancel()
+            await asyncio.wait([run.task])
+
+    def cancel(self) -> None:
+        """Ends all of them at once."""
+        for run in self.streams.values():
+            run.task.cancel()
+
+    async def _run(self, worker: StreamWorker) -> None:
+        outcome: Outcome = "lost"
+        try:
+            outcome = await worker.run()
+        finally:
+            run = self.streams.get(worker.stream)
+            if run is not None and run.worker is worker:
+                del self.streams[worker.stream]
+            if worker.opened.is_set():
+                self._opened[worker.stream] = worker.epoch
+            if worker.core is not None:
+                self._desk.keep(worker.core)
+        if worker.was_fenced:
+            self._teller.say("fence", stream=worker.stream, epoch=worker.epoch)
+        self._on_end(worker, outcome)
+
+    async def _tell_opening(
+        self, worker: StreamWorker, task: asyncio.Task[None], why: str, handed: Hint | None
+    ) -> None:
+        """The claim, and when the stream is being read how that came about."""
+        completion = handed.completion if handed is not None else None
+        sessions = len(handed.state.assembler.open) if handed is not None else None
+        size = handed.state.assembler.state_bytes if handed is not None else None
+        opened = asyncio.ensure_future(worker.opened.wait())
+        reading = asyncio.ensure_future(worker.reading.wait())
+        try:
+            await asyncio.wait((opened, task), return_when=asyncio.FIRST_COMPLETED)
+            warm = worker.is_warm if opened.done() else None
+            self._teller.say("claim", stream=worker.stream, epoch=worker.epoch, why=why, warm=warm)
+            if opened.done() and worker.core is not None:
+                self._tell_of_the_log(worker, worker.core)
+            if completion is None or not opened.done():
+                return
+            await asyncio.wait((reading, task), timeout=FIRST_RECORD_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            opened.cancel()
+            reading.cancel()
+        began_ms = worker.first_record_at_ms or worker.opened_at_ms
+        self._teller.say(
+            "handover",
+            stream=worker.stream,
+            epoch=worker.epoch,
+            source=completion.donor,
+            target=self._coordinator.member,
+            why=completion.why,
+            sessions=sessions,
+            bytes=size,
+            copy_ms=completion.copy_ms,
+            pause_ms=max(0, began_ms - completion.stopped_at_ms),
+            warm=worker.is_warm,
+        )
+
+    def _tell_of_the_log(self, worker: StreamWorker, core: Stream) -> None:
+        where = {"stream": worker.stream, "epoch": worker.epoch}
+        if worker.state == "rewind":
+            why = f"the log ends below position {core.head.position}"
+            self._teller.say("rewind", why=why, **where)
+        elif core.cut:
+            self._teller.say("cut", why=f"retention took {core.cut} records that were still needed", **where)
+
+    async def _is_mine(self, stream: int, epoch: int) -> bool:
+        claim = await self._coordinator.read_claim(stream)
+        return claim is not None and claim.member == self._coordinator.member and claim.epoch == epoch
+
+    def _lease_alive(self, session_id: int | None) -> bool:
+        # a later ZooKeeper session vouches for nothing that was claimed in an earlier one
+        lease = self._coordinator.lease
+        if lease is None or self._coordinator.session_id != session_id:
+            return False
+        return lease.is_alive(self._coordinator.now_s())
+
+    def _commit_s(self) -> float:
+        """Seconds between a stream's commits: more with many streams, so that commits stay affordable."""
+        return max(self._around.limits.commit_s, len(self.streams) / self._commits_per_s)

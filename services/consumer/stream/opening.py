@@ -1,0 +1,128 @@
+"""Opens an owned stream, in the order that makes it safe: fence, read the head, remember or load.
+
+Starting the sink fences every earlier owner, so only what is read after it is the last word. The stored head
+judges all hints (`core/handover/rules.py`): one that stands on it goes on from memory, else the checkpoint is
+loaded and the log replayed. Used by `worker.py`, once per start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from services.consumer.core.commits.stream import Start, Stream
+from services.consumer.core.handover.rules import is_valid
+from services.consumer.ports import SessionSink
+from services.consumer.stream.context import Ask, Surroundings
+from services.consumer.stream.warm_clients import Prepared
+from shared.errors import StaleEpoch
+from shared.model.head import Head
+
+FIRST_COMMIT = 0.1, 0.3
+"""The first commit comes after this share of the time between commits, depending on the stream."""
+
+
+class Opening:
+    """One opening; afterwards `reader` reads, or can be opened, `stored_epoch` is the head's (-1: it was not
+    read), `is_warm` whether a hint was taken up.
+    """
+
+    def __init__(
+        self, stream: int, epoch: int, around: Surroundings, sink: SessionSink, prepared: Prepared | None
+    ) -> None:
+        self.reader = prepared.reader if prepared is not None else around.log.reader(stream)
+        self.stored_epoch = -1
+        self.is_warm = False
+        self._stream, self._epoch = stream, epoch
+        self._around, self._sink = around, sink
+        self._aimed = prepared if prepared is not None and prepared.at >= 0 else None
+
+    def __repr__(self) -> str:
+        return f"<Opening {self._around.group}/{self._stream} epoch {self._epoch}>"
+
+    @property
+    def reads_from(self) -> int:
+        """The offset from which `reader` reads already, -1 for none."""
+        return self._aimed.at if self._aimed is not None else -1
+
+    async def open(
+        self, hints: Sequence[Stream], ask: Ask | None, *, is_new: bool = False
+    ) -> tuple[Stream, Start]:
+        """The stream as it stands, and how its log begins (see `Stream.start`).
+
+        `is_new`: nobody can have committed in this epoch yet. Raises StaleEpoch when the stored head is of a
+        later owner, or of an owner of this epoch although it is new; Unavailable, InvalidInput.
+        """
+        bounds, head = await self._bounds_and_head()
+        self.stored_epoch = head.epoch
+        if head.epoch > self._epoch or (is_new and head.epoch == self._epoch):
+            raise StaleEpoch(f"stream {self._stream}: epoch {self._epoch}, but the stored {head!r}")
+        core = await self._from_memory(head, hints, ask)
+        if self._aimed is not None:
+            if core is not None and core.assembler.position == self._aimed.at:
+                # the donor has read up to there, so the log reaches it; if not, the reader tells
+                bounds = self._aimed.first, self._aimed.at
+            else:
+                bounds = await self._replace_reader()
+        if core is None:
+            core = await self._from_checkpoint(head)
+        return core, core.start(*bounds)
+
+    async def _bounds_and_head(self) -> tuple[tuple[int, int], Head]:
+        """Both at once, but bounds that are older than the head are asked for again: an earlier owner may
+        have read and committed between them. A reader that reads already is not asked.
+        """
+        if self._aimed is not None:
+            await self._sink.open()
+            return (0, 0), await self._sink.head()
+        asking = asyncio.ensure_future(self.reader.bounds())
+        try:
+            await self._sink.open()
+            head = await self._sink.head()
+            bounds = await asking
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)  # what failed beside it is looked at
+        if bounds[1] < head.position:
+            bounds = await self.reader.bounds()
+        return bounds, head
+
+    async def _replace_reader(self) -> tuple[int, int]:
+        """The bounds, by a new reader instead of one that reads from the wrong offset."""
+        aimed, self._aimed = self.reader, None
+        self.reader = self._around.log.reader(self._stream)
+        await aimed.close()
+        return await self.reader.bounds()
+
+    async def _from_memory(self, head: Head, hints: Sequence[Stream], ask: Ask | None) -> Stream | None:
+        """A hint that stands on the stored head: this member's own, one that it was handed, or one that
+        the owner before gives when asked, once.
+        """
+        found = next((hint for hint in hints if is_valid(hint, head)), None)
+        if found is None and ask is not None:
+            asked = await ask(head)
+            found = asked if asked is not None and is_valid(asked, head) else None
+        if found is not None:
+            self.is_warm = True
+            found.resume(self._epoch, self._first_commit_s())
+        return found
+
+    async def _from_checkpoint(self, head: Head) -> Stream:
+        around = self._around
+        return Stream(
+            group=around.group,
+            stream=self._stream,
+            epoch=self._epoch,
+            settings=around.settings,
+            limits=around.limits,
+            checkpoint=await self._sink.load(head),
+            now_s=self._first_commit_s(),
+        )
+
+    def _first_commit_s(self) -> float:
+        """When the stream is thought to have committed last: what waited for its new owner is delivered soon,
+        and the commits of many spread over time.
+        """
+        least, most = FIRST_COMMIT
+        share = least + (most - least) * (self._stream * 7 % 24) / 24
+        return self._around.now_s() - self._around.limits.commit_s * (1 - share)

@@ -1,0 +1,112 @@
+"""Clients that are made ready before their streams arrive, so that a handover need not wait for them.
+
+When a copy is promised, reader and sink connect; when the delta has come, the reader is set to where the
+donor stopped, and fetches while the stream is still being claimed. Reading has no effect until it is folded,
+and a sink fences nobody until it is opened; what is not taken up is closed again. Used by `workers.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from services.consumer.ports import FragmentReader, SessionSink, StreamLog
+from shared.errors import BatonError
+
+KEEP_S = 30.0
+"""As long as the hint that it was made for."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Prepared:
+    """A connected reader and sink. `at` is the offset that the reader reads from already, -1 for none;
+    `first`: where the log began when it connected. A reader that reads answers no other question: its
+    connection is busy with a fetch.
+    """
+
+    reader: FragmentReader
+    sink: SessionSink
+    at: int = -1
+    first: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pending:
+    prepared: Prepared
+    task: asyncio.Task[None]
+    since_s: float
+
+
+class PreparedClients:
+    """At most one per stream."""
+
+    def __init__(self, log: StreamLog, now_s: Callable[[], float]) -> None:
+        self._log = log
+        self._now_s = now_s
+        self._pending: dict[int, _Pending] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<PreparedClients {sorted(self._pending)}>"
+
+    def prepare(self, stream: int) -> None:
+        """Begins to connect reader and sink of the stream."""
+        self.forget_old()
+        if stream not in self._pending:
+            prepared = Prepared(reader=self._log.reader(stream), sink=self._log.sink(stream))
+            task = asyncio.create_task(_connect(prepared), name=f"prepare stream {stream}")
+            self._pending[stream] = _Pending(prepared=prepared, task=task, since_s=self._now_s())
+
+    def aim(self, stream: int, offset: int) -> None:
+        """Lets the stream's reader begin at the offset, if it is there by now."""
+        pending = self._pending.get(stream)
+        if pending is not None and _is_ready(pending.task) and pending.prepared.at < 0:
+            pending.prepared.at = offset
+            pending.task = asyncio.create_task(
+                pending.prepared.reader.open(offset), name=f"aim stream {stream}"
+            )
+
+    def take(self, stream: int) -> Prepared | None:
+        """The stream's clients, if they are ready; the taker closes them."""
+        pending = self._pending.pop(stream, None)
+        if pending is None:
+            return None
+        if _is_ready(pending.task):
+            return pending.prepared
+        self._discard(pending)
+        return None
+
+    def forget_old(self) -> None:
+        """Closes what was not taken up."""
+        oldest_s = self._now_s() - KEEP_S
+        for stream in [n for n, pending in self._pending.items() if pending.since_s < oldest_s]:
+            self._discard(self._pending.pop(stream))
+
+    async def close(self) -> None:
+        """Closes all of them; never raises."""
+        for pending in self._pending.values():
+            self._discard(pending)
+        self._pending.clear()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _discard(self, pending: _Pending) -> None:
+        task = asyncio.create_task(_end(pending), name="close prepared clients")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+async def _connect(prepared: Prepared) -> None:
+    (prepared.first, _), _ = await asyncio.gather(prepared.reader.bounds(), prepared.sink.prepare())
+
+
+def _is_ready(task: asyncio.Task[None]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
+
+
+async def _end(pending: _Pending) -> None:
+    pending.task.cancel()
+    with contextlib.suppress(BatonError, asyncio.CancelledError):
+        await pending.task
+    await asyncio.gather(pending.prepared.reader.close(), pending.prepared.sink.close())

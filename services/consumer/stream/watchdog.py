@@ -1,0 +1,68 @@
+"""Replaces readers that hang: records to read, a running stream, and no progress.
+
+aiokafka's consumers are known to stall after broker restarts and out-of-range offsets. Only progress
+tells: the ends of all streams are asked for by another client, and compared with the positions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from services.consumer.ports import StreamLog
+from services.consumer.stream.worker import StreamWorker
+from shared.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+WATCH_EVERY_S = 5.0
+STALLED_S = 15.0
+"""A reader that made no progress for so long, with records to read, hangs."""
+
+
+class ReaderWatchdog:
+    """Watches the readers of `workers()`; `count()` streams there are, 0 as long as nobody knows."""
+
+    def __init__(
+        self,
+        stream_log: StreamLog,
+        count: Callable[[], int],
+        workers: Callable[[], Sequence[StreamWorker]],
+        now_s: Callable[[], float],
+    ) -> None:
+        self._log = stream_log
+        self._count = count
+        self._workers = workers
+        self._now_s = now_s
+        self._stuck: dict[int, tuple[int, float]] = {}
+        """Stream → position, and since when it is that."""
+
+    async def run(self) -> None:
+        """Steps every few seconds, for ever."""
+        while True:
+            await asyncio.sleep(WATCH_EVERY_S)
+            await self.step()
+
+    async def step(self) -> None:
+        """Once: asks for the ends, and judges every worker."""
+        workers = self._workers()
+        if not workers or not self._count():
+            return
+        try:
+            ends = await self._log.ends(self._count())
+        except Unavailable as error:
+            log.warning("ends unknown", extra={"why": error.detail})
+            return
+        now_s = self._now_s()
+        for worker in workers:
+            self._judge(worker, ends.get(worker.stream, -1), now_s)
+
+    def _judge(self, worker: StreamWorker, end: int, now_s: float) -> None:
+        position, since_s = self._stuck.get(worker.stream, (-1, now_s))
+        if worker.position != position or end <= position or worker.is_waiting:
+            self._stuck[worker.stream] = (worker.position, now_s)
+        elif now_s - since_s > STALLED_S:
+            log.warning("reader replaced", extra={"stream": worker.stream, "end": end})
+            worker.replace_reader()
+            self._stuck[worker.stream] = (position, now_s)

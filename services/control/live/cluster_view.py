@@ -1,0 +1,249 @@
+"""The one cached view: read in the background, encoded once, served to every request.
+
+No request asks ZooKeeper, Kafka or a member; a page of a thousand streams is a join of bytes. A source
+that fails leaves the last good reading standing, ages (`stale_ms`) and complains in `/readyz`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from services.control.core.burrow import LagHistory, Status
+from services.control.core.observed import Answers, Cluster, Observed, Offsets
+from services.control.core.ownership_history import Past
+from services.control.core.report import (
+    Report,
+    group_names,
+    report_on,
+    samples_for,
+    stream_detail,
+    totals_of,
+)
+from services.control.core.rows import StreamDetail
+from services.control.ports import ClusterSource, MemberSource, OffsetSource
+from shared.errors import BatonError, KafkaUnavailable, NotFound, Unavailable, ZooKeeperUnavailable
+from shared.model.names import Names
+
+PATIENCE_S = 5.0
+"""A source whose last good reading is older than this (and four pauses) is complained about."""
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class UnknownGroup(NotFound):
+    """There is no group of that name."""
+
+
+class UnknownStream(NotFound):
+    """There is no stream of that number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamList:
+    """The streams of a group, encoded: row n is that of stream n."""
+
+    rows: list[bytes]
+    totals: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """One reading, ready to be sent: each row as JSON, with what filters look at beside it.
+
+    `has_cluster`, `has_offsets`: whether the reading holds what ZooKeeper, what Kafka says.
+    """
+
+    has_cluster: bool
+    has_offsets: bool
+    observed: Observed
+    report: Report
+    streams: dict[str, StreamList]
+    members: list[bytes]
+    producers: list[bytes]
+    groups: list[bytes]
+    plans: dict[str, bytes]
+
+
+class ClusterView:
+    """`run()` keeps it current; the rest answers from memory. `past` is what events tell, kept by their feed.
+
+    `clock` in seconds, steady.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterSource,
+        offsets: OffsetSource,
+        members: MemberSource,
+        names: Names,
+        *,
+        refresh_s: float,
+        status_window_s: float,
+        past: Past | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._names = names
+        self._past = past or Past()
+        self._refresh_s = refresh_s
+        self._window_ms = int(status_window_s * 1000)
+        self._clock = clock
+        self._cluster = _Reading("ZooKeeper", Cluster(), cluster.read, clock)
+        self._offsets = _Reading("Kafka", Offsets(), lambda: self._read_offsets(offsets), clock)
+        self._answers = _Reading("the members", Answers(), lambda: self._read_members(members), clock)
+        self._histories: dict[str, LagHistory] = {}
+        self._statuses: dict[str, dict[int, Status]] = {}
+        self._judged_at: float | None = None
+        self._served = _serve(Observed(), report_on(Observed(), {}), has_cluster=False)
+
+    def __repr__(self) -> str:
+        return f"<ClusterView, {self.stale_ms()} ms old>"
+
+    async def run(self) -> None:
+        """Reads for ever, each source at its own pace, so that a mute one holds up no other."""
+        async with asyncio.TaskGroup() as tasks:
+            for reading in self._readings:
+                tasks.create_task(self._repeat(reading.step), name=f"read {reading.name}")
+            tasks.create_task(self._repeat(self._compose), name="compose the view")
+
+    async def step(self) -> None:
+        """Reads every source once and composes what is served."""
+        for reading in self._readings:
+            await reading.step()
+        await self._compose()
+
+    def served(self, *, with_offsets: bool = True) -> Served:
+        """What to serve. Raises Unavailable while a source that it needs has never been read."""
+        if not self._served.has_cluster:
+            raise ZooKeeperUnavailable(self._cluster.complaint())
+        if with_offsets and not self._served.has_offsets:
+            raise KafkaUnavailable(self._offsets.complaint())
+        return self._served
+
+    def streams(self, group: str) -> StreamList:
+        """The streams of a group. Raises UnknownGroup, Unavailable."""
+        streams = self.served().streams
+        if group not in streams:
+            raise UnknownGroup(f"there is no group {group!r}")
+        return streams[group]
+
+    def stream(self, group: str, stream: int) -> StreamDetail:
+        """All that is known of one stream in a group. Raises UnknownGroup, UnknownStream, Unavailable."""
+        count = len(self.streams(group).rows)
+        if not 0 <= stream < count:
+            raise UnknownStream(f"there is no stream {stream}; there are 0 … {count - 1}")
+        row = self._served.report.streams[group][stream]
+        return stream_detail(self._served.observed, group, row, self._names.fragments(stream))
+
+    def stale_ms(self) -> int:
+        """The age of the oldest reading that is served, in ms."""
+        ages = [self._clock() - reading.read_at for reading in self._readings if reading.read_at is not None]
+        return int(max(ages, default=0.0) * 1000)
+
+    def complaints(self) -> list[str]:
+        """One sentence per source that cannot be read just now."""
+        patience_s = PATIENCE_S + 4 * self._refresh_s
+        return [reading.complaint() for reading in self._readings if reading.is_late(patience_s)]
+
+    @property
+    def _readings(self) -> tuple[_Reading[Cluster], _Reading[Offsets], _Reading[Answers]]:
+        return (self._cluster, self._offsets, self._answers)
+
+    async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await step()
+            await asyncio.sleep(self._refresh_s)
+
+    async def _read_offsets(self, source: OffsetSource) -> Offsets:
+        cluster = self._cluster.value
+        return await source.read(cluster.count, sorted(cluster.groups))
+
+    async def _read_members(self, source: MemberSource) -> Answers:
+        groups = self._cluster.value.groups
+        return await source.read(
+            {(name, member): node for name in groups for member, node in groups[name].view.members.items()}
+        )
+
+    async def _compose(self) -> None:
+        observed = Observed(
+            cluster=self._cluster.value,
+            offsets=self._offsets.value,
+            answers=self._answers.value,
+            past=self._past,
+        )
+        # a reading that is served again, because Kafka is away, says nothing new of how streams do
+        if self._offsets.read_at is not None and self._offsets.read_at != self._judged_at:
+            self._judge(observed, int(self._offsets.read_at * 1000))
+            self._judged_at = self._offsets.read_at
+        has_cluster = self._cluster.read_at is not None
+        self._served = _serve(observed, report_on(observed, self._statuses), has_cluster=has_cluster)
+
+    def _judge(self, observed: Observed, at_ms: int) -> None:
+        self._histories = {
+            group: self._histories.get(group) or LagHistory(self._window_ms)
+            for group in group_names(observed)
+        }
+        self._statuses = {
+            group: history.observe(samples_for(observed, group, at_ms))
+            for group, history in self._histories.items()
+        }
+
+
+class _Reading(Generic[T]):
+    """The last good value of one source, and since when it is the last."""
+
+    def __init__(
+        self, name: str, value: T, read: Callable[[], Awaitable[T]], clock: Callable[[], float]
+    ) -> None:
+        self.name = name
+        self.value = value
+        self.read_at: float | None = None
+        self._read = read
+        self._clock = clock
+        self._error = "it has not been read yet"
+
+    async def step(self) -> None:
+        """Reads once; a failure is remembered and leaves the value as it is."""
+        try:
+            self.value = await self._read()
+        except BatonError as error:
+            if self._error != error.detail:
+                level = logging.WARNING if isinstance(error, Unavailable) else logging.ERROR
+                log.log(level, "a source cannot be read", extra={"source": self.name, "why": error.detail})
+            self._error = error.detail
+        else:
+            self.read_at = self._clock()
+            self._error = ""
+
+    def is_late(self, patience_s: float) -> bool:
+        """Whether there is no reading, or only one that is older than that."""
+        return self.read_at is None or self._clock() - self.read_at > patience_s
+
+    def complaint(self) -> str:
+        """One sentence about what is wrong."""
+        return f"{self.name} cannot be read: {self._error or 'no answer yet'}"
+
+
+def _serve(observed: Observed, report: Report, *, has_cluster: bool) -> Served:
+    encode = msgspec.json.Encoder().encode
+    return Served(
+        has_cluster=has_cluster,
+        has_offsets=has_cluster and len(observed.offsets.end) >= observed.cluster.count,
+        observed=observed,
+        report=report,
+        streams={
+            group: StreamList(rows=[encode(row) for row in rows], totals=encode(totals_of(rows)))
+            for group, rows in report.streams.items()
+        },
+        members=[encode(row) for row in report.members],
+        producers=[encode(row) for row in report.producers],
+        groups=[encode(row) for row in report.groups],
+        plans={group: encode(plan) for group, plan in report.plans.items()},
+    )

@@ -1,0 +1,61 @@
+"""Control's metrics, computed from the view, the runner and the feed when they are asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from services.control.live.cluster_view import ClusterView
+from services.control.live.feed import EventFeed
+from services.control.ports import JobRunner
+from shared.errors import Unavailable
+
+
+class _ControlMetrics(Collector):
+    def __init__(self, view: ClusterView, runner: JobRunner, feed: EventFeed) -> None:
+        self._view = view
+        self._runner = runner
+        self._feed = feed
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "baton_view_age_seconds", "Age of the oldest reading in the view", self._view.stale_ms() / 1000
+        )
+        runs = GaugeMetricFamily("baton_runs", "Runs that are remembered", labels=["job", "state"])
+        for (job, state), count in sorted(
+            Counter((run.job, run.state) for run in self._runner.runs()).items()
+        ):
+            runs.add_metric([job, state], count)
+        yield runs
+        yield GaugeMetricFamily(
+            "baton_event_followers", "Who follows the events just now", self._feed.followers
+        )
+        yield CounterMetricFamily(
+            "baton_events_unreadable",
+            "Records of the topic that are no events",
+            self._feed.history.unreadable,
+        )
+        try:
+            served = self._view.served()
+        except Unavailable:
+            return
+        lag = GaugeMetricFamily("baton_lag_fragments", "Records not yet accounted for", labels=["group"])
+        streams = GaugeMetricFamily("baton_streams", "Streams by status", labels=["group", "status"])
+        unowned = GaugeMetricFamily("baton_streams_unowned", "Streams without an owner", labels=["group"])
+        for group, rows in served.report.streams.items():
+            lag.add_metric([group], sum(row.lag for row in rows))
+            unowned.add_metric([group], sum(row.owner is None for row in rows))
+            for status, count in sorted(Counter(row.status for row in rows).items()):
+                streams.add_metric([group, status], count)
+        yield from (lag, streams, unowned)
+
+
+def registry_for(view: ClusterView, runner: JobRunner, feed: EventFeed) -> CollectorRegistry:
+    """A registry with control's metrics."""
+    registry = CollectorRegistry()
+    registry.register(_ControlMetrics(view, runner, feed))
+    return registry

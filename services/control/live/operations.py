@@ -1,0 +1,174 @@
+"""Operations: has their effects made, and follows each until it is done or has failed.
+
+What an operation means is decided in `core/operations.py`; here are the memory, the clock and the two effects
+(pins, a member's drain). The memory is this process's own: after a restart the operations are forgotten, and
+what they have done stands, because their effects are in ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Sequence
+
+from services.control.core.observed import Observed
+from services.control.core.operations import (
+    Forecast,
+    Operation,
+    Situation,
+    UnknownOperation,
+    Wish,
+    begin,
+    check,
+    check_alone,
+    follow,
+    forecast,
+    give_up,
+    pins_after,
+    situation_in,
+)
+from services.control.live.cluster_view import ClusterView, UnknownGroup, UnknownStream
+from services.control.ports import MemberDrain, PinStore
+from shared.errors import PeerUnavailable, Unavailable
+
+KEPT = 1000
+"""Operations that are remembered; ended ones above that number are forgotten, the oldest first."""
+log = logging.getLogger(__name__)
+
+
+class Operations:
+    """`run()` follows them; `steady_s` measures their age, `wall_ms` tells when they began."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        pins: PinStore,
+        drain: MemberDrain,
+        *,
+        timeout_s: float,
+        look_every_s: float,
+        steady_s: Callable[[], float] = time.monotonic,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._view = view
+        self._pins = pins
+        self._drain = drain
+        self._timeout_s = timeout_s
+        self._look_every_s = look_every_s
+        self._steady_s = steady_s
+        self._wall_ms = wall_ms
+        self._known: dict[str, Operation] = {}
+        self._begun_s: dict[str, float] = {}
+        self._making = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        open_ones = sum(not operation.has_ended for operation in self._known.values())
+        return f"<Operations: {open_ones} of {len(self._known)} under way>"
+
+    def forecast(self, wish: Wish) -> Forecast:
+        """What the wish would do.
+
+        Raises UnknownGroup, UnknownStream, UnknownMember, MoveRefused, Unavailable.
+        """
+        return forecast(wish, self._situation(wish))
+
+    async def start(self, wish: Wish) -> Operation:
+        """The operation, its effect made.
+
+        Raises as `forecast` does; OperationUnderWay; PeerUnavailable and ZooKeeperUnavailable when the effect
+        could not be made, or not be known to have been.
+        """
+        async with self._making:
+            found = forecast(wish, self._situation(wish))
+            check_alone(wish, found.moves, self._known.values())
+            await self._make(wish)
+            operation = begin(wish, found.moves, secrets.token_hex(6), self._wall_ms())
+            self._known[operation.id] = operation
+            self._begun_s[operation.id] = self._steady_s()
+            self._forget()
+        log.info("an operation begins", extra={"operation": operation.id, "wish": wish})
+        return operation
+
+    def all(self) -> Sequence[Operation]:
+        """All operations that are remembered, the newest first."""
+        return list(reversed(self._known.values()))
+
+    def operation_of(self, operation_id: str) -> Operation:
+        """The operation. Raises UnknownOperation."""
+        if operation_id not in self._known:
+            raise UnknownOperation(f"control does not remember an operation {operation_id!r}")
+        return self._known[operation_id]
+
+    async def run(self) -> None:
+        """Follows them for ever."""
+        while True:
+            self.step()
+            await asyncio.sleep(self._look_every_s)
+
+    def step(self) -> None:
+        """Once: brings those that have not ended in line with what was observed."""
+        under_way = [operation for operation in self._known.values() if not operation.has_ended]
+        try:
+            observed = self._view.served(with_offsets=False).observed
+        except Unavailable:
+            return
+        situations: dict[str, Situation] = {}
+        for operation in under_way:
+            group = operation.group
+            if group in observed.cluster.groups and group not in situations:
+                situations[group] = situation_in(observed, group)
+            self._follow(operation, situations.get(group))
+
+    def _follow(self, operation: Operation, now: Situation | None) -> None:
+        if now is None:
+            followed = give_up(operation, f"group {operation.group!r} is gone", self._wall_ms())
+        else:
+            followed = follow(
+                operation,
+                now,
+                at_ms=self._wall_ms(),
+                age_ms=(self._steady_s() - self._begun_s[operation.id]) * 1000,
+                limit_ms=self._timeout_s * 1000,
+            )
+        self._known[operation.id] = followed
+        if followed.has_ended:
+            del self._begun_s[operation.id]
+            log.info(
+                "an operation has ended",
+                extra={"operation": operation.id, "state": followed.state, "why": followed.why},
+            )
+
+    def _situation(self, wish: Wish) -> Situation:
+        observed = self._view.served(with_offsets=False).observed
+        if wish.group not in observed.cluster.groups:
+            raise UnknownGroup(f"there is no group {wish.group!r}")
+        if wish.stream is not None and wish.stream >= observed.cluster.count:
+            raise UnknownStream(
+                f"there is no stream {wish.stream}; there are 0 … {observed.cluster.count - 1}"
+            )
+        situation = situation_in(observed, wish.group)
+        check(wish, situation.view)
+        if wish.member is not None:
+            _check_answers(observed, wish.group, wish.member)
+        return situation
+
+    async def _make(self, wish: Wish) -> None:
+        if wish.member is not None:
+            view = self._view.served(with_offsets=False).observed.cluster.groups[wish.group].view
+            await self._drain.drain(
+                wish.member, view.members[wish.member].address, "asked for by an operator"
+            )
+        await self._pins.change(wish.group, lambda pins: pins_after(wish, pins))
+
+    def _forget(self) -> None:
+        ended = [name for name, operation in self._known.items() if operation.has_ended]
+        for name in ended[: max(0, len(self._known) - KEPT)]:
+            del self._known[name]
+
+
+def _check_answers(observed: Observed, group: str, member: str) -> None:
+    """An address may have been taken over: only who has just answered there as that member is spoken to."""
+    if (group, member) in observed.answers.silent or (group, member) not in observed.answers.statuses:
+        raise PeerUnavailable(f"{member} does not answer")

@@ -1,0 +1,108 @@
+"""The agent for web pages: its script, the script's source, and a page to try it, as routes of the producer.
+
+The files lie in `agent/`, are read once, and are answered with a digest for `ETag`, so that
+a browser asks again only whether they have changed. `agent.min.js` is made of `agent.js` by `make agent`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+
+FOLDER = Path(__file__).parents[3] / "agent"
+MAX_AGE_S = 3600
+"""How long a page may run yesterday's agent after an upgrade of the producer."""
+_SCRIPT = "text/javascript; charset=utf-8"
+_PAGE = "text/html; charset=utf-8"
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticFile:
+    """A file that is served: where, as what, and how long a browser may keep it without asking."""
+
+    path: str
+    name: str
+    media_type: str
+    max_age_s: int
+    summary: str
+
+
+FILES = (
+    StaticFile(
+        path="/agent.js",
+        name="agent.min.js",
+        media_type=_SCRIPT,
+        max_age_s=MAX_AGE_S,
+        summary="The agent for web pages",
+    ),
+    StaticFile(
+        path="/agent.source.js",
+        name="agent.js",
+        media_type=_SCRIPT,
+        max_age_s=0,
+        summary="The agent, readable",
+    ),
+    StaticFile(
+        path="/try", name="try.html", media_type=_PAGE, max_age_s=0, summary="A page that uses the agent"
+    ),
+    StaticFile(path="/try.js", name="try.js", media_type=_SCRIPT, max_age_s=0, summary="That page's script"),
+)
+
+
+def install_agent(app: FastAPI) -> None:
+    """Adds the routes of the agent's files."""
+    for file in FILES:
+        app.add_api_route(
+            file.path,
+            _answer_with(file),
+            tags=["agent"],
+            summary=file.summary,
+            response_class=Response,
+            responses=_responses(file.media_type),
+        )
+
+
+def _answer_with(file: StaticFile) -> Callable[[Request], Any]:
+    content = (FOLDER / file.name).read_bytes()
+    packed = gzip.compress(content, mtime=0)
+    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    headers = {
+        # `crossorigin` and `integrity` of a script tag ask for it
+        "Access-Control-Allow-Origin": "*",
+        "Cache-Control": f"public, max-age={file.max_age_s}" if file.max_age_s else "no-cache",
+        "Cross-Origin-Resource-Policy": "cross-origin",
+        "ETag": f"W/{tag}",  # weak: packed and plain are not the same bytes
+        "Vary": "Accept-Encoding",
+        "X-Content-Type-Options": "nosniff",
+    }
+    if file.media_type == _PAGE:
+        headers["Content-Security-Policy"] = _POLICY
+
+    async def answer(request: Request) -> Response:
+        if tag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            packed_headers = headers | {"Content-Encoding": "gzip"}
+            return Response(packed, media_type=file.media_type, headers=packed_headers)
+        return Response(content, media_type=file.media_type, headers=headers)
+
+    answer.__name__ = f"get_{file.name.replace('.', '_')}"
+    return answer
+
+
+def _responses(media_type: str) -> dict[int | str, dict[str, Any]]:
+    kind = media_type.partition(";")[0]
+    return {
+        200: {"description": "The file", "content": {kind: {"schema": {"type": "string"}}}},
+        304: {"description": "The browser has it already"},
+    }

@@ -1,0 +1,160 @@
+"""What was refused, into the topic `fragments.rejected`: never in anybody's way, and each at most once.
+
+`put` only puts rejects into a queue bounded in bytes; `run` sends from there, one batch at a time. While
+Kafka is away they wait, and what comes when the queue is full is dropped. So is a batch whose fate is
+unknown: were it written twice, a replay would send its fragments twice, under two ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.producer.message_accumulator import BatchBuilder
+
+from services.producer.core.ingest import Rejected
+from services.producer.ports import RejectCounts
+from shared.errors import KafkaUnavailable
+from shared.kafka.clients import CALL_TIMEOUT_S, discard_producer
+from shared.kafka.outbox import acknowledged, send_for_ever
+from shared.model.names import Names
+from shared.model.rejects import MAX_KEPT_BYTES, headers_of
+
+MAX_WAITING_BYTES = 8 * 1024 * 1024
+RECORD_OVERHEAD_BYTES = 1_000
+"""What a waiting reject takes at most besides its bytes: its headers and Python's objects."""
+BATCH_BYTES = 128 * 1024
+"""Small, because it is built in one go: 1,700 rejects without content take 5 ms."""
+ACK_TIMEOUT_S = 60.0
+"""Long, because aiokafka's own tries double nothing, and giving up loses the batch."""
+FLUSH_TIMEOUT_S = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+class KafkaRejects:
+    """The Rejects on Kafka; `run()` must be running for anything to be sent."""
+
+    def __init__(
+        self,
+        kafka: str,
+        names: Names,
+        *,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
+        ack_timeout_s: float = ACK_TIMEOUT_S,
+    ) -> None:
+        self._kafka = kafka
+        self._topic = names.rejected
+        self._max_waiting_bytes = max_waiting_bytes
+        self._ack_timeout_s = ack_timeout_s
+        # refusal, what is kept of the bytes, and how many they were: headers cost more than the answer does
+        self._waiting: deque[tuple[Rejected, bytes, int]] = deque()
+        self._waiting_bytes = 0
+        self._producer: AIOKafkaProducer | None = None
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.counts = RejectCounts()
+
+    def __repr__(self) -> str:
+        return f"<KafkaRejects to {self._kafka}: {len(self._waiting)} waiting, {self.counts}>"
+
+    def put(self, rejected: Sequence[Rejected], posted: Sequence[bytes]) -> None:
+        """See Rejects."""
+        for item, value in zip(rejected, posted, strict=True):
+            weight = _weight(value)
+            if self._waiting_bytes + weight > self._max_waiting_bytes:
+                self.counts.dropped += 1
+                continue
+            self.counts.cut += len(value) > MAX_KEPT_BYTES
+            self._waiting.append((item, value[:MAX_KEPT_BYTES], len(value)))
+            self._waiting_bytes += weight
+        if self._waiting:
+            self._idle.clear()
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Sends what is put, for ever; ends by cancellation, and what waits then is lost."""
+        try:
+            await send_for_ever(self._wake, self.step, _tell_waiting)
+        finally:
+            self.counts.dropped += len(self._waiting)
+            await self._discard()
+
+    async def step(self) -> None:
+        """Sends all that waits. Raises KafkaUnavailable; what was not begun then still waits."""
+        try:
+            while self._waiting:
+                await self._send_batch(await self._started())
+        # aiokafka fails in more ways than it tells of, and no producer may stop for what it refused
+        except Exception as error:
+            await self._discard()
+            raise KafkaUnavailable(f"rejects cannot be written: {error!r}") from None
+        self._wake.clear()
+        self._idle.set()
+
+    async def flush(self) -> None:
+        """Returns when nothing waits any more, or after 2 s; for a stop, before `run` is cancelled."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_TIMEOUT_S):
+                await self._idle.wait()
+        if self._waiting:
+            _log.warning("rejects lost", extra={"waiting": len(self._waiting)})
+
+    async def _send_batch(self, producer: AIOKafkaProducer) -> None:
+        builder, count = producer.create_batch(), 0
+        while self._waiting:
+            item, value, size = self._waiting[0]
+            headers = headers_of(item.reason, item.detail, size, item.index, is_cut=len(value) < size)
+            if builder.append(key=None, value=value, timestamp=None, headers=headers) is None:
+                break
+            self._waiting.popleft()
+            self._waiting_bytes -= _weight(value)
+            count += 1
+        try:
+            await self._acknowledged(producer, builder)
+        except BaseException:
+            self.counts.dropped += count
+            raise
+        self.counts.stored += count
+
+    async def _acknowledged(self, producer: AIOKafkaProducer, builder: BatchBuilder) -> None:
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            # returns at once: the topic is known, and no other batch is under way
+            sending = await producer.send_batch(builder, self._topic, partition=0)
+        # when nobody waits for it any more, its end is of no interest
+        sending.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await acknowledged(sending, self._ack_timeout_s)
+
+    async def _started(self) -> AIOKafkaProducer:
+        if self._producer is None:
+            self._producer = AIOKafkaProducer(
+                bootstrap_servers=self._kafka,
+                acks="all",
+                enable_idempotence=True,
+                linger_ms=0,
+                max_batch_size=BATCH_BYTES,
+                request_timeout_ms=int(CALL_TIMEOUT_S * 1000),
+                retry_backoff_ms=50,
+            )
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                await self._producer.start()
+                await self._producer.partitions_for(self._topic)
+        return self._producer
+
+    async def _discard(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await discard_producer(producer)
+
+
+def _weight(value: bytes) -> int:
+    return min(len(value), MAX_KEPT_BYTES) + RECORD_OVERHEAD_BYTES
+
+
+def _tell_waiting(why: str) -> None:
+    _log.warning("rejects wait", extra={"why": why})

@@ -1,0 +1,119 @@
+"""The producer's place in ZooKeeper: the stream table that it routes by, and its own entry.
+
+Makes the table when it comes first, watches it, and keeps the ephemeral `producers/<id>` there through
+every new ZooKeeper session. Being away from ZooKeeper does not stop a producer that has a table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from services.producer.settings import DEFAULT_STREAMS, ProducerSettings
+from shared.backoff import Backoff
+from shared.errors import Unavailable, ZooKeeperUnavailable
+from shared.kafka.topics import ensure_topics, rejected_topic
+from shared.model.cluster import ProducerNode
+from shared.model.routing import StreamTable, parse_table
+from shared.zookeeper.stream_table import REREAD_S, ensure_table
+from shared.zookeeper.znodes import Znodes
+
+_log = logging.getLogger(__name__)
+
+
+class Presence:
+    """Keeps `table` current and the producer registered while `run()` runs; `on_table` hears of changes."""
+
+    def __init__(
+        self, znodes: Znodes, settings: ProducerSettings, on_table: Callable[[StreamTable], None]
+    ) -> None:
+        self._znodes = znodes
+        self._settings = settings
+        self._on_table = on_table
+        self._changed = asyncio.Event()
+        self._entry = msgspec.json.encode(
+            ProducerNode(address=settings.address, pid=os.getpid(), since=time.time_ns() // 1_000_000)
+        )
+        self.table: StreamTable | None = None
+        self.table_json = b""
+        self._why_not = "no stream table yet"
+
+    def __repr__(self) -> str:
+        return f"<Presence of {self._settings.id}: {self.complaint() or f'{self.table_json[:40]!r}…'}>"
+
+    def complaint(self) -> str:
+        """Why there is no table to route by; empty when there is one."""
+        return "" if self.table is not None else self._why_not
+
+    async def run(self) -> None:
+        """Steps now, at every change and every few seconds, for ever; retries what is Unavailable.
+
+        Raises WrongNumberOfStreams (and InvalidInput) when the settings and what is stored disagree.
+        """
+        backoff = Backoff(first_s=0.2, cap_s=REREAD_S)
+        while True:
+            try:
+                await self.step()
+            except Unavailable as error:
+                self._why_not = error.detail
+                _log.warning("stream table or registration failed", extra={"why": error.detail})
+                await asyncio.sleep(backoff.next_s())
+                continue
+            backoff.reset()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REREAD_S):
+                    await self._changed.wait()
+
+    async def step(self) -> None:
+        """Reads (or makes) the table, and registers where that is needed."""
+        self._changed.clear()
+        names = self._settings.names
+        found = await self._znodes.get(names.table, watch=self._on_change)
+        if found is None or self.table is None:
+            await self._ensure_table()
+            found = await self._znodes.get(names.table, watch=self._on_change)
+            if found is None:
+                raise ZooKeeperUnavailable("the stream table was made and is gone again")
+        if found.data != self.table_json:
+            self.table, self.table_json = parse_table(found.data), found.data
+            _log.info("stream table read", extra={"streams": self.table.count, "version": self.table.version})
+            self._on_table(self.table)
+        await self._register()
+
+    async def _ensure_table(self) -> None:
+        settings = self._settings
+        await ensure_table(
+            self._znodes,
+            settings.names,
+            kafka=settings.kafka,
+            # once a table was seen, one that vanished is made as it was
+            streams=self.table.count if self.table else settings.streams,
+            default_streams=DEFAULT_STREAMS,
+            retention_ms=settings.retention_ms,
+            replication=settings.replication,
+        )
+        await ensure_topics(settings.kafka, [rejected_topic(settings.names)], settings.replication)
+
+    async def _register(self) -> None:
+        path = self._settings.names.producer(self._settings.id)
+        session = self._znodes.session
+        if session is None:
+            raise ZooKeeperUnavailable
+        found = await self._znodes.get(path, watch=self._on_change)
+        if found is not None and found.ephemeral_of == session.id:
+            return
+        if found is not None:
+            # of an earlier ZooKeeper session of ours: it would vanish with that one
+            await self._znodes.delete(path, found.version, within=session.id)
+        await self._znodes.make_path(self._settings.names.producers)
+        await self._znodes.create(path, self._entry, ephemeral=True, within=session.id)
+        await self._znodes.get(path, watch=self._on_change)
+
+    def _on_change(self, _: str) -> None:
+        self._changed.set()

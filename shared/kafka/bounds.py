@@ -1,0 +1,93 @@
+"""First and next offsets of many partitions at once, from one consumer that reads none of them.
+
+Asking aiokafka for offsets of a topic that is not among its assigned ones takes it 20 s; one assigned
+partition per topic is enough. The member's watchdog, the sinks of new streams and control's view use
+it. Any failure throws the consumer away, and the next call makes a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from shared.errors import KafkaUnavailable
+from shared.kafka.clients import CALL_TIMEOUT_S, KAFKA_FAILURES, discard_consumer
+
+
+class LogBounds:
+    """Asks for offsets; `close` it at the end. `is_stable`: the end is at the first undecided record."""
+
+    def __init__(self, kafka: str, *, is_stable: bool = False) -> None:
+        self._kafka = kafka
+        self._isolation_level = "read_committed" if is_stable else "read_uncommitted"
+        self._consumer: AIOKafkaConsumer | None = None
+        self._topics: frozenset[str] = frozenset()
+        self._lock = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<LogBounds of {len(self._topics)} topics at {self._kafka}>"
+
+    async def ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The next offset to be written to each partition. Raises KafkaUnavailable."""
+        return await self._ask(partitions, "end_offsets")
+
+    async def firsts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset that retention has left in each partition. Raises KafkaUnavailable."""
+        return await self._ask(partitions, "beginning_offsets")
+
+    async def bounds(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Both of each partition: half-open offsets. Raises KafkaUnavailable."""
+        firsts, ends = await self.firsts(partitions), await self.ends(partitions)
+        return {partition: (firsts[partition], ends[partition]) for partition in partitions}
+
+    async def close(self) -> None:
+        """Lets go of the consumer; never raises, never hangs."""
+        await self._drop(self._consumer)
+
+    async def _ask(self, partitions: Sequence[TopicPartition], what: str) -> dict[TopicPartition, int]:
+        consumer = None
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                consumer = await self._started(frozenset(partition.topic for partition in partitions))
+                found: dict[TopicPartition, int] = await getattr(consumer, what)(partitions)
+        except KAFKA_FAILURES as error:
+            await self._drop(consumer)
+            raise KafkaUnavailable(f"offsets cannot be read: {error!r}") from None
+        return found
+
+    async def _drop(self, consumer: AIOKafkaConsumer | None) -> None:
+        if consumer is None:
+            return
+        if consumer is self._consumer:  # else another one stands in its place already
+            self._consumer, self._topics = None, frozenset()
+        await discard_consumer(consumer)
+
+    async def _started(self, topics: frozenset[str]) -> AIOKafkaConsumer:
+        async with self._lock:
+            consumer = self._consumer
+            if consumer is None:
+                consumer = AIOKafkaConsumer(
+                    bootstrap_servers=self._kafka,
+                    group_id=None,
+                    isolation_level=self._isolation_level,
+                    enable_auto_commit=False,
+                    request_timeout_ms=int(CALL_TIMEOUT_S * 1000),
+                    retry_backoff_ms=20,
+                    consumer_timeout_ms=60_000,  # nothing is ever fetched, so there is nothing to look for
+                )
+                try:
+                    await consumer.start()
+                except BaseException:
+                    await discard_consumer(consumer)
+                    raise
+                self._consumer, self._topics = consumer, frozenset()
+            if not topics <= self._topics:
+                self._topics |= topics
+                assigned = [TopicPartition(topic, 0) for topic in sorted(self._topics)]
+                consumer.assign(assigned)
+                for partition in assigned:
+                    consumer.seek(partition, 0)  # a position: none has to be looked up
+                consumer.pause(*assigned)
+            return consumer

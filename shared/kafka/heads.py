@@ -1,0 +1,116 @@
+"""The heads of a group's streams, read from the committed offsets of its Kafka group.
+
+The sinks of a member, control's view and the audit use it. What Kafka says of one stream never hides the
+others: a committed offset that carries no head is told as that stream's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    GroupLoadInProgressError,
+    NotCoordinatorForGroupError,
+)
+from aiokafka.structs import OffsetAndMetadata
+
+from shared.errors import InvalidInput, KafkaUnavailable
+from shared.kafka.clients import CALL_TIMEOUT_S, KAFKA_FAILURES
+from shared.model.head import Head, parse_head
+from shared.model.names import Names
+
+_COORDINATOR_MOVES = (
+    GroupCoordinatorNotAvailableError,
+    GroupLoadInProgressError,
+    NotCoordinatorForGroupError,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredHeads:
+    """`heads` by stream, and of `unreadable` streams why what is committed is no head; a stream without a
+    committed offset is in neither.
+    """
+
+    heads: Mapping[int, Head]
+    unreadable: Mapping[int, str]
+
+    def of(self, stream: int) -> Head | None:
+        """The stream's head, None where nothing is committed. Raises InvalidInput when it is unreadable."""
+        if stream in self.unreadable:
+            raise InvalidInput(f"stream {stream}: {self.unreadable[stream]}")
+        return self.heads.get(stream)
+
+    def all(self) -> Mapping[int, Head]:
+        """All heads. Raises InvalidInput when one is unreadable."""
+        for stream in self.unreadable:
+            self.of(stream)
+        return self.heads
+
+
+@dataclass(slots=True)
+class Coordinator:
+    """The broker (its node id) that keeps a group's offsets, as last found; None: it has to be looked for."""
+
+    node: int | None = None
+
+
+async def read_heads(
+    admin: AIOKafkaAdminClient,
+    names: Names,
+    group: str,
+    streams: Iterable[int],
+    coordinator: Coordinator | None = None,
+) -> StoredHeads:
+    """The heads of a group's streams, by one request: 1–3 ms; `coordinator` spares the look for it.
+
+    Raises KafkaUnavailable.
+    """
+    coordinator = Coordinator() if coordinator is None else coordinator
+    partitions = [TopicPartition(names.fragments(n), 0) for n in streams]
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            found = await _group_offsets(admin, names.kafka_group(group), partitions, coordinator)
+    except KAFKA_FAILURES as error:
+        coordinator.node = None
+        raise KafkaUnavailable(f"committed offsets cannot be read: {error!r}") from None
+    heads: dict[int, Head] = {}
+    unreadable: dict[int, str] = {}
+    for partition, committed in found.items():
+        stream = names.stream_of(partition.topic)
+        if stream is None or committed.offset < 0:
+            continue
+        try:
+            heads[stream] = parse_head(committed.offset, committed.metadata)
+        except InvalidInput as error:
+            unreadable[stream] = error.detail
+    return StoredHeads(heads=heads, unreadable=unreadable)
+
+
+async def _group_offsets(
+    admin: AIOKafkaAdminClient,
+    kafka_group: str,
+    partitions: list[TopicPartition],
+    coordinator: Coordinator,
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Committed offsets; tries again while the group's coordinator is being found or made."""
+    while True:
+        try:
+            if coordinator.node is None:
+                coordinator.node = await admin.find_coordinator(kafka_group)
+            found: dict[TopicPartition, OffsetAndMetadata] = await admin.list_consumer_group_offsets(
+                kafka_group, group_coordinator_id=coordinator.node, partitions=partitions
+            )
+        except _COORDINATOR_MOVES:
+            found = {}
+        # an answer that leaves a partition out is an error that aiokafka does not look at: without this it
+        # would pass for a group that never committed anything
+        if found.keys() >= set(partitions):
+            return found
+        coordinator.node = None
+        await asyncio.sleep(0.05)

@@ -1,0 +1,161 @@
+"""The topics, each with the settings it needs, and the calls that create, list and describe them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from shared.errors import InvalidInput, KafkaUnavailable
+from shared.kafka.clients import CALL_TIMEOUT_S, KAFKA_FAILURES
+from shared.model.names import Names
+
+MAX_RECORD_BYTES = 2 * 1024 * 1024
+"""Largest record of `sessions` and `checkpoints`, and the largest batch anywhere."""
+EVENTS_RETENTION_MS = 7 * 86_400_000
+"""A week, as Kafka keeps any topic by default: long enough to look up what happened over a weekend. What
+is true now stands in ZooKeeper, so nothing depends on older events."""
+REJECTED_RETENTION_MS = 5 * 86_400_000
+REJECTED_SEGMENT_MS = 86_400_000
+"""A segment goes when its newest record is old enough, so no reject stays for longer than both: less than the
+7 days for which Kafka keeps the committed offsets of an idle group, which say what was sent again."""
+REJECTED_RETENTION_BYTES = 1024 * 1024 * 1024
+"""Whatever clients send, what is refused fills no disk."""
+_TOPIC_EXISTS = 36
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """A topic as Baton wants it."""
+
+    name: str
+    partitions: int = 1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+def fragments_topics(names: Names, streams: int, retention_ms: int) -> list[TopicSpec]:
+    """One topic of one partition per stream; the broker's append time is the records' time."""
+    configs = {
+        "message.timestamp.type": "LogAppendTime",
+        "cleanup.policy": "delete",
+        "retention.ms": str(retention_ms),
+        "max.message.bytes": str(MAX_RECORD_BYTES),
+    }
+    return [TopicSpec(name=names.fragments(n), configs=configs) for n in range(streams)]
+
+
+def sessions_topic(names: Names, group: str, partitions: int, retention_ms: int) -> TopicSpec:
+    """Finished sessions of a group; partition = stream mod partitions."""
+    configs = {
+        "cleanup.policy": "delete",
+        "retention.ms": str(retention_ms),
+        "max.message.bytes": str(MAX_RECORD_BYTES),
+    }
+    return TopicSpec(name=names.sessions(group), partitions=partitions, configs=configs)
+
+
+def checkpoints_topic(names: Names, group: str, streams: int) -> TopicSpec:
+    """Checkpoints of a group; partition n belongs to stream n, and only its owner deletes there."""
+    configs = {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "max.message.bytes": str(MAX_RECORD_BYTES),
+    }
+    return TopicSpec(name=names.checkpoints(group), partitions=streams, configs=configs)
+
+
+def events_topic(names: Names) -> TopicSpec:
+    """What happened, in one partition: its order is that of the ids in `GET /events`."""
+    configs = {"cleanup.policy": "delete", "retention.ms": str(EVENTS_RETENTION_MS)}
+    return TopicSpec(name=names.events, configs=configs)
+
+
+def rejected_topic(names: Names) -> TopicSpec:
+    """Refused fragments (shared/model/rejects.py); the broker's append time says when."""
+    configs = {
+        "message.timestamp.type": "LogAppendTime",
+        "cleanup.policy": "delete",
+        "retention.ms": str(REJECTED_RETENTION_MS),
+        "segment.ms": str(REJECTED_SEGMENT_MS),
+        "retention.bytes": str(REJECTED_RETENTION_BYTES),
+    }
+    return TopicSpec(name=names.rejected, configs=configs)
+
+
+@contextlib.asynccontextmanager
+async def admin_client(kafka: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    """A started admin client for the block. Raises KafkaUnavailable when no broker answers."""
+    client = AIOKafkaAdminClient(bootstrap_servers=kafka, request_timeout_ms=int(CALL_TIMEOUT_S * 1000))
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            await client.start()
+    except KAFKA_FAILURES as error:
+        with contextlib.suppress(*KAFKA_FAILURES):
+            await client.close()
+        raise KafkaUnavailable(f"Kafka at {kafka} does not answer: {error!r}") from None
+    try:
+        yield client
+    finally:
+        with contextlib.suppress(*KAFKA_FAILURES):
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                await client.close()
+
+
+async def ensure_topics(kafka: str, specs: Iterable[TopicSpec], replication: int) -> list[str]:
+    """Creates the topics that do not exist yet; the names of those created.
+
+    Existing topics are left as they are. Raises KafkaUnavailable, or InvalidInput when Kafka refuses.
+    """
+    topics = [
+        NewTopic(
+            name=spec.name,
+            num_partitions=spec.partitions,
+            replication_factor=replication,
+            topic_configs=dict(spec.configs),
+        )
+        for spec in specs
+    ]
+    async with admin_client(kafka) as admin:
+        try:
+            async with asyncio.timeout(30):
+                response = await admin.create_topics(topics)
+        except (*KAFKA_FAILURES, AttributeError) as error:  # of a broker that knows no controller yet
+            raise KafkaUnavailable(f"topics cannot be created: {error!r}") from None
+    created: list[str] = []
+    refused: list[str] = []
+    for name, code, *message in response.topic_errors:
+        if code == 0:
+            created.append(name)
+        elif code != _TOPIC_EXISTS:
+            refused.append(f"{name}: error {code} {message[0] if message else ''}".rstrip())
+    if refused:
+        raise InvalidInput(f"Kafka refuses to create topics: {'; '.join(refused[:3])}")
+    return created
+
+
+async def list_topics(kafka: str) -> list[str]:
+    """The names of all topics. Raises KafkaUnavailable."""
+    async with admin_client(kafka) as admin:
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                return list(await admin.list_topics())
+        except KAFKA_FAILURES as error:
+            raise KafkaUnavailable(f"topics cannot be listed: {error!r}") from None
+
+
+async def count_partitions(kafka: str, topic: str) -> int:
+    """How many partitions the topic has. Raises KafkaUnavailable, also while it is not there yet."""
+    async with admin_client(kafka) as admin:
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                found = await admin.describe_topics([topic])
+        except KAFKA_FAILURES as error:
+            raise KafkaUnavailable(f"{topic} cannot be described: {error!r}") from None
+    partitions = [len(one["partitions"]) for one in found if one["topic"] == topic and not one["error_code"]]
+    if not partitions or not partitions[0]:
+        raise KafkaUnavailable(f"there is no topic {topic} yet")
+    return partitions[0]

@@ -1,0 +1,90 @@
+"""What stands at the znodes, and the view: what a member (or control) sees of one group.
+
+Pure. The coordinator adapters read and write these; `shared/model/balance.py` computes the plan from a view;
+control shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+MemberState = Literal["joining", "active", "draining"]
+
+
+class MemberNode(msgspec.Struct, frozen=True, kw_only=True):
+    """Data of `members/<id>`; what changes often stands only in the member's own `/status`.
+
+    `address` is the base URL of the member's HTTP face; `since` ms since the epoch.
+    """
+
+    address: str
+    state: MemberState = "active"
+    pid: int = 0
+    since: int = 0
+    weight: float = 1.0
+    zone: str = ""
+
+
+class ClaimNode(msgspec.Struct, frozen=True, kw_only=True):
+    """Data of `claims/<n>`: who owns the stream in which epoch."""
+
+    member: str
+    epoch: int
+
+
+class StreamNode(msgspec.Struct, frozen=True, kw_only=True):
+    """Data of `streams/<n>`: the last (or present) owner.
+
+    `epoch` 0 and `owner` "" while nobody ever owned the stream. `target` and `seq` are written by an
+    orderly release and cleared by the next claim.
+    """
+
+    epoch: int = 0
+    owner: str = ""
+    address: str = ""
+    seq: int | None = None
+    target: str | None = None
+
+
+class ProducerNode(msgspec.Struct, frozen=True, kw_only=True):
+    """Data of `producers/<id>`."""
+
+    address: str
+    pid: int = 0
+    since: int = 0
+
+
+def parse_pins(data: bytes) -> dict[int, str]:
+    """Data of `pins`: stream → member. Raises msgspec.DecodeError when it is anything else.
+
+    >>> parse_pins(b'{"7": "consumer-1"}')
+    {7: 'consumer-1'}
+    """
+    return msgspec.json.decode(data, type=dict[int, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One group as it stood at one moment: `count` streams numbered 0 … count - 1."""
+
+    count: int
+    members: Mapping[str, MemberNode] = field(default_factory=dict)
+    claims: Mapping[int, ClaimNode] = field(default_factory=dict)
+    nodes: Mapping[int, StreamNode] = field(default_factory=dict)
+    pins: Mapping[int, str] = field(default_factory=dict)
+    """Stream → the member that an operator wants it to be with, whether that one is there or not."""
+
+    def node(self, stream: int) -> StreamNode:
+        """The stream's node, or that of a stream which nobody ever owned."""
+        return self.nodes.get(stream, _NEVER_OWNED)
+
+    def streams_of(self, member: str) -> list[int]:
+        """The streams that the member has claimed, ascending."""
+        return sorted(n for n, claim in self.claims.items() if claim.member == member)
+
+
+_NEVER_OWNED = StreamNode()

@@ -1,0 +1,90 @@
+"""A reject: a fragment that was refused, as it is kept in the topic `fragments.rejected`.
+
+Pure. The record's value is what was posted, cut to `MAX_KEPT_BYTES`; everything else about it stands in the
+record's headers, so that any Kafka tool shows the one and the other. Producers write them
+(`services/producer/kafka/rejects.py`), `baton rejected` reads them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MAX_KEPT_BYTES = 32 * 1024
+"""As long as a fragment may be: what is longer was refused for that, and cannot be sent again."""
+MAX_DETAIL_BYTES = 500
+"""A detail may quote what was posted."""
+UNREADABLE = "unreadable"
+"""The reason of a whole request that is not JSON; the other reasons are those of FragmentRejected."""
+UNKNOWN = "unknown"
+"""The reason of a record that somebody else wrote."""
+
+_REASON = re.compile(r"[a-z][a-z0-9_-]{0,40}")
+
+Headers = list[tuple[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reject:
+    """What was refused, why, and its place in its request from 0; `size` is that of what was posted.
+
+    `len(value) <= size`, and less where it was cut.
+    """
+
+    value: bytes
+    reason: str
+    detail: str
+    size: int
+    index: int
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether only the beginning was kept."""
+        return len(self.value) < self.size
+
+
+def is_reason(text: str) -> bool:
+    """Whether this may be a reason: a lower-case word."""
+    return _REASON.fullmatch(text) is not None
+
+
+def reject_of(posted: bytes, *, reason: str, detail: str, index: int) -> Reject:
+    """The reject of what was posted, cut where it is too long."""
+    return Reject(value=posted[:MAX_KEPT_BYTES], reason=reason, detail=detail, size=len(posted), index=index)
+
+
+def headers_of(reason: str, detail: str, size: int, index: int, *, is_cut: bool) -> Headers:
+    """The headers of a reject's record.
+
+    >>> headers_of("invalid", "no key", 2, 3, is_cut=False)
+    [('reason', b'invalid'), ('detail', b'no key'), ('size', b'2'), ('index', b'3')]
+    """
+    headers = [
+        ("reason", reason.encode()),
+        ("detail", detail[:MAX_DETAIL_BYTES].encode(errors="replace")[:MAX_DETAIL_BYTES]),
+        ("size", b"%d" % size),
+        ("index", b"%d" % index),
+    ]
+    if is_cut:
+        headers.append(("cut", b"1"))
+    return headers
+
+
+def parse_reject(value: bytes | None, headers: Iterable[tuple[str, bytes]]) -> Reject:
+    """The reject that a record holds; one that somebody else wrote is of the reason `unknown`."""
+    value = value or b""
+    found = dict(headers)
+    reason = found.get("reason", b"").decode(errors="replace")
+    return Reject(
+        value=value,
+        reason=reason if is_reason(reason) else UNKNOWN,
+        detail=found.get("detail", b"").decode(errors="replace"),
+        # never less than what is there, or more than that where nothing was cut
+        size=max(_number(found.get("size", b"")), len(value) + 1) if "cut" in found else len(value),
+        index=_number(found.get("index", b"")),
+    )
+
+
+def _number(text: bytes) -> int:
+    return int(text) if text.isdigit() and len(text) <= 18 else 0

@@ -1,0 +1,164 @@
+"""The shell of a service process: settings or a clear refusal, logging, signals, the HTTP server.
+
+`main` is all that a service's `__main__.py` calls. A first SIGTERM or SIGINT sets `stop`, and the
+service leaves in its own order; a second one ends the process at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+import uvicorn
+import uvloop
+
+from shared.errors import BatonError, SettingsInvalid
+from shared.service.service_settings import ServiceSettings
+from shared.service.settings import describe, load
+
+S = TypeVar("S", bound=ServiceSettings)
+_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and the fields given by `extra`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as JSON; what is not JSON becomes its `repr`."""
+        line: dict[str, Any] = {
+            "at": self.formatTime(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line, enc_hook=repr).decode()
+
+
+def main(name: str, settings_class: type[S], serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> int:
+    """Runs `serve(settings, stop)` until it returns; the process's exit code.
+
+    0 after an orderly stop, 1 when it failed, 2 when the settings have faults (each told on stderr).
+    """
+    try:
+        settings = load(settings_class, os.environ)
+    except SettingsInvalid as error:
+        for fault in error.faults:
+            print(f"{name}: {fault}", file=sys.stderr)
+        return 2
+    if "--print-config" in sys.argv[1:]:
+        for row in describe(settings):
+            print(f"{row.variable}={row.value}")
+        return 0
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)
+    for noisy in ("aiokafka", "aiozk", "httpx", "httpcore"):
+        logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
+    code = 0
+    try:
+        uvloop.run(_run(settings, serve))
+    except* BatonError as group:
+        first = _first(group)
+        logging.getLogger(name).error("failed", extra={"why": first.detail}, exc_info=True)
+        print(f"{name}: {first.detail}", file=sys.stderr)
+        code = 1
+    except* Exception:
+        logging.getLogger(name).exception("crashed")
+        code = 1
+    return code
+
+
+def _first(group: BaseExceptionGroup[BatonError]) -> BatonError:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+async def _run(settings: S, serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    came: list[int] = []
+
+    def on_signal(number: int, _: object) -> None:
+        # not a handler of the loop: a loop that is busy, or hangs, would not get to the second signal
+        if came:
+            _tell("a second signal: leaves at once", number)
+            os._exit(128 + number)
+        came.append(number)
+        _tell("stops in order; a second signal leaves at once", number)
+        loop.call_soon_threadsafe(stop.set)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    await serve(settings, stop)
+
+
+def _tell(message: str, number: int) -> None:
+    """A line of the log, past the buffers and locks that a signal may have interrupted."""
+    record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, message, None, None)
+    record.signal = signal.Signals(number).name
+    with contextlib.suppress(OSError):
+        os.write(sys.stderr.fileno(), f"{JsonLines().format(record)}\n".encode())
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn that leaves the signals to `_run`."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+
+def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+    """A socket bound to host:port, for whoever listens; a shared one lets other processes of ours bind too.
+
+    Raises BatonError when the port is occupied.
+    """
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_shared:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise BatonError(f"cannot listen at {host}:{port}: {error.strerror}") from None
+    return listener
+
+
+@contextlib.asynccontextmanager
+async def http_server(
+    app: Any, host: str, port: int, *, is_shared: bool = False, **options: Any
+) -> AsyncIterator[None]:
+    """Serves the ASGI `app` at host:port while the block runs; in-flight requests are finished.
+
+    Raises BatonError when the port is occupied.
+    """
+    listener = listen(host, port, is_shared=is_shared)
+    settings: dict[str, Any] = {
+        "access_log": False,
+        "log_config": None,
+        "timeout_graceful_shutdown": 5,
+    } | options
+    server = _Server(uvicorn.Config(app, **settings))
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="http server")
+    try:
+        while not server.started and not serving.done():  # noqa: ASYNC110  uvicorn has only this flag
+            await asyncio.sleep(0.005)
+        if serving.done():
+            serving.result()
+        yield
+    finally:
+        server.should_exit = True
+        await serving
+        listener.close()

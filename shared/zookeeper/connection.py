@@ -1,0 +1,271 @@
+"""ZooKeeper that outlives its connections: calls, watches, the ZooKeeper session and when it last answered.
+
+`ZooKeeper` keeps one `Link` (`shared/zookeeper/link.py`) at a time. It pings; a link that fails in any way is
+thrown away with all that it had in flight, and a new one is made every second, which re-attaches to the same
+ZooKeeper session while the server still has it. What comes out is of `shared/zookeeper/znodes.py`, or a
+ZooKeeperUnavailable. Every service uses it; tests have `InMemoryZooKeeper`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Self, TypeVar
+
+from shared.errors import ZooKeeperUnavailable
+from shared.zookeeper.link import Credentials, Link
+from shared.zookeeper.znodes import ANY_VERSION, Operation, Watch, Znode, ZooKeeperSession
+
+RETRY_S = 1.0
+"""While disconnected a new client is made this often."""
+MAX_ATTEMPT_S = 2.0
+"""How long one attempt to connect may take; with RETRY_S it must not exceed the settle time of 3 s."""
+PINGS_PER_TIMEOUT = 6
+"""Pings per session time-out: what an answered request proves is then always fresh."""
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+def boot_time_s() -> float:
+    """Seconds on a clock that never steps and goes on while the machine sleeps (where there is one)."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class ZooKeeper:
+    """A `Znodes` on real servers (`host:port,…`), and the keeping of its connection.
+
+    After `connect()` it lives until `close()`: connections and even ZooKeeper sessions come and go, seen
+    by `session`. Watches are told when what they watch changes, and all of them after a new connection.
+    """
+
+    def __init__(
+        self, servers: str, session_timeout_s: float, *, clock: Callable[[], float] = boot_time_s
+    ) -> None:
+        hosts = [server.strip() for server in servers.split(",")]
+        random.shuffle(hosts)
+        # one server per client, so that a mute one costs one attempt
+        self._servers = itertools.cycle(hosts)
+        self._patience = 3 * len(hosts)
+        self._wanted_timeout_s = session_timeout_s
+        self._call_timeout_s = max(1.0, session_timeout_s / 2)
+        self._clock = clock
+        self._link: Link | None = None
+        self._connected = asyncio.Event()
+        self._credentials: Credentials | None = None
+        self._session: ZooKeeperSession | None = None
+        self._answered_s = float("-inf")
+        self._watches: dict[str, set[Watch]] = {}
+        self._keeper: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        state = "connected" if self.is_connected else "disconnected"
+        return f"<ZooKeeper {state}, session {self._session and hex(self._session.id)}>"
+
+    @property
+    def session(self) -> ZooKeeperSession | None:
+        """The present ZooKeeper session (the last one while disconnected); None before the first."""
+        return self._session
+
+    @property
+    def answered_s(self) -> float:
+        """When the last answered request of that session was sent (boot clock, s)."""
+        return self._answered_s
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether calls can be sent just now."""
+        return self._link is not None and self._link.is_usable
+
+    def now_s(self) -> float:
+        """The boot clock: seconds, monotonic, counting suspension."""
+        return self._clock()
+
+    async def connect(self, timeout_s: float | None = None) -> None:
+        """Returns when connected. Keeps trying in the background even after a time-out.
+
+        Raises ZooKeeperUnavailable when there was no connection within `timeout_s`.
+        """
+        if self._keeper is None:
+            # aiozk tells every attempt with a traceback; what matters is told here
+            logging.getLogger("aiozk").setLevel(logging.CRITICAL)
+            self._keeper = asyncio.create_task(self._keep(), name="zookeeper keeper")
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self.is_connected:
+                    self._connected.clear()
+                    await self._connected.wait()
+        except TimeoutError:
+            raise ZooKeeperUnavailable(f"no ZooKeeper server answered within {timeout_s} s") from None
+
+    async def close(self) -> None:
+        """Ends the ZooKeeper session (its ephemerals go) and every task; bounded, never raises."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.cancel()
+            await asyncio.wait([keeper])
+        link, self._link = self._link, None
+        self._connected.clear()
+        self._watches.clear()
+        if link is not None:
+            if not link.lost.is_set():
+                await link.end_session()
+            await link.abandon()
+
+    async def __aenter__(self) -> Self:
+        await self.connect(timeout_s=30.0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # the calls of `Znodes`
+
+    async def get(self, path: str, *, watch: Watch | None = None, within: int | None = None) -> Znode | None:
+        """The znode, or None where there is none; `watch` is told when it is written, made, deleted."""
+        self._watch(path, watch)
+        return await self._call(within, lambda link: link.get(path, watch is not None))
+
+    async def children(
+        self, path: str, *, watch: Watch | None = None, within: int | None = None
+    ) -> list[str]:
+        """The names of the children, sorted; none where the znode does not exist."""
+        self._watch(path, watch)
+        return await self._call(within, lambda link: link.children(path, watch is not None))
+
+    async def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, within: int | None = None
+    ) -> bool:
+        """Makes the znode; False when it exists. Raises NotFound when its parent does not."""
+        return await self._call(within, lambda link: link.create(path, data, ephemeral))
+
+    async def set(
+        self, path: str, data: bytes, version: int = ANY_VERSION, *, within: int | None = None
+    ) -> bool:
+        """Writes the data; False when the znode has another version or does not exist."""
+        return await self._call(within, lambda link: link.set(path, data, version))
+
+    async def delete(self, path: str, version: int = ANY_VERSION, *, within: int | None = None) -> bool:
+        """Deletes it; False when it has another version or children, or does not exist."""
+        return await self._call(within, lambda link: link.delete(path, version))
+
+    async def transact(self, operations: Sequence[Operation], *, within: int | None = None) -> bool:
+        """Does all of the operations in order, or (False) none."""
+        return await self._call(within, lambda link: link.transact(operations))
+
+    async def make_path(self, path: str) -> None:
+        """Makes the znode and its ancestors where they are missing, persistent and empty."""
+        if await self.get(path) is not None:
+            return
+        names = path.strip("/").split("/")
+        for depth in range(1, len(names) + 1):
+            await self.create("/" + "/".join(names[:depth]))
+
+    async def _call(self, within: int | None, send: Callable[[Link], Awaitable[T]]) -> T:
+        link = self._link
+        if link is None or not link.is_usable:
+            raise ZooKeeperUnavailable("not connected to ZooKeeper")
+        if within is not None and within != link.session_id:
+            raise ZooKeeperUnavailable("that ZooKeeper session is over")
+        sent_s = self._clock()
+        try:
+            async with asyncio.timeout(self._call_timeout_s):
+                answer = await send(link)
+        except TimeoutError:
+            raise ZooKeeperUnavailable("ZooKeeper did not answer in time") from None
+        if link is self._link:
+            self._answered_s = max(self._answered_s, sent_s)
+        return answer
+
+    def _watch(self, path: str, watch: Watch | None) -> None:
+        if watch is not None:
+            self._watches.setdefault(path, set()).add(watch)
+
+    def _tell(self, path: str) -> None:
+        for watch in self._watches.pop(path, ()):
+            watch(path)
+
+    # the keeping of the connection
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                link, sent_s = await self._open()
+                self._take(link, sent_s)
+                await self._ping_until_lost(link)
+                log.warning("connection to ZooKeeper lost", extra={"server": link.server})
+            except Exception:  # whatever comes out of aiozk: the connection must come back
+                log.exception("keeping the connection to ZooKeeper failed")
+                await asyncio.sleep(RETRY_S)
+            self._connected.clear()
+            if self._link is not None:
+                lost, self._link = self._link, None
+                if lost.credentials.session_id:
+                    self._credentials = lost.credentials
+                await lost.abandon()
+
+    async def _open(self) -> tuple[Link, float]:
+        """A new link, however long it takes, and when its first request was sent."""
+        for failures in itertools.count():
+            started_s = self._clock()
+            old = self._credentials
+            if old is not None and failures > self._patience:
+                old = replace(old, zxid=None)  # no server has got that far: ZooKeeper was reset
+            link = Link(next(self._servers), self._wanted_timeout_s, old, self._tell)
+            try:
+                async with asyncio.timeout(min(RETRY_S + 0.25 * failures, MAX_ATTEMPT_S)):
+                    await link.open()
+            except (ZooKeeperUnavailable, TimeoutError):
+                await link.abandon()
+            except BaseException:
+                await link.abandon()
+                raise
+            else:
+                return link, started_s
+            if failures == 0:
+                log.warning("no connection to ZooKeeper", extra={"server": link.server})
+            await asyncio.sleep(max(0.0, started_s + RETRY_S - self._clock()))
+        raise AssertionError("itertools.count() has ended")
+
+    def _take(self, link: Link, sent_s: float) -> None:
+        old = self._session
+        if old is None or old.id != link.session_id:
+            self._session = ZooKeeperSession(
+                id=link.session_id, timeout_s=link.timeout_s, since_s=self._clock()
+            )
+            self._answered_s = sent_s
+        else:
+            self._answered_s = max(self._answered_s, sent_s)
+        self._link = link
+        self._credentials = link.credentials
+        self._connected.set()
+        log.info(
+            "connected to ZooKeeper",
+            extra={
+                "server": link.server,
+                "session": hex(link.session_id),
+                "timeout_s": link.timeout_s,
+                "same_session": old is not None and old.id == link.session_id,
+            },
+        )
+        for path in list(self._watches):
+            self._tell(path)
+
+    async def _ping_until_lost(self, link: Link) -> None:
+        interval_s = link.timeout_s / PINGS_PER_TIMEOUT
+        with contextlib.suppress(ZooKeeperUnavailable, TimeoutError):
+            while link.is_usable:
+                async with asyncio.timeout(2 * interval_s):
+                    await self._call(None, Link.ping)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(interval_s):
+                        await link.lost.wait()

@@ -1,0 +1,243 @@
+"""One connection to ZooKeeper: the only file that speaks aiozk, and only its raw calls.
+
+A `Link` is one aiozk client in one connection and one ZooKeeper session, thrown away when anything is wrong
+with it. aiozk's own repairs are never used: they re-send writes, in whatever session exists by then. Its
+errors become `None`, `False`, NotFound or ZooKeeperUnavailable here. Used by
+`shared/zookeeper/connection.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from aiozk import RetryPolicy, ZKClient, exc, protocol
+from aiozk.session import Session
+from aiozk.states import States
+
+from shared.errors import NotFound, ZooKeeperUnavailable
+from shared.zookeeper.znodes import Check, Create, Delete, Operation, Set, Znode
+
+CLOSE_TIMEOUT_S = 1.0
+
+_REFUSALS = (exc.NoNode, exc.NodeExists, exc.BadVersion, exc.NotEmpty)
+_FAILURES = (exc.ZKError, OSError, TimeoutError, asyncio.InvalidStateError)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """What re-attaches a new connection to a ZooKeeper session."""
+
+    session_id: int
+    password: bytes
+    zxid: int | None
+    """The last change seen: a server that is behind it refuses, so that no read goes back in time."""
+
+
+class _Session(Session):  # type: ignore[misc]
+    """aiozk's session, held to one connection; it gives up the old one only at the server's word."""
+
+    session_id: int | None
+    password: bytes
+    timeout: float
+
+    def __init__(self, server: str, timeout_s: float, on_event: Callable[[str], None]) -> None:
+        super().__init__(server, timeout_s, RetryPolicy.once(), False, None)
+        self.on_event = on_event
+        self.established = False
+
+    async def establish_session(self) -> None:
+        """Opens or re-attaches. Raises SessionLost (aiozk then opens a new one) only when refused."""
+        if self.established:
+            raise ConnectionAbortedError("one client, one connection")
+        request = protocol.ConnectRequest(
+            protocol_version=0,
+            last_seen_zxid=self.last_zxid or 0,
+            timeout=int(self.timeout * 1000),
+            session_id=self.session_id or 0,
+            password=self.password,
+            read_only=False,
+        )
+        answer = await self.conn.send_connect(request)
+        if answer is None:  # no word about the session: ends this client, the next one tries again
+            raise ConnectionAbortedError("the connection was lost while connecting")
+        _, response = answer
+        if response.session_id == 0:
+            raise exc.SessionLost
+        self.session_id, self.password = response.session_id, response.password
+        self.timeout = response.timeout / 1000
+        self.established = True
+
+    def event_dispatch(self, event: Any) -> None:
+        """Hands on what a watch saw; news about the connection (type -1) is its read loop's affair."""
+        if event.type > 0:
+            self.on_event(event.path)
+
+
+class Link:
+    """One aiozk client in one connection and one ZooKeeper session; `lost` is set when it is done for."""
+
+    def __init__(
+        self, server: str, timeout_s: float, old: Credentials | None, on_event: Callable[[str], None]
+    ) -> None:
+        self.server = server
+        self.lost = asyncio.Event()
+        self.client = ZKClient(server, session_timeout=timeout_s)
+        self.session = self.client.session = _Session(server, timeout_s, on_event)
+        if old is not None:
+            self.session.session_id, self.session.password = old.session_id, old.password
+            self.session.last_zxid = old.zxid
+
+    @property
+    def session_id(self) -> int:
+        """The ZooKeeper session of this link, once it is open."""
+        return self.session.session_id or 0
+
+    @property
+    def timeout_s(self) -> float:
+        """The time-out that the server granted."""
+        return self.session.timeout
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a request would be sent at once, in this ZooKeeper session."""
+        return not self.lost.is_set() and bool(self.session.state == States.CONNECTED)
+
+    @property
+    def credentials(self) -> Credentials:
+        """What another link needs to go on in this ZooKeeper session."""
+        session = self.session
+        return Credentials(session_id=self.session_id, password=session.password, zxid=session.last_zxid)
+
+    async def open(self) -> None:
+        """Connects and re-attaches to the old ZooKeeper session, or opens a new one when it is gone."""
+        await self.client.start()
+        # aiozk notices a lost connection only after a session time-out; its read loop ends at once
+        self.session.conn.read_loop_task.add_done_callback(self._on_lost)
+
+    def _on_lost(self, task: asyncio.Task[None]) -> None:
+        _look_at(task)
+        self.lost.set()
+        self.session.conn.abort()  # what is in flight fails now instead of hanging
+
+    async def end_session(self) -> None:
+        """Ends the ZooKeeper session, so that its ephemerals go at once; bounded, may fail silently."""
+        with contextlib.suppress(*_FAILURES):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self.client.exists("/")  # aiozk cannot close while an answer is under way
+                await self.client.close()
+
+    async def abandon(self) -> None:
+        """Drops the connection with what is unsent, fails what is in flight, ends aiozk's tasks."""
+        session = self.session
+        self.lost.set()
+        session.closing = True
+        conn = session.conn
+        tasks = [session.repair_loop_task, session.heartbeat_task, conn and conn.read_loop_task]
+        running = [task for task in tasks if task is not None and not task.done()]
+        for task in running:
+            task.cancel()
+        if session.heartbeat_handle is not None:
+            session.heartbeat_handle.cancel()
+        if conn is not None:
+            conn.closing = True
+            conn.abort()
+            conn.writer.transport.abort()
+        if running:
+            await asyncio.wait(running, timeout=CLOSE_TIMEOUT_S)
+        for task in tasks:
+            if task is not None and task.done():
+                _look_at(task)
+        if session.heartbeat_handle is not None:  # a heartbeat that ended just now has set it again
+            session.heartbeat_handle.cancel()
+
+    async def ping(self) -> None:
+        """Returns when the server has answered."""
+        await self._ask(self.client.exists("/"))
+
+    async def get(self, path: str, watch: bool) -> Znode | None:
+        """The znode or None; `watch` asks for one event when it changes, appears or goes."""
+        while True:
+            try:
+                data, stat = await self._ask(self.client.get(path, watch=watch))
+            except exc.NoNode:
+                # only `exists` leaves a watch where there is no znode
+                if not watch or not await self._ask(self.client.exists(path, watch=True)):
+                    return None
+            else:
+                return Znode(data=data or b"", version=stat.version, ephemeral_of=stat.ephemeral_owner)
+
+    async def children(self, path: str, watch: bool) -> list[str]:
+        """The names of the children, sorted; none where the znode does not exist."""
+        while True:
+            try:
+                return sorted(await self._ask(self.client.get_children(path, watch=watch)))
+            except exc.NoNode:
+                if not watch or not await self._ask(self.client.exists(path, watch=True)):
+                    return []
+
+    async def create(self, path: str, data: bytes, ephemeral: bool) -> bool:
+        """Whether it was made (else it exists). Raises NotFound without a parent."""
+        try:
+            await self._ask(self.client.create(path, data=data, ephemeral=ephemeral))
+        except exc.NodeExists:
+            return False
+        except exc.NoNode:
+            raise NotFound(f"{path} has no parent in ZooKeeper") from None
+        return True
+
+    async def set(self, path: str, data: bytes, version: int) -> bool:
+        """Whether it was written (else: another version, no such znode)."""
+        try:
+            await self._ask(self.client.set(path, data, version))
+        except (exc.BadVersion, exc.NoNode):
+            return False
+        return True
+
+    async def delete(self, path: str, version: int) -> bool:
+        """Whether it was deleted (else: another version, children, no such znode)."""
+        try:
+            # aiozk's own `delete` takes its version from a cache
+            await self._ask(self.client.send(protocol.DeleteRequest(path=path, version=version)))
+        except _REFUSALS:
+            return False
+        return True
+
+    async def transact(self, operations: Sequence[Operation]) -> bool:
+        """Whether all was done (else nothing was)."""
+        transaction = self.client.begin_transaction()
+        for operation in operations:
+            match operation:
+                case Check(path, version):
+                    transaction.check_version(path, version)
+                case Create(path, data, ephemeral):
+                    transaction.create(path, data=data, ephemeral=ephemeral)
+                case Set(path, data, version):
+                    transaction.set_data(path, data, version=version)
+                case Delete(path, version):
+                    transaction.delete(path, version=version)
+        try:
+            return bool(await self._ask(transaction.commit()))
+        except _REFUSALS:
+            return False
+
+    async def _ask(self, request: Awaitable[T]) -> T:
+        """The answer. Raises what the server refuses with, or ZooKeeperUnavailable: outcome unknown."""
+        try:
+            return await request
+        except _REFUSALS:
+            raise
+        except _FAILURES as error:
+            raise ZooKeeperUnavailable(f"ZooKeeper: {error!r}") from error
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    """Takes notice of how a task of aiozk ended, so that asyncio does not complain that nobody did: its read
+    loop stumbles over answers to requests that were given up.
+    """
+    if not task.cancelled():
+        task.exception()

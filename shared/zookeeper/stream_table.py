@@ -1,0 +1,122 @@
+"""The stream table at its znode: made once by whoever comes first, then only read.
+
+Topics are made before the table, so that a table promises topics. Where there is no table (ZooKeeper was
+reset), the fragments topics that exist fix the number of streams. The producer makes it, every service
+reads it; what the table says is in `shared/model/routing.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+
+from shared.errors import InvalidInput
+from shared.kafka.topics import ensure_topics, fragments_topics, list_topics
+from shared.model.names import Names
+from shared.model.routing import StreamTable, initial_table, parse_table
+from shared.zookeeper.znodes import Watch, Znodes
+
+REREAD_S = 5.0
+"""The table is read this often without a watch's word: a safety net."""
+SETTLE_S = 3.0
+"""How long topics without a table are taken for somebody's work in progress, from the last change on."""
+
+
+class WrongNumberOfStreams(InvalidInput):
+    """Another number of streams is asked for than there are."""
+
+
+async def read_table(znodes: Znodes, names: Names, *, watch: Watch | None = None) -> StreamTable | None:
+    """The stored table, or None where there is none yet.
+
+    Raises ZooKeeperUnavailable, and InvalidInput when the stored table cannot be read.
+    """
+    found = await znodes.get(names.table, watch=watch)
+    return None if found is None else parse_table(found.data)
+
+
+async def wait_for_table(znodes: Znodes, names: Names) -> StreamTable:
+    """The stored table, as soon as there is one; wait no longer than you like by `asyncio.timeout`.
+
+    Raises ZooKeeperUnavailable, and InvalidInput when the stored table cannot be read.
+    """
+    changed = asyncio.Event()
+
+    def watch(_: str) -> None:
+        changed.set()
+
+    while True:
+        changed.clear()
+        table = await read_table(znodes, names, watch=watch)
+        if table is not None:
+            return table
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REREAD_S):
+                await changed.wait()
+
+
+async def ensure_table(
+    znodes: Znodes,
+    names: Names,
+    *,
+    kafka: str,
+    streams: int | None,
+    default_streams: int,
+    retention_ms: int,
+    replication: int,
+) -> StreamTable:
+    """The one table that everybody uses, made when there is none; its topics exist.
+
+    `streams` None asks for whatever number there is. Raises WrongNumberOfStreams when another number is
+    asked for than is stored (or than there are fragments topics); KafkaUnavailable, ZooKeeperUnavailable.
+    """
+    table = await read_table(znodes, names)
+    if table is None:
+        table = initial_table(await _first_number(znodes, names, kafka, streams, default_streams))
+        await ensure_topics(kafka, fragments_topics(names, table.count, retention_ms), replication)
+        await znodes.make_path(names.root)
+        await znodes.create(names.table, table.encode())
+        # whoever won, what is stored counts
+        table = await read_table(znodes, names) or table
+    else:
+        await ensure_topics(kafka, fragments_topics(names, table.count, retention_ms), replication)
+    if streams is not None and table.count != streams:
+        raise WrongNumberOfStreams(
+            f"{streams} streams are asked for (BATON_STREAMS), but the stream table has {table.count}; "
+            "the number of streams is fixed when they are made"
+        )
+    return table
+
+
+def count_of(names: Names, topics: Iterable[str]) -> int:
+    """The number of streams that the existing fragments topics fix; 0 where there are none.
+
+    >>> count_of(Names(), ["fragments.0000", "fragments.0002", "sessions"])
+    3
+    """
+    return max((n + 1 for topic in topics if (n := names.stream_of(topic)) is not None), default=0)
+
+
+async def _first_number(
+    znodes: Znodes, names: Names, kafka: str, streams: int | None, default_streams: int
+) -> int:
+    loop = asyncio.get_running_loop()
+    before, deadline = 0, 0.0
+    while True:
+        found = count_of(names, await list_topics(kafka))
+        if found in (0, streams):
+            return streams or found or default_streams
+        stored = await read_table(znodes, names)
+        if stored is not None:
+            return stored.count
+        if found != before:
+            before, deadline = found, loop.time() + SETTLE_S
+        elif loop.time() > deadline:
+            if streams is None:
+                return found
+            raise WrongNumberOfStreams(
+                f"{streams} streams are asked for (BATON_STREAMS), but the topics {names.fragments(0)} … "
+                f"{names.fragments(found - 1)} exist, which fix {found} streams"
+            )
+        await asyncio.sleep(0.1)
