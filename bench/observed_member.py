@@ -20,7 +20,7 @@ from services.consumer.core.commits.stream import Stream
 from services.consumer.core.handover.rules import Wanted
 from services.consumer.core.ownership.decide import HandOver, Release
 from services.consumer.core.sessions.record import Record
-from services.consumer.member.effects import Movements
+from services.consumer.member.effects import EffectRunner
 from services.consumer.settings import ConsumerSettings
 from services.consumer.stream.worker import StreamWorker
 from shared.errors import PeerUnavailable
@@ -57,9 +57,9 @@ def observe(folder: Path, member: str) -> None:
 
 def allow_plain_moves(folder: Path) -> None:
     """While there is a file `plain`, moves are releases, and nobody asks the owner before for its memory."""
-    plain, hand_over, fetch = folder / "plain", Movements._hand_over, HttpPeers.fetch
+    plain, hand_over, fetch = folder / "plain", EffectRunner._hand_over, HttpPeers.fetch
 
-    async def maybe_hand_over(self: Movements, effect: HandOver, view: View) -> None:
+    async def maybe_hand_over(self: EffectRunner, effect: HandOver, view: View) -> None:
         if not plain.exists():
             await hand_over(self, effect, view)
             return
@@ -72,7 +72,7 @@ def allow_plain_moves(folder: Path) -> None:
             raise PeerUnavailable("the baseline has no memory")
         return await fetch(self, address, wanted)
 
-    Movements._hand_over = maybe_hand_over  # type: ignore[method-assign]
+    EffectRunner._hand_over = maybe_hand_over  # type: ignore[method-assign]
     HttpPeers.fetch = maybe_fetch  # type: ignore[method-assign]
 
 

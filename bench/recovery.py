@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaProducer
 from bench.report import Row
 from services.consumer.adapters.kafka.log import KafkaStreamLog
 from services.consumer.core.commits.stream import StreamLimits
-from services.consumer.stream.context import Hold, Surroundings
+from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.worker import StreamWorker
 from shared.kafka.topics import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
 from shared.model.group import GroupSettings
@@ -43,10 +43,10 @@ async def _append(kafka: str, stream: int, keys: int, fragments: int, *, end: bo
 
 
 async def _run_until(
-    around: Surroundings, stream: int, epoch: int, position: int, limits: StreamLimits
+    context: GroupContext, stream: int, epoch: int, position: int, limits: StreamLimits
 ) -> StreamWorker:
     """An owner that works up to `position`, commits, and is gone."""
-    worker = _worker(replace(around, limits=limits), stream, epoch)
+    worker = _worker(replace(context, limits=limits), stream, epoch)
     working = asyncio.create_task(worker.run())
     async with asyncio.timeout(300):
         while worker.position < position:
@@ -56,18 +56,18 @@ async def _run_until(
     return worker
 
 
-def _worker(around: Surroundings, stream: int, epoch: int) -> StreamWorker:
+def _worker(context: GroupContext, stream: int, epoch: int) -> StreamWorker:
     async def is_mine() -> bool:
         return True
 
-    hold = Hold(is_mine=is_mine, lease_alive=lambda: True, commit_s=lambda: 1.0)
-    return StreamWorker(stream, epoch, around, hold)
+    claimed = Claimed(is_mine=is_mine, lease_alive=lambda: True, commit_s=lambda: 1.0)
+    return StreamWorker(stream, epoch, context, claimed)
 
 
-async def _open_again_s(around: Surroundings, stream: int, epoch: int) -> tuple[float, int]:
+async def _open_again_s(context: GroupContext, stream: int, epoch: int) -> tuple[float, int]:
     """From the claim to the end of the replay, and how many offsets were replayed."""
     began_s = time.perf_counter()
-    worker = _worker(around, stream, epoch)
+    worker = _worker(context, stream, epoch)
     working = asyncio.create_task(worker.run())
     async with asyncio.timeout(300):
         while worker.state != "running":
@@ -92,7 +92,7 @@ async def _measure(kafka: str) -> list[Row]:
     )
     settings = GroupSettings(max_session_fragments=1_000_000)
     log = KafkaStreamLog(kafka, NAMES, "default", settings, 1)
-    around = Surroundings(
+    context = GroupContext(
         group="default",
         settings=settings,
         limits=NO_PARKING,
@@ -109,8 +109,8 @@ async def _measure(kafka: str) -> list[Row]:
         if passed:
             await _append(kafka, stream, 50_000, passed, end=True)
         await _append(kafka, stream, 2_000, REPLAY, end=False)
-        await _run_until(around, stream, 1, passed + REPLAY, limits)
-        found = [await _open_again_s(around, stream, 2 + owner) for owner in range(OWNERS)]
+        await _run_until(context, stream, 1, passed + REPLAY, limits)
+        found = [await _open_again_s(context, stream, 2 + owner) for owner in range(OWNERS)]
         label = f"open again: {name} (replayed {found[0][1]:,})"
         target = "< 3" if limits is NO_PARKING else ""
         rows.append(Row(name=label, unit="s", baton=[s for s, _ in found], baseline=[], target=target))

@@ -103,7 +103,7 @@ async def baton(kafka: str, group: str) -> int:
     """The real stream workers over the real log; the sessions delivered."""
     from services.consumer.adapters.kafka.log import KafkaStreamLog
     from services.consumer.core.commits.stream import StreamLimits
-    from services.consumer.stream.context import Hold, Surroundings
+    from services.consumer.stream.context import Claimed, GroupContext
     from services.consumer.stream.worker import StreamWorker
     from shared.kafka.topics import checkpoints_topic, ensure_topics, sessions_topic
     from shared.model.group import GroupSettings
@@ -119,7 +119,7 @@ async def baton(kafka: str, group: str) -> int:
 
     settings = GroupSettings()
     log = KafkaStreamLog(kafka, NAMES, group, settings, STREAMS)
-    around = Surroundings(
+    context = GroupContext(
         group=group,
         settings=settings,
         limits=StreamLimits(),
@@ -127,8 +127,8 @@ async def baton(kafka: str, group: str) -> int:
         now_s=time.monotonic,
         wall_ms=lambda: time.time_ns() // 1_000_000,
     )
-    hold = Hold(is_mine=is_mine, lease_alive=lambda: True, commit_s=lambda: 1.0)
-    workers = [StreamWorker(n, 1, around, hold) for n in range(STREAMS)]
+    claimed = Claimed(is_mine=is_mine, lease_alive=lambda: True, commit_s=lambda: 1.0)
+    workers = [StreamWorker(n, 1, context, claimed) for n in range(STREAMS)]
     tasks = [asyncio.create_task(worker.run()) for worker in workers]
     while sum(max(0, worker.position) for worker in workers) < FRAGMENTS:
         await asyncio.sleep(0.02)

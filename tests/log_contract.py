@@ -53,11 +53,11 @@ async def opened(sink: SessionSink, epoch: int = 1) -> Stream:
 
 async def commit(stream: Stream, sink: SessionSink) -> Commit:
     """Commits what the stream has; trims what may be trimmed."""
-    prepared = stream.prepare_commit()
-    below = stream.committed(prepared, await sink.commit(prepared), 0.0)
+    warm = stream.prepare_commit()
+    below = stream.committed(warm, await sink.commit(warm), 0.0)
     if below:
         await sink.trim(below)
-    return prepared
+    return warm
 
 
 class LogContract:

@@ -87,7 +87,7 @@ class Store:
         head = find_head(records) if rng.random() < 0.2 else self.head
         if head is None:
             return new_stream()
-        kept = [(offset, raw) for offset, raw in records if head.ck <= offset <= head.last]
+        kept = [(offset, raw) for offset, raw in records if head.checkpoint_from <= offset <= head.newest]
         return fold(head, kept, SETTINGS.repeat_ms)
 
 

@@ -16,7 +16,7 @@ from services.consumer.core.commits.checkpoint import Checkpoint
 from services.consumer.core.commits.stream import Stream, StreamLimits
 from services.consumer.core.handover.bundle import SentCopy, take_copy, take_delta
 from services.consumer.core.handover.rules import Completion, HandoverLimits, Offer, Situation, Wanted
-from services.consumer.handover.hints import HandoverDesk
+from services.consumer.handover.hints import HintStore
 from services.consumer.ports import Peers
 from shared.errors import HandoverRefused, PeerUnavailable
 from shared.model.cluster import ClaimNode, MemberNode, View
@@ -35,12 +35,12 @@ class End:
     """One member: its desk, and how it stands, which a test may change."""
 
     situation: Situation | None
-    desk: HandoverDesk
+    hint_store: HintStore
 
     @property
     def holds(self) -> tuple[set[int], bool]:
         """All that a message can have changed here."""
-        return set(self.desk.promised), self.desk.expects
+        return set(self.hint_store.promised), self.hint_store.expects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Donation:
     base: SentCopy | None = None
     offset: int = 0
 
-    def say(self, key: str, data: str = "") -> None:
+    def emit(self, key: str, data: str = "") -> None:
         """One more fragment."""
         value = msgspec.json.encode({"key": key, "data": data})
         self.stream.feed([Rec(self.offset, 1_000 + self.offset, key.encode(), value)], 0.0)
@@ -146,14 +146,14 @@ def situation_of(member: str) -> Situation:
 def new_end(member: str, max_body_bytes: int = MAX_BODY_BYTES) -> End:
     """A member with an empty desk."""
     limits = HandoverLimits(max_body_bytes=max_body_bytes)
-    desk = HandoverDesk(
+    hint_store = HintStore(
         settings=GroupSettings(),
         stream_limits=StreamLimits(),
         limits=limits,
         now_s=lambda: 0.0,
         situation=lambda: end.situation,
     )
-    end = End(situation=situation_of(member), desk=desk)
+    end = End(situation=situation_of(member), hint_store=hint_store)
     return end
 
 
@@ -164,18 +164,18 @@ class PeersContract:
         """What the recipient then has is what the donor had: every session, and the head."""
         donation = Donation()
         for n in range(20):
-            donation.say(f"k{n % 7}", "x" * n)
+            donation.emit(f"k{n % 7}", "x" * n)
         to_b = handed.address_of("b")
 
         await handed.peers.offer(to_b, *donation.copy())
         held = handed.recipient.holds
-        donation.say("k1", "later")
-        donation.say("new")
+        donation.emit("k1", "later")
+        donation.emit("new")
         await handed.peers.complete(to_b, *donation.delta())
 
         assert held == ({STREAM}, False)
         assert handed.recipient.holds == ({STREAM}, True)
-        (hint,) = handed.recipient.desk.take(STREAM)
+        (hint,) = handed.recipient.hint_store.take(STREAM)
         assert hint.state.head == donation.stream.head
         assert take_delta(hint.state, None) == take_delta(donation.stream, None)
         assert hint.completion is not None
@@ -184,9 +184,9 @@ class PeersContract:
     async def test_what_was_stopped_with_can_be_fetched(self, handed: Handed) -> None:
         """Whole, byte by byte, by the one head that it stands on."""
         donation = Donation()
-        donation.say("k", "x" * 100_000)
+        donation.emit("k", "x" * 100_000)
         donation.commit()
-        handed.donor.desk.keep(donation.stream)
+        handed.donor.hint_store.keep(donation.stream)
         wanted = Wanted(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
 
         found = await handed.back.fetch(handed.address_of("a"), wanted)
@@ -198,7 +198,7 @@ class PeersContract:
     async def test_a_message_that_comes_twice_is_one(self, handed: Handed) -> None:
         """A donor that got no answer may send again."""
         donation, to_b = Donation(), handed.address_of("b")
-        donation.say("k")
+        donation.emit("k")
         copy = donation.copy()
         delta = donation.delta()
 
@@ -213,7 +213,7 @@ class PeersContract:
     async def test_a_refusal_comes_with_its_reason_and_changes_nothing(self, handed: Handed) -> None:
         """The donor logs it, and asks somebody else."""
         donation = Donation()
-        donation.say("k")
+        donation.emit("k")
         offer, body = donation.copy()
         wrong = msgspec.structs.replace(offer, stream=99)
 
@@ -225,7 +225,7 @@ class PeersContract:
     async def test_a_delta_without_its_copy_is_refused(self, handed: Handed) -> None:
         """It extends nothing."""
         donation = Donation()
-        donation.say("k")
+        donation.emit("k")
         donation.copy()
 
         with pytest.raises(HandoverRefused, match="no copy is held here"):

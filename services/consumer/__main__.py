@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from services.consumer.adapters.http_peers import HttpPeers
-from services.consumer.adapters.kafka.events import KafkaChronicle
+from services.consumer.adapters.kafka.events import KafkaEventSink
 from services.consumer.adapters.kafka.log import KafkaStreamLog
 from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
 from services.consumer.app import create_app
@@ -22,7 +22,7 @@ from services.consumer.member.member import Member
 from services.consumer.member.metrics import ConsumerMetrics
 from services.consumer.member.status import Rates, member_status
 from services.consumer.settings import ConsumerSettings
-from services.consumer.stream.context import Surroundings
+from services.consumer.stream.context import GroupContext
 from shared.backoff import Backoff
 from shared.errors import NotFound, Unavailable
 from shared.kafka.topics import (
@@ -97,26 +97,26 @@ async def member_of(
     settings: ConsumerSettings, zookeeper: ZooKeeper, node: MemberNode, found: Found
 ) -> AsyncIterator[Member]:
     """A member, not running yet, with what it tells and asks by; all but ZooKeeper is closed in the end."""
-    chronicle = KafkaChronicle(settings.kafka, settings.names)
+    event_sink = KafkaEventSink(settings.kafka, settings.names)
     limits = settings.handover_limits
-    telling = asyncio.create_task(chronicle.run(), name="chronicle")
+    telling = asyncio.create_task(event_sink.run(), name="chronicle")
     try:
         async with HttpPeers(
             settings.member, found.secret, wall_ms, max_body_bytes=limits.max_body_bytes
         ) as peers:
             yield Member(
                 coordinator=_coordinator(settings, zookeeper, found.count),
-                around=_surroundings(settings, found.log),
+                context=_group_context(settings, found.log),
                 node=node,
                 peers=peers,
                 settings=settings.ownership,
                 pace=settings.pace,
                 limits=limits,
-                tell=chronicle.tell,
+                tell=event_sink.tell,
             )
     finally:
         telling.cancel()
-        await chronicle.close()
+        await event_sink.close()
         await found.log.close()
 
 
@@ -156,8 +156,8 @@ def _coordinator(settings: ConsumerSettings, zookeeper: ZooKeeper, count: int) -
     )
 
 
-def _surroundings(settings: ConsumerSettings, log: KafkaStreamLog) -> Surroundings:
-    return Surroundings(
+def _group_context(settings: ConsumerSettings, log: KafkaStreamLog) -> GroupContext:
+    return GroupContext(
         group=settings.group,
         settings=settings.group_settings,
         limits=settings.stream_limits,
@@ -170,7 +170,11 @@ def _surroundings(settings: ConsumerSettings, log: KafkaStreamLog) -> Surroundin
 def reception_of(settings: ConsumerSettings, member: Member, found: Found) -> Reception:
     """By what other members and control reach the member."""
     return Reception(
-        member=settings.member, desk=member.desk, secret=found.secret, drain=member.drain, wall_ms=wall_ms
+        member=settings.member,
+        hint_store=member.hint_store,
+        secret=found.secret,
+        drain=member.drain,
+        wall_ms=wall_ms,
     )
 
 

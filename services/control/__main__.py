@@ -49,7 +49,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             settings.names,
             refresh_s=settings.refresh_s,
             status_window_s=settings.status_window_s,
-            past=feed.history.past,
+            ownership_history=feed.recent_events.ownership_history,
         )
         operations = Operations(
             view,

@@ -21,8 +21,8 @@ from services.producer.http.metrics import ProducerMetrics
 from services.producer.http.protocol import BoundedHttpProtocol, Bounds
 from services.producer.kafka.rejects import KafkaRejects
 from services.producer.kafka.sink import KafkaFragmentSink
-from services.producer.process.registration import Presence
-from services.producer.process.worker_metrics import Tallies
+from services.producer.process.registration import Registration
+from services.producer.process.worker_metrics import WorkerMetrics
 from services.producer.process.workers import STOP_GRACE_S, Worker, Workers
 from services.producer.settings import ProducerSettings
 from shared.model.routing import StreamTable
@@ -42,7 +42,7 @@ class Producer:
         self._metrics = ProducerMetrics()
         self._tallies = None
         if worker is not None:
-            self._tallies = Tallies(worker.folder, worker.number, self._metrics.collect)
+            self._tallies = WorkerMetrics(worker.folder, worker.number, self._metrics.collect)
             self._metrics.registry = self._tallies.registry
         self._sink = KafkaFragmentSink(
             settings.kafka,
@@ -53,7 +53,7 @@ class Producer:
         )
         self._rejects = KafkaRejects(settings.kafka, settings.names)
         self._zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
-        self._presence = Presence(self._zookeeper, settings, self._on_table)
+        self._presence = Registration(self._zookeeper, settings, self._on_table)
         self._keys = WriteKeys(parse_keys(settings.write_keys.split(",")), settings.keys_file)
         self._door = create_app(
             settings=settings,

@@ -34,13 +34,13 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     delivered_bytes: int = 0
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
+class Head(msgspec.Struct, frozen=True, kw_only=True, rename={"checkpoint_from": "ck", "newest": "last"}):
     """Where a stream stands, as of its last commit.
 
     `0 <= safe_offset <= position`. `w`, `a`: W and A (ms) just before the safe offset, -1 for none.
-    `ck`, `last`: offsets in the stream's checkpoints partition where the whole set began and of the
-    newest checkpoint record, -1 while there is none. `seq` grows by one with each commit of an epoch's
-    owner and never goes back.
+    `checkpoint_from`, `newest`: offsets in the stream's checkpoints partition where the whole set begins and
+    of the newest checkpoint record, -1 while there is none (`ck` and `last` on the wire). `seq` grows by one
+    with each commit of an epoch's owner and never goes back.
     """
 
     epoch: int
@@ -49,8 +49,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     safe_offset: int
     w: int = NOTHING
     a: int = NOTHING
-    ck: int = -1
-    last: int = -1
+    checkpoint_from: int = -1
+    newest: int = -1
     counts: Counts = Counts()
 
     def metadata(self) -> str:
@@ -62,8 +62,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
                 "position": self.position,
                 "W": self.w,
                 "A": self.a,
-                "ck": self.ck,
-                "last": self.last,
+                "ck": self.checkpoint_from,
+                "last": self.newest,
                 "counts": self.counts,
             }
         ).decode()
@@ -95,7 +95,7 @@ def parse_head(safe_offset: int, metadata: str) -> Head:
         safe_offset=safe_offset,
         w=wire.W,
         a=wire.A,
-        ck=wire.ck,
-        last=wire.last,
+        checkpoint_from=wire.ck,
+        newest=wire.last,
         counts=wire.counts,
     )

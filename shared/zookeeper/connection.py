@@ -31,7 +31,7 @@ PINGS_PER_TIMEOUT = 6
 """Pings per session time-out: what an answered request proves is then always fresh."""
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def boot_time_s() -> float:
@@ -202,9 +202,9 @@ class ZooKeeper:
                 link, sent_s = await self._open()
                 self._take(link, sent_s)
                 await self._ping_until_lost(link)
-                log.warning("connection to ZooKeeper lost", extra={"server": link.server})
+                logger.warning("connection to ZooKeeper lost", extra={"server": link.server})
             except Exception:  # whatever comes out of aiozk: the connection must come back
-                log.exception("keeping the connection to ZooKeeper failed")
+                logger.exception("keeping the connection to ZooKeeper failed")
                 await asyncio.sleep(RETRY_S)
             self._connected.clear()
             if self._link is not None:
@@ -232,7 +232,7 @@ class ZooKeeper:
             else:
                 return link, started_s
             if failures == 0:
-                log.warning("no connection to ZooKeeper", extra={"server": link.server})
+                logger.warning("no connection to ZooKeeper", extra={"server": link.server})
             await asyncio.sleep(max(0.0, started_s + RETRY_S - self._clock()))
         raise AssertionError("itertools.count() has ended")
 
@@ -248,7 +248,7 @@ class ZooKeeper:
         self._link = link
         self._credentials = link.credentials
         self._connected.set()
-        log.info(
+        logger.info(
             "connected to ZooKeeper",
             extra={
                 "server": link.server,

@@ -144,9 +144,13 @@ class InMemorySink:
     async def load(self, head: Head) -> Checkpoint:
         await asyncio.sleep(0)
         self._broker.check_reachable()
-        if head.ck < 0:
+        if head.checkpoint_from < 0:
             return Checkpoint(head=head)
-        records = [(o, raw) for o, raw in sorted(self._stored.records.items()) if head.ck <= o <= head.last]
+        records = [
+            (o, raw)
+            for o, raw in sorted(self._stored.records.items())
+            if head.checkpoint_from <= o <= head.newest
+        ]
         return fold(head, records, self._broker.settings.repeat_ms)
 
     async def commit(self, commit: Commit) -> list[int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from services.consumer.core.handover.rules import Completion, Offer, Wanted
-from services.consumer.handover.hints import HandoverDesk
+from services.consumer.handover.hints import HintStore
 from shared.errors import BatonError, HandoverRefused, PeerUnavailable, Unavailable
 
 Loss = Literal["request", "answer"]
@@ -26,7 +26,7 @@ class PeerNetwork:
     `slow[name]`: the answer to the next such message is on its way until the event is set.
     """
 
-    desks: dict[str, HandoverDesk] = field(default_factory=dict)
+    desks: dict[str, HintStore] = field(default_factory=dict)
     cut: set[tuple[str, str]] = field(default_factory=set)
     lose: list[Loss | None] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
@@ -43,26 +43,26 @@ class InMemoryPeers:
 
     async def offer(self, address: str, offer: Offer, body: bytes) -> None:
         """See Peers."""
-        await self._call("offer", address, lambda desk: desk.receive_copy(offer, body))
+        await self._call("offer", address, lambda hint_store: hint_store.receive_copy(offer, body))
 
     async def complete(self, address: str, completion: Completion, body: bytes) -> None:
         """See Peers."""
-        await self._call("complete", address, lambda desk: desk.receive_delta(completion, body))
+        await self._call("complete", address, lambda hint_store: hint_store.receive_delta(completion, body))
 
     async def fetch(self, address: str, wanted: Wanted) -> bytes:
         """See Peers."""
-        return await self._call("fetch", address, lambda desk: desk.give(wanted))
+        return await self._call("fetch", address, lambda hint_store: hint_store.give(wanted))
 
-    async def _call(self, what: str, address: str, act: Callable[[HandoverDesk], T]) -> T:
+    async def _call(self, what: str, address: str, act: Callable[[HintStore], T]) -> T:
         network = self._network
         network.sent.append(what)
         loss = network.lose.pop(0) if network.lose else None
         await asyncio.sleep(0)
-        desk = network.desks.get(address)
-        if desk is None or loss == "request" or (self._address, address) in network.cut:
+        hint_store = network.desks.get(address)
+        if hint_store is None or loss == "request" or (self._address, address) in network.cut:
             raise PeerUnavailable(f"{address} does not answer")
         try:
-            answer = act(desk)
+            answer = act(hint_store)
         except Unavailable as error:
             raise PeerUnavailable(error.detail) from error
         except BatonError as error:

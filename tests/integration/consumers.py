@@ -47,7 +47,7 @@ class Joined:
 
     def worker(self, stream: int) -> StreamWorker:
         """The worker of a stream that it runs."""
-        worker = self.member.movements.runner.worker(stream)
+        worker = self.member.effect_runner.workers.worker(stream)
         assert worker is not None
         return worker
 

@@ -49,7 +49,11 @@ class Face:
     def app(self) -> FastAPI:
         """As `services/consumer/__main__.py` makes it."""
         reception = Reception(
-            member=self.member, desk=self.end.desk, secret=SECRET, drain=self.drained.append, wall_ms=wall_ms
+            member=self.member,
+            hint_store=self.end.hint_store,
+            secret=SECRET,
+            drain=self.drained.append,
+            wall_ms=wall_ms,
         )
         return create_app(
             status=dict,

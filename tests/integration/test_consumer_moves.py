@@ -43,7 +43,7 @@ async def delete_tree(znodes: ZooKeeper, path: str) -> None:
     await znodes.delete(path)
 
 
-async def say(found: Group, stream: int, value: bytes, key: bytes = b"k") -> int:
+async def emit(found: Group, stream: int, value: bytes, key: bytes = b"k") -> int:
     """Appends a record to a stream; its offset."""
     where = found.fleet.where
     async with AIOKafkaProducer(bootstrap_servers=where.kafka) as producer:
@@ -122,7 +122,7 @@ async def test_what_retention_cut_while_nobody_read_is_counted(
     """The log starts above the position: reading goes on there, and the status tells how much is gone."""
     async with group(kafka, zookeeper, namespace, tmp_path, streams=1) as found:
         for n in range(8):
-            await say(found, 0, b'{"key":"k","id":"%d"}' % n)
+            await emit(found, 0, b'{"key":"k","id":"%d"}' % n)
         await delete_below(found, 0, 5)
 
         one = await found.join("a")
@@ -145,7 +145,7 @@ async def test_a_lost_log_stops_the_stream(
         one = await found.join("a")
         for stream in (0, 1):
             for _ in range(5):
-                await say(found, stream, b'{"key":"k","end":true}')
+                await emit(found, stream, b'{"key":"k","end":true}')
         await found.until(lambda: [worker.position for worker in one.member.workers] == [5, 5])
         await found.end()
         topic = where.names.fragments(0)
@@ -159,8 +159,8 @@ async def test_a_lost_log_stops_the_stream(
 
         two = await found.join("b")
         await found.until(lambda: [w.state for w in two.member.workers] == ["rewind", "running"])
-        await say(found, 0, b'{"key":"k","end":true}')
-        await say(found, 1, b'{"key":"k","end":true}')
+        await emit(found, 0, b'{"key":"k","end":true}')
+        await emit(found, 1, b'{"key":"k","end":true}')
         await found.until(lambda: two.worker(1).seq is not None and two.worker(1).position == 6)
         await asyncio.sleep(1)
         row = stream_status(two.worker(0))
@@ -176,10 +176,10 @@ async def test_poison_is_set_aside_and_counted(
 ) -> None:
     """Whatever stands in a fragments topic, the stream goes on and the head tells how much it was."""
     async with group(kafka, zookeeper, namespace, tmp_path, streams=1) as found:
-        await say(found, 0, b'{"key":"k"}')
+        await emit(found, 0, b'{"key":"k"}')
         for value in (b"", b"\xff\xfe", b"[]", b'{"key":5}', b'{"key":"other"}', b'{"key":"k","time":-1}'):
-            await say(found, 0, value)
-        await say(found, 0, b'{"key":"k","end":true}')
+            await emit(found, 0, value)
+        await emit(found, 0, b'{"key":"k","end":true}')
 
         one = await found.join("a")
         await found.until(lambda: one.running == [0] and one.worker(0).position == 8)

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 
 from cli.client import connect
 from cli.sse import ServerSentEvent
-from services.consumer.adapters.kafka.events import KafkaChronicle
+from services.consumer.adapters.kafka.events import KafkaEventSink
 from services.control.adapters import kafka_events
 from services.control.adapters.kafka_events import KafkaEvents
 from services.control.api.events import events_routes
@@ -25,8 +25,8 @@ from shared.kafka.topics import ensure_topics, events_topic
 from shared.model.names import Names
 from shared.service.http import install_problems
 from shared.service.runtime import http_server
-from tests.chronicle_contract import numbered
-from tests.integration.test_chronicle_kafka import all_written, running
+from tests.event_sink_contract import numbered
+from tests.integration.test_event_sink_kafka import all_written, running
 from tests.servers import KafkaServer, free_port
 
 
@@ -57,7 +57,7 @@ async def face_of(feed: EventFeed) -> AsyncIterator[str]:
 async def come_to(feed: EventFeed, next_id: int) -> None:
     """The feed has received all before that id."""
     async with asyncio.timeout(120):
-        while feed.history.next_id != next_id or feed.stale_ms() > 10_000:  # noqa: ASYNC110
+        while feed.recent_events.next_id != next_id or feed.stale_ms() > 10_000:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
@@ -84,24 +84,24 @@ async def heard(url: str, last: int | None, count: int) -> list[ServerSentEvent]
 async def test_what_members_tell_is_listed_and_followed(kafka: str, namespace: str) -> None:
     """In order; a follower that comes back gets what it missed, once; control's end ends it."""
     names = Names(namespace)
-    chronicle = KafkaChronicle(kafka, names)
-    async with reading(kafka, names) as feed, face_of(feed) as url, running(chronicle):
+    event_sink = KafkaEventSink(kafka, names)
+    async with reading(kafka, names) as feed, face_of(feed) as url, running(event_sink):
         await ready(url)
         for stream in range(3):
-            chronicle.tell(numbered(stream))
+            event_sink.tell(numbered(stream))
         await come_to(feed, 3)
 
         async with httpx.AsyncClient(base_url=url) as http:
             listed = (await http.get("/events")).json()["events"]
         first = await heard(url, None, 2)
         for stream in range(3, 6):
-            chronicle.tell(numbered(stream))
+            event_sink.tell(numbered(stream))
         rest = await heard(url, int(first[-1].id), 4)
         to_the_end = asyncio.create_task(heard(url, 5, 1))
         async with asyncio.timeout(10):
             while not feed.followers:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        await chronicle.close()
+        await event_sink.close()
 
     assert [(event["id"], event["stream"]) for event in listed] == [(0, 0), (1, 1), (2, 2)]
     assert [event.id for event in [*first, *rest]] == ["0", "1", "2", "3", "4", "5"]
@@ -117,27 +117,27 @@ async def test_reading_goes_on_after_the_broker_was_away(
     monkeypatch.setattr(kafka_events, "CALL_TIMEOUT_S", 2.0)
     monkeypatch.setattr("shared.kafka.bounds.CALL_TIMEOUT_S", 2.0)
     names = Names(namespace)
-    chronicle = KafkaChronicle(kafka_server.address, names)
+    event_sink = KafkaEventSink(kafka_server.address, names)
     async with reading(kafka_server.address, names) as feed:
         await come_to(feed, 0)
-        async with running(chronicle):
-            chronicle.tell(numbered(0))
+        async with running(event_sink):
+            event_sink.tell(numbered(0))
             await come_to(feed, 1)
             kafka_server.kill()
-            chronicle.tell(numbered(1))
+            event_sink.tell(numbered(1))
             await asyncio.to_thread(kafka_server.start)
-            await all_written(chronicle)
+            await all_written(event_sink)
             await come_to(feed, 2)
             kafka_server.pause()
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(4):
                     await asyncio.Event().wait()
             kafka_server.resume()
-            chronicle.tell(numbered(2))
+            event_sink.tell(numbered(2))
             await come_to(feed, 3)
-        await chronicle.close()
+        await event_sink.close()
 
-    assert [told.event for told in feed.history.newest(10, Wanted())] == [numbered(n) for n in range(3)]
+    assert [told.event for told in feed.recent_events.newest(10, Wanted())] == [numbered(n) for n in range(3)]
 
 
 async def test_what_is_no_event_is_passed_over_and_a_new_topic_is_a_new_history(
@@ -151,15 +151,15 @@ async def test_what_is_no_event_is_passed_over_and_a_new_topic_is_a_new_history(
     await producer.start()
     await producer.send_and_wait(names.events, b"not an event")
     await producer.send_and_wait(names.events, None, key=b"k")
-    chronicle = KafkaChronicle(kafka, names)
+    event_sink = KafkaEventSink(kafka, names)
     async with reading(kafka, names) as feed:
-        async with running(chronicle):
-            chronicle.tell(numbered(0))
+        async with running(event_sink):
+            event_sink.tell(numbered(0))
             await come_to(feed, 3)
-            before = [told.id for told in feed.history.newest(10, Wanted())]
-        await chronicle.close()
+            before = [told.id for told in feed.recent_events.newest(10, Wanted())]
+        await event_sink.close()
         await producer.stop()
-        unreadable = feed.history.unreadable
+        unreadable = feed.recent_events.unreadable
 
         admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
         await admin.start()
@@ -168,4 +168,4 @@ async def test_what_is_no_event_is_passed_over_and_a_new_topic_is_a_new_history(
         await come_to(feed, 0)
 
     assert (before, unreadable) == ([2], 2)
-    assert feed.history.newest(10, Wanted()) == []
+    assert feed.recent_events.newest(10, Wanted()) == []

@@ -30,7 +30,7 @@ async def b() -> AsyncIterator[Face]:
 
 def copied() -> tuple[Offer, bytes]:
     donation = Donation()
-    donation.say("k", "x" * 1000)
+    donation.emit("k", "x" * 1000)
     return donation.copy()
 
 
@@ -221,13 +221,13 @@ async def test_a_delta_that_does_not_fit_is_refused_and_expected_is_nothing(b: F
     """Without a release to expect, the copy is a hint that will be forgotten."""
     changes, status, word = DELTAS[case]
     donation = Donation()
-    donation.say("k")
+    donation.emit("k")
     await sent(*donation.copy()).to(b)
     completion, body = donation.delta()
 
     answer = await sent(msgspec.structs.replace(completion, **changes), body).to(b)
 
-    assert (answer.status_code, b.end.desk.expects) == (status, False)
+    assert (answer.status_code, b.end.hint_store.expects) == (status, False)
     assert word in answer.json()["detail"]
 
 
@@ -254,9 +254,9 @@ async def test_a_bundle_is_given_only_to_members_and_only_the_one_that_was_asked
 ) -> None:
     """Open sessions are everybody's data, and nobody else's business."""
     donation = Donation()
-    donation.say("k", "private")
+    donation.emit("k", "private")
     donation.commit()
-    b.end.desk.keep(donation.stream)
+    b.end.hint_store.keep(donation.stream)
     make, status, word = GETS[case]
 
     answer = await make().to(b)

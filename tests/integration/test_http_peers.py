@@ -52,16 +52,16 @@ async def test_twenty_megabytes_go_over_and_can_be_fetched(host: str, compressib
     """All three messages, whole, whether compressing pays or not."""
     rng, donation = random.Random(1), Donation()
     for n in range(400):
-        donation.say(f"k{n}", "x" * 50_000 if compressible else rng.randbytes(25_000).hex())
+        donation.emit(f"k{n}", "x" * 50_000 if compressible else rng.randbytes(25_000).hex())
 
     async with handed_over_http(host) as handed:
         offer, copy = donation.copy()
         await handed.peers.offer(handed.address_of("b"), offer, copy)
         for n in range(400, 420):
-            donation.say(f"k{n}", "y" * 50_000)
+            donation.emit(f"k{n}", "y" * 50_000)
         await handed.peers.complete(handed.address_of("b"), *donation.delta())
-        (hint,) = handed.recipient.desk.take(STREAM)
-        handed.donor.desk.keep(donation.stream)
+        (hint,) = handed.recipient.hint_store.take(STREAM)
+        handed.donor.hint_store.keep(donation.stream)
         wanted = Wanted(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
         fetched = await handed.back.fetch(handed.address_of("a"), wanted)
 
@@ -72,7 +72,7 @@ async def test_twenty_megabytes_go_over_and_can_be_fetched(host: str, compressib
 async def test_a_delta_finds_the_connection_of_its_copy_open() -> None:
     """The stream stands still when it is sent: that is no time to shake hands."""
     donation = Donation()
-    donation.say("k", "x" * 500_000)
+    donation.emit("k", "x" * 500_000)
 
     # as the service makes it: with the library's own transport
     peers = HttpPeers("a", SECRET, wall_ms, max_body_bytes=MB, timeouts=PATIENT)
@@ -87,7 +87,7 @@ async def test_a_delta_finds_the_connection_of_its_copy_open() -> None:
 async def test_what_travels_is_much_smaller_where_compressing_pays() -> None:
     """And on loopback it travels as it is, since it costs nothing there."""
     donation = Donation()
-    donation.say("k", "x" * 500_000)
+    donation.emit("k", "x" * 500_000)
     lengths: list[int] = []
 
     async def heed(request: httpx.Request) -> None:

@@ -52,7 +52,7 @@ CALLS = pytest.mark.parametrize("call", [offer, complete, fetch], ids=["offer", 
 
 def copied() -> tuple[Offer, bytes]:
     donation = Donation()
-    donation.say("k", "x" * 900_000)
+    donation.emit("k", "x" * 900_000)
     return donation.copy()
 
 

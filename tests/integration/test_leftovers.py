@@ -76,7 +76,7 @@ async def with_a_session(log: KafkaStreamLog, append: Append, key: str) -> tuple
     stream = await opened(sink)
     stream.feed(records[:1], 0.0)
     await commit(stream, sink)
-    await sink._checkpoints.settled(stream.head.last + 2)
+    await sink._checkpoints.settled(stream.head.newest + 2)
     stream.feed(records[1:], 0.0)
     return stream, sink
 
@@ -90,9 +90,9 @@ async def test_what_was_left_undecided_is_not_delivered_beside_what_is_folded_ag
     stream, sink = await with_a_session(log, append, "b")
     leave_out(sink, partitions=True)
     await sink._producer.begin_transaction()
-    prepared = stream.prepare_commit()
-    await sink._send_all(sink._checkpoints.partition, [(None, raw) for raw in prepared.records])
-    await sink._send_all(sink._sessions, prepared.sessions)
+    warm = stream.prepare_commit()
+    await sink._send_all(sink._checkpoints.partition, [(None, raw) for raw in warm.records])
+    await sink._send_all(sink._sessions, warm.sessions)
     await sink.close()
 
     successor = log.sink(0)

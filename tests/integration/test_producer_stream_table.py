@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from services.producer.process.registration import Presence
+from services.producer.process.registration import Registration
 from services.producer.settings import ProducerSettings
 from shared.kafka.topics import ensure_topics, fragments_topics, list_topics
 from shared.model.cluster import ProducerNode
@@ -151,12 +151,12 @@ async def test_a_producer_registers_again_in_a_new_session(
     tables: list[StreamTable] = []
     earlier = ZooKeeper(zookeeper, 4.0)
     await earlier.connect(30.0)
-    await Presence(earlier, settings, tables.append).step()
+    await Registration(earlier, settings, tables.append).step()
     before = await znodes.get(path)
 
     later = ZooKeeper(zookeeper, 4.0)
     await later.connect(30.0)
-    presence = Presence(later, settings, tables.append)
+    presence = Registration(later, settings, tables.append)
     await presence.step()
     await presence.step()
     after = await znodes.get(path)
@@ -179,7 +179,7 @@ async def test_a_changed_table_is_seen(kafka: str, zookeeper: str, znodes: ZooKe
     """A table that is written anew is routed by at once; one that vanishes is made as it was."""
     settings = ProducerSettings(kafka=kafka, zookeeper=zookeeper, namespace=namespace, streams=2)
     tables: asyncio.Queue[StreamTable] = asyncio.Queue()
-    presence = Presence(znodes, settings, tables.put_nowait)
+    presence = Registration(znodes, settings, tables.put_nowait)
     running = asyncio.create_task(presence.run())
     try:
         first = await asyncio.wait_for(tables.get(), 30)

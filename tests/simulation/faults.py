@@ -66,7 +66,7 @@ FAULTS = (
     PlantedFault(
         name="release before commit",
         file=f"{CONSUMER}/member/effects.py",
-        text="""        await self.runner.stop(release.stream)
+        text="""        await self.workers.stop(release.stream)
         async with self._slots:
             released = await self._coordinator.release(
                 release.stream, release.epoch, worker.seq if worker is not None else None, release.target
@@ -76,7 +76,7 @@ FAULTS = (
             released = await self._coordinator.release(
                 release.stream, release.epoch, worker.seq if worker is not None else None, release.target
             )
-        await self.runner.stop(release.stream)
+        await self.workers.stop(release.stream)
 """,
         kinds=("leave", "join"),
     ),

@@ -90,10 +90,12 @@ class Broker:
 
     def load(self, stream: int, head: Head) -> Checkpoint:
         """The checkpoint that the head points to."""
-        if head.ck < 0:
+        if head.checkpoint_from < 0:
             return Checkpoint(head=head)
         records = [
-            (o, raw) for o, raw in sorted(self.topics[stream].records.items()) if head.ck <= o <= head.last
+            (o, raw)
+            for o, raw in sorted(self.topics[stream].records.items())
+            if head.checkpoint_from <= o <= head.newest
         ]
         return fold(head, records, self.settings.repeat_ms)
 

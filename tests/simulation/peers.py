@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from services.consumer.core.handover.rules import Completion, Offer
-from services.consumer.handover.hints import HandoverDesk
+from services.consumer.handover.hints import HintStore
 from shared.errors import BatonError, HandoverRefused, PeerUnavailable, Unavailable
 from tests.fakes.peers import InMemoryPeers, PeerNetwork
 from tests.simulation.wire import Wire
@@ -42,7 +42,7 @@ class SimulatedPeers(InMemoryPeers):
         """See Peers."""
         await super().complete(address, completion, self._garbled(body))
 
-    async def _call(self, what: str, address: str, act: Callable[[HandoverDesk], T]) -> T:
+    async def _call(self, what: str, address: str, act: Callable[[HintStore], T]) -> T:
         recipient = self._world.process_at(address)
         if recipient is None:
             raise PeerUnavailable(f"{address} does not answer")
@@ -53,7 +53,7 @@ class SimulatedPeers(InMemoryPeers):
                 raise PeerUnavailable(f"nobody listens at {address}")
             note = self._world.trace.note
             try:
-                answer = act(living.member.desk)
+                answer = act(living.member.hint_store)
             except Unavailable as error:
                 raise PeerUnavailable(error.detail) from error
             except BatonError as error:

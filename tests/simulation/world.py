@@ -22,7 +22,7 @@ from services.consumer.core.handover.rules import HandoverLimits
 from services.consumer.core.ownership.observations import OwnershipSettings
 from services.consumer.member.effects import Pace
 from services.consumer.member.member import Member
-from services.consumer.stream.context import Surroundings
+from services.consumer.stream.context import GroupContext
 from shared.errors import KafkaUnavailable, NotFound, PeerUnavailable, Unavailable, ZooKeeperUnavailable
 from shared.model.cluster import ClaimNode, MemberNode
 from shared.model.events import Event
@@ -187,7 +187,7 @@ class World:
         log = SimulatedStreamLog(
             self.broker, process.name, to_log, self.rng, self.context, partial(self.check_claim, process)
         )
-        around = Surroundings(
+        context = GroupContext(
             group=GROUP,
             settings=self.settings,
             limits=StreamLimits(commit_s=self.commit_s, max_replay_fragments=self.max_replay_fragments),
@@ -199,7 +199,7 @@ class World:
         process.wires.append(to_peers)
         return Member(
             coordinator=coordinator,
-            around=around,
+            context=context,
             node=MemberNode(address=f"http://{process.member_id}"),
             peers=SimulatedPeers(self, process.name, to_peers, self.rng),
             settings=OWNERSHIP,

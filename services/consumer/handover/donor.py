@@ -19,7 +19,7 @@ from services.consumer.stream.worker import StreamWorker
 from shared.errors import HandoverRefused, Unavailable
 from shared.service.signing import digest_of
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Donor:
@@ -75,7 +75,7 @@ class Donor:
         core = worker.core
         # a worker that had to open its stream anew meanwhile may stand below the copy
         if core is None or core is not base.stream or not core.is_memory:
-            log.warning("stopped after an unknown commit", extra={"stream": effect.stream})
+            logger.warning("stopped after an unknown commit", extra={"stream": effect.stream})
             return False
         delta = take_delta(core, base)
         completion = Completion(

@@ -27,7 +27,7 @@ from shared.errors import BundleRejected, HandoverRefused, NotFound
 from shared.model.group import GroupSettings
 from shared.service.signing import digest_of
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Hint:
     completion: Completion | None = None
 
 
-class HandoverDesk:
+class HintStore:
     """Receives, keeps and gives hints; `situation` tells how the member stands (None: not joined yet).
 
     `on_promised(stream)` is called when a copy is held, `on_expected(completion)` when it is complete.
@@ -82,9 +82,7 @@ class HandoverDesk:
         self._own: dict[int, Hint] = {}
 
     def __repr__(self) -> str:
-        return (
-            f"<HandoverDesk {len(self._promised)} promised, {len(self._handed)} handed, {len(self._own)} own>"
-        )
+        return f"<HintStore {len(self._promised)} promised, {len(self._handed)} handed, {len(self._own)} own>"
 
     @property
     def max_body_bytes(self) -> int:

@@ -39,7 +39,7 @@ BODIES = 2
 MAX_DRAIN_BYTES = 4 * 1024
 
 
-class Desk(Protocol):
+class HintReceiver(Protocol):
     """What the routes ask of the `HandoverDesk`."""
 
     @property
@@ -57,7 +57,7 @@ class Reception:
     """What there is to receive by, once the member has joined; `drain(why)` begins its draining."""
 
     member: str
-    desk: Desk
+    hint_store: HintReceiver
     secret: bytes = field(repr=False)
     drain: Callable[[str], None]
     wall_ms: Callable[[], int]
@@ -113,7 +113,7 @@ def install_handovers(app: FastAPI, reception: Callable[[], Reception | None]) -
     async def put_copy(request: Request) -> Response:
         at = here()
         offer = _said(request, at, Offer)
-        at.desk.receive_copy(offer, await _body(request, at, arriving))
+        at.hint_store.receive_copy(offer, await _body(request, at, arriving))
         return Response(status_code=204)
 
     @app.post(
@@ -122,14 +122,14 @@ def install_handovers(app: FastAPI, reception: Callable[[], Reception | None]) -
     async def post_delta(request: Request) -> Response:
         at = here()
         completion = _said(request, at, Completion)
-        at.desk.receive_delta(completion, await _body(request, at, arriving))
+        at.hint_store.receive_delta(completion, await _body(request, at, arriving))
         return Response(status_code=204)
 
     @app.get("/handover/{group}/{stream}", tags=["handover"], summary="A frozen bundle")
     async def get_bundle(request: Request) -> Response:
         at = here()
         wanted = _said(request, at, Wanted)
-        return await _answer(request, at, wanted, at.desk.give(wanted))
+        return await _answer(request, at, wanted, at.hint_store.give(wanted))
 
     @app.post("/drain", tags=["member"], status_code=202, summary="Hand over all streams, then leave")
     async def post_drain(request: Request) -> Response:
@@ -137,7 +137,7 @@ def install_handovers(app: FastAPI, reception: Callable[[], Reception | None]) -
         if at is None:
             raise Conflict("this member has not joined its group yet: it has nothing to hand over")
         signed = _signed(request, at)
-        body = await arriving.read(request, MAX_DRAIN_BYTES, BODIES * at.desk.max_body_bytes)
+        body = await arriving.read(request, MAX_DRAIN_BYTES, BODIES * at.hint_store.max_body_bytes)
         if digest_of(body) != signed.digest:
             raise Unauthorized("the body is not the one that was signed")
         try:
@@ -181,7 +181,7 @@ def _said(request: Request, at: Reception, kind: type[M]) -> M:
 
 async def _body(request: Request, at: Reception, arriving: Arriving) -> bytes:
     """The decoded body; every bound counts before and while it arrives."""
-    limit = at.desk.max_body_bytes
+    limit = at.hint_store.max_body_bytes
     encoding = request.headers.get("content-encoding", "")
     if encoding not in ("", ZSTD):
         raise BundleRejected(f"the encoding {encoding!r} is not known")

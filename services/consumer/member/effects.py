@@ -18,17 +18,17 @@ from services.consumer.core.commits.stream import Stream
 from services.consumer.core.handover.rules import Wanted
 from services.consumer.core.ownership.decide import Adopt, Claim, Drop, Effect, HandOver, Release, Running
 from services.consumer.handover.donor import Donor, Refusals
-from services.consumer.handover.hints import HandoverDesk
-from services.consumer.member.events import Teller
-from services.consumer.member.workers import StreamRunner
+from services.consumer.handover.hints import HintStore
+from services.consumer.member.events import MemberEvents
+from services.consumer.member.workers import StreamWorkers
 from services.consumer.ports import Coordinator, Peers
-from services.consumer.stream.context import Ask, Surroundings
+from services.consumer.stream.context import Ask, GroupContext
 from services.consumer.stream.worker import Outcome, StreamWorker
 from shared.errors import BatonError, HandoverRefused, PeerUnavailable, Unavailable
 from shared.model.cluster import View
 from shared.model.head import Head
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 CALLS_AT_ONCE = 16
 """Claims and releases in flight: 288 streams are claimed in about half a second."""
@@ -48,59 +48,59 @@ class Pace:
     """A stream that has come from another member stays for so long, unless this one drains."""
 
 
-class Movements:
+class EffectRunner:
     """What is under way for the streams of a member; `wake` is called when something has come to an end."""
 
     def __init__(
         self,
         *,
         coordinator: Coordinator,
-        around: Surroundings,
+        context: GroupContext,
         peers: Peers,
-        desk: HandoverDesk,
+        hint_store: HintStore,
         pace: Pace,
-        teller: Teller,
+        events: MemberEvents,
         wake: Callable[[], None],
     ) -> None:
         self.busy: set[int] = set()
-        self.runner = StreamRunner(
+        self.workers = StreamWorkers(
             coordinator=coordinator,
-            around=around,
-            desk=desk,
-            teller=teller,
+            context=context,
+            hint_store=hint_store,
+            events=events,
             commits_per_s=pace.commits_per_s,
             on_end=self._on_end,
         )
         self._coordinator = coordinator
-        self._around = around
+        self._context = context
         self._peers = peers
-        self._desk = desk
+        self._hint_store = hint_store
         self._pace = pace
-        self._teller = teller
+        self._events = events
         self._wake = wake
-        self._donor = Donor(around.group, coordinator, peers, around.now_s)
-        self._refusals = Refusals(around.now_s)
+        self._donor = Donor(context.group, coordinator, peers, context.now_s)
+        self._refusals = Refusals(context.now_s)
         self._moved_s: deque[float] = deque()
         self._slots = asyncio.Semaphore(CALLS_AT_ONCE)
         self._tasks: asyncio.TaskGroup | None = None
         self._under_way: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
-        return f"<Movements of {self._coordinator.member}: {sorted(self.busy)}>"
+        return f"<EffectRunner of {self._coordinator.member}: {sorted(self.busy)}>"
 
     def work_in(self, tasks: asyncio.TaskGroup) -> None:
         """Everything that is begun runs in this group."""
-        self._tasks = self.runner.tasks = tasks
+        self._tasks = self.workers.tasks = tasks
 
     def cancel(self) -> None:
         """Ends all of it, and all streams, at once."""
         for task in self._under_way:
             task.cancel()
-        self.runner.cancel()
+        self.workers.cancel()
 
     def running(self) -> dict[int, Running]:
         """What runs, as `core/ownership/decide.py` wants to know it."""
-        return self.runner.running(self._pace.rest_s, self._refusals.has_failed)
+        return self.workers.running(self._pace.rest_s, self._refusals.has_failed)
 
     @property
     def shunned(self) -> set[str]:
@@ -109,7 +109,7 @@ class Movements:
 
     def moves_left(self) -> int:
         """How many handovers may begin now, but for a drain's."""
-        second_ago_s = self._around.now_s() - 1.0
+        second_ago_s = self._context.now_s() - 1.0
         while self._moved_s and self._moved_s[0] <= second_ago_s:
             self._moved_s.popleft()
         return self._pace.moves_per_s - len(self._moved_s)
@@ -117,16 +117,16 @@ class Movements:
     def begin(self, effect: Effect, view: View) -> None:
         """Begins to carry out what was decided by this view."""
         stream = effect.stream
-        log.info("begins", extra={"effect": effect})
+        logger.info("begins", extra={"effect": effect})
         match effect:
             case Drop():
-                doing = self.runner.drop(stream)
+                doing = self.workers.drop(stream)
             case Adopt():
                 doing = self._own(stream, self._coordinator.adopt, "adopted", view)
             case Claim(why=why):
                 doing = self._own(stream, self._coordinator.claim, why, view)
             case HandOver():
-                self._moved_s.append(self._around.now_s())
+                self._moved_s.append(self._context.now_s())
                 doing = self._hand_over(effect, view)
             case Release():
                 doing = self._release(effect)
@@ -138,7 +138,7 @@ class Movements:
                 await doing
             except Unavailable as error:
                 # unknown: the next view tells what came of it
-                log.warning(f"{name}: unknown outcome", extra={"stream": stream, "why": error.detail})
+                logger.warning(f"{name}: unknown outcome", extra={"stream": stream, "why": error.detail})
                 await asyncio.sleep(RETRY_S)
             finally:
                 self.busy.discard(stream)
@@ -158,10 +158,10 @@ class Movements:
         async with self._slots:
             epoch = await take(stream)
         if epoch is None:
-            self._desk.withdraw(stream)
+            self._hint_store.withdraw(stream)
             return
-        self.runner.start(stream, epoch, session_id, why=why, ask=ask, came=came)
-        log.info("claimed", extra={"stream": stream, "epoch": epoch, "why": why})
+        self.workers.start(stream, epoch, session_id, why=why, ask=ask, came=came)
+        logger.info("claimed", extra={"stream": stream, "epoch": epoch, "why": why})
 
     def _owner_before(self, stream: int, view: View) -> tuple[Ask | None, bool]:
         """How to ask the unowned stream's last owner for a bundle; whether that was another member."""
@@ -175,16 +175,16 @@ class Movements:
 
         async def ask(head: Head) -> Stream | None:
             wanted = Wanted(
-                group=self._around.group,
+                group=self._context.group,
                 stream=stream,
                 epoch=head.epoch,
                 seq=head.seq,
                 member=self._coordinator.member,
             )
             try:
-                return self._desk.open_fetched(stream, await self._peers.fetch(address, wanted))
+                return self._hint_store.open_fetched(stream, await self._peers.fetch(address, wanted))
             except BatonError as error:
-                log.info("no bundle to be had", extra={"stream": stream, "why": error.detail})
+                logger.info("no bundle to be had", extra={"stream": stream, "why": error.detail})
                 return None
 
         return ask, True
@@ -198,30 +198,30 @@ class Movements:
         """ZooKeeper was reset and Kafka kept: a claim that is really mine gets a higher epoch."""
         epoch = await self._coordinator.raise_epoch(worker.stream, worker.stored_epoch)
         if epoch is not None:
-            log.warning("ZooKeeper was reset", extra={"stream": worker.stream, "epoch": epoch})
-            self._teller.say("reset", stream=worker.stream, epoch=epoch)
+            logger.warning("ZooKeeper was reset", extra={"stream": worker.stream, "epoch": epoch})
+            self._events.emit("reset", stream=worker.stream, epoch=epoch)
 
     async def _hand_over(self, effect: HandOver, view: View) -> None:
-        worker, node = self.runner.worker(effect.stream), view.members.get(effect.target)
+        worker, node = self.workers.worker(effect.stream), view.members.get(effect.target)
         if worker is None or worker.core is None or node is None:
             return
         try:
             base, copy_ms = await self._donor.offer(effect, node.address, worker.core)
-            freeze = partial(self.runner.freeze, effect.stream)
+            freeze = partial(self.workers.freeze, effect.stream)
             try:
                 released = await self._donor.finish(effect, node.address, worker, freeze, base, copy_ms)
             finally:
-                await self.runner.stop(effect.stream)
+                await self.workers.stop(effect.stream)
         except (HandoverRefused, PeerUnavailable) as error:
-            log.info("not handed over", extra={"effect": effect, "why": error.detail})
+            logger.info("not handed over", extra={"effect": effect, "why": error.detail})
             self._refusals.note(effect, error)
             await asyncio.sleep(REFUSED_PAUSE_S)
             return
         self._note_release(effect, released)
 
     async def _release(self, release: Release) -> None:
-        worker = self.runner.worker(release.stream)
-        await self.runner.stop(release.stream)
+        worker = self.workers.worker(release.stream)
+        await self.workers.stop(release.stream)
         async with self._slots:
             released = await self._coordinator.release(
                 release.stream, release.epoch, worker.seq if worker is not None else None, release.target
@@ -229,9 +229,9 @@ class Movements:
         self._note_release(release, released)
 
     def _note_release(self, effect: HandOver | Release, released: bool) -> None:
-        log.info("released", extra={"stream": effect.stream, "to": effect.target, "done": released})
+        logger.info("released", extra={"stream": effect.stream, "to": effect.target, "done": released})
         if released:
-            self._teller.say(
+            self._events.emit(
                 "release",
                 stream=effect.stream,
                 epoch=effect.epoch,

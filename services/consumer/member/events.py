@@ -8,7 +8,7 @@ from typing import Any
 from shared.model.events import Event, Kind
 
 
-class Teller:
+class MemberEvents:
     """Fills in what is the same in all events of a member; `tell` never blocks and never raises."""
 
     def __init__(
@@ -18,9 +18,9 @@ class Teller:
         self._group, self._member, self._wall_ms = group, member, wall_ms
 
     def __repr__(self) -> str:
-        return f"<Teller {self._member} of {self._group}>"
+        return f"<MemberEvents {self._member} of {self._group}>"
 
-    def say(self, kind: Kind, **fields: Any) -> None:
+    def emit(self, kind: Kind, **fields: Any) -> None:
         """Tells an event of this member; `fields` are those of Event."""
         common: dict[str, Any] = {
             "at": self._wall_ms(),

@@ -16,12 +16,12 @@ import msgspec
 
 from services.consumer.core.handover.rules import Completion, HandoverLimits, Situation, node_after_release
 from services.consumer.core.ownership.decide import decide
-from services.consumer.core.ownership.observations import OwnershipSettings, Seen, look
-from services.consumer.handover.hints import HandoverDesk
-from services.consumer.member.effects import Movements, Pace
-from services.consumer.member.events import Teller
+from services.consumer.core.ownership.observations import Observations, OwnershipSettings, observe
+from services.consumer.handover.hints import HintStore
+from services.consumer.member.effects import EffectRunner, Pace
+from services.consumer.member.events import MemberEvents
 from services.consumer.ports import Coordinator, Peers
-from services.consumer.stream.context import Surroundings
+from services.consumer.stream.context import GroupContext
 from services.consumer.stream.watchdog import ReaderWatchdog
 from services.consumer.stream.worker import StreamWorker
 from shared.errors import NotFound, Unavailable
@@ -29,11 +29,11 @@ from shared.model.balance import Plan, plan
 from shared.model.cluster import MemberNode, View
 from shared.model.events import Event
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
 BLIND_S = 0.2
-"""Pause after a look that failed: that something has changed is said until it could be looked at."""
+"""Pause after a look that failed; the change stays flagged until a look succeeds."""
 COALESCE_S = 0.03
 """Changes that come together are looked at together."""
 
@@ -45,7 +45,7 @@ class Member:
         self,
         *,
         coordinator: Coordinator,
-        around: Surroundings,
+        context: GroupContext,
         node: MemberNode,
         peers: Peers,
         settings: OwnershipSettings,
@@ -56,39 +56,39 @@ class Member:
         self.coordinator = coordinator
         self.node = node
         self.view: View | None = None
-        self._around = around
+        self._context = context
         self._settings = settings
         self._drain_s = pace.drain_s
-        self._seen = Seen()
+        self._observed = Observations()
         self._wake = asyncio.Event()
         self._leaving = asyncio.Event()
         self._has_left = False
         self._session_id: int | None = None
         self._plan: tuple[View, Plan] | None = None
-        self._teller = Teller(tell, around.group, coordinator.member, around.wall_ms)
-        self.desk = HandoverDesk(
-            settings=around.settings,
-            stream_limits=around.limits,
+        self._events = MemberEvents(tell, context.group, coordinator.member, context.wall_ms)
+        self.hint_store = HintStore(
+            settings=context.settings,
+            stream_limits=context.limits,
             limits=limits,
-            now_s=around.now_s,
+            now_s=context.now_s,
             situation=self._situation,
             on_promised=self._on_promised,
             on_expected=self._on_expected,
         )
-        self.movements = Movements(
+        self.effect_runner = EffectRunner(
             coordinator=coordinator,
-            around=around,
+            context=context,
             peers=peers,
-            desk=self.desk,
+            hint_store=self.hint_store,
             pace=pace,
-            teller=self._teller,
+            events=self._events,
             wake=self._wake.set,
         )
         self._watchdog = ReaderWatchdog(
-            around.log,
+            context.log,
             lambda: self.view.count if self.view is not None else 0,
             lambda: self.workers,
-            around.now_s,
+            context.now_s,
         )
 
     def __repr__(self) -> str:
@@ -97,7 +97,7 @@ class Member:
     @property
     def workers(self) -> list[StreamWorker]:
         """The workers of the streams that it runs, by stream."""
-        return self.movements.runner.workers
+        return self.effect_runner.workers.all
 
     @property
     def state(self) -> str:
@@ -123,14 +123,14 @@ class Member:
     def drain(self, why: str) -> None:
         """Begins to leave: everything is handed over, or released where nobody takes it."""
         if not self._leaving.is_set():
-            log.info("drains", extra={"why": why})
+            logger.info("drains", extra={"why": why})
             self._leaving.set()
             self._wake.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Takes part until `stop` or `drain`; then gives up all it has, within `drain_s`, and leaves."""
         async with asyncio.TaskGroup() as tasks:
-            self.movements.work_in(tasks)
+            self.effect_runner.work_in(tasks)
             watchdog = tasks.create_task(self._watchdog.run(), name="watchdog")
             waker = tasks.create_task(self._drain_on(stop), name="stop")
             while not self._leaving.is_set():
@@ -140,45 +140,45 @@ class Member:
                 async with asyncio.timeout(self._drain_s):
                     await self._leave()
             except TimeoutError:
-                log.warning(
+                logger.warning(
                     "left without an orderly release",
                     extra={"streams": [worker.stream for worker in self.workers]},
                 )
-            self.movements.cancel()
+            self.effect_runner.cancel()
             watchdog.cancel()
             waker.cancel()
-            await self.movements.runner.prepared.close()
+            await self.effect_runner.workers.warm.close()
         self._has_left = True
 
     async def step(self) -> None:
-        """Once: join if need be, look, decide, begin what is to be done."""
+        """One turn: joins if it must, observes, decides, and begins what was decided."""
         coordinator = self.coordinator
         try:
             await coordinator.join(self.node)
             view = self.view = await coordinator.view()
         except Unavailable as error:
-            log.warning("cannot look", extra={"why": error.detail})
+            logger.warning("cannot look", extra={"why": error.detail})
             await self._remake_group()
             await asyncio.sleep(BLIND_S)
             return
         self._note_session()
-        self.desk.forget_old()
-        self.movements.runner.prepared.forget_old()
+        self.hint_store.forget_old()
+        self.effect_runner.workers.warm.forget_old()
         now_ms = int(coordinator.now_s() * 1000)
-        self._seen = look(self._seen, view, now_ms, self._settings)
+        self._observed = observe(self._observed, view, now_ms, self._settings)
         effects = decide(
             view,
             coordinator.member,
-            self.movements.running(),
-            busy=self.movements.busy,
+            self.effect_runner.running(),
+            busy=self.effect_runner.busy,
             session_age_ms=coordinator.session_age_ms,
-            seen=self._seen,
+            observed=self._observed,
             settings=self._settings,
-            shunned=self.movements.shunned,
-            moves_left=self.movements.moves_left(),
+            shunned=self.effect_runner.shunned,
+            moves_left=self.effect_runner.moves_left(),
         )
         for effect in effects:
-            self.movements.begin(effect, view)
+            self.effect_runner.begin(effect, view)
 
     def plan(self) -> dict[str, Any]:
         """What would move, and everyone's quota, by this member's view."""
@@ -194,9 +194,9 @@ class Member:
     async def _remake_group(self) -> None:
         """When ZooKeeper was reset under a running member, somebody has to make the group again."""
         try:
-            await self.coordinator.ensure_group(self._around.settings)
+            await self.coordinator.ensure_group(self._context.settings)
         except (Unavailable, NotFound) as error:  # it may be reset once more meanwhile
-            log.warning("cannot make the group", extra={"why": error.detail})
+            logger.warning("cannot make the group", extra={"why": error.detail})
 
     def _note_session(self) -> None:
         """Tells of a ZooKeeper session that ended, and that this member is there (again)."""
@@ -204,15 +204,15 @@ class Member:
         if before == self._session_id:
             return
         if before is not None:
-            log.warning("the ZooKeeper session has expired")
-            self._teller.say("expiry")
-        self._teller.say("join")
+            logger.warning("the ZooKeeper session has expired")
+            self._events.emit("expiry")
+        self._events.emit("join")
 
     def _on_promised(self, stream: int) -> None:
-        self.movements.runner.prepared.prepare(stream)
+        self.effect_runner.workers.warm.prepare(stream)
 
     def _on_expected(self, completion: Completion) -> None:
-        self.movements.runner.prepared.aim(completion.stream, completion.position)
+        self.effect_runner.workers.warm.seek_ahead(completion.stream, completion.position)
         if completion.node_version >= 0:
             self.coordinator.expect(
                 completion.stream,
@@ -233,12 +233,12 @@ class Member:
             return None
         wanted, me = self._planned(self.view), self.coordinator.member
         return Situation(
-            group=self._around.group,
+            group=self._context.group,
             member=me,
             view=self.view,
             planned=wanted.owner,
             quota=wanted.quota.get(me, 0),
-            promised=self.desk.promised,
+            promised=self.hint_store.promised,
             lease_ms=self.lease_ms,
         )
 
@@ -248,12 +248,12 @@ class Member:
         while True:
             await self.step()
             claimed = self.view is not None and self.view.streams_of(self.coordinator.member)
-            if not (self.workers or self.movements.busy or claimed):
+            if not (self.workers or self.effect_runner.busy or claimed):
                 break
             await self._until_something_changes()
         with contextlib.suppress(Unavailable):  # the ZooKeeper session ends soon, and the node with it
             await self.coordinator.leave()
-        self._teller.say("leave")
+        self._events.emit("leave")
 
     async def _until_something_changes(self) -> None:
         changed, woken = self.coordinator.changed, self._wake
@@ -264,7 +264,7 @@ class Member:
             for wait in waits:
                 wait.cancel()
         woken.clear()
-        if not self.desk.expects:
+        if not self.hint_store.expects:
             await asyncio.sleep(COALESCE_S)
 
     async def _drain_on(self, stop: asyncio.Event) -> None:

@@ -14,15 +14,15 @@ from functools import partial
 
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.ownership.decide import Running
-from services.consumer.handover.hints import HandoverDesk, Hint
-from services.consumer.member.events import Teller
+from services.consumer.handover.hints import Hint, HintStore
+from services.consumer.member.events import MemberEvents
 from services.consumer.ports import Coordinator
-from services.consumer.stream.context import Ask, Hold, Surroundings
-from services.consumer.stream.warm_clients import PreparedClients
+from services.consumer.stream.context import Ask, Claimed, GroupContext
+from services.consumer.stream.warm_clients import WarmClientPool
 from services.consumer.stream.worker import Outcome, StreamWorker
 from shared.errors import InvariantBroken
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 FIRST_RECORD_S = 0.5
 """A stream that had no record for so long after its opening is not waited for: its pause ended there."""
@@ -37,16 +37,16 @@ class _Run:
     """Whether another member had the stream before."""
 
 
-class StreamRunner:
+class StreamWorkers:
     """Runs workers as tasks of `tasks`; `on_end` hears of each that has ended."""
 
     def __init__(
         self,
         *,
         coordinator: Coordinator,
-        around: Surroundings,
-        desk: HandoverDesk,
-        teller: Teller,
+        context: GroupContext,
+        hint_store: HintStore,
+        events: MemberEvents,
         commits_per_s: float,
         on_end: Callable[[StreamWorker, Outcome], None],
     ) -> None:
@@ -54,19 +54,19 @@ class StreamRunner:
         self.tasks: asyncio.TaskGroup | None = None
         self._opened: dict[int, int] = {}
         """Stream → the last epoch in which it was opened here: in any other this member has not committed."""
-        self.prepared = PreparedClients(around.log, around.now_s)
+        self.warm = WarmClientPool(context.log, context.now_s)
         self._coordinator = coordinator
-        self._around = around
-        self._desk = desk
-        self._teller = teller
+        self._context = context
+        self._hint_store = hint_store
+        self._events = events
         self._commits_per_s = commits_per_s
         self._on_end = on_end
 
     def __repr__(self) -> str:
-        return f"<StreamRunner of {self._coordinator.member}: {len(self.streams)} streams>"
+        return f"<StreamWorkers of {self._coordinator.member}: {len(self.streams)} streams>"
 
     @property
-    def workers(self) -> list[StreamWorker]:
+    def all(self) -> list[StreamWorker]:
         """The workers that run, by stream."""
         return [self.streams[stream].worker for stream in sorted(self.streams)]
 
@@ -77,7 +77,7 @@ class StreamRunner:
 
     def running(self, rest_s: float, has_failed: Callable[[int], bool]) -> dict[int, Running]:
         """What runs, as `core/ownership/decide.py` wants to know it."""
-        now_s = self._around.now_s()
+        now_s = self._context.now_s()
         return {
             stream: Running(
                 epoch=run.worker.epoch,
@@ -103,21 +103,21 @@ class StreamRunner:
         """
         if stream in self.streams:
             raise InvariantBroken(f"{self!r} runs stream {stream} already: {self.streams[stream].worker!r}")
-        hints = self._desk.take(stream)
+        hints = self._hint_store.take(stream)
         handed = next((hint for hint in hints if hint.completion is not None), None)
-        hold = Hold(
+        claimed = Claimed(
             is_mine=partial(self._is_mine, stream, epoch),
             lease_alive=partial(self._lease_alive, session_id),
             commit_s=self._commit_s,
             hints=[hint.state for hint in hints],
             ask=ask,
-            prepared=self.prepared.take(stream),
+            warm=self.warm.take(stream),
             is_new=self._opened.get(stream) != epoch,
         )
-        worker = StreamWorker(stream, epoch, self._around, hold)
+        worker = StreamWorker(stream, epoch, self._context, claimed)
         assert self.tasks is not None
         task = self.tasks.create_task(self._run(worker), name=f"stream {stream}")
-        self.streams[stream] = _Run(worker=worker, task=task, since_s=self._around.now_s(), came=came)
+        self.streams[stream] = _Run(worker=worker, task=task, since_s=self._context.now_s(), came=came)
         self.tasks.create_task(
             self._tell_opening(worker, task, why, handed), name=f"opening of stream {stream}"
         )
@@ -135,7 +135,7 @@ class StreamRunner:
             finally:
                 frozen.cancel()
             if run.worker.frozen.is_set() and run.worker.core is not None:
-                self._desk.keep(run.worker.core)  # who is to take the stream over may ask for it at once
+                self._hint_store.keep(run.worker.core)
 
     async def stop(self, stream: int) -> None:
         """Stops a stream in order: what it has read is committed, if that is possible."""
@@ -167,9 +167,9 @@ class StreamRunner:
             if worker.opened.is_set():
                 self._opened[worker.stream] = worker.epoch
             if worker.core is not None:
-                self._desk.keep(worker.core)
+                self._hint_store.keep(worker.core)
         if worker.was_fenced:
-            self._teller.say("fence", stream=worker.stream, epoch=worker.epoch)
+            self._events.emit("fence", stream=worker.stream, epoch=worker.epoch)
         self._on_end(worker, outcome)
 
     async def _tell_opening(
@@ -184,7 +184,7 @@ class StreamRunner:
         try:
             await asyncio.wait((opened, task), return_when=asyncio.FIRST_COMPLETED)
             warm = worker.is_warm if opened.done() else None
-            self._teller.say("claim", stream=worker.stream, epoch=worker.epoch, why=why, warm=warm)
+            self._events.emit("claim", stream=worker.stream, epoch=worker.epoch, why=why, warm=warm)
             if opened.done() and worker.core is not None:
                 self._tell_of_the_log(worker, worker.core)
             if completion is None or not opened.done():
@@ -194,7 +194,7 @@ class StreamRunner:
             opened.cancel()
             reading.cancel()
         began_ms = worker.first_record_at_ms or worker.opened_at_ms
-        self._teller.say(
+        self._events.emit(
             "handover",
             stream=worker.stream,
             epoch=worker.epoch,
@@ -212,9 +212,9 @@ class StreamRunner:
         where = {"stream": worker.stream, "epoch": worker.epoch}
         if worker.state == "rewind":
             why = f"the log ends below position {core.head.position}"
-            self._teller.say("rewind", why=why, **where)
+            self._events.emit("rewind", why=why, **where)
         elif core.cut:
-            self._teller.say("cut", why=f"retention took {core.cut} records that were still needed", **where)
+            self._events.emit("cut", why=f"retention took {core.cut} records that were still needed", **where)
 
     async def _is_mine(self, stream: int, epoch: int) -> bool:
         claim = await self._coordinator.read_claim(stream)
@@ -229,4 +229,4 @@ class StreamRunner:
 
     def _commit_s(self) -> float:
         """Seconds between a stream's commits: more with many streams, so that commits stay affordable."""
-        return max(self._around.limits.commit_s, len(self.streams) / self._commits_per_s)
+        return max(self._context.limits.commit_s, len(self.streams) / self._commits_per_s)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from services.consumer.core.commits.stream import Stream, StreamLimits
 from services.consumer.ports import StreamLog
-from services.consumer.stream.warm_clients import Prepared
+from services.consumer.stream.warm_clients import WarmClients
 from shared.model.group import GroupSettings
 from shared.model.head import Head
 
@@ -16,7 +16,7 @@ Ask = Callable[[Head], Awaitable[Stream | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class GroupContext:
     """What a worker is given by its member: `now_s`, `wall_ms` are clocks."""
 
     group: str
@@ -28,7 +28,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class Claimed:
     """A worker's hold on its stream, in the ZooKeeper session of the claim.
 
     `is_mine`: a fresh read of the claim; `lease_alive`: whether the member may act on it; `commit_s`:
@@ -42,5 +42,5 @@ class Hold:
     commit_s: Callable[[], float]
     hints: Sequence[Stream] = ()
     ask: Ask | None = None
-    prepared: Prepared | None = None
+    warm: WarmClients | None = None
     is_new: bool = False

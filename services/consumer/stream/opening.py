@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from services.consumer.core.commits.stream import Start, Stream
 from services.consumer.core.handover.rules import is_valid
 from services.consumer.ports import SessionSink
-from services.consumer.stream.context import Ask, Surroundings
-from services.consumer.stream.warm_clients import Prepared
+from services.consumer.stream.context import Ask, GroupContext
+from services.consumer.stream.warm_clients import WarmClients
 from shared.errors import StaleEpoch
 from shared.model.head import Head
 
@@ -28,22 +28,22 @@ class Opening:
     """
 
     def __init__(
-        self, stream: int, epoch: int, around: Surroundings, sink: SessionSink, prepared: Prepared | None
+        self, stream: int, epoch: int, context: GroupContext, sink: SessionSink, warm: WarmClients | None
     ) -> None:
-        self.reader = prepared.reader if prepared is not None else around.log.reader(stream)
+        self.reader = warm.reader if warm is not None else context.log.reader(stream)
         self.stored_epoch = -1
         self.is_warm = False
         self._stream, self._epoch = stream, epoch
-        self._around, self._sink = around, sink
-        self._aimed = prepared if prepared is not None and prepared.at >= 0 else None
+        self._context, self._sink = context, sink
+        self._aimed = warm if warm is not None and warm.reads_from >= 0 else None
 
     def __repr__(self) -> str:
-        return f"<Opening {self._around.group}/{self._stream} epoch {self._epoch}>"
+        return f"<Opening {self._context.group}/{self._stream} epoch {self._epoch}>"
 
     @property
     def reads_from(self) -> int:
         """The offset from which `reader` reads already, -1 for none."""
-        return self._aimed.at if self._aimed is not None else -1
+        return self._aimed.reads_from if self._aimed is not None else -1
 
     async def open(
         self, hints: Sequence[Stream], ask: Ask | None, *, is_new: bool = False
@@ -59,9 +59,9 @@ class Opening:
             raise StaleEpoch(f"stream {self._stream}: epoch {self._epoch}, but the stored {head!r}")
         core = await self._from_memory(head, hints, ask)
         if self._aimed is not None:
-            if core is not None and core.assembler.position == self._aimed.at:
+            if core is not None and core.assembler.position == self._aimed.reads_from:
                 # the donor has read up to there, so the log reaches it; if not, the reader tells
-                bounds = self._aimed.first, self._aimed.at
+                bounds = self._aimed.log_start, self._aimed.reads_from
             else:
                 bounds = await self._replace_reader()
         if core is None:
@@ -90,7 +90,7 @@ class Opening:
     async def _replace_reader(self) -> tuple[int, int]:
         """The bounds, by a new reader instead of one that reads from the wrong offset."""
         aimed, self._aimed = self.reader, None
-        self.reader = self._around.log.reader(self._stream)
+        self.reader = self._context.log.reader(self._stream)
         await aimed.close()
         return await self.reader.bounds()
 
@@ -108,13 +108,13 @@ class Opening:
         return found
 
     async def _from_checkpoint(self, head: Head) -> Stream:
-        around = self._around
+        context = self._context
         return Stream(
-            group=around.group,
+            group=context.group,
             stream=self._stream,
             epoch=self._epoch,
-            settings=around.settings,
-            limits=around.limits,
+            settings=context.settings,
+            limits=context.limits,
             checkpoint=await self._sink.load(head),
             now_s=self._first_commit_s(),
         )
@@ -125,4 +125,4 @@ class Opening:
         """
         least, most = FIRST_COMMIT
         share = least + (most - least) * (self._stream * 7 % 24) / 24
-        return self._around.now_s() - self._around.limits.commit_s * (1 - share)
+        return self._context.now_s() - self._context.limits.commit_s * (1 - share)

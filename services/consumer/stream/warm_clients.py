@@ -20,7 +20,7 @@ KEEP_S = 30.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Prepared:
+class WarmClients:
     """A connected reader and sink. `at` is the offset that the reader reads from already, -1 for none;
     `first`: where the log began when it connected. A reader that reads answers no other question: its
     connection is busy with a fetch.
@@ -28,18 +28,18 @@ class Prepared:
 
     reader: FragmentReader
     sink: SessionSink
-    at: int = -1
-    first: int = 0
+    reads_from: int = -1
+    log_start: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class _Pending:
-    prepared: Prepared
+    warm: WarmClients
     task: asyncio.Task[None]
     since_s: float
 
 
-class PreparedClients:
+class WarmClientPool:
     """At most one per stream."""
 
     def __init__(self, log: StreamLog, now_s: Callable[[], float]) -> None:
@@ -49,32 +49,30 @@ class PreparedClients:
         self._closing: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
-        return f"<PreparedClients {sorted(self._pending)}>"
+        return f"<WarmClientPool {sorted(self._pending)}>"
 
     def prepare(self, stream: int) -> None:
         """Begins to connect reader and sink of the stream."""
         self.forget_old()
         if stream not in self._pending:
-            prepared = Prepared(reader=self._log.reader(stream), sink=self._log.sink(stream))
-            task = asyncio.create_task(_connect(prepared), name=f"prepare stream {stream}")
-            self._pending[stream] = _Pending(prepared=prepared, task=task, since_s=self._now_s())
+            warm = WarmClients(reader=self._log.reader(stream), sink=self._log.sink(stream))
+            task = asyncio.create_task(_connect(warm), name=f"prepare stream {stream}")
+            self._pending[stream] = _Pending(warm=warm, task=task, since_s=self._now_s())
 
-    def aim(self, stream: int, offset: int) -> None:
+    def seek_ahead(self, stream: int, offset: int) -> None:
         """Lets the stream's reader begin at the offset, if it is there by now."""
         pending = self._pending.get(stream)
-        if pending is not None and _is_ready(pending.task) and pending.prepared.at < 0:
-            pending.prepared.at = offset
-            pending.task = asyncio.create_task(
-                pending.prepared.reader.open(offset), name=f"aim stream {stream}"
-            )
+        if pending is not None and _is_ready(pending.task) and pending.warm.reads_from < 0:
+            pending.warm.reads_from = offset
+            pending.task = asyncio.create_task(pending.warm.reader.open(offset), name=f"aim stream {stream}")
 
-    def take(self, stream: int) -> Prepared | None:
+    def take(self, stream: int) -> WarmClients | None:
         """The stream's clients, if they are ready; the taker closes them."""
         pending = self._pending.pop(stream, None)
         if pending is None:
             return None
         if _is_ready(pending.task):
-            return pending.prepared
+            return pending.warm
         self._discard(pending)
         return None
 
@@ -97,8 +95,8 @@ class PreparedClients:
         task.add_done_callback(self._closing.discard)
 
 
-async def _connect(prepared: Prepared) -> None:
-    (prepared.first, _), _ = await asyncio.gather(prepared.reader.bounds(), prepared.sink.prepare())
+async def _connect(warm: WarmClients) -> None:
+    (warm.log_start, _), _ = await asyncio.gather(warm.reader.bounds(), warm.sink.prepare())
 
 
 def _is_ready(task: asyncio.Task[None]) -> bool:
@@ -109,4 +107,4 @@ async def _end(pending: _Pending) -> None:
     pending.task.cancel()
     with contextlib.suppress(BatonError, asyncio.CancelledError):
         await pending.task
-    await asyncio.gather(pending.prepared.reader.close(), pending.prepared.sink.close())
+    await asyncio.gather(pending.warm.reader.close(), pending.warm.sink.close())

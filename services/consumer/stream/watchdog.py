@@ -14,7 +14,7 @@ from services.consumer.ports import StreamLog
 from services.consumer.stream.worker import StreamWorker
 from shared.errors import Unavailable
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 WATCH_EVERY_S = 5.0
 STALLED_S = 15.0
@@ -52,7 +52,7 @@ class ReaderWatchdog:
         try:
             ends = await self._log.ends(self._count())
         except Unavailable as error:
-            log.warning("ends unknown", extra={"why": error.detail})
+            logger.warning("ends unknown", extra={"why": error.detail})
             return
         now_s = self._now_s()
         for worker in workers:
@@ -63,6 +63,6 @@ class ReaderWatchdog:
         if worker.position != position or end <= position or worker.is_waiting:
             self._stuck[worker.stream] = (worker.position, now_s)
         elif now_s - since_s > STALLED_S:
-            log.warning("reader replaced", extra={"stream": worker.stream, "end": end})
+            logger.warning("reader replaced", extra={"stream": worker.stream, "end": end})
             worker.replace_reader()
             self._stuck[worker.stream] = (position, now_s)

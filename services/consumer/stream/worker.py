@@ -16,12 +16,12 @@ from typing import Literal
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.sessions.record import Record
 from services.consumer.ports import Fenced, FragmentReader, SessionSink
-from services.consumer.stream.context import Hold, Surroundings
+from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.opening import Opening
 from shared.errors import InvalidInput, KafkaUnavailable, NotOwner, StaleEpoch, Unavailable
 from shared.model.head import Counts
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 IDLE_FETCH_S = 5.0
 LATE_FETCH_S = 5.0
@@ -41,7 +41,7 @@ Outcome = Literal["stopped", "lost"]
 class StreamWorker:
     """Runs one stream in one epoch; `run` returns when it was stopped or the stream was lost."""
 
-    def __init__(self, stream: int, epoch: int, around: Surroundings, hold: Hold) -> None:
+    def __init__(self, stream: int, epoch: int, context: GroupContext, claimed: Claimed) -> None:
         self.stream = stream
         self.epoch = epoch
         self.state: State = "opening"
@@ -49,10 +49,10 @@ class StreamWorker:
         self.committed_at_ms = 0
         self.opened_after_s = self.first_record_after_s = -1.0
         self.stored_epoch = -1
-        self._around = around
-        self._hold = hold
-        self._hints = list(hold.hints)
-        self._ask, self._prepared, self._is_new = hold.ask, hold.prepared, hold.is_new
+        self._context = context
+        self._claimed = claimed
+        self._hints = list(claimed.hints)
+        self._ask, self._warm, self._is_new = claimed.ask, claimed.warm, claimed.is_new
         self.is_warm = self.was_fenced = self.is_outgrown = False
         self.frozen = asyncio.Event()
         """Set when it has stopped in order: its state changes no more."""
@@ -64,10 +64,10 @@ class StreamWorker:
         self._reader: FragmentReader | None = None
         self._sink: SessionSink | None = None
         self._replace_reader = False
-        self._claimed_s = around.now_s()
+        self._claimed_s = context.now_s()
 
     def __repr__(self) -> str:
-        return f"<StreamWorker {self._around.group}/{self.stream} epoch {self.epoch} {self.state}>"
+        return f"<StreamWorker {self._context.group}/{self.stream} epoch {self.epoch} {self.state}>"
 
     @property
     def seq(self) -> int | None:
@@ -92,7 +92,7 @@ class StreamWorker:
     @property
     def is_waiting(self) -> bool:
         """Whether it has a reason to read nothing: the lease is over, or an operator has to decide."""
-        return self.state == "rewind" or not self._hold.lease_alive()
+        return self.state == "rewind" or not self._claimed.lease_alive()
 
     def stop(self) -> None:
         """Asks for an orderly end: stop reading, commit, return."""
@@ -122,14 +122,14 @@ class StreamWorker:
                 return "stopped"
             except (NotOwner, StaleEpoch) as error:
                 self.is_outgrown = isinstance(error, StaleEpoch)
-                log.error("ownership is lost", extra={"stream": self.stream, "why": error.detail})
+                logger.error("ownership is lost", extra={"stream": self.stream, "why": error.detail})
                 return "lost"
             except (Fenced, Unavailable) as error:
                 self.was_fenced |= isinstance(error, Fenced)
-                log.warning("starts again", extra={"stream": self.stream, "why": error.detail})
+                logger.warning("starts again", extra={"stream": self.stream, "why": error.detail})
             except InvalidInput as error:
                 # what is stored cannot be read: nothing may be written, an operator decides
-                log.error("cannot open", extra={"stream": self.stream, "why": error.detail})
+                logger.error("cannot open", extra={"stream": self.stream, "why": error.detail})
                 self.state = "rewind"
                 await self._stop.wait()
                 return "stopped"
@@ -143,13 +143,13 @@ class StreamWorker:
 
     async def _open(self) -> None:
         """Opens the stream, and begins to read."""
-        around, began_s = self._around, self._around.now_s()
+        context, began_s = self._context, self._context.now_s()
         if self.core is not None:  # what ended it was no unknown commit, or it is no memory
             self._hints.append(self.core)
         self.state, self.core = "opening", None
-        prepared, self._prepared = self._prepared, None
-        self._sink = prepared.sink if prepared is not None else around.log.sink(self.stream)
-        opening = Opening(self.stream, self.epoch, around, self._sink, prepared)
+        warm, self._warm = self._warm, None
+        self._sink = warm.sink if warm is not None else context.log.sink(self.stream)
+        opening = Opening(self.stream, self.epoch, context, self._sink, warm)
         try:
             self.core, how = await opening.open(self._hints, self._ask, is_new=self._is_new)
         finally:
@@ -157,19 +157,19 @@ class StreamWorker:
         self.is_warm = opening.is_warm
         self._hints, self._ask, self._is_new = [], None, False
         if how == "rewind":
-            log.error("the log was lost", extra={"stream": self.stream, "head": self.core.head})
+            logger.error("the log was lost", extra={"stream": self.stream, "head": self.core.head})
             self.state = "rewind"
             self.opened.set()
             await self._stop.wait()
             return
         if how == "cut":
-            log.warning("retention cut the log", extra={"stream": self.stream, "cut": self.core.cut})
+            logger.warning("retention cut the log", extra={"stream": self.stream, "cut": self.core.cut})
         if opening.reads_from != self.core.assembler.position:
             await self._reader.open(self.core.assembler.position)
         self.state = "replaying" if self.core.assembler.is_replaying else "running"
-        self.opened_after_s = around.now_s() - began_s
+        self.opened_after_s = context.now_s() - began_s
         if not self.opened.is_set():
-            self.opened_at_ms = around.wall_ms()
+            self.opened_at_ms = context.wall_ms()
             self.opened.set()
 
     async def _work(self) -> None:
@@ -183,7 +183,7 @@ class StreamWorker:
             self.state = "stopping"
             await self._await_lease()
             await self._read_the_rest()
-            self.stopped_at_ms = self._around.wall_ms()
+            self.stopped_at_ms = self._context.wall_ms()
             if self._commits_last:
                 await self._commit_if(lambda core: core.has_changes)
         finally:
@@ -191,12 +191,12 @@ class StreamWorker:
 
     async def step(self, stopping: asyncio.Task[Literal[True]]) -> None:
         """Once: read, fold, notice silence, commit and tick when due."""
-        core, reader, around = self.core, self._reader, self._around
+        core, reader, context = self.core, self._reader, self._context
         assert core is not None
         assert reader is not None
         patience_s = IDLE_FETCH_S
         if core.has_changes:
-            patience_s = core.seconds_to_commit(around.now_s(), self._hold.commit_s())
+            patience_s = core.seconds_to_commit(context.now_s(), self._claimed.commit_s())
         fetching = asyncio.ensure_future(reader.fetch(patience_s))
         try:
             await asyncio.wait(
@@ -208,13 +208,13 @@ class StreamWorker:
         if records:
             if records[0].offset < core.assembler.position:
                 raise KafkaUnavailable(f"the log begins again at {records[0].offset}: {core!r}")
-            core.feed(records, around.now_s())
+            core.feed(records, context.now_s())
             self._note_first_record()
         core.close_due()
         if self.state == "replaying" and not core.assembler.is_replaying:
             self.state = "running"
-        await self._commit_if(lambda core: core.is_commit_due(around.now_s(), self._hold.commit_s()))
-        if core.is_tick_due(around.now_s(), around.wall_ms()):
+        await self._commit_if(lambda core: core.is_commit_due(context.now_s(), self._claimed.commit_s()))
+        if core.is_tick_due(context.now_s(), context.wall_ms()):
             assert self._sink is not None
             await self._sink.tick()
         if self._replace_reader:
@@ -228,39 +228,39 @@ class StreamWorker:
         core, reader = self.core, self._reader
         assert core is not None
         assert reader is not None
-        if core.assembler.is_replaying or not self._hold.lease_alive():
+        if core.assembler.is_replaying or not self._claimed.lease_alive():
             return
         records: Sequence[Record] = ()
         with contextlib.suppress(TimeoutError, Unavailable):  # the commit may succeed all the same
             async with asyncio.timeout(LAST_FETCH_S):
                 records = await reader.fetch(0.0)
         if records and records[0].offset >= core.assembler.position:
-            core.feed(records, self._around.now_s())
+            core.feed(records, self._context.now_s())
             core.close_due()
 
     def _note_first_record(self) -> None:
         if not self.reading.is_set():
-            self.first_record_after_s = self._around.now_s() - self._claimed_s
-            self.first_record_at_ms = self._around.wall_ms()
+            self.first_record_after_s = self._context.now_s() - self._claimed_s
+            self.first_record_at_ms = self._context.wall_ms()
             self.reading.set()
 
     async def _commit_if(self, is_due: Callable[[Stream], bool]) -> None:
-        core, sink, around = self.core, self._sink, self._around
+        core, sink, context = self.core, self._sink, self._context
         assert core is not None
         assert sink is not None
-        if not is_due(core) or not self._hold.lease_alive():
+        if not is_due(core) or not self._claimed.lease_alive():
             return
         commit = core.prepare_commit()
         offsets = await sink.commit(commit)
-        below = core.committed(commit, offsets, around.now_s())
-        self.committed_at_ms = around.wall_ms()
+        below = core.committed(commit, offsets, context.now_s())
+        self.committed_at_ms = context.wall_ms()
         if below is not None and below > 0:
             await sink.trim(below)
 
     async def _renew_reader(self, core: Stream) -> None:
         assert self._reader is not None
         await self._reader.close()
-        self._reader = self._around.log.reader(self.stream)
+        self._reader = self._context.log.reader(self.stream)
         start, end = await self._reader.bounds()
         if end < core.assembler.position:
             raise KafkaUnavailable(f"stream {self.stream}: the log ends at {end}: {core!r}")
@@ -268,10 +268,10 @@ class StreamWorker:
 
     async def _await_lease(self) -> None:
         """Past its lease the member neither reads nor commits; back in it, the claim is read afresh."""
-        if self._hold.lease_alive() or self._stop.is_set():
+        if self._claimed.lease_alive() or self._stop.is_set():
             return
-        log.warning("paused: the lease is over", extra={"stream": self.stream})
-        while not self._hold.lease_alive() and not self._stop.is_set():
+        logger.warning("paused: the lease is over", extra={"stream": self.stream})
+        while not self._claimed.lease_alive() and not self._stop.is_set():
             await self._pause(LEASE_POLL_S)
         if not await self._is_still_mine():
             raise NotOwner(f"stream {self.stream}: the claim of epoch {self.epoch} is gone")
@@ -279,7 +279,7 @@ class StreamWorker:
     async def _is_still_mine(self) -> bool:
         while not self._stop.is_set():
             try:
-                return await self._hold.is_mine()
+                return await self._claimed.is_mine()
             except Unavailable:
                 await self._pause(LEASE_POLL_S)
         return False

@@ -20,7 +20,7 @@ from shared.model.cluster import MemberNode
 ANSWER_TIMEOUT_S = 2.0
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class HttpMembers:
@@ -79,5 +79,5 @@ class HttpMembers:
                 return None
             return msgspec.json.decode(response.content, type=kind)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, msgspec.DecodeError) as error:
-            log.debug("no answer", extra={"url": url, "why": repr(error)})
+            logger.debug("no answer", extra={"url": url, "why": repr(error)})
             return None

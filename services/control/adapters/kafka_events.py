@@ -24,7 +24,7 @@ from shared.model.names import Names
 POLL_S = 2.0
 MAX_RECORDS = 2_000
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class KafkaEvents:
@@ -65,7 +65,7 @@ class KafkaEvents:
                 why = error.detail if isinstance(error, BatonError) else repr(error)
                 self._feed.fails(why)
                 if why != told:
-                    log.warning("events unread", extra={"why": why})
+                    logger.warning("events unread", extra={"why": why})
                 told = why
             await asyncio.sleep(backoff.next_s())
 
@@ -91,15 +91,15 @@ class KafkaEvents:
 
     async def _read(self, consumer: AIOKafkaConsumer) -> None:
         """Receives what comes, from where the feed stands. Raises KafkaUnavailable when it stalls."""
-        history = self._feed.history
+        recent_events = self._feed.recent_events
         first, end = (await self._bounds.bounds([self._partition]))[self._partition]
-        if not self._has_begun or not first <= history.next_id <= end:
+        if not self._has_begun or not first <= recent_events.next_id <= end:
             self._feed.begin(first)
             self._has_begun = True
-        consumer.seek(self._partition, history.next_id)
+        consumer.seek(self._partition, recent_events.next_id)
         consumer.resume(self._partition)
         while True:
-            if history.next_id >= end:
+            if recent_events.next_id >= end:
                 self._feed.is_current()
             async with asyncio.timeout(POLL_S + CALL_TIMEOUT_S):
                 found = await consumer.getmany(
@@ -109,8 +109,8 @@ class KafkaEvents:
             if records:
                 self._feed.receive((record.offset, record.value) for record in records)
                 continue
-            if history.next_id < end:
+            if recent_events.next_id < end:
                 raise KafkaUnavailable(f"nothing came for {POLL_S:g} s although there is more")
             first, end = (await self._bounds.bounds([self._partition]))[self._partition]
-            if end < history.next_id:
+            if end < recent_events.next_id:
                 raise KafkaUnavailable("the topic was made anew")

@@ -20,7 +20,7 @@ from shared.kafka.topics import admin_client
 from shared.model.head import Head
 from shared.model.names import Names
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 2.0
 READS_PER_FIRST = 10
@@ -77,7 +77,7 @@ class KafkaOffsets:
     async def _heads(self, admin: AIOKafkaAdminClient, group: str, count: int) -> Mapping[int, Head]:
         stored = await read_heads(admin, self._names, group, range(count))
         if stored.unreadable:
-            log.warning("heads are unreadable", extra={"group": group, "streams": dict(stored.unreadable)})
+            logger.warning("heads are unreadable", extra={"group": group, "streams": dict(stored.unreadable)})
         return stored.heads
 
     async def _drop(self) -> None:

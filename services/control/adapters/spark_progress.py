@@ -17,7 +17,7 @@ from services.control.core.runs import Progress
 
 ANSWER_TIMEOUT_S = 1.0
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class SparkJob(msgspec.Struct, frozen=True, rename="camel"):
@@ -58,7 +58,7 @@ class SparkProgress:
                     application = (await self._get(applications, list[_Application]))[0].id
                 jobs = await self._get(f"{applications}/{application}/jobs", list[SparkJob])
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, msgspec.DecodeError, IndexError) as error:
-            log.debug("no progress", extra={"ui": driver.ui, "why": repr(error)})
+            logger.debug("no progress", extra={"ui": driver.ui, "why": repr(error)})
             return None
         return progress_of(jobs)
 

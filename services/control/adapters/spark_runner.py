@@ -37,7 +37,7 @@ POLL_S = 0.2
 DRIVER = (sys.executable, "-m", "services.control.spark.driver")
 """The program of every run; its one argument is the run's folder."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ class SparkRunner:
         self._watched[run.id] = _Watched(run, processes)
         self._keep(run)
         self.forget_old()
-        log.info("run started", extra={"run": run.id, "job": run.job, "group": group, "pid": run.pid})
+        logger.info("run started", extra={"run": run.id, "job": run.job, "group": group, "pid": run.pid})
         return run
 
     async def cancel(self, run_id: str) -> Run:
@@ -226,21 +226,21 @@ class SparkRunner:
 
     async def _end(self, watched: _Watched) -> None:
         if not await watched.processes.end():
-            log.error("processes do not end", extra={"run": watched.run.id, "group": watched.run.pid})
+            logger.error("processes do not end", extra={"run": watched.run.id, "group": watched.run.pid})
 
     def _conclude(self, watched: _Watched, run: Run) -> None:
         watched.run = run
         self._watched.pop(run.id, None)
         self._keep(run)
         why = run.error.message if run.error else None
-        log.info("run ended", extra={"run": run.id, "job": run.job, "state": run.state, "why": why})
+        logger.info("run ended", extra={"run": run.id, "job": run.job, "state": run.state, "why": why})
 
     def _keep(self, run: Run) -> None:
         self._runs[run.id] = run
         try:
             self._store.save(run)
         except OSError as error:
-            log.exception("a run's record cannot be written", extra={"run": run.id, "why": str(error)})
+            logger.exception("a run's record cannot be written", extra={"run": run.id, "why": str(error)})
 
     def _request(self, run: Run, settings: GroupSettings, streams: int) -> dict[str, Any]:
         return {

@@ -25,7 +25,7 @@ RESYNC_S = 30.0
 READS_AT_ONCE = 32
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class ZooKeeperCluster:
@@ -141,7 +141,7 @@ class _WatchedTree:
         try:
             return decode(znode.data)
         except (InvalidInput, msgspec.DecodeError) as error:
-            log.warning("a znode cannot be read", extra={"path": path, "why": str(error)})
+            logger.warning("a znode cannot be read", extra={"path": path, "why": str(error)})
             return None
 
     async def _fetch(self, path: str, cache: dict[str, Any], read: Callable[[], Awaitable[T]]) -> T:

@@ -17,7 +17,7 @@ from shared.zookeeper.znodes import Znodes
 
 ATTEMPTS = 5
 """Operators are few: who loses that often has met something else than another operator."""
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Change = Callable[[Mapping[int, str]], dict[int, str]]
 
@@ -60,5 +60,5 @@ class ZooKeeperPins:
         try:
             return parse_pins(data) if data else {}
         except msgspec.DecodeError as error:
-            log.warning("pins that cannot be read are replaced", extra={"path": path, "why": str(error)})
+            logger.warning("pins that cannot be read are replaced", extra={"path": path, "why": str(error)})
             return {}

@@ -84,8 +84,12 @@ def events_routes(feed: EventFeed) -> APIRouter:
             chunks = feed.follow(seen, limit, wanted)
             return EventStream(chunks, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         feed.require_read()
-        history = feed.history
-        found = history.newest(limit, wanted) if after is None else history.after(after, limit, wanted)
+        recent_events = feed.recent_events
+        found = (
+            recent_events.newest(limit, wanted)
+            if after is None
+            else recent_events.after(after, limit, wanted)
+        )
         body = b'{"events":[%b],"stale_ms":%d}' % (b",".join(told.row for told in found), feed.stale_ms())
         return Response(body, media_type="application/json")
 

@@ -78,11 +78,11 @@ class LagHistory:
         kept: dict[int, deque[Sample]] = {}
         statuses: dict[int, Status] = {}
         for stream, sample in samples:
-            history = kept[stream] = self._samples.get(stream, deque())
-            history.append(sample)
+            recent_events = kept[stream] = self._samples.get(stream, deque())
+            recent_events.append(sample)
             # the newest sample that is a window old stays, so that the rest spans the window
-            while len(history) > 1 and sample.at_ms - history[1].at_ms >= self._window_ms:
-                history.popleft()
-            statuses[stream] = status_for(history, window_ms=self._window_ms)
+            while len(recent_events) > 1 and sample.at_ms - recent_events[1].at_ms >= self._window_ms:
+                recent_events.popleft()
+            statuses[stream] = status_for(recent_events, window_ms=self._window_ms)
         self._samples = kept
         return statuses

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from services.control.core.ownership_history import Past
+from services.control.core.ownership_history import OwnershipHistory
 from shared.model.cluster import ProducerNode, View
 from shared.model.group import GroupSettings
 from shared.model.head import Head
@@ -115,4 +115,4 @@ class Observed:
     cluster: Cluster = Cluster()
     offsets: Offsets = Offsets()
     answers: Answers = Answers()
-    past: Past = field(default_factory=Past)
+    ownership_history: OwnershipHistory = field(default_factory=OwnershipHistory)

@@ -41,7 +41,7 @@ class OwnerRow(msgspec.Struct, frozen=True, kw_only=True):
     pause_ms: float | None
 
 
-class Past:
+class OwnershipHistory:
     """By group and stream: the last owners, newest first, at most 10; and the last handover."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Past:
         self._handovers: dict[tuple[str, int], HandoverRow] = {}
 
     def __repr__(self) -> str:
-        return f"<Past of {len(self._owners)} streams>"
+        return f"<OwnershipHistory of {len(self._owners)} streams>"
 
     def owners(self, group: str, stream: int) -> list[OwnerRow]:
         """The stream's last owners, as far as they have been told."""

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from services.control.core.ownership_history import Past
+from services.control.core.ownership_history import OwnershipHistory
 from shared.errors import InvalidInput
 from shared.model.events import Event, encode_event, parse_event
 
@@ -19,7 +19,7 @@ KEPT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StoredEvent:
     """One event with its id, and both as JSON."""
 
     id: int
@@ -46,7 +46,7 @@ class Wanted:
         )
 
 
-class History:
+class RecentEvents:
     """The newest `kept` events; `begin` says from which id on there are any, then `add` them in order.
 
     `floor <= id < next_id` for every kept event; none is missing in between but those that are no events.
@@ -54,19 +54,19 @@ class History:
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
-        self._ring: deque[Told] = deque()
-        self.past = Past()
+        self._ring: deque[StoredEvent] = deque()
+        self.ownership_history = OwnershipHistory()
         self.floor = 0
         self.next_id = 0
         self.unreadable = 0
 
     def __repr__(self) -> str:
-        return f"<History of {len(self._ring)} events before {self.next_id}>"
+        return f"<RecentEvents of {len(self._ring)} events before {self.next_id}>"
 
     def begin(self, first: int) -> None:
         """Forgets everything: what comes next is the first event that there is, at id `first` or above."""
         self._ring.clear()
-        self.past.forget()
+        self.ownership_history.forget()
         self.floor = self.next_id = first
 
     def add(self, event_id: int, raw: bytes | None) -> None:
@@ -78,14 +78,14 @@ class History:
         except InvalidInput:
             self.unreadable += 1
             return
-        self._ring.append(Told(event_id, event, row))
+        self._ring.append(StoredEvent(event_id, event, row))
         if len(self._ring) > self._kept:
             self.floor = self._ring.popleft().id + 1
-        self.past.remember(event)
+        self.ownership_history.remember(event)
 
-    def newest(self, limit: int, wanted: Wanted) -> list[Told]:
+    def newest(self, limit: int, wanted: Wanted) -> list[StoredEvent]:
         """The newest `limit` of the wanted events, in their order."""
-        found: list[Told] = []
+        found: list[StoredEvent] = []
         for told in reversed(self._ring):
             if len(found) == limit:
                 break
@@ -93,7 +93,7 @@ class History:
                 found.append(told)
         return found[::-1]
 
-    def after(self, event_id: int, limit: int, wanted: Wanted) -> list[Told]:
+    def after(self, event_id: int, limit: int, wanted: Wanted) -> list[StoredEvent]:
         """The first `limit` of the wanted events above that id, in their order."""
         found = [told for told in self._down_to(event_id) if wanted.takes(told.event)]
         return found[::-1][:limit]
@@ -102,7 +102,7 @@ class History:
         """Whether all that came after that id is kept; False for an id that has not been given yet."""
         return self.floor <= event_id + 1 <= self.next_id
 
-    def _down_to(self, event_id: int) -> Iterator[Told]:
+    def _down_to(self, event_id: int) -> Iterator[StoredEvent]:
         for told in reversed(self._ring):
             if told.id <= event_id:
                 return

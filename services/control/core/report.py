@@ -123,7 +123,7 @@ def stream_detail(observed: Observed, group: str, row: StreamRow, topic: str) ->
         covered=told.covered if told else 0,
         cut=told.cut if told else 0,
         pinned_to=known.view.pins.get(row.stream),
-        owners=observed.past.owners(group, row.stream),
+        owners=observed.ownership_history.owners(group, row.stream),
     )
 
 
@@ -176,7 +176,7 @@ def _stream_row(observed: Observed, known: _Known, stream: int, status: Status) 
         open_sessions=told.open_sessions if told else 0,
         state_bytes=told.state_bytes if told else 0,
         status="REWIND" if state == "rewind" else status,
-        last_handover=observed.past.handover(known.group, stream),
+        last_handover=observed.ownership_history.handover(known.group, stream),
         counts=msgspec.structs.asdict(head.counts) if head else _NO_COUNTS,
     )
 

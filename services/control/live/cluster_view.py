@@ -17,7 +17,7 @@ import msgspec
 
 from services.control.core.burrow import LagHistory, Status
 from services.control.core.observed import Answers, Cluster, Observed, Offsets
-from services.control.core.ownership_history import Past
+from services.control.core.ownership_history import OwnershipHistory
 from services.control.core.report import (
     Report,
     group_names,
@@ -35,7 +35,7 @@ PATIENCE_S = 5.0
 """A source whose last good reading is older than this (and four pauses) is complained about."""
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class UnknownGroup(NotFound):
@@ -87,11 +87,11 @@ class ClusterView:
         *,
         refresh_s: float,
         status_window_s: float,
-        past: Past | None = None,
+        ownership_history: OwnershipHistory | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._names = names
-        self._past = past or Past()
+        self._ownership_history = ownership_history or OwnershipHistory()
         self._refresh_s = refresh_s
         self._window_ms = int(status_window_s * 1000)
         self._clock = clock
@@ -176,7 +176,7 @@ class ClusterView:
             cluster=self._cluster.value,
             offsets=self._offsets.value,
             answers=self._answers.value,
-            past=self._past,
+            ownership_history=self._ownership_history,
         )
         # a reading that is served again, because Kafka is away, says nothing new of how streams do
         if self._offsets.read_at is not None and self._offsets.read_at != self._judged_at:
@@ -191,8 +191,8 @@ class ClusterView:
             for group in group_names(observed)
         }
         self._statuses = {
-            group: history.observe(samples_for(observed, group, at_ms))
-            for group, history in self._histories.items()
+            group: recent_events.observe(samples_for(observed, group, at_ms))
+            for group, recent_events in self._histories.items()
         }
 
 
@@ -216,7 +216,7 @@ class _Reading(Generic[T]):
         except BatonError as error:
             if self._error != error.detail:
                 level = logging.WARNING if isinstance(error, Unavailable) else logging.ERROR
-                log.log(level, "a source cannot be read", extra={"source": self.name, "why": error.detail})
+                logger.log(level, "a source cannot be read", extra={"source": self.name, "why": error.detail})
             self._error = error.detail
         else:
             self.read_at = self._clock()

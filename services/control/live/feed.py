@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
-from services.control.core.recent_events import History, Told, Wanted
+from services.control.core.recent_events import RecentEvents, StoredEvent, Wanted
 from shared.errors import KafkaUnavailable, Unavailable
 
 HEARTBEAT_S = 15.0
@@ -34,12 +34,12 @@ class EventFeed:
 
     def __init__(
         self,
-        history: History | None = None,
+        recent_events: RecentEvents | None = None,
         *,
         heartbeat_s: float = HEARTBEAT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.history = history or History()
+        self.recent_events = recent_events or RecentEvents()
         self._heartbeat_s = heartbeat_s
         self._clock = clock
         self._current_at: float | None = None
@@ -49,16 +49,16 @@ class EventFeed:
         self.followers = 0
 
     def __repr__(self) -> str:
-        return f"<EventFeed of {self.history!r} to {self.followers} followers>"
+        return f"<EventFeed of {self.recent_events!r} to {self.followers} followers>"
 
     def begin(self, first: int) -> None:
         """The topic is read from its first record on, and holds nothing before that offset."""
-        self.history.begin(first)
+        self.recent_events.begin(first)
 
     def receive(self, records: Iterable[tuple[int, bytes | None]]) -> None:
         """Takes in records (offset, value) in their order, and wakes the followers."""
         for offset, value in records:
-            self.history.add(offset, value)
+            self.recent_events.add(offset, value)
         self._wake()
 
     def is_current(self) -> None:
@@ -94,24 +94,24 @@ class EventFeed:
         return self._follow(after, limit, wanted)
 
     async def _follow(self, after: int | None, limit: int, wanted: Wanted) -> AsyncGenerator[bytes]:
-        history = self.history
+        recent_events = self.recent_events
         self.followers += 1
         try:
             yield b"retry: %d\n\n" % RECONNECT_MS
             if after is None:
-                reached = history.next_id - 1
-                yield _chunk(history.newest(limit, wanted), reached)
-            elif history.is_known_after(after):
+                reached = recent_events.next_id - 1
+                yield _chunk(recent_events.newest(limit, wanted), reached)
+            elif recent_events.is_known_after(after):
                 reached = after
             else:
-                reached = history.floor - 1
+                reached = recent_events.floor - 1
                 yield b": not all that came after %d is kept; this goes on with %d\n\n" % (
                     after,
-                    history.floor,
+                    recent_events.floor,
                 )
-            while history.is_known_after(reached):
-                changed, until = self._changed, history.next_id
-                found = history.after(reached, CHUNK, wanted)
+            while recent_events.is_known_after(reached):
+                changed, until = self._changed, recent_events.next_id
+                found = recent_events.after(reached, CHUNK, wanted)
                 # a full chunk may leave some for the next round
                 reached = found[-1].id if len(found) == CHUNK else until - 1
                 if found:
@@ -136,7 +136,7 @@ class EventFeed:
         self._changed = asyncio.Event()
 
 
-def _chunk(found: Sequence[Told], reached: int) -> bytes:
+def _chunk(found: Sequence[StoredEvent], reached: int) -> bytes:
     """The events as server-sent ones, and the id that was reached, which a client only keeps in mind.
 
     So one who wants few of the events does not come back with an id that nobody remembers.

@@ -37,7 +37,7 @@ class _ControlMetrics(Collector):
         yield CounterMetricFamily(
             "baton_events_unreadable",
             "Records of the topic that are no events",
-            self._feed.history.unreadable,
+            self._feed.recent_events.unreadable,
         )
         try:
             served = self._view.served()

@@ -35,7 +35,7 @@ from shared.errors import PeerUnavailable, Unavailable
 
 KEPT = 1000
 """Operations that are remembered; ended ones above that number are forgotten, the oldest first."""
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Operations:
@@ -88,7 +88,7 @@ class Operations:
             self._known[operation.id] = operation
             self._begun_s[operation.id] = self._steady_s()
             self._forget()
-        log.info("an operation begins", extra={"operation": operation.id, "wish": wish})
+        logger.info("an operation begins", extra={"operation": operation.id, "wish": wish})
         return operation
 
     def all(self) -> Sequence[Operation]:
@@ -135,7 +135,7 @@ class Operations:
         self._known[operation.id] = followed
         if followed.has_ended:
             del self._begun_s[operation.id]
-            log.info(
+            logger.info(
                 "an operation has ended",
                 extra={"operation": operation.id, "state": followed.state, "why": followed.why},
             )

@@ -35,7 +35,7 @@ PROGRAMS: dict[str, Callable[[SparkSession, RunRequest], Result]] = {
     "audit": audit,
 }
 MOST_MESSAGE = 600
-_log = logging.getLogger("driver")
+logger = logging.getLogger("driver")
 
 
 def main(arguments: list[str]) -> int:
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
     try:
         _publish(run / "result.json", _run(run, work))
     except Exception as error:
-        _log.exception("failed")
+        logger.exception("failed")
         _publish(run / "error.json", describe_error(error))
         return 1
     finally:

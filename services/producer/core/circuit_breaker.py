@@ -18,7 +18,7 @@ class _Ailment:
     is_on_trial: bool = False
 
 
-class AilingStreams:
+class CircuitBreaker:
     """The first pause is `first_s`, each further one twice as long, none longer than `most_s`, or than
     `costly_s` where a failure costs all streams something.
 
@@ -35,7 +35,7 @@ class AilingStreams:
         return bool(self._ailments)
 
     def __repr__(self) -> str:
-        return f"<AilingStreams {sorted(self._ailments)}>"
+        return f"<CircuitBreaker {sorted(self._ailments)}>"
 
     def has(self, stream: int) -> bool:
         """Whether the stream is in trouble, refused or on trial."""

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.producer.core.form import Coding
 from services.producer.http.decoding import decoded
-from services.producer.http.limits import Hold, Overloaded
+from services.producer.http.limits import InflightShare, Overloaded
 
 MAX_SMALL_BYTES = 16 * 1024
 
@@ -23,10 +23,10 @@ class Gone(Exception):
     """The client went away before its body was complete; nobody is there to be answered."""
 
 
-async def read_body(receive: Receive, hold: Hold) -> list[bytes]:
+async def read_body(receive: Receive, hold: InflightShare) -> list[bytes]:
     """The body as it arrives, in chunks. How long it may take is the server's to say.
 
-    Raises Gone, Overloaded when it is given up for others that arrive, and what Hold.add raises.
+    Raises Gone, Overloaded when it is given up for others that arrive, and what InflightShare.add raises.
     """
     message = await receive()
     chunks = [_chunk_of(message, hold)]
@@ -45,7 +45,7 @@ async def read_body(receive: Receive, hold: Hold) -> list[bytes]:
     return chunks
 
 
-def _chunk_of(message: Message, hold: Hold) -> bytes:
+def _chunk_of(message: Message, hold: InflightShare) -> bytes:
     if message["type"] == "http.disconnect":
         raise Gone
     chunk: bytes = message.get("body", b"")
@@ -53,8 +53,8 @@ def _chunk_of(message: Message, hold: Hold) -> bytes:
     return chunk
 
 
-def decode_body(chunks: list[bytes], coding: Coding, hold: Hold) -> list[bytes]:
-    """What the chunks hold, decoded; they are emptied. Raises what `decoded` and Hold.add raise."""
+def decode_body(chunks: list[bytes], coding: Coding, hold: InflightShare) -> list[bytes]:
+    """What the chunks hold, decoded; they are emptied. Raises what `decoded` and InflightShare.add raise."""
     body = b"".join(chunks)
     chunks.clear()
     hold.begin_decoding()

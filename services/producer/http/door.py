@@ -26,7 +26,7 @@ from services.producer.core.ingest import (
 )
 from services.producer.http.body import Gone, decode_body, read_body
 from services.producer.http.gate import FRAGMENTS, REFUSALS, Gate, refusal
-from services.producer.http.limits import Hold, Inflight, Overloaded
+from services.producer.http.limits import Inflight, InflightShare, Overloaded
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.http.origins import Pairs
 from services.producer.ports import FragmentSink, Rejects
@@ -37,7 +37,7 @@ from shared.service.http import RETRY_AFTER_S, kind_for, problem, problem_for
 
 PATH = FRAGMENTS
 _RETRY = {"Retry-After": str(RETRY_AFTER_S)}
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Leaving(Unavailable):
@@ -128,7 +128,7 @@ class Door:
 
     async def answer(self, scope: Scope, receive: Receive) -> Response | bytes:
         """The body of a 200, or a problem document. Raises Gone when the client is."""
-        hold = Hold(self._inflight, self._limits.max_request_bytes)
+        hold = InflightShare(self._inflight, self._limits.max_request_bytes)
         try:
             if self._is_leaving:
                 raise Leaving
@@ -146,7 +146,7 @@ class Door:
         except Gone:
             raise
         except Exception:
-            _log.exception("fragments failed")
+            logger.exception("fragments failed")
             return problem(500, "internal-server-error", "an error of ours; it has been logged")
         finally:
             hold.release()

@@ -24,7 +24,7 @@ MAX_FILE_BYTES = 1024 * 1024
 MAX_KEY_BYTES = 256
 _BEARER = b"bearer "
 _PARAMETER = b"write_key="
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Headers = Sequence[tuple[bytes, bytes]]
 """As ASGI has them: names in lower case."""
@@ -144,7 +144,7 @@ class WriteKeys:
         except InvalidInput as error:
             fault = f"BATON_WRITE_KEYS_FILE: {error.detail}"
         if fault and fault != self._fault:
-            _log.warning("write keys not read", extra={"why": fault, "in_force": len(self._digests)})
+            logger.warning("write keys not read", extra={"why": fault, "in_force": len(self._digests)})
         self._fault = fault
 
     @property
@@ -160,7 +160,7 @@ class WriteKeys:
             raise InvalidInput("it holds no key")
         self._digests = _digests((*self._own, *keys))
         self._content = content
-        _log.info("write keys read", extra={"in_force": len(self._digests)})
+        logger.info("write keys read", extra={"in_force": len(self._digests)})
 
 
 def _read(file: Path) -> bytes:

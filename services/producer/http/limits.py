@@ -35,7 +35,7 @@ class Inflight:
     def __init__(self, max_bytes: int) -> None:
         self.bytes = self.requests = 0
         self.max_bytes = max_bytes
-        self.arriving: dict[Hold, Callable[[], None]] = {}
+        self.arriving: dict[InflightShare, Callable[[], None]] = {}
         self.arriving_bytes = 0
 
     def __repr__(self) -> str:
@@ -53,7 +53,7 @@ class Inflight:
             give_up()
 
 
-class Hold:
+class InflightShare:
     """The share of one request in what is in flight; to be released when it is answered."""
 
     __slots__ = (

@@ -33,7 +33,7 @@ ACK_TIMEOUT_S = 60.0
 """Long, because aiokafka's own tries double nothing, and giving up loses the batch."""
 FLUSH_TIMEOUT_S = 2.0
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class KafkaRejects:
@@ -103,7 +103,7 @@ class KafkaRejects:
             async with asyncio.timeout(FLUSH_TIMEOUT_S):
                 await self._idle.wait()
         if self._waiting:
-            _log.warning("rejects lost", extra={"waiting": len(self._waiting)})
+            logger.warning("rejects lost", extra={"waiting": len(self._waiting)})
 
     async def _send_batch(self, producer: AIOKafkaProducer) -> None:
         builder, count = producer.create_batch(), 0
@@ -157,4 +157,4 @@ def _weight(value: bytes) -> int:
 
 
 def _tell_waiting(why: str) -> None:
-    _log.warning("rejects wait", extra={"why": why})
+    logger.warning("rejects wait", extra={"why": why})

@@ -27,7 +27,7 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from services.producer.core.circuit_breaker import AilingStreams
+from services.producer.core.circuit_breaker import CircuitBreaker
 from services.producer.core.ingest import Portion
 from services.producer.kafka.batches import PATIENCE_S, Backlog, Batch, Delivery
 from services.producer.kafka.connection import connected_producer, has_topic, leader_of, look_again
@@ -49,7 +49,7 @@ REFUSALS = (
 )
 """What a broker says of one topic: nothing of this attempt was written."""
 _Future = asyncio.Future[Any]
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class KafkaFragmentSink:
@@ -77,7 +77,7 @@ class KafkaFragmentSink:
         self._why_not = "not connected to Kafka yet"
         self._silence = ""
         self._heard_s = 0.0
-        self._ailing = AilingStreams(try_s=ack_timeout_s)
+        self._ailing = CircuitBreaker(try_s=ack_timeout_s)
         self._wake = asyncio.Event()
         self._broken: asyncio.Future[str] | None = None
         self._backoff = Backoff(first_s=0.1, cap_s=0.5)
@@ -148,7 +148,7 @@ class KafkaFragmentSink:
                 continue
             try:
                 self._why_not = await self._serve(producer)
-                _log.warning("producer replaced", extra={"why": self._why_not})
+                logger.warning("producer replaced", extra={"why": self._why_not})
                 self._on_replaced()
             finally:
                 backlog, self._backlog = self._backlog, None
@@ -236,7 +236,7 @@ class KafkaFragmentSink:
         except KAFKA_FAILURES as error:
             self._break(f"Kafka does not take fragments: {error!r}")
         except Exception as error:
-            _log.exception("pump failed")
+            logger.exception("pump failed")
             self._break(f"sending failed: {error!r}")
 
     async def _probe(self, producer: AIOKafkaProducer) -> None:
@@ -278,7 +278,7 @@ class KafkaFragmentSink:
         self._break(f"Kafka refused a batch: {error!r}")
 
     def _ail(self, stream: int, why: str, *, is_costly: bool = False) -> None:
-        _log.warning("a stream takes no fragments", extra={"stream": stream, "why": why})
+        logger.warning("a stream takes no fragments", extra={"stream": stream, "why": why})
         self._ailing.fail(stream, why, time.monotonic(), is_costly=is_costly)
 
     def _hopeless(self, producer: AIOKafkaProducer, batch: Batch) -> str:

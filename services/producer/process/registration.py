@@ -24,10 +24,10 @@ from shared.model.routing import StreamTable, parse_table
 from shared.zookeeper.stream_table import REREAD_S, ensure_table
 from shared.zookeeper.znodes import Znodes
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
-class Presence:
+class Registration:
     """Keeps `table` current and the producer registered while `run()` runs; `on_table` hears of changes."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Presence:
         self._why_not = "no stream table yet"
 
     def __repr__(self) -> str:
-        return f"<Presence of {self._settings.id}: {self.complaint() or f'{self.table_json[:40]!r}…'}>"
+        return f"<Registration of {self._settings.id}: {self.complaint() or f'{self.table_json[:40]!r}…'}>"
 
     def complaint(self) -> str:
         """Why there is no table to route by; empty when there is one."""
@@ -62,7 +62,7 @@ class Presence:
                 await self.step()
             except Unavailable as error:
                 self._why_not = error.detail
-                _log.warning("stream table or registration failed", extra={"why": error.detail})
+                logger.warning("stream table or registration failed", extra={"why": error.detail})
                 await asyncio.sleep(backoff.next_s())
                 continue
             backoff.reset()
@@ -82,7 +82,9 @@ class Presence:
                 raise ZooKeeperUnavailable("the stream table was made and is gone again")
         if found.data != self.table_json:
             self.table, self.table_json = parse_table(found.data), found.data
-            _log.info("stream table read", extra={"streams": self.table.count, "version": self.table.version})
+            logger.info(
+                "stream table read", extra={"streams": self.table.count, "version": self.table.version}
+            )
             self._on_table(self.table)
         await self._register()
 

@@ -40,11 +40,11 @@ class Tally(msgspec.Struct, frozen=True, array_like=True):
     families: list[Family]
 
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _read_tally = msgspec.json.Decoder(Tally)
 
 
-class Tallies:
+class WorkerMetrics:
     """The file of worker `number` in `folder` and those beside it; `collect` gives its own numbers now."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Tallies:
         self.registry.register(self)
 
     def __repr__(self) -> str:
-        return f"<Tallies in {self._file}>"
+        return f"<WorkerMetrics in {self._file}>"
 
     async def run(self) -> None:
         """Writes its own file every second, for ever; where it cannot, the others go without."""
@@ -74,7 +74,7 @@ class Tallies:
                 was_written = True
             except OSError as error:
                 if was_written:
-                    _log.warning("tallies not written", extra={"why": str(error)})
+                    logger.warning("tallies not written", extra={"why": str(error)})
                 was_written = False
             await asyncio.sleep(WRITE_S)
 

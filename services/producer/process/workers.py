@@ -38,7 +38,7 @@ STOP_GRACE_S = 10.0
 """How much longer than BATON_ACK_TIMEOUT_S a worker may take to leave."""
 FAULTS = (1, 2)
 """Exit codes of a service that gives up by itself (shared/service/runtime.py)."""
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class WorkerFailed(BatonError):
@@ -152,7 +152,7 @@ class Workers:
                 backoff.reset()
             in_s = backoff.next_s()
             told = {"number": worker.number, "ended": ended, "in_s": round(in_s, 1)}
-            _log.error("worker ended, starts again", extra=told)
+            logger.error("worker ended, starts again", extra=told)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(in_s):
                     await stop.wait()
@@ -170,7 +170,7 @@ class Workers:
             stdin=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
-        _log.info("worker started", extra={"number": worker.number, "its_pid": process.pid})
+        logger.info("worker started", extra={"number": worker.number, "its_pid": process.pid})
         return process
 
     @contextlib.contextmanager
@@ -209,7 +209,7 @@ class Workers:
         if waits:
             await asyncio.wait(waits.values(), timeout=self._settings.ack_timeout_s + STOP_GRACE_S)
         for number in (number for number, wait in waits.items() if not wait.done()):
-            _log.error("worker did not leave in time, killed", extra={"number": number})
+            logger.error("worker did not leave in time, killed", extra={"number": number})
             _send(self._started[number], signal.SIGKILL)
 
 

@@ -14,12 +14,12 @@ from services.consumer.core.handover.rules import HandoverLimits
 from services.consumer.core.ownership.observations import OwnershipSettings
 from services.consumer.member.effects import Pace
 from services.consumer.member.member import Member
-from services.consumer.stream.context import Surroundings
+from services.consumer.stream.context import GroupContext
 from services.consumer.stream.worker import StreamWorker
 from shared.model.cluster import MemberNode
 from shared.model.group import GroupSettings
-from tests.fakes.chronicle import InMemoryChronicle
 from tests.fakes.coordinator import InMemoryCoordinator, ZnodeStore
+from tests.fakes.event_sink import InMemoryEventSink
 from tests.fakes.peers import InMemoryPeers, PeerNetwork
 from tests.fakes.virtual_time import until
 from tests.unit.consumer.stream_world import HangingLog, StreamWorld
@@ -40,7 +40,7 @@ class Joined:
 
     def worker(self, stream: int) -> StreamWorker:
         """The worker of a stream that it runs."""
-        worker = self.member.movements.runner.worker(stream)
+        worker = self.member.effect_runner.workers.worker(stream)
         assert worker is not None
         return worker
 
@@ -65,7 +65,7 @@ class GroupWorld(StreamWorld):
         self.store = ZnodeStore(clock=asyncio.get_running_loop().time)
         self.members: dict[str, Joined] = {}
         self.peers = PeerNetwork()
-        self.chronicle = InMemoryChronicle()
+        self.event_sink = InMemoryEventSink()
         self.pace = Pace(drain_s=RELEASE_S)
 
     async def join(self, name: str) -> Joined:
@@ -73,7 +73,7 @@ class GroupWorld(StreamWorld):
         log = HangingLog(self.broker)
         coordinator = InMemoryCoordinator(self.store, name, count=self.count, session_timeout_s=TIMEOUT_S)
         await coordinator.ensure_group(self.settings)
-        around = Surroundings(
+        context = GroupContext(
             group="default",
             settings=self.settings,
             limits=StreamLimits(commit_s=0.5),
@@ -83,15 +83,15 @@ class GroupWorld(StreamWorld):
         )
         member = Member(
             coordinator=coordinator,
-            around=around,
+            context=context,
             node=MemberNode(address=f"http://{name}"),
             peers=InMemoryPeers(self.peers, f"http://{name}"),
             settings=OwnershipSettings(),
             pace=self.pace,
             limits=HandoverLimits(),
-            tell=self.chronicle.tell,
+            tell=self.event_sink.tell,
         )
-        self.peers.desks[f"http://{name}"] = member.desk
+        self.peers.desks[f"http://{name}"] = member.hint_store
         stop = asyncio.Event()
         task = asyncio.create_task(member.run(stop), name=name)
         self.members[name] = Joined(coordinator, member, log, stop, task)

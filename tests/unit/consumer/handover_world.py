@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable
 
 from shared.model.events import Event, Kind
-from tests.fakes.chronicle import InMemoryChronicle
+from tests.fakes.event_sink import InMemoryEventSink
 from tests.unit.consumer.group_world import GroupWorld, Joined
 from tests.unit.consumer.stream_world import LONG, HangingLog
 
 
-class Heard(InMemoryChronicle):
+class Heard(InMemoryEventSink):
     """Calls `after[kind]`, once, when such an event was told."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class HandoverWorld(GroupWorld):
 
     def __init__(self, count: int) -> None:
         super().__init__(LONG, count)
-        self.chronicle = self.heard = Heard()
+        self.event_sink = self.heard = Heard()
         self.logs: list[HangingLog] = []
         self.dead: dict[str, Joined] = {}
 
@@ -50,9 +50,9 @@ class HandoverWorld(GroupWorld):
     def fill(self) -> None:
         """More of an open session in every stream, and a whole one."""
         for stream in range(self.count):
-            self.say("open", stream=stream)
-            self.say("other", stream=stream)
-            self.say("whole", stream=stream, end=True)
+            self.emit("open", stream=stream)
+            self.emit("other", stream=stream)
+            self.emit("whole", stream=stream, end=True)
 
     async def all_closed(self) -> None:
         """Returns when every session has been delivered."""
@@ -62,7 +62,7 @@ class HandoverWorld(GroupWorld):
 
     def events(self, kind: Kind) -> list[Event]:
         """What was told, of one kind."""
-        return [event for event in self.chronicle.events if event.kind == kind]
+        return [event for event in self.event_sink.events if event.kind == kind]
 
     def read_again(self) -> set[tuple[int, int]]:
         """Streams and offsets of the records that were read more than once, by whomever."""

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from services.consumer.core.commits.stream import StreamLimits
-from services.consumer.stream.context import Hold, Surroundings
+from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.worker import StreamWorker
 from shared.model.group import GroupSettings
 from shared.model.sessions import Session, parse_session
@@ -90,7 +90,7 @@ class StreamWorld:
         self.log = HangingLog(self.broker)
         self.mine = True
         self.alive = True
-        self.around = Surroundings(
+        self.context = GroupContext(
             group="default",
             settings=settings,
             limits=limits or StreamLimits(commit_s=0.5),
@@ -103,7 +103,7 @@ class StreamWorld:
         """Both the broker's and the members' clock."""
         return EPOCH_MS + int(asyncio.get_running_loop().time() * 1000)
 
-    def say(self, key: str, *, stream: int = 0, **fields: Any) -> int:
+    def emit(self, key: str, *, stream: int = 0, **fields: Any) -> int:
         """Appends a fragment; its offset."""
         value = msgspec.json.encode({"key": key} | fields)
         return self.broker.append(stream, key.encode(), value)
@@ -115,8 +115,8 @@ class StreamWorld:
             await asyncio.sleep(0)
             return self.mine
 
-        hold = Hold(is_mine=is_mine, lease_alive=lambda: self.alive, commit_s=lambda: 0.5)
-        return StreamWorker(stream, epoch, self.around, hold)
+        claimed = Claimed(is_mine=is_mine, lease_alive=lambda: self.alive, commit_s=lambda: 0.5)
+        return StreamWorker(stream, epoch, self.context, claimed)
 
     def start(self, epoch: int = 1) -> tuple[StreamWorker, asyncio.Task[str]]:
         """A running worker of stream 0, and its end."""

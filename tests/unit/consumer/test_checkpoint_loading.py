@@ -20,7 +20,7 @@ from shared.model.head import Head
 from shared.model.names import Names
 from tests.fakes.virtual_time import in_virtual_time
 
-HEAD = Head(epoch=1, seq=1, position=9, safe_offset=0, ck=2, last=5)
+HEAD = Head(epoch=1, seq=1, position=9, safe_offset=0, checkpoint_from=2, newest=5)
 RECORDS = [
     encode_record(
         CheckpointRecord(head=HEAD, begins=n == 2, ends=n == 2, covered=[CoveredWire(f"k{n}", n, 0)])

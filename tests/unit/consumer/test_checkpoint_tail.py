@@ -7,7 +7,7 @@ import pytest
 from services.consumer.core.commits.checkpoint import is_settled
 from shared.model.head import Head
 
-HEAD = Head(epoch=1, seq=1, position=3, safe_offset=3, ck=7, last=9)
+HEAD = Head(epoch=1, seq=1, position=3, safe_offset=3, checkpoint_from=7, newest=9)
 
 
 @pytest.mark.parametrize(

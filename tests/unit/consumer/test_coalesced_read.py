@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from services.consumer.adapters.kafka.coalesce import Together
+from services.consumer.adapters.kafka.coalesce import CoalescedRead
 from shared.errors import Unavailable
 
 
@@ -17,7 +17,7 @@ class Answering:
     def __init__(self) -> None:
         self.requests: list[list[str]] = []
         self.may_answer = asyncio.Semaphore(0)
-        self.together: Together[str, int] = Together(self.request)
+        self.together: CoalescedRead[str, int] = CoalescedRead(self.request)
 
     async def request(self, keys: Sequence[str]) -> int:
         self.requests.append(list(keys))
@@ -90,4 +90,4 @@ async def test_a_cancelled_request_is_made_again_for_the_others() -> None:
 
     assert await follower == 3
     assert server.requests[1:] == [["b", "c"], ["c"]]
-    assert repr(server.together) == "<Together, 0 waiting>"
+    assert repr(server.together) == "<CoalescedRead, 0 waiting>"

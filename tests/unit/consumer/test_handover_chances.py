@@ -21,7 +21,7 @@ def test_whatever_is_lost_every_session_is_delivered_once(seed: int) -> None:
         await world.join("m0")
         for n in range(50):
             for _ in range(rng.randrange(6)):
-                world.say(f"k{rng.randrange(9)}", stream=rng.randrange(5), end=rng.random() < 0.3, id=str(n))
+                world.emit(f"k{rng.randrange(9)}", stream=rng.randrange(5), end=rng.random() < 0.3, id=str(n))
             await asyncio.sleep(rng.choice([0.05, 0.5, 1, 3]))
             name, kind = f"m{rng.randrange(4)}", rng.random()
             world.peers.lose += rng.choices([None, "request", "answer"], [6, 1, 1], k=3)

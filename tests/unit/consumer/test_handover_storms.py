@@ -32,7 +32,7 @@ def test_an_expired_member_goes_on_from_its_own_memory() -> None:
         assert uncommitted
         assert all(worker.is_warm for worker in one.member.workers)
         assert world.read_again() == set()
-        assert [event.kind for event in world.chronicle.events].count("expiry") == 1
+        assert [event.kind for event in world.event_sink.events].count("expiry") == 1
         await world.all_closed()
         assert world.rows() == world.expected()
         await world.end()
@@ -262,12 +262,12 @@ def test_what_was_handed_over_is_not_held_for_ever() -> None:
         await world.with_open_sessions("a")
         await world.join("b")
         await until(lambda: len(world.events("handover")) == 1)
-        desk = world.members["a"].member.desk
-        assert repr(desk) == "<HandoverDesk 0 promised, 0 handed, 1 own>"
+        hint_store = world.members["a"].member.hint_store
+        assert repr(hint_store) == "<HintStore 0 promised, 0 handed, 1 own>"
 
         await asyncio.sleep(60)
 
-        assert repr(desk) == "<HandoverDesk 0 promised, 0 handed, 0 own>"
+        assert repr(hint_store) == "<HintStore 0 promised, 0 handed, 0 own>"
         await world.end()
 
     in_virtual_time(test)

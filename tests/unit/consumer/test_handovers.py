@@ -374,7 +374,7 @@ def test_who_does_not_take_what_it_is_offered_gets_no_offers_for_a_while(how: st
         await world.with_open_sessions("a")
         refusing = await world.join("b")
         if how == "refuses":
-            refusing.member.desk.limits = HandoverLimits(max_held_bytes=0)
+            refusing.member.hint_store.limits = HandoverLimits(max_held_bytes=0)
         else:
             world.peers.cut.add(("http://a", "http://b"))
 

@@ -46,8 +46,8 @@ def test_an_orderly_stop_hands_its_streams_over_at_once() -> None:
         await world.join("b")
         await world.settled()
         for stream in range(4):
-            world.say("k", stream=stream)
-            world.say("done", stream=stream, end=True)
+            world.emit("k", stream=stream)
+            world.emit("done", stream=stream, end=True)
         await asyncio.sleep(0.2)
 
         took_s = await world.stop("a")
@@ -72,7 +72,7 @@ def test_the_last_member_leaves_no_claim() -> None:
         world = GroupWorld(LONG, 3)
         await world.join("a")
         await world.settled()
-        world.say("k", end=True)
+        world.emit("k", end=True)
         await asyncio.sleep(0.2)
 
         await world.stop("a")
@@ -93,12 +93,12 @@ def test_a_dead_owners_streams_are_taken_over_after_its_time_out() -> None:
         await world.join("b")
         await world.settled()
         for stream in range(4):
-            world.say("open", stream=stream)
-            world.say("done", stream=stream, end=True)
+            world.emit("open", stream=stream)
+            world.emit("done", stream=stream, end=True)
         await world.committed()
         session = await world.kill("a")
         for stream in range(4):
-            world.say("open", stream=stream, end=True)
+            world.emit("open", stream=stream, end=True)
         await asyncio.sleep(TIMEOUT_S)
         assert len(world.members["b"].running) == 2
 
@@ -120,7 +120,7 @@ def test_a_member_that_comes_back_takes_its_own_streams_at_once() -> None:
         world = GroupWorld(LONG, 2)
         await world.join("a")
         await world.settled()
-        world.say("k")
+        world.emit("k")
         await world.committed()
         await world.kill("a")
 
@@ -142,8 +142,8 @@ def test_an_expired_zookeeper_session_is_survived() -> None:
         world = GroupWorld(LONG, 2)
         one = await world.join("a")
         await world.settled()
-        world.say("k", end=True)
-        world.say("open")
+        world.emit("k", end=True)
+        world.emit("open")
         await until(lambda: one.worker(0).position == 2)
 
         world.store.expire(one.session_id)
@@ -168,7 +168,7 @@ def test_past_its_lease_a_member_pauses_and_goes_on_in_the_same_epoch() -> None:
         one.coordinator.zookeeper.disconnect()
         await asyncio.sleep(TIMEOUT_S * FACTOR + 0.2)
         commits = world.broker.commits
-        world.say("k", end=True)
+        world.emit("k", end=True)
         await asyncio.sleep(60)
         status = member_status([one.member], "a", "default", one.member.node, Rates(lambda: 0.0))
         complaints, paused = one.member.complaints(), world.broker.commits
@@ -193,13 +193,13 @@ def test_a_zombie_changes_nothing() -> None:
         world = GroupWorld(LONG, 1)
         zombie = await world.join("a")
         await world.settled()
-        world.say("k")
+        world.emit("k")
         await world.committed()
         zombie.coordinator.zookeeper.disconnect()
         world.store.expire(zombie.session_id)
         other = await world.join("b")
         await until(lambda: other.running == [0])
-        world.say("k", end=True)
+        world.emit("k", end=True)
         await world.committed()
 
         await asyncio.sleep(60)

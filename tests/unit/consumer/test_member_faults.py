@@ -33,7 +33,7 @@ def test_lost_answers_from_zookeeper_leave_no_stream_unread() -> None:
             one.coordinator.zookeeper.lose_answers += n % 2
             two.coordinator.zookeeper.lose_requests += n % 3 == 0
             await asyncio.sleep(0.1)
-            world.say("k", stream=n % 6, end=n % 4 == 0)
+            world.emit("k", stream=n % 6, end=n % 4 == 0)
         one.coordinator.zookeeper.lose_answers = two.coordinator.zookeeper.lose_requests = 0
 
         await world.settled()
@@ -54,8 +54,8 @@ def test_zookeeper_was_reset_and_kafka_kept() -> None:
         for name in "ababab":  # every take-over raises the epoch
             await world.join(name)
             await world.settled()
-            world.say("k", end=True)
-            world.say("k", stream=1, end=True)
+            world.emit("k", end=True)
+            world.emit("k", stream=1, end=True)
             await world.committed()
             await world.stop(name)
         before = world.broker.stored(0).head
@@ -65,8 +65,8 @@ def test_zookeeper_was_reset_and_kafka_kept() -> None:
 
         one = await world.join("c")
         await world.settled()
-        world.say("k", end=True)
-        world.say("k", stream=1, end=True)
+        world.emit("k", end=True)
+        world.emit("k", stream=1, end=True)
         await world.committed()
 
         assert [worker.epoch for worker in one.member.workers] == [7, 7]
@@ -84,18 +84,18 @@ def test_no_epoch_is_used_twice_after_a_reset() -> None:
         world = GroupWorld(LONG, 1)
         await world.join("a")
         await world.settled()
-        world.say("s", end=True)
+        world.emit("s", end=True)
         await world.committed()
         await world.stop("a")
         world.store = ZnodeStore(clock=asyncio.get_running_loop().time)
 
         await world.join("b")
         await world.settled()
-        world.say("t", end=True)
+        world.emit("t", end=True)
         await world.committed()
 
         assert [session.epoch for session in world.delivered()] == [1, 2]
-        assert [event.kind for event in world.chronicle.events].count("reset") == 1
+        assert [event.kind for event in world.event_sink.events].count("reset") == 1
         await world.end()
 
     in_virtual_time(test)
@@ -109,15 +109,15 @@ def test_zookeeper_is_reset_under_running_members() -> None:
         for name in "ab":
             await world.join(name)
         await world.settled()
-        world.say("before", end=True)
-        world.say("open")
+        world.emit("before", end=True)
+        world.emit("open")
         await world.committed()
 
         for session in list(world.store.sessions):
             world.store.expire(session)
         world.store.znodes = {"/": world.store.znodes["/"]}
         await world.settled()
-        world.say("open", end=True)
+        world.emit("open", end=True)
         await world.committed()
 
         assert sorted(len(one.running) for one in world.members.values()) == [2, 2]
@@ -137,7 +137,7 @@ def test_the_watchdog_replaces_a_reader_that_hangs() -> None:
         one.log.hanging.update(one.log.readers)
         await asyncio.sleep(30)
         begun_s = asyncio.get_running_loop().time()
-        world.say("k", end=True)
+        world.emit("k", end=True)
 
         await world.committed()
 
@@ -191,7 +191,7 @@ def test_a_mute_broker_does_not_cost_the_claims() -> None:
         await world.settled()
         world.broker.mute = True
         for stream in range(3):
-            world.say("k", stream=stream, end=True)
+            world.emit("k", stream=stream, end=True)
         await asyncio.sleep(300)
         epochs = [worker.epoch for worker in one.member.workers]
 
@@ -219,7 +219,7 @@ def test_members_come_die_and_expire_and_every_session_is_delivered_once(seed: i
         await world.join("m0")
         for n in range(60):
             for _ in range(rng.randrange(6)):
-                world.say(f"k{rng.randrange(9)}", stream=rng.randrange(5), end=rng.random() < 0.3, id=str(n))
+                world.emit(f"k{rng.randrange(9)}", stream=rng.randrange(5), end=rng.random() < 0.3, id=str(n))
             await asyncio.sleep(rng.choice([0, 0.05, 1]))
             name, kind = f"m{rng.randrange(4)}", rng.random()
             if name not in world.members:

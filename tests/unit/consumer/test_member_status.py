@@ -26,7 +26,7 @@ def test_the_status_of_a_member_has_the_agreed_shape() -> None:
         await asyncio.sleep(6)
         member_status([one.member], "a", "default", node, rates)
         for _ in range(60):
-            world.say("k", data="x" * 70)
+            world.emit("k", data="x" * 70)
         await asyncio.sleep(6)
 
         status = member_status([one.member], "a", "default", node, rates)
@@ -51,12 +51,12 @@ def test_the_metrics_of_a_member_are_totals_of_its_streams() -> None:
         world = GroupWorld(LONG, 2)
         await world.join("a")
         await world.settled()
-        world.say("k", end=True)
+        world.emit("k", end=True)
         await world.committed()
         await world.stop("a")
         one = await world.join("b")
         await world.settled()
-        world.say("k", stream=1)
+        world.emit("k", stream=1)
         await world.committed()
 
         metrics = ConsumerMetrics([one.member]).registry

@@ -17,7 +17,7 @@ from services.consumer.core.ownership.decide import (
     Running,
     decide,
 )
-from services.consumer.core.ownership.observations import OwnershipSettings, Seen, look
+from services.consumer.core.ownership.observations import Observations, OwnershipSettings, observe
 from shared.model.balance import plan
 from shared.model.cluster import ClaimNode, MemberNode, MemberState, StreamNode, View
 
@@ -52,14 +52,14 @@ def decided(
     if running is None:
         running = {n: view.claims[n].epoch for n in view.streams_of(me)}
     runs = {n: run if isinstance(run, Running) else Running(epoch=run) for n, run in running.items()}
-    seen = look(look(Seen(), view, 1000, settings), view, 1000 + unowned_ms, settings)
+    observed = observe(observe(Observations(), view, 1000, settings), view, 1000 + unowned_ms, settings)
     return decide(
         view,
         me,
         runs,
         busy=busy,
         session_age_ms=session_age_ms,
-        seen=seen,
+        observed=observed,
         settings=settings,
         shunned=shunned,
         moves_left=moves_left,
@@ -185,18 +185,18 @@ def test_who_comes_and_goes_is_given_nothing_until_it_stays() -> None:
     there = View(count=2, members=members(a="active", b="active"), claims=claimed("a", 0, 1))
     gone = View(count=2, members=members(a="active"), claims=claimed("a", 0, 1))
 
-    def moves(seen: Seen) -> int:
+    def moves(observed: Observations) -> int:
         runs = {0: Running(epoch=1), 1: Running(epoch=1)}
-        effects = decide(there, "a", runs, session_age_ms=OLD_MS, seen=seen, settings=settings)
+        effects = decide(there, "a", runs, session_age_ms=OLD_MS, observed=observed, settings=settings)
         return len(effects)
 
-    seen = look(Seen(), there, 1000, settings)
-    assert moves(look(seen, there, 1499, settings)) == 0
-    assert moves(look(seen, there, 1500, settings)) == 1
+    observed = observe(Observations(), there, 1000, settings)
+    assert moves(observe(observed, there, 1499, settings)) == 0
+    assert moves(observe(observed, there, 1500, settings)) == 1
 
-    back = look(look(seen, gone, 2000, settings), there, 3000, settings)
-    assert moves(look(back, there, 3999, settings)) == 0
-    assert moves(look(back, there, 4000, settings)) == 1
+    back = observe(observe(observed, gone, 2000, settings), there, 3000, settings)
+    assert moves(observe(back, there, 3999, settings)) == 0
+    assert moves(observe(back, there, 4000, settings)) == 1
 
 
 def test_openings_are_bounded_but_not_those_of_what_is_meant_for_the_member() -> None:
@@ -232,7 +232,7 @@ def test_a_member_that_let_its_turn_pass_is_given_no_running_stream_for_a_while(
     """So that a stream taken from a hung member is not given back to it at once."""
     unowned = View(count=2, members=members(a="active", b="active"), claims=claimed("a", 0))
     taken = View(count=2, members=members(a="active", b="active"), claims=claimed("a", 0, 1))
-    seen = look(look(Seen(), unowned, 0, SETTINGS), unowned, 5000, SETTINGS)
+    observed = observe(observe(Observations(), unowned, 0, SETTINGS), unowned, 5000, SETTINGS)
 
     def effects_at(now_ms: int) -> list[Effect]:
         return decide(
@@ -240,11 +240,11 @@ def test_a_member_that_let_its_turn_pass_is_given_no_running_stream_for_a_while(
             "a",
             {0: Running(epoch=1), 1: Running(epoch=1)},
             session_age_ms=OLD_MS,
-            seen=look(seen, taken, now_ms, SETTINGS),
+            observed=observe(observed, taken, now_ms, SETTINGS),
             settings=SETTINGS,
         )
 
-    assert seen.passed == {"b": 5000}
+    assert observed.passed == {"b": 5000}
     assert effects_at(64_999) == []
     why = "the share of a is 1 of 2"
     assert effects_at(65_000) == [HandOver(stream=1, epoch=1, target="b", why=why)]
@@ -281,8 +281,8 @@ def test_a_stream_is_unowned_since_it_was_first_seen_so_without_a_break() -> Non
     unowned = View(count=2, members=members(a="active"))
     owned = View(count=2, members=members(a="active"), claims=claimed("a", 1))
 
-    seen = look(Seen(), unowned, 10, SETTINGS)
-    seen = look(seen, owned, 20, SETTINGS)
-    seen = look(seen, unowned, 30, SETTINGS)
+    observed = observe(Observations(), unowned, 10, SETTINGS)
+    observed = observe(observed, owned, 20, SETTINGS)
+    observed = observe(observed, unowned, 30, SETTINGS)
 
-    assert seen.unowned_since == {0: 10, 1: 30}
+    assert observed.unowned_since == {0: 10, 1: 30}

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from services.consumer.core.ownership.decide import Claim, Effect, HandOver, Release, Running, decide
-from services.consumer.core.ownership.observations import OwnershipSettings, Seen, look
+from services.consumer.core.ownership.observations import Observations, OwnershipSettings, observe
 from shared.model.balance import plan
 from shared.model.cluster import ClaimNode, MemberNode, StreamNode, View
 
@@ -26,7 +26,7 @@ class World:
         self.nodes: dict[int, StreamNode] = {}
         self.pins: dict[int, str] = {}
         self.since_ms: dict[str, int] = {}
-        self.seen: dict[str, Seen] = {}
+        self.observed: dict[str, Observations] = {}
         self.hung: set[str] = set()
         self.claimed = 0
 
@@ -42,7 +42,7 @@ class World:
     def join(self, name: str) -> None:
         self.members[name] = MemberNode(address=f"http://{name}")
         self.since_ms[name] = self.now_ms
-        self.seen[name] = Seen()
+        self.observed[name] = Observations()
 
     def die(self, name: str) -> None:
         del self.members[name]
@@ -52,13 +52,13 @@ class World:
     def step(self, name: str) -> list[Effect]:
         """One member looks at the world and does all that it decides."""
         view = self.view()
-        self.seen[name] = look(self.seen[name], view, self.now_ms, SETTINGS)
+        self.observed[name] = observe(self.observed[name], view, self.now_ms, SETTINGS)
         effects = decide(
             view,
             name,
             {n: Running(epoch=view.claims[n].epoch) for n in view.streams_of(name)},
             session_age_ms=self.now_ms - self.since_ms[name],
-            seen=self.seen[name],
+            observed=self.observed[name],
             settings=SETTINGS,
         )
         for effect in effects:

@@ -31,9 +31,9 @@ def test_each_delivery_keeps_its_promise(delivery: Delivery, loss: Loss) -> None
         world.broker.lose = [loss]
         _, ended = world.start()
         for n in range(3):
-            world.say(f"k{n}", end=True)
+            world.emit(f"k{n}", end=True)
         await world.until_committed()
-        world.say("last", end=True)
+        world.emit("last", end=True)
 
         await world.until_committed()
 
@@ -56,9 +56,9 @@ def test_a_finished_session_is_delivered_with_the_next_commit() -> None:
     async def test() -> None:
         world = StreamWorld(LONG)
         _, ended = world.start()
-        world.say("a")
-        world.say("b")
-        world.say("a", end=True)
+        world.emit("a")
+        world.emit("b")
+        world.emit("a", end=True)
 
         await world.until_committed()
 
@@ -79,7 +79,7 @@ def test_a_stop_commits_what_was_read() -> None:
         world = StreamWorld(LONG, StreamLimits(commit_s=60))
         worker, ended = world.start()
         await until(lambda: worker.state == "running")
-        world.say("a", end=True)
+        world.emit("a", end=True)
         await until(lambda: worker.position == 1)
 
         worker.stop()
@@ -100,8 +100,8 @@ def test_after_an_unknown_outcome_it_goes_on_from_the_stored_head(loss: Loss) ->
         world.broker.lose = [loss]
         _, ended = world.start()
         for n in range(5):
-            world.say(f"k{n}", end=True)
-            world.say("open")
+            world.emit(f"k{n}", end=True)
+            world.emit("open")
 
         await world.until_committed()
 
@@ -153,7 +153,7 @@ def test_a_fenced_worker_that_lost_its_claim_writes_nothing_more() -> None:
         await until(lambda: worker.state == "running")
         await world.log.sink(0).open()
         world.mine = False
-        world.say("a", end=True)
+        world.emit("a", end=True)
 
         assert await ended == "lost"
 
@@ -171,7 +171,7 @@ def test_a_fenced_worker_that_still_owns_goes_on() -> None:
         await until(lambda: worker.state == "running")
         await world.log.sink(0).open()
 
-        world.say("a", end=True)
+        world.emit("a", end=True)
         await world.until_committed()
 
         assert world.keys() == ["a"]
@@ -187,7 +187,7 @@ def test_the_head_is_read_only_after_fencing() -> None:
         world = StreamWorld(LONG)
         last, last_ended = world.start()
         await until(lambda: last.state == "running")
-        world.say("a", end=True)
+        world.emit("a", end=True)
         await until(lambda: last.position == 1)
         assert not world.is_committed()
         world.log.before_open = world.until_committed
@@ -196,7 +196,7 @@ def test_the_head_is_read_only_after_fencing() -> None:
         await until(lambda: worker.state == "running")
         last_ended.cancel()
         world.log.before_open = None
-        world.say("b", end=True)
+        world.emit("b", end=True)
         await world.until_committed()
 
         assert world.keys() == ["a", "b"]
@@ -212,15 +212,15 @@ def test_past_its_lease_it_neither_reads_nor_commits() -> None:
         world = StreamWorld(LONG, StreamLimits(commit_s=0.5))
         worker, ended = world.start()
         await until(lambda: worker.state == "running")
-        world.say("a", end=True)
+        world.emit("a", end=True)
         await until(lambda: worker.position == 1)
         world.alive = False
         await asyncio.sleep(0.1)
-        world.say("b", end=True)
+        world.emit("b", end=True)
         await asyncio.sleep(30)
         paused = (world.broker.commits, worker.position <= 2)
         position = worker.position
-        world.say("c", end=True)
+        world.emit("c", end=True)
         await asyncio.sleep(30)
         assert worker.position == position
 
@@ -242,7 +242,7 @@ def test_back_in_its_lease_without_the_claim_it_drops_everything() -> None:
         worker, ended = world.start()
         await until(lambda: worker.state == "running")
         world.alive = False
-        world.say("a", end=True)
+        world.emit("a", end=True)
         await asyncio.sleep(10 * LEASE_POLL_S)
         world.mine = False
         world.alive = True
@@ -260,11 +260,11 @@ def test_a_head_of_a_higher_epoch_means_that_ownership_is_lost() -> None:
     async def test() -> None:
         world = StreamWorld(LONG)
         _, ended = world.start(epoch=7)
-        world.say("a", end=True)
+        world.emit("a", end=True)
         await world.until_committed()
         ended.cancel()
         commits = world.broker.commits
-        world.say("b", end=True)
+        world.emit("b", end=True)
 
         late, ended = world.start(epoch=6)
 
@@ -281,7 +281,7 @@ def test_a_stop_while_replaying_writes_nothing() -> None:
     async def test() -> None:
         world = StreamWorld(LONG)
         _, ended = world.start()
-        world.say("open")
+        world.emit("open")
         await world.until_committed()
         ended.cancel()
         before = world.broker.stored(0).head
@@ -310,14 +310,14 @@ def test_a_stop_in_the_midst_of_a_commit_loses_nothing(loss: Loss | None) -> Non
         world = StreamWorld(LONG)
         worker, ended = world.start()
         await until(lambda: worker.state == "running")
-        world.say("a", end=True)
+        world.emit("a", end=True)
         await until(lambda: worker.position == 1)
         world.broker.lose = [loss] if loss else []
 
         worker.stop()
         assert await ended == "stopped"
         _, ended = world.start(epoch=2)
-        world.say("b", end=True)
+        world.emit("b", end=True)
         await world.until_committed()
 
         assert world.keys() == ["a", "b"]

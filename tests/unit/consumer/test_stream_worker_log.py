@@ -21,7 +21,7 @@ def test_a_silent_stream_closes_its_last_sessions_by_a_tick() -> None:
     async def test() -> None:
         world = StreamWorld(LONG)
         _, ended = world.start()
-        world.say("a")
+        world.emit("a")
 
         await asyncio.sleep(LONG.idle_ms / 1000 + 2 * TICK_EVERY_S + 10)
 
@@ -43,7 +43,7 @@ def test_ticks_are_few_and_only_for_open_sessions() -> None:
         await asyncio.sleep(3600)
         assert world.broker.stored(0).log == []
         world.broker.now_ms = lambda: 5  # the broker's clock stands still, so no tick closes anything
-        world.say("a")
+        world.emit("a")
 
         await asyncio.sleep(3600)
 
@@ -66,8 +66,8 @@ def test_parking_keeps_every_replay_below_its_bound(seed: int) -> None:
         _, ended = world.start()
         spans = []
         for n in range(600):
-            world.say("long")
-            world.say(f"k{rng.randrange(40)}", end=rng.random() < 0.3, id=str(n))
+            world.emit("long")
+            world.emit(f"k{rng.randrange(40)}", end=rng.random() < 0.3, id=str(n))
             if n % 10 == 0:
                 await asyncio.sleep(0.3)
                 head = world.broker.stored(0).head
@@ -95,8 +95,8 @@ def test_a_log_that_was_lost_stops_the_stream() -> None:
         head = Head(epoch=1, seq=4, position=50, safe_offset=50)
         worker = world.worker(epoch=2)
         stored.head = None
-        world.say("a", end=True)
-        stored.head = msgspec.structs.replace(head, ck=0, last=0)
+        world.emit("a", end=True)
+        stored.head = msgspec.structs.replace(head, checkpoint_from=0, newest=0)
         stored.records[0] = _whole(head)
         ended = asyncio.ensure_future(worker.run())
         await until(lambda: worker.state == "rewind")
@@ -118,7 +118,7 @@ def test_a_checkpoint_that_cannot_be_read_stops_the_stream() -> None:
     async def test() -> None:
         world = StreamWorld(LONG)
         stored = world.broker.stored(0)
-        stored.head = Head(epoch=1, seq=4, position=0, safe_offset=0, ck=0, last=0)
+        stored.head = Head(epoch=1, seq=4, position=0, safe_offset=0, checkpoint_from=0, newest=0)
         stored.records[0] = b"\xff"
 
         worker, ended = world.start(epoch=2)
@@ -138,7 +138,7 @@ def test_what_retention_cut_is_counted_and_the_stream_goes_on() -> None:
         world = StreamWorld(LONG)
         _, ended = world.start()
         for n in range(10):
-            world.say(f"k{n}")
+            world.emit(f"k{n}")
         await world.until_committed()
         ended.cancel()
         world.broker.retain_from(0, 4)
@@ -160,11 +160,11 @@ def test_records_that_cannot_be_read_are_set_aside_and_counted() -> None:
     async def test() -> None:
         world = StreamWorld(LONG)
         worker, ended = world.start()
-        world.say("a")
+        world.emit("a")
         world.broker.append(0, b"a", b"poison")
         world.broker.append(0, None, b"poison")
         world.broker.append(0, b"b", b'{"key":"another"}')
-        world.say("a", end=True)
+        world.emit("a", end=True)
 
         await world.until_committed()
 
@@ -183,11 +183,11 @@ def test_a_reader_that_hangs_is_replaced_in_place() -> None:
     async def test() -> None:
         world = StreamWorld(LONG)
         worker, ended = world.start()
-        world.say("a")
+        world.emit("a")
         await world.until_committed()
         world.log.hanging.add(world.log.readers[0])
         await asyncio.sleep(10)
-        world.say("a", end=True)
+        world.emit("a", end=True)
         await asyncio.sleep(10)
         assert worker.position == 1
 
@@ -207,10 +207,10 @@ def test_a_mute_broker_is_survived() -> None:
     async def test() -> None:
         world = StreamWorld(LONG)
         _, ended = world.start()
-        world.say("a", end=True)
+        world.emit("a", end=True)
         await world.until_committed()
         world.broker.mute = True
-        world.say("b", end=True)
+        world.emit("b", end=True)
         await asyncio.sleep(300)
         world.broker.mute = False
 
@@ -229,12 +229,12 @@ def test_a_log_that_is_lost_under_a_running_worker_stops_its_stream() -> None:
         world = StreamWorld(LONG)
         worker, ended = world.start()
         for n in range(4):
-            world.say(f"k{n}", end=True)
+            world.emit(f"k{n}", end=True)
         await world.until_committed()
 
         world.broker.stored(0).log.clear()
         for _ in range(2):
-            world.say("new", end=True)
+            world.emit("new", end=True)
             await asyncio.sleep(1)
         await until(lambda: worker.state == "rewind")
 
@@ -251,19 +251,19 @@ def test_bounds_older_than_the_head_are_no_lost_log() -> None:
     async def test() -> None:
         world = StreamWorld(LONG)
         world.start(epoch=1)
-        world.say("a", end=True)
+        world.emit("a", end=True)
         await world.until_committed()
 
         async def the_earlier_owner_goes_on() -> None:
             world.log.before_open = None
             await asyncio.sleep(0.1)  # the successor has been told the log's bounds by now
-            world.say("b", end=True)
+            world.emit("b", end=True)
             await world.until_committed()
 
         world.log.before_open = the_earlier_owner_goes_on
         worker, ended = world.start(epoch=2)
         await until(lambda: worker.state != "opening")
-        world.say("c", end=True)
+        world.emit("c", end=True)
         await world.until_committed()
 
         assert worker.state == "running"
@@ -280,10 +280,10 @@ def test_the_status_of_a_stream_tells_where_it_stands() -> None:
         world = StreamWorld(LONG)
         worker, ended = world.start(epoch=3)
         opening = stream_status(worker)
-        world.say("a", data="x")
-        world.say("b", end=True)
+        world.emit("a", data="x")
+        world.emit("b", end=True)
         await world.until_committed()
-        world.say("c")
+        world.emit("c")
         await until(lambda: worker.position == 3)
 
         row = stream_status(worker)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from services.control.core.observed import Answers, Cluster, Group, MemberStatus, Offsets, Plan, StreamStatus
-from services.control.core.ownership_history import Past
+from services.control.core.ownership_history import OwnershipHistory
 from services.control.live.cluster_view import ClusterView
 from shared.errors import KafkaUnavailable, ZooKeeperUnavailable
 from shared.model.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode, View
@@ -93,7 +93,11 @@ class Sources:
         return self.cluster.reads + self.offsets.reads + self.members.reads
 
     def view(
-        self, *, refresh_s: float = 0.5, status_window_s: float = 20.0, past: Past | None = None
+        self,
+        *,
+        refresh_s: float = 0.5,
+        status_window_s: float = 20.0,
+        ownership_history: OwnershipHistory | None = None,
     ) -> ClusterView:
         """A view on these sources."""
         return ClusterView(
@@ -103,7 +107,7 @@ class Sources:
             Names(),
             refresh_s=refresh_s,
             status_window_s=status_window_s,
-            past=past,
+            ownership_history=ownership_history,
             clock=self.clock,
         )
 

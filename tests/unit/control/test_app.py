@@ -97,7 +97,7 @@ class Face:
 async def face_of(sources: Sources, *, is_read: bool = True) -> Face:
     """The app on the sources, after one reading of them."""
     feed, runner = EventFeed(), InMemoryRunner()
-    view = sources.view(past=feed.history.past)
+    view = sources.view(ownership_history=feed.recent_events.ownership_history)
     if is_read:
         feed.receive(enumerate((b"not an event", encode_event(HANDOVER))))
         feed.is_current()

@@ -152,7 +152,7 @@ async def test_what_events_tell_of_a_stream_is_shown_with_it() -> None:
     """Its last owners in its detail, its last handover in its row; other streams have none of it."""
     feed = EventFeed()
     sources = small_baton()
-    view = sources.view(past=feed.history.past)
+    view = sources.view(ownership_history=feed.recent_events.ownership_history)
     told = (
         Event(at=10, group=DEFAULT_GROUP, kind="claim", member="m2", stream=0, epoch=2, why="no owner"),
         Event(at=30, group=DEFAULT_GROUP, kind="claim", member="m1", stream=0, epoch=3, warm=True),

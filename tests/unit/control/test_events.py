@@ -15,7 +15,7 @@ from services.control.api import event_models
 from services.control.api import events as event_routes
 from services.control.api.events import EVENT_STREAM, events_routes
 from services.control.core.ownership_history import HandoverRow, OwnerRow
-from services.control.core.recent_events import History, Wanted
+from services.control.core.recent_events import RecentEvents, Wanted
 from services.control.live import feed
 from services.control.live.feed import EventFeed
 from shared.model.events import Event, encode_event
@@ -77,7 +77,7 @@ def app_of(events: EventFeed) -> FastAPI:
 
 @pytest.fixture
 async def listener() -> AsyncIterator[Listener]:
-    events = EventFeed(History(kept=10), heartbeat_s=60)
+    events = EventFeed(RecentEvents(kept=10), heartbeat_s=60)
     events.begin(0)
     events.is_current()
     transport = httpx.ASGITransport(app_of(events))
@@ -181,7 +181,7 @@ async def test_one_that_comes_back_too_late_is_told_so(listener: Listener) -> No
 
 async def test_a_follower_that_is_too_slow_is_cut_off_and_resumes() -> None:
     """What it has not taken is bounded: past the events that are kept its stream ends."""
-    events = EventFeed(History(kept=10))
+    events = EventFeed(RecentEvents(kept=10))
     events.is_current()
     events.receive([record(0)])
     slow = events.follow(-1, 100, Wanted())

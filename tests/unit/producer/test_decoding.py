@@ -16,7 +16,7 @@ from services.producer.core.form import Coding
 from services.producer.core.ingest import RequestTooLarge, RequestUnreadable
 from services.producer.http.body import decode_body
 from services.producer.http.decoding import MAX_PARTS, STEP_BYTES, decoded
-from services.producer.http.limits import Hold, Inflight, Overloaded
+from services.producer.http.limits import Inflight, InflightShare, Overloaded
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -109,7 +109,7 @@ def test_a_bomb_is_given_up_at_the_limit(bomb: str) -> None:
     """At most one step beyond a megabyte is ever decoded, counted while it is, and let go again."""
     coding, body = BOMBS[bomb]
     inflight = Inflight(64 * MIB)
-    hold = Hold(inflight, MIB)
+    hold = InflightShare(inflight, MIB)
     tracemalloc.start()
     try:
         with pytest.raises(RequestTooLarge):
@@ -129,7 +129,7 @@ def test_a_bomb_is_given_up_at_the_limit(bomb: str) -> None:
 def test_decoded_bytes_are_in_flight_and_encoded_ones_no_more(coding: Coding) -> None:
     """What waits for Kafka is what was decoded."""
     inflight = Inflight(64 * MIB)
-    hold = Hold(inflight, MIB)
+    hold = InflightShare(inflight, MIB)
     body = PACK[coding](b"x" * MIB)
     hold.add(len(body))
 
@@ -142,7 +142,7 @@ def test_decoding_stops_where_the_room_is_full() -> None:
     """Small bodies that decode to large ones overload the producer like large ones."""
     inflight = Inflight(MIB)
     inflight.bytes = MIB // 2
-    hold = Hold(inflight, MIB)
+    hold = InflightShare(inflight, MIB)
 
     with pytest.raises(Overloaded):
         decode_body([gzip.compress(bytes(MIB))], Coding.GZIP, hold)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.producer.http.limits import REQUEST_BYTES, Hold, Inflight, Overloaded
+from services.producer.http.limits import REQUEST_BYTES, Inflight, InflightShare, Overloaded
 from shared.errors import BatonError
 
 
@@ -16,8 +16,8 @@ def test_a_flood_of_tiny_requests_is_bounded() -> None:
     """Each counts for what it takes up, however small its body is, until it is answered."""
     inflight = Inflight(max_bytes=20 * REQUEST_BYTES)
 
-    def begin() -> Hold:
-        hold = Hold(inflight, max_request_bytes=100)
+    def begin() -> InflightShare:
+        hold = InflightShare(inflight, max_request_bytes=100)
         try:
             hold.expect(1)
             hold.add(1)
@@ -43,7 +43,7 @@ BODIES = st.lists(st.lists(st.sampled_from([0, 1, 10_000, 40_000]), min_size=1, 
 def test_nothing_is_left_of_requests_that_are_over(bodies: list[list[int]], order: Random) -> None:
     """Bodies that arrive in turns, whole, too large, given up or refused: the counts add up, and end at 0."""
     inflight = Inflight(max_bytes=20 * REQUEST_BYTES)
-    holds = {number: Hold(inflight, max_request_bytes=60_000) for number in range(len(bodies))}
+    holds = {number: InflightShare(inflight, max_request_bytes=60_000) for number in range(len(bodies))}
     given_up: set[int] = set()
     turns = [number for number, chunks in enumerate(bodies) for _ in chunks]
     order.shuffle(turns)

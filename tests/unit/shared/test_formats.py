@@ -33,8 +33,8 @@ def test_a_head_is_read_as_it_was_committed_and_fits_kafka(values: list[int], co
         safe_offset=safe,
         w=w,
         a=a,
-        ck=ck,
-        last=last,
+        checkpoint_from=ck,
+        newest=last,
         counts=Counts(**dict(zip(Counts.__struct_fields__, counts, strict=True))),
     )
 
@@ -44,7 +44,9 @@ def test_a_head_is_read_as_it_was_committed_and_fits_kafka(values: list[int], co
 
 def test_the_head_has_the_fields_that_the_protocol_names() -> None:
     """Tools read it with their eyes."""
-    metadata = json.loads(Head(epoch=3, seq=9, position=12, safe_offset=4, w=5, a=6, ck=0, last=7).metadata())
+    metadata = json.loads(
+        Head(epoch=3, seq=9, position=12, safe_offset=4, w=5, a=6, checkpoint_from=0, newest=7).metadata()
+    )
 
     assert metadata == {
         "epoch": 3, "seq": 9, "position": 12, "W": 5, "A": 6, "ck": 0, "last": 7, "counts": {}

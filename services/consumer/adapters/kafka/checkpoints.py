@@ -43,11 +43,11 @@ class KafkaCheckpoints:
         Otherwise whatever stands behind the stored head was not committed. Raises KafkaUnavailable,
         InvalidInput.
         """
-        if head.last >= stable:
+        if head.newest >= stable:
             return head, True
-        if not [offset async for offset, _ in self.records(head.last + 1, stable - 1)]:
+        if not [offset async for offset, _ in self.records(head.newest + 1, stable - 1)]:
             return head, False
-        found = find_head([pair async for pair in self.records(max(head.ck, 0), stable - 1)])
+        found = find_head([pair async for pair in self.records(max(head.checkpoint_from, 0), stable - 1)])
         return (head if found is None else found), True
 
     async def settled(self, end: int) -> None:

@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from services.consumer.adapters.kafka.brokers import KnownBrokers
-from services.consumer.adapters.kafka.coalesce import Together
+from services.consumer.adapters.kafka.coalesce import CoalescedRead
 from shared.errors import KafkaUnavailable
 from shared.kafka.bounds import LogBounds
 from shared.kafka.clients import KAFKA_FAILURES, discard_producer
@@ -57,8 +57,8 @@ class SharedClients:
         self._plain: AIOKafkaProducer | None = None
         self._lock = asyncio.Lock()
         self._coordinator = Coordinator()
-        self._heads: Together[int, StoredHeads] = Together(self._read_heads)
-        self._tails = Together(self._read_tails)
+        self._heads: CoalescedRead[int, StoredHeads] = CoalescedRead(self._read_heads)
+        self._tails = CoalescedRead(self._read_tails)
 
     def __repr__(self) -> str:
         return f"<SharedClients of {self.group} at {self.kafka}>"

@@ -25,7 +25,7 @@ class _Asked(Generic[Key, Answer]):
     answer: Answer | None = None
 
 
-class Together(Generic[Key, Answer]):
+class CoalescedRead(Generic[Key, Answer]):
     """`request`: from all keys that were asked for to one answer for all of them; may raise Unavailable."""
 
     def __init__(self, request: Callable[[Sequence[Key]], Awaitable[Answer]]) -> None:
@@ -34,7 +34,7 @@ class Together(Generic[Key, Answer]):
         self._lock = asyncio.Lock()
 
     def __repr__(self) -> str:
-        return f"<Together, {len(self._waiting)} waiting>"
+        return f"<CoalescedRead, {len(self._waiting)} waiting>"
 
     async def ask(self, key: Key) -> Answer:
         """The answer to a request that was begun after this call, with `key` among its keys.

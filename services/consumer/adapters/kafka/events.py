@@ -27,10 +27,10 @@ BATCH_BYTES = 256 * 1024
 ACK_TIMEOUT_S = 10.0
 FLUSH_TIMEOUT_S = 2.0
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
-class KafkaChronicle:
+class KafkaEventSink:
     """Tells events to Kafka; `run()` must be running for anything to be sent, `close()` comes after it.
 
     `dropped` counts the events that were told and will never be written.
@@ -49,7 +49,7 @@ class KafkaChronicle:
         self.dropped = 0
 
     def __repr__(self) -> str:
-        return f"<KafkaChronicle to {self._kafka}: {self.waiting} waiting, {self.dropped} dropped>"
+        return f"<KafkaEventSink to {self._kafka}: {self.waiting} waiting, {self.dropped} dropped>"
 
     @property
     def waiting(self) -> int:
@@ -62,7 +62,7 @@ class KafkaChronicle:
             self._waiting.append(encode_event(event))
         except InvalidInput as error:
             self.dropped += 1
-            _log.warning("event unwritable", extra={"kind": event.kind, "why": error.detail})
+            logger.warning("event unwritable", extra={"kind": event.kind, "why": error.detail})
             return
         self._keep_capacity()
         self._wake.set()
@@ -89,7 +89,7 @@ class KafkaChronicle:
             async with asyncio.timeout(FLUSH_TIMEOUT_S):
                 await self.step()
         if self.waiting:
-            _log.warning("events lost", extra={"waiting": self.waiting})
+            logger.warning("events lost", extra={"waiting": self.waiting})
         await self._discard()
 
     async def _send_batch(self) -> None:
@@ -134,7 +134,7 @@ class KafkaChronicle:
             sending.exception()  # known already, or of no interest
 
     def _tell_waiting(self, why: str) -> None:
-        _log.warning("events wait", extra={"why": why, "waiting": self.waiting})
+        logger.warning("events wait", extra={"why": why, "waiting": self.waiting})
 
     def _put_back(self) -> None:
         self._waiting.extendleft(reversed(self._batch))

@@ -31,7 +31,7 @@ from shared.model.fragments import encode_marker
 from shared.model.group import GroupSettings
 from shared.model.head import Head
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 15.0
 """A predecessor that died inside a transaction holds InitProducerId back for some 30 ms."""
@@ -89,15 +89,15 @@ class KafkaSessionSink:
         if is_settled(head, stable, end):
             return head
         head, is_committed = await self._checkpoints.newest(head, stable)
-        log.warning("ends what was left undecided", extra={"stream": self._stream, "head": head})
+        logger.warning("ends what was left undecided", extra={"stream": self._stream, "head": head})
         await self._settle(head, is_committed=is_committed)
         await self._checkpoints.settled(end)
         return head
 
     async def load(self, head: Head) -> Checkpoint:
-        if head.ck < 0:
+        if head.checkpoint_from < 0:
             return Checkpoint(head=head)
-        records = [pair async for pair in self._checkpoints.records(head.ck, head.last)]
+        records = [pair async for pair in self._checkpoints.records(head.checkpoint_from, head.newest)]
         return fold(head, records, self._settings.repeat_ms)
 
     async def commit(self, commit: Commit) -> list[int]:
@@ -118,7 +118,7 @@ class KafkaSessionSink:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await producer.send_and_wait(self._fragments.topic, value=encode_marker(None), partition=0)
         except (*KAFKA_FAILURES, KafkaUnavailable) as error:
-            log.warning("no tick", extra={"stream": self._stream, "why": repr(error)})
+            logger.warning("no tick", extra={"stream": self._stream, "why": repr(error)})
             if self._settings.delivery == "exactly_once":  # else sessions may be under way in it
                 await self._shared.drop(producer)
 
@@ -130,7 +130,7 @@ class KafkaSessionSink:
                     {self._checkpoints.partition: RecordsToDelete(before_offset=below)}
                 )
         except (*KAFKA_FAILURES, KafkaUnavailable) as error:
-            log.warning("checkpoints not trimmed", extra={"stream": self._stream, "why": repr(error)})
+            logger.warning("checkpoints not trimmed", extra={"stream": self._stream, "why": repr(error)})
 
     async def close(self) -> None:
         await discard_producer(self._producer)

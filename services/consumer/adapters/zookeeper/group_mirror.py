@@ -32,7 +32,7 @@ T = TypeVar("T", int, str)
 _member_of = msgspec.json.Decoder(MemberNode).decode
 _claim_of = msgspec.json.Decoder(ClaimNode).decode
 _stream_of = msgspec.json.Decoder(StreamNode).decode
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class GroupMirror:
@@ -263,7 +263,7 @@ class GroupMirror:
         try:
             self._pins = parse_pins(znode.data) if znode is not None and znode.data else {}
         except msgspec.DecodeError as error:
-            log.warning("the pins cannot be read", extra={"path": self._pins_path, "why": str(error)})
+            logger.warning("the pins cannot be read", extra={"path": self._pins_path, "why": str(error)})
             self._pins = {}
 
     def _streams(self, names: Iterable[str]) -> set[int]:

@@ -77,10 +77,12 @@ class Commit:
         """The head to commit, once the broker has told the offsets of `records`."""
         if len(offsets) != len(self.records):
             raise InvariantBroken(f"{len(self.records)} checkpoint records, but {len(offsets)} offsets")
-        ck = self.head.ck
+        checkpoint_from = self.head.checkpoint_from
         if self.ends:
-            ck = self.whole_begun_at(offsets)
-        return msgspec.structs.replace(self.head, ck=ck, last=offsets[-1] if offsets else self.head.last)
+            checkpoint_from = self.whole_begun_at(offsets)
+        return msgspec.structs.replace(
+            self.head, checkpoint_from=checkpoint_from, newest=offsets[-1] if offsets else self.head.newest
+        )
 
     def whole_begun_at(self, offsets: Sequence[int]) -> int:
         """The offset at which the whole set under way began, -1 when there is none."""
@@ -103,22 +105,23 @@ def new_stream() -> Checkpoint:
 
 
 def fold(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Checkpoint:
-    """The checkpoint that `records`, pairs of (offset, value) from `head.ck` through `head.last`, give.
+    """The checkpoint that `records`, pairs of (offset, value) from `head.checkpoint_from` through
+    `head.newest`, give.
 
     Raises InvalidInput when one of them cannot be read or some are not there.
     """
     checkpoint = Checkpoint(head=head)
     seen = -1
     for offset, raw in records:
-        if offset > head.last:
+        if offset > head.newest:
             break
         record = decode_record(raw)
-        if seen == -1 and not (offset == head.ck and record.begins):
+        if seen == -1 and not (offset == head.checkpoint_from and record.begins):
             raise InvalidInput(f"no whole set begins at {offset} of the checkpoints, but {head!r}")
         _apply(checkpoint, record)
         checkpoint.bytes += len(raw)
         seen = offset
-    if seen != head.last:
+    if seen != head.newest:
         raise InvalidInput(f"checkpoint records end at {seen}, but {head!r}")
     kept = {
         key: entry
@@ -135,7 +138,7 @@ def is_settled(head: Head, stable: int, end: int) -> bool:
 
     Every commit writes there before it delivers, so whatever a broken commit left is seen there.
     """
-    return stable == end == (head.last + 2 if head.last >= 0 else 0)
+    return stable == end == (head.newest + 2 if head.newest >= 0 else 0)
 
 
 def decode_record(raw: bytes) -> CheckpointRecord:
@@ -151,14 +154,14 @@ def find_head(records: Iterable[tuple[int, bytes]]) -> Head | None:
 
     None when no checkpoint was ever completed: then the stream is new.
     """
-    begun = ck = -1
+    begun = checkpoint_from = -1
     head = None
     for offset, raw in records:
         record = decode_record(raw)
         begun = offset if record.begins else begun
-        ck = begun if record.ends else ck
-        head = msgspec.structs.replace(record.head, ck=ck, last=offset)
-    return head if ck >= 0 else None
+        checkpoint_from = begun if record.ends else checkpoint_from
+        head = msgspec.structs.replace(record.head, checkpoint_from=checkpoint_from, newest=offset)
+    return head if checkpoint_from >= 0 else None
 
 
 def _apply(checkpoint: Checkpoint, record: CheckpointRecord) -> None:

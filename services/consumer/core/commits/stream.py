@@ -207,8 +207,8 @@ class Stream:
             safe_offset=safe_offset,
             w=w,
             a=a,
-            ck=self.head.ck,
-            last=self.head.last,
+            checkpoint_from=self.head.checkpoint_from,
+            newest=self.head.newest,
             counts=self.counts,
         )
         state.drop_covered(safe_offset, a)

@@ -44,7 +44,7 @@ class CheckpointWriter:
         self.begun_at = -1
         self.remaining: deque[str] | None = None
         self._whole_bytes = 0
-        self._never_written = checkpoint.head.ck < 0
+        self._never_written = checkpoint.head.checkpoint_from < 0
 
     def __repr__(self) -> str:
         left = "no whole set under way" if self.remaining is None else f"{len(self.remaining)} keys to go"
@@ -111,9 +111,9 @@ class CheckpointWriter:
         self.begun_at = commit.whole_begun_at(offsets)
         if not commit.ends:
             return None
-        ck, self.remaining, self.begun_at = self.begun_at, None, -1
+        checkpoint_from, self.remaining, self.begun_at = self.begun_at, None, -1
         self.last_whole, self._never_written = self._whole_bytes, False
-        return ck
+        return checkpoint_from
 
     def _begin_whole_if_due(
         self, covered: dict[str, Covered], opened: dict[str, OpenSession], *, has_changes: bool

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from services.consumer.core.ownership.observations import OwnershipSettings, Seen
+from services.consumer.core.ownership.observations import Observations, OwnershipSettings
 from shared.model.balance import Plan, plan
 from shared.model.cluster import View
 
@@ -84,7 +84,7 @@ def decide(
     *,
     busy: Collection[int] = (),
     session_age_ms: int,
-    seen: Seen,
+    observed: Observations,
     settings: OwnershipSettings,
     shunned: Collection[str] = (),
     moves_left: int = 1_000_000,
@@ -105,12 +105,14 @@ def decide(
     if node is not None and node.state == "draining":
         effects += _drain(idle, wanted, settings)
     elif node is not None:
-        effects += _moves(idle, wanted, seen, settings, {*seen.passed, *shunned})[: max(0, moves_left)]
+        effects += _moves(idle, wanted, observed, settings, {*observed.passed, *shunned})[
+            : max(0, moves_left)
+        ]
     if node is not None and node.state == "active":
         settled = session_age_ms >= settings.settle_ms
         claims = [
             claim
-            for claim in _claims(idle, wanted, seen, settings)
+            for claim in _claims(idle, wanted, observed, settings)
             if settled or _may_claim_unsettled(view, me, claim.stream)
         ]
         effects += _bounded(idle, claims, settings)
@@ -158,7 +160,11 @@ def _drain(member: _Member, wanted: Plan, settings: OwnershipSettings) -> list[E
 
 
 def _moves(
-    member: _Member, wanted: Plan, seen: Seen, settings: OwnershipSettings, shunned: Collection[str]
+    member: _Member,
+    wanted: Plan,
+    observed: Observations,
+    settings: OwnershipSettings,
+    shunned: Collection[str],
 ) -> list[HandOver]:
     """Running streams that are somebody else's by the plan, if that one has been there for a while."""
     view, moves = member.view, []
@@ -170,7 +176,7 @@ def _moves(
             continue
         if run.rests and view.pins.get(stream) != target:
             continue
-        if seen.is_steady(target, view.members[target].address, settings.steady_ms):
+        if observed.is_steady(target, view.members[target].address, settings.steady_ms):
             why = _reason_to_move(view, wanted, member.me, stream)
             moves.append(HandOver(stream=stream, epoch=epoch, target=target, why=why))
     return moves[: _free(member, settings)]
@@ -203,11 +209,13 @@ def _bounded(member: _Member, claims: list[Claim], settings: OwnershipSettings) 
             yield claim
 
 
-def _claims(member: _Member, wanted: Plan, seen: Seen, settings: OwnershipSettings) -> Iterator[Claim]:
+def _claims(
+    member: _Member, wanted: Plan, observed: Observations, settings: OwnershipSettings
+) -> Iterator[Claim]:
     """Unowned streams: planned ones at once; after a grace those of members that do not act."""
     view, me = member.view, member.me
     taken = {*member.busy, *member.running}  # what it still runs it drops first, and keeps as a memory
-    unowned = {n: seen.now_ms - at for n, at in seen.unowned_since.items() if n not in taken}
+    unowned = {n: observed.now_ms - at for n, at in observed.unowned_since.items() if n not in taken}
     overdue = []
     for stream, age_ms in unowned.items():
         if wanted.owner.get(stream) == me:
@@ -217,7 +225,7 @@ def _claims(member: _Member, wanted: Plan, seen: Seen, settings: OwnershipSettin
     if not overdue:
         return
     # who let a turn pass is left out of a second plan; after two graces whoever comes first takes it
-    present = {name: node for name, node in view.members.items() if name == me or name not in seen.passed}
+    present = {name: node for name, node in view.members.items() if name == me or name not in observed.passed}
     second = plan(replace(view, members=present))
     for stream in overdue:
         if second.owner.get(stream) == me or unowned[stream] >= 2 * settings.grace_ms:

@@ -37,7 +37,7 @@ class OwnershipSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Observations:
     """What a member remembers of earlier views; `now_ms` and all times are of one clock.
 
     `unowned_since`: stream → since when it has been seen unowned without a break; `passed`: member →
@@ -58,7 +58,7 @@ class Seen:
         return since_ms is not None and self.now_ms - since_ms >= steady_ms * 2 ** min(times - 1, 8)
 
 
-def look(previous: Seen, view: View, now_ms: int, settings: OwnershipSettings) -> Seen:
+def observe(previous: Observations, view: View, now_ms: int, settings: OwnershipSettings) -> Observations:
     """What is remembered after having seen this view now."""
     unowned_since = {
         n: previous.unowned_since.get(n, now_ms) for n in range(view.count) if n not in view.claims
@@ -79,7 +79,7 @@ def look(previous: Seen, view: View, now_ms: int, settings: OwnershipSettings) -
     for name, address in active.items():
         if name not in previous.active_since:
             arrivals[address] = (*arrivals.get(address, ()), now_ms)
-    return Seen(
+    return Observations(
         now_ms=now_ms,
         unowned_since=unowned_since,
         passed=passed,

@@ -12,7 +12,7 @@ import pytest
 from services.consumer.core.commits.stream import StreamLimits
 from services.consumer.core.handover.bundle import SentCopy, take_copy, take_delta
 from services.consumer.core.handover.rules import Completion, HandoverLimits, Offer, Wanted
-from services.consumer.handover.hints import HandoverDesk
+from services.consumer.handover.hints import HintStore
 from shared.errors import BatonError, BundleRejected, HandoverRefused, NotFound, Unauthorized
 from shared.service.signing import digest_of
 from tests.logs import SETTINGS, Owner, fragment, owner_of
@@ -29,12 +29,12 @@ class DeskWorld:
         self.now_s = 0.0
         self.here = SITUATION
         self.expected = 0
-        self.desk = HandoverDesk(
+        self.hint_store = HintStore(
             settings=SETTINGS,
             stream_limits=StreamLimits(),
             limits=HandoverLimits(**limits),
             now_s=lambda: self.now_s,
-            situation=lambda: replace(self.here, promised=self.desk.promised),
+            situation=lambda: replace(self.here, promised=self.hint_store.promised),
             on_expected=self.expect,
         )
         self.donor = owner_of(fragment(0, "k", 100), fragment(1, "other"))
@@ -90,19 +90,19 @@ class DeskWorld:
     def hand_over(self) -> tuple[tuple[Offer, bytes], tuple[Completion, bytes]]:
         """Copy, then delta; the messages."""
         offer, copy, sent = self.offer()
-        self.desk.receive_copy(offer, copy)
+        self.hint_store.receive_copy(offer, copy)
         self.read("k", "new")
         completion, delta = self.completion(sent)
-        self.desk.receive_delta(completion, delta)
+        self.hint_store.receive_delta(completion, delta)
         return (offer, copy), (completion, delta)
 
     def held(self) -> str:
         """What the desk holds, in its own words."""
-        return repr(self.desk)
+        return repr(self.hint_store)
 
     def arrives(self) -> bool:
         """Whether the desk gives one hint for the stream, and it is the donor's stream as it stopped."""
-        hints = self.desk.take(STREAM)
+        hints = self.hint_store.take(STREAM)
         return [state_of(hint.state) for hint in hints] == [state_of(self.donor.stream)]
 
 
@@ -112,13 +112,13 @@ def test_copy_and_delta_make_a_hint() -> None:
 
     _, (completion, _) = world.hand_over()
 
-    assert world.desk.expects
-    assert (world.expected, world.desk.promised) == (1, {STREAM})
-    (hint,) = world.desk.take(STREAM)
+    assert world.hint_store.expects
+    assert (world.expected, world.hint_store.promised) == (1, {STREAM})
+    (hint,) = world.hint_store.take(STREAM)
     assert state_of(hint.state) == state_of(world.donor.stream)
     assert hint.completion == completion
-    assert world.desk.take(STREAM) == []
-    assert not world.desk.expects
+    assert world.hint_store.take(STREAM) == []
+    assert not world.hint_store.expects
 
 
 def test_a_copy_that_comes_twice_is_held_once() -> None:
@@ -126,10 +126,10 @@ def test_a_copy_that_comes_twice_is_held_once() -> None:
     world = DeskWorld()
     offer, copy, sent = world.offer()
 
-    world.desk.receive_copy(offer, copy)
-    world.desk.receive_copy(offer, copy)
+    world.hint_store.receive_copy(offer, copy)
+    world.hint_store.receive_copy(offer, copy)
 
-    world.desk.receive_delta(*world.completion(sent))
+    world.hint_store.receive_delta(*world.completion(sent))
     assert world.arrives()
 
 
@@ -138,7 +138,7 @@ def test_a_delta_that_comes_twice_is_accepted_twice() -> None:
     world = DeskWorld()
     _, (completion, delta) = world.hand_over()
 
-    world.desk.receive_delta(completion, delta)
+    world.hint_store.receive_delta(completion, delta)
 
     assert world.expected == 1
     assert world.arrives()
@@ -151,8 +151,8 @@ def test_a_copy_that_comes_late_does_not_undo_the_delta() -> None:
     world.read("k")
     (offer, copy), _ = world.hand_over()
 
-    world.desk.receive_copy(offer, copy)
-    world.desk.receive_copy(earlier, earlier_copy)
+    world.hint_store.receive_copy(offer, copy)
+    world.hint_store.receive_copy(earlier, earlier_copy)
 
     assert world.arrives()
 
@@ -172,14 +172,14 @@ def test_a_newer_copy_replaces_an_older_one() -> None:
     """Then a delta on the older one is refused."""
     world = DeskWorld()
     offer, copy, older = world.offer()
-    world.desk.receive_copy(offer, copy)
+    world.hint_store.receive_copy(offer, copy)
     world.read("k")
     offer, copy, newer = world.offer()
-    world.desk.receive_copy(offer, copy)
+    world.hint_store.receive_copy(offer, copy)
 
     with pytest.raises(HandoverRefused):
-        world.desk.receive_delta(*world.completion(older))
-    world.desk.receive_delta(*world.completion(newer))
+        world.hint_store.receive_delta(*world.completion(older))
+    world.hint_store.receive_delta(*world.completion(newer))
 
     assert world.arrives()
 
@@ -202,16 +202,16 @@ def test_a_wrong_delta_has_no_effect(error: type[BatonError], changes: dict[str,
     """It is refused with its error, and the right one is still accepted."""
     world = DeskWorld()
     offer, copy, sent = world.offer()
-    world.desk.receive_copy(offer, copy)
+    world.hint_store.receive_copy(offer, copy)
     completion, delta = world.completion(sent)
     before = world.held()
 
     with pytest.raises(error) as raised:
-        world.desk.receive_delta(msgspec.structs.replace(completion, **changes), delta)
+        world.hint_store.receive_delta(msgspec.structs.replace(completion, **changes), delta)
 
     assert type(raised.value) is error
     assert (world.held(), world.expected) == (before, 0)
-    world.desk.receive_delta(completion, delta)
+    world.hint_store.receive_delta(completion, delta)
     assert world.arrives()
 
 
@@ -220,13 +220,13 @@ def test_a_delta_whose_head_is_another_makes_no_hint(changes: dict[str, Any]) ->
     """The copy is used up by then; the donor goes on, and begins anew."""
     world = DeskWorld()
     offer, copy, sent = world.offer()
-    world.desk.receive_copy(offer, copy)
+    world.hint_store.receive_copy(offer, copy)
     completion, delta = world.completion(sent)
 
     with pytest.raises(HandoverRefused):
-        world.desk.receive_delta(msgspec.structs.replace(completion, **changes), delta)
+        world.hint_store.receive_delta(msgspec.structs.replace(completion, **changes), delta)
 
-    assert (world.desk.take(STREAM), world.expected) == ([], 0)
+    assert (world.hint_store.take(STREAM), world.expected) == ([], 0)
 
 
 WRONG_COPIES: dict[str, tuple[type[BatonError], dict[str, Any]]] = {
@@ -249,7 +249,7 @@ def test_a_wrong_copy_has_no_effect(error: type[BatonError], changes: dict[str, 
     offer, copy, _ = world.offer(**changes)
 
     with pytest.raises(error) as raised:
-        world.desk.receive_copy(offer, copy)
+        world.hint_store.receive_copy(offer, copy)
 
     assert type(raised.value) is error
     assert world.held() == before
@@ -258,7 +258,7 @@ def test_a_wrong_copy_has_no_effect(error: type[BatonError], changes: dict[str, 
 def test_who_has_not_joined_refuses_everything() -> None:
     """Without a view there is nothing to judge by."""
     world = DeskWorld()
-    desk = HandoverDesk(
+    hint_store = HintStore(
         settings=SETTINGS,
         stream_limits=StreamLimits(),
         limits=HandoverLimits(),
@@ -269,9 +269,9 @@ def test_who_has_not_joined_refuses_everything() -> None:
     completion, delta = world.completion(sent)
 
     for call in (
-        lambda: desk.receive_copy(offer, copy),
-        lambda: desk.receive_delta(completion, delta),
-        lambda: desk.give(wanted(world.donor)),
+        lambda: hint_store.receive_copy(offer, copy),
+        lambda: hint_store.receive_delta(completion, delta),
+        lambda: hint_store.give(wanted(world.donor)),
     ):
         with pytest.raises(HandoverRefused):
             call()
@@ -283,9 +283,9 @@ def test_unreadable_bodies_are_rejected_without_effect() -> None:
     offer, _, _ = world.offer(digest=digest_of(b"garbage"))
 
     with pytest.raises(BundleRejected):
-        world.desk.receive_copy(offer, b"garbage")
+        world.hint_store.receive_copy(offer, b"garbage")
 
-    assert world.desk.promised == set()
+    assert world.hint_store.promised == set()
 
 
 def test_bodies_are_bounded() -> None:
@@ -293,28 +293,28 @@ def test_bodies_are_bounded() -> None:
     world = DeskWorld(max_body_bytes=350, max_held_bytes=450)
     first, copy, sent = world.offer()
     assert 225 < len(copy) <= 350
-    world.desk.receive_copy(first, copy)
-    world.desk.receive_copy(first, copy)
+    world.hint_store.receive_copy(first, copy)
+    world.hint_store.receive_copy(first, copy)
 
     with pytest.raises(BundleRejected):
-        world.desk.receive_copy(*world.offer(stream=2)[:2])
+        world.hint_store.receive_copy(*world.offer(stream=2)[:2])
     world.read(*(f"key number {n}" for n in range(9)))
     with pytest.raises(BundleRejected):
-        world.desk.receive_copy(*world.offer()[:2])
+        world.hint_store.receive_copy(*world.offer()[:2])
     with pytest.raises(BundleRejected):
-        world.desk.receive_delta(*world.completion(sent))
+        world.hint_store.receive_delta(*world.completion(sent))
 
-    assert world.desk.promised == {STREAM}
+    assert world.hint_store.promised == {STREAM}
 
 
 def test_what_is_held_grows_old() -> None:
     """A copy, a hint and one's own memory are dropped after `hold_s`: whoever needs them then replays."""
     world = DeskWorld(hold_s=30.0)
     offer, copy, sent = world.offer()
-    world.desk.receive_copy(offer, copy)
+    world.hint_store.receive_copy(offer, copy)
     world.now_s = 30.1
     with pytest.raises(HandoverRefused):
-        world.desk.receive_delta(*world.completion(sent))
+        world.hint_store.receive_delta(*world.completion(sent))
     world.hand_over()
     keep(world)
 
@@ -322,9 +322,9 @@ def test_what_is_held_grows_old() -> None:
     held = world.held()
     world.now_s = 60.2
 
-    assert held == "<HandoverDesk 0 promised, 1 handed, 1 own>"
-    assert world.desk.take(STREAM) == []
-    assert world.held() == "<HandoverDesk 0 promised, 0 handed, 0 own>"
+    assert held == "<HintStore 0 promised, 1 handed, 1 own>"
+    assert world.hint_store.take(STREAM) == []
+    assert world.held() == "<HintStore 0 promised, 0 handed, 0 own>"
 
 
 def test_only_exactly_the_frozen_head_is_given() -> None:
@@ -333,9 +333,9 @@ def test_only_exactly_the_frozen_head_is_given() -> None:
     keep(world)
     right = wanted(world.donor)
 
-    given = world.desk.give(right)
+    given = world.hint_store.give(right)
 
-    assert state_of(world.desk.open_fetched(STREAM, given)) == state_of(world.donor.stream)
+    assert state_of(world.hint_store.open_fetched(STREAM, given)) == state_of(world.donor.stream)
     for error, changes in (
         (NotFound, {"seq": right.seq + 1}),
         (NotFound, {"epoch": right.epoch + 1}),
@@ -344,7 +344,7 @@ def test_only_exactly_the_frozen_head_is_given() -> None:
         (Unauthorized, {"member": "stranger"}),
     ):
         with pytest.raises(error):
-            world.desk.give(msgspec.structs.replace(right, **changes))
+            world.hint_store.give(msgspec.structs.replace(right, **changes))
 
 
 def test_memory_is_given_with_what_was_not_committed() -> None:
@@ -353,12 +353,12 @@ def test_memory_is_given_with_what_was_not_committed() -> None:
     world.read("k")
     keep(world)
 
-    given = world.desk.give(wanted(world.donor))
+    given = world.hint_store.give(wanted(world.donor))
 
-    found = world.desk.open_fetched(STREAM, given)
+    found = world.hint_store.open_fetched(STREAM, given)
     assert found.has_changes
     assert state_of(found) == state_of(world.donor.stream)
-    (own,) = world.desk.take(STREAM)
+    (own,) = world.hint_store.take(STREAM)
     assert own.state is world.donor.stream
     assert own.completion is None
 
@@ -383,7 +383,7 @@ def test_what_is_no_memory_is_not_kept(spoil: Callable[[DeskWorld], None]) -> No
     spoil(world)
     keep(world)
 
-    assert world.desk.take(STREAM) == []
+    assert world.hint_store.take(STREAM) == []
 
 
 def test_what_was_handed_is_tried_before_ones_own_memory() -> None:
@@ -392,7 +392,7 @@ def test_what_was_handed_is_tried_before_ones_own_memory() -> None:
     keep(world)
     world.hand_over()
 
-    hints = world.desk.take(STREAM)
+    hints = world.hint_store.take(STREAM)
 
     assert [hint.completion is not None for hint in hints] == [True, False]
 
@@ -403,16 +403,16 @@ def test_a_stream_that_another_has_claimed_is_not_waited_for() -> None:
     world.hand_over()
     keep(world)
 
-    world.desk.withdraw(STREAM)
+    world.hint_store.withdraw(STREAM)
 
-    assert not world.desk.expects
-    assert world.held() == "<HandoverDesk 0 promised, 0 handed, 1 own>"
+    assert not world.hint_store.expects
+    assert world.held() == "<HintStore 0 promised, 0 handed, 1 own>"
 
 
 def keep(world: DeskWorld) -> None:
     """The desk remembers the donor's stream as its own member's."""
     world.donor.stream.stream = STREAM
-    world.desk.keep(world.donor.stream)
+    world.hint_store.keep(world.donor.stream)
 
 
 def wanted(owner: Owner) -> Wanted:

@@ -7,27 +7,27 @@ from collections.abc import Sequence
 import pytest
 
 from shared.model.events import Event
-from tests.chronicle_contract import ChronicleContract, ChronicleWorld
-from tests.fakes.chronicle import InMemoryChronicle
+from tests.event_sink_contract import ChronicleWorld, EventSinkContract
+from tests.fakes.event_sink import InMemoryEventSink
 
 
 class InMemoryWorld(ChronicleWorld):
     """The twin, which needs no waiting for."""
 
     def __init__(self) -> None:
-        self.chronicle: InMemoryChronicle = InMemoryChronicle(capacity=3)
-        self.chronicle.is_away = True
+        self.event_sink: InMemoryEventSink = InMemoryEventSink(capacity=3)
+        self.event_sink.is_away = True
 
     async def come_back(self) -> None:
-        self.chronicle.is_away = False
-        self.chronicle.flush()
+        self.event_sink.is_away = False
+        self.event_sink.flush()
 
     async def written(self, count: int) -> Sequence[Event]:
-        assert len(self.chronicle.events) == count
-        return self.chronicle.events
+        assert len(self.event_sink.events) == count
+        return self.event_sink.events
 
 
-class TestInMemoryChronicle(ChronicleContract):
+class TestInMemoryChronicle(EventSinkContract):
     """The contract on the twin."""
 
     @pytest.fixture

@@ -1,6 +1,6 @@
 """What every chronicle promises those who tell, run against Kafka (integration) and the twin (unit).
 
-A test module subclasses `ChronicleContract` and gives the fixture `world`: a chronicle whose topic is away
+A test module subclasses `EventSinkContract` and gives the fixture `world`: a chronicle whose topic is away
 at first, and keeps at most three events meanwhile.
 """
 
@@ -27,7 +27,7 @@ class Chronicle(Protocol):
 class ChronicleWorld(ABC):
     """A chronicle and the topic behind it."""
 
-    chronicle: Chronicle
+    event_sink: Chronicle
 
     @abstractmethod
     async def come_back(self) -> None:
@@ -43,7 +43,7 @@ def numbered(stream: int) -> Event:
     return Event(at=1_000 + stream, group="default", kind="claim", member="m1", stream=stream, epoch=1)
 
 
-class ChronicleContract:
+class EventSinkContract:
     """Told in order, written in order; bounded while nothing can be written."""
 
     async def test_events_are_written_in_the_order_in_which_they_were_told(
@@ -51,14 +51,14 @@ class ChronicleContract:
     ) -> None:
         """Also when many are told at once."""
         await world.come_back()
-        world.chronicle.tell(numbered(0))
+        world.event_sink.tell(numbered(0))
         await world.written(1)
 
         for stream in range(1, 4):
-            world.chronicle.tell(numbered(stream))
+            world.event_sink.tell(numbered(stream))
 
         assert await world.written(4) == [numbered(stream) for stream in range(4)]
-        assert (world.chronicle.waiting, world.chronicle.dropped) == (0, 0)
+        assert (world.event_sink.waiting, world.event_sink.dropped) == (0, 0)
 
     async def test_every_field_arrives(self, world: ChronicleWorld) -> None:
         """What was told is what is read."""
@@ -80,7 +80,7 @@ class ChronicleContract:
         )
         await world.come_back()
 
-        world.chronicle.tell(event)
+        world.event_sink.tell(event)
 
         assert await world.written(1) == [event]
 
@@ -89,18 +89,18 @@ class ChronicleContract:
         await world.come_back()
 
         for why in ("x" * MAX_EVENT_BYTES, "\ud800", "fine"):
-            world.chronicle.tell(Event(at=1, group="default", kind="leave", why=why))
+            world.event_sink.tell(Event(at=1, group="default", kind="leave", why=why))
 
         assert [event.why for event in await world.written(1)] == ["fine"]
-        assert world.chronicle.dropped == 2
+        assert world.event_sink.dropped == 2
 
     async def test_while_the_topic_is_away_the_newest_events_wait(self, world: ChronicleWorld) -> None:
         """The oldest go, are counted, and the rest is written when it is back."""
         for stream in range(5):
-            world.chronicle.tell(numbered(stream))
-        assert (world.chronicle.waiting, world.chronicle.dropped) == (3, 2)
+            world.event_sink.tell(numbered(stream))
+        assert (world.event_sink.waiting, world.event_sink.dropped) == (3, 2)
 
         await world.come_back()
 
         assert await world.written(3) == [numbered(stream) for stream in (2, 3, 4)]
-        assert (world.chronicle.waiting, world.chronicle.dropped) == (0, 2)
+        assert (world.event_sink.waiting, world.event_sink.dropped) == (0, 2)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from services.producer.core.circuit_breaker import AilingStreams
+from services.producer.core.circuit_breaker import CircuitBreaker
 
 
 def test_a_stream_that_failed_is_refused_for_a_while_and_then_tried_by_one() -> None:
     """Nobody else waits for the outcome of the trial, and other streams are not concerned."""
-    ailing = AilingStreams(first_s=1, try_s=10)
+    ailing = CircuitBreaker(first_s=1, try_s=10)
 
     ailing.fail(3, "no leader", 100.0)
     before = [ailing.refusal(3, at) for at in (100.0, 100.9, 101.0)]
@@ -22,7 +22,7 @@ def test_a_stream_that_failed_is_refused_for_a_while_and_then_tried_by_one() -> 
 
 def test_to_ask_is_no_trial() -> None:
     """A request that is refused for another stream's sake sends nothing, so it must not hold up the next."""
-    ailing = AilingStreams(first_s=1)
+    ailing = CircuitBreaker(first_s=1)
     ailing.fail(3, "no leader", 100.0)
 
     assert [ailing.refusal(3, 101.0) for _ in range(3)] == ["", "", ""]
@@ -30,7 +30,7 @@ def test_to_ask_is_no_trial() -> None:
 
 def test_a_trial_that_nobody_hears_of_again_is_followed_by_another() -> None:
     """The request that tried may hang, or be lost with the client."""
-    ailing = AilingStreams(first_s=1, try_s=10)
+    ailing = CircuitBreaker(first_s=1, try_s=10)
     ailing.fail(3, "no leader", 100.0)
     ailing.sent(3, 101.0)
     hung = ailing.refusal(3, 111.0)
@@ -47,7 +47,7 @@ def test_pauses_double_with_each_trial_up_to_a_bound_and_begin_anew_after_a_succ
     pauses: dict[bool, list[int]] = {False: [], True: []}
 
     for is_costly, found in pauses.items():
-        ailing = AilingStreams(first_s=1, most_s=5, costly_s=7)
+        ailing = CircuitBreaker(first_s=1, most_s=5, costly_s=7)
         for _ in range(5):
             ailing.fail(3, "no leader", 0.0, is_costly=is_costly)
             found.append(next(at for at in range(100) if not ailing.refusal(3, at)))

@@ -8,7 +8,7 @@ from shared.errors import InvalidInput
 from shared.model.events import Event, encode_event
 
 
-class InMemoryChronicle:
+class InMemoryEventSink:
     """Keeps what was told in `events`; while `is_away` it waits, the newest `capacity` of it."""
 
     def __init__(self, capacity: int = 10_000) -> None:
@@ -19,7 +19,7 @@ class InMemoryChronicle:
         self._waiting: deque[Event] = deque()
 
     def __repr__(self) -> str:
-        return f"<InMemoryChronicle of {len(self.events)}, {self.waiting} waiting>"
+        return f"<InMemoryEventSink of {len(self.events)}, {self.waiting} waiting>"
 
     @property
     def waiting(self) -> int:

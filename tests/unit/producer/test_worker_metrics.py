@@ -11,7 +11,7 @@ import pytest
 
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.process import worker_metrics as subject
-from services.producer.process.worker_metrics import FRESH_MS, Tallies
+from services.producer.process.worker_metrics import FRESH_MS, WorkerMetrics
 
 
 class Clock:
@@ -30,7 +30,7 @@ class Station:
     def __init__(self, folder: Path, number: int, clock: Clock, inflight: int = 0) -> None:
         self.metrics = ProducerMetrics()
         self.metrics.inflight_bytes = lambda: inflight
-        self.tallies = Tallies(folder, number, self.metrics.collect, clock)
+        self.tallies = WorkerMetrics(folder, number, self.metrics.collect, clock)
 
     def told(self) -> dict[str, float]:
         """What its /metrics says: sample with labels → value."""

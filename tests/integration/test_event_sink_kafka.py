@@ -10,11 +10,11 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from services.consumer.adapters.kafka import events as kafka_events
-from services.consumer.adapters.kafka.events import KafkaChronicle
+from services.consumer.adapters.kafka.events import KafkaEventSink
 from shared.kafka.topics import ensure_topics, events_topic
 from shared.model.events import Event, parse_event
 from shared.model.names import Names
-from tests.chronicle_contract import ChronicleContract, ChronicleWorld, numbered
+from tests.event_sink_contract import ChronicleWorld, EventSinkContract, numbered
 from tests.servers import KafkaServer
 
 
@@ -37,9 +37,9 @@ async def events_of(kafka: str, names: Names, count: int) -> list[Event]:
 
 
 @contextlib.asynccontextmanager
-async def running(chronicle: KafkaChronicle) -> AsyncIterator[None]:
+async def running(event_sink: KafkaEventSink) -> AsyncIterator[None]:
     """The chronicle's loop, for as long as the block runs."""
-    task = asyncio.create_task(chronicle.run(), name="chronicle")
+    task = asyncio.create_task(event_sink.run(), name="chronicle")
     try:
         yield
     finally:
@@ -47,10 +47,10 @@ async def running(chronicle: KafkaChronicle) -> AsyncIterator[None]:
         await asyncio.wait({task})
 
 
-async def all_written(chronicle: KafkaChronicle) -> None:
+async def all_written(event_sink: KafkaEventSink) -> None:
     """Nothing waits any more."""
     async with asyncio.timeout(120):
-        while chronicle.waiting:  # noqa: ASYNC110  there is nothing to wait for but the number
+        while event_sink.waiting:  # noqa: ASYNC110  there is nothing to wait for but the number
             await asyncio.sleep(0.02)
 
 
@@ -58,18 +58,18 @@ class KafkaWorld(ChronicleWorld):
     """The topic is there from the start; the chronicle's loop begins when it comes back."""
 
     def __init__(self, kafka: str, names: Names, stack: contextlib.AsyncExitStack) -> None:
-        self.chronicle: KafkaChronicle = KafkaChronicle(kafka, names, capacity=3)
+        self.event_sink: KafkaEventSink = KafkaEventSink(kafka, names, capacity=3)
         self._kafka, self._names, self._stack = kafka, names, stack
 
     async def come_back(self) -> None:
-        await self._stack.enter_async_context(running(self.chronicle))
+        await self._stack.enter_async_context(running(self.event_sink))
 
     async def written(self, count: int) -> Sequence[Event]:
-        await all_written(self.chronicle)
+        await all_written(self.event_sink)
         return await events_of(self._kafka, self._names, count)
 
 
-class TestKafkaChronicle(ChronicleContract):
+class TestKafkaChronicle(EventSinkContract):
     """The contract on Kafka."""
 
     @pytest.fixture
@@ -78,7 +78,7 @@ class TestKafkaChronicle(ChronicleContract):
         await ensure_topics(kafka, [events_topic(names)], 1)
         async with contextlib.AsyncExitStack() as stack:
             world = KafkaWorld(kafka, names, stack)
-            stack.push_async_callback(world.chronicle.close)
+            stack.push_async_callback(world.event_sink.close)
             yield world
 
 
@@ -89,24 +89,24 @@ async def test_events_outlive_a_broker_that_is_killed_and_one_that_is_mute(
     monkeypatch.setattr(kafka_events, "ACK_TIMEOUT_S", 1.0)
     names = Names(namespace)
     await ensure_topics(kafka_server.address, [events_topic(names)], 1)
-    chronicle = KafkaChronicle(kafka_server.address, names)
-    async with running(chronicle):
-        chronicle.tell(numbered(0))
-        await all_written(chronicle)
+    event_sink = KafkaEventSink(kafka_server.address, names)
+    async with running(event_sink):
+        event_sink.tell(numbered(0))
+        await all_written(event_sink)
 
         kafka_server.kill()
-        chronicle.tell(numbered(1))
-        chronicle.tell(numbered(2))
+        event_sink.tell(numbered(1))
+        event_sink.tell(numbered(2))
         await asyncio.to_thread(kafka_server.start)
-        await all_written(chronicle)
+        await all_written(event_sink)
         kafka_server.pause()
-        chronicle.tell(numbered(3))
+        event_sink.tell(numbered(3))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1.5):
-                await all_written(chronicle)
+                await all_written(event_sink)
         kafka_server.resume()
-        await all_written(chronicle)
-    await chronicle.close()
+        await all_written(event_sink)
+    await event_sink.close()
 
     found = await events_of(kafka_server.address, names, 4)
     assert list(dict.fromkeys(event.stream for event in found)) == [0, 1, 2, 3]
@@ -116,10 +116,10 @@ async def test_closing_writes_what_waits(kafka: str, namespace: str) -> None:
     """A member's last words are those that matter most."""
     names = Names(namespace)
     await ensure_topics(kafka, [events_topic(names)], 1)
-    chronicle = KafkaChronicle(kafka, names)
+    event_sink = KafkaEventSink(kafka, names)
 
-    chronicle.tell(numbered(0))
-    await chronicle.close()
+    event_sink.tell(numbered(0))
+    await event_sink.close()
 
     assert await events_of(kafka, names, 1) == [numbered(0)]
 
@@ -130,15 +130,15 @@ async def test_closing_takes_no_longer_than_it_may_when_kafka_is_mute(
     """Leaving is not held up by history."""
     names = Names(namespace)
     await ensure_topics(kafka_server.address, [events_topic(names)], 1)
-    chronicle = KafkaChronicle(kafka_server.address, names)
-    async with running(chronicle):
-        chronicle.tell(numbered(0))
-        await all_written(chronicle)
+    event_sink = KafkaEventSink(kafka_server.address, names)
+    async with running(event_sink):
+        event_sink.tell(numbered(0))
+        await all_written(event_sink)
         kafka_server.pause()
-        chronicle.tell(numbered(1))
+        event_sink.tell(numbered(1))
     begun = asyncio.get_running_loop().time()
 
-    await chronicle.close()
+    await event_sink.close()
 
     assert asyncio.get_running_loop().time() - begun < 8
-    assert chronicle.waiting == 1
+    assert event_sink.waiting == 1
