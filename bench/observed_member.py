@@ -13,10 +13,11 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from services.consumer.__main__ import serve
 from services.consumer.adapters.http_peers import HttpPeers
-from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.stream import Stream, Turn
 from services.consumer.core.handover.rules import Wanted
 from services.consumer.core.ownership.decide import HandOver, Release
 from services.consumer.core.sessions.record import Record
@@ -31,12 +32,13 @@ from shared.service.runtime import main
 def observe(folder: Path, member: str) -> None:
     """Writes a line for every batch that is folded, and for every stop."""
     lines = (folder / f"{member}.trace").open("a", buffering=1)
-    feed, stop, freeze = Stream.feed, StreamWorker.stop, StreamWorker.freeze
+    turn, stop, freeze = Stream.turn, StreamWorker.stop, StreamWorker.freeze
 
-    def observed_feed(self: Stream, records: Sequence[Record], now_s: float) -> None:
-        feed(self, records, now_s)
+    def observed_turn(self: Stream, records: Sequence[Record], **now: Any) -> Turn:
+        found = turn(self, records, **now)
         if records:
             lines.write(f"{time.time_ns() / 1e6:.1f} {member} {self.stream} fold {records[-1].offset}\n")
+        return found
 
     def note_stop(self: StreamWorker) -> None:
         if not self._stop.is_set():  # the first time it is told
@@ -50,7 +52,7 @@ def observe(folder: Path, member: str) -> None:
         note_stop(self)
         freeze(self)
 
-    Stream.feed = observed_feed  # type: ignore[method-assign]  # only here, to look at it from outside
+    Stream.turn = observed_turn  # type: ignore[method-assign]  # only here, to look at it from outside
     StreamWorker.stop = observed_stop  # type: ignore[method-assign]
     StreamWorker.freeze = observed_freeze  # type: ignore[method-assign]
 

@@ -15,6 +15,7 @@ from services.consumer.core.commits.stream import Stream, StreamLimits
 from services.consumer.ports import Fenced, FragmentReader, SessionSink, StreamLog
 from shared.errors import KafkaUnavailable
 from shared.model.group import GroupSettings
+from tests.logs import commit_of
 from tests.reference import Rec
 
 Append = Callable[[int, bytes | None, bytes], Awaitable[int]]
@@ -53,7 +54,7 @@ async def opened(sink: SessionSink, epoch: int = 1) -> Stream:
 
 async def commit(stream: Stream, sink: SessionSink) -> Commit:
     """Commits what the stream has; trims what may be trimmed."""
-    warm = stream.prepare_commit()
+    warm = commit_of(stream)
     below = stream.committed(warm, await sink.commit(warm), 0.0)
     if below:
         await sink.trim(below)
@@ -127,7 +128,7 @@ class LogContract:
         sink = stream_log.sink(0)
         stream = await opened(sink)
         for at in range(0, len(records), 5):
-            stream.feed(records[at : at + 5], 0.0)
+            stream.fold(records[at : at + 5], 0.0)
             await commit(stream, sink)
         await sink.close()
 
@@ -138,7 +139,7 @@ class LogContract:
         assert found.head.position == 240
         assert found.head.safe_offset > 220
         assert found.head.counts.sessions == 120
-        assert found.assembler.covered == stream.assembler.covered
+        assert found.assembler.covered.entries == stream.assembler.covered.entries
         parked = found.assembler.open["long"]
         assert parked.data == stream.assembler.open["long"].data[: len(parked.data)]
         assert len(parked.data) > 100
@@ -152,7 +153,7 @@ class LogContract:
         records = await read_to_end(stream_log.reader(0), 0)
         zombie = stream_log.sink(0)
         stream = await opened(zombie)
-        stream.feed(records, 0.0)
+        stream.fold(records, 0.0)
         owner = stream_log.sink(0)
         await opened(owner, epoch=2)
 
@@ -171,7 +172,7 @@ class LogContract:
         records = await read_to_end(stream_log.reader(0), 0)
         sink = stream_log.sink(0)
         stream = await opened(sink)
-        stream.feed(records, 0.0)
+        stream.fold(records, 0.0)
         other = stream_log.sink(1)
         await other.open()
 

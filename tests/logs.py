@@ -60,6 +60,13 @@ def random_log(rng: random.Random, length: int = 60) -> list[Rec]:
     return log
 
 
+def commit_of(stream: Stream) -> Commit:
+    """The commit of all that changed; the stream must have changes."""
+    (commit,) = stream.turn((), now_s=0.0, wall_ms=0, commit_s=0.0).effects
+    assert isinstance(commit, Commit)
+    return commit
+
+
 class Store:
     """What Kafka keeps of a stream: delivered sessions, checkpoint records, the head."""
 
@@ -122,11 +129,11 @@ class Owner:
         """Reads, notices, parks and commits; whether it came to the end of the log, with all committed."""
         rng, stream = self.rng, self.stream
         self.sent = None
-        while stream.assembler.position < len(self.log):
-            at = stream.assembler.position
-            stream.feed(self.log[at : at + rng.choice([1, 1, 3, 10])], 0.0)
+        while stream.position < len(self.log):
+            at = stream.position
+            stream.fold(self.log[at : at + rng.choice([1, 1, 3, 10])], 0.0)
             if rng.random() < 0.3:
-                stream.close_due()
+                stream.turn((), now_s=0.0, wall_ms=0, commit_s=None)  # only looks for silence
             if rng.random() < 0.2:
                 self.sent = take_copy(stream)
             if rng.random() < 0.3 and stream.has_changes and not self.commit(lost=rng.random() < 0.15):
@@ -137,7 +144,7 @@ class Owner:
 
     def commit(self, *, lost: bool = False) -> bool:
         """Commits; whether that is known to have succeeded. One that is lost may or may not have."""
-        commit = self.stream.prepare_commit()
+        commit = commit_of(self.stream)
         if lost and self.rng.random() < 0.5:
             return False
         offsets = self.store.commit(commit, self.rng)
@@ -181,7 +188,7 @@ def fragment(offset: int, key: str, size: int = 0) -> Rec:
 def owner_of(*records: Rec) -> Owner:
     """An owner that has read these records and committed nothing."""
     owner = Owner(list(records), random.Random(0), Store(), StreamLimits())
-    owner.stream.feed(owner.log, 0.0)
+    owner.stream.fold(owner.log, 0.0)
     return owner
 
 
@@ -216,9 +223,9 @@ def difference(seed: int) -> str:
         log.append(Rec(len(log), log[-1].timestamp, None, b'{"time":9999999}'))
     store = Store()
     stream = fold_lazily(log, rng, store)
-    stream.close_due()
-    if stream.has_changes:
-        commit = stream.prepare_commit()
+    turn = stream.turn((), now_s=0.0, wall_ms=0, commit_s=0.0)
+    for commit in turn.effects:
+        assert isinstance(commit, Commit)
         stream.committed(commit, store.commit(commit, rng), 0.0)
     from tests.reference import fold_eagerly
 

@@ -23,6 +23,7 @@ from shared.model.cluster import ClaimNode, MemberNode, View
 from shared.model.group import GroupSettings
 from shared.model.head import Head
 from shared.service.signing import digest_of
+from tests.logs import commit_of
 from tests.reference import Rec
 
 EPOCH = 7
@@ -65,12 +66,12 @@ class Donation:
     def emit(self, key: str, data: str = "") -> None:
         """One more fragment."""
         value = msgspec.json.encode({"key": key, "data": data})
-        self.stream.feed([Rec(self.offset, 1_000 + self.offset, key.encode(), value)], 0.0)
+        self.stream.fold([Rec(self.offset, 1_000 + self.offset, key.encode(), value)], 0.0)
         self.offset += 1
 
     def commit(self) -> None:
         """Nothing is left uncommitted."""
-        commit = self.stream.prepare_commit()
+        commit = commit_of(self.stream)
         self.stream.committed(commit, list(range(len(commit.records))), 0.0)
 
     def copy(self) -> tuple[Offer, bytes]:

@@ -19,6 +19,7 @@ from shared.model.names import Names
 from shared.model.sessions import parse_session
 from tests.integration.kafka_log_ground import appending, delivered, log_topics
 from tests.log_contract import SETTINGS, Append, commit, fragment, opened, read_to_end
+from tests.logs import commit_of
 
 
 @pytest.fixture
@@ -74,10 +75,10 @@ async def with_a_session(log: KafkaStreamLog, append: Append, key: str) -> tuple
     sink = log.sink(0)
     assert isinstance(sink, KafkaSessionSink)
     stream = await opened(sink)
-    stream.feed(records[:1], 0.0)
+    stream.fold(records[:1], 0.0)
     await commit(stream, sink)
     await sink._checkpoints.settled(stream.head.newest + 2)
-    stream.feed(records[1:], 0.0)
+    stream.fold(records[1:], 0.0)
     return stream, sink
 
 
@@ -90,7 +91,7 @@ async def test_what_was_left_undecided_is_not_delivered_beside_what_is_folded_ag
     stream, sink = await with_a_session(log, append, "b")
     leave_out(sink, partitions=True)
     await sink._producer.begin_transaction()
-    warm = stream.prepare_commit()
+    warm = commit_of(stream)
     await sink._send_all(sink._checkpoints.partition, [(None, raw) for raw in warm.records])
     await sink._send_all(sink._sessions, warm.sessions)
     await sink.close()
@@ -98,7 +99,7 @@ async def test_what_was_left_undecided_is_not_delivered_beside_what_is_folded_ag
     successor = log.sink(0)
     again = await opened(successor, epoch=2)
     assert again.head == stream.head
-    again.feed(await read_to_end(log.reader(0), 1), 0.0)
+    again.fold(await read_to_end(log.reader(0), 1), 0.0)
     await commit(again, successor)
 
     found = [parse_session(raw) for raw in await delivered(kafka, names, 0, 2)]
@@ -122,7 +123,7 @@ async def test_what_was_committed_in_part_is_committed_in_the_rest(
     successor = log.sink(0)
     again = await opened(successor, epoch=2)
     await append(0, b"c", fragment("c", end=True))
-    again.feed(await read_to_end(log.reader(0), again.head.position), 0.0)
+    again.fold(await read_to_end(log.reader(0), again.head.position), 0.0)
     await commit(again, successor)
 
     assert again.head.seq == 3

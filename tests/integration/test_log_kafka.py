@@ -54,7 +54,7 @@ async def test_every_delivery_mode_delivers_the_sessions_of_a_commit(
     sink = log.sink(1)
     await sink.open()
     stream = _stream_1(sink_settings=GroupSettings(delivery=delivery))
-    stream.feed(records, 0.0)
+    stream.fold(records, 0.0)
 
     await commit(stream, sink)
 
@@ -72,7 +72,7 @@ async def test_a_session_of_nearly_two_megabytes_is_delivered(kafka: str, names:
     await sink.open()
     stream = _stream_1(sink_settings=GroupSettings(max_session_bytes=1_900_000))
     values = [fragment("k", pad=30_000, end=n == 61) for n in range(62)]
-    stream.feed([Rec(n, 1_000, b"k", value) for n, value in enumerate(values)], 0.0)
+    stream.fold([Rec(n, 1_000, b"k", value) for n, value in enumerate(values)], 0.0)
 
     await commit(stream, sink)
 
@@ -92,7 +92,7 @@ async def test_the_head_is_shown_by_the_committed_offset_of_the_kafka_group(
     records = await read_to_end(log.reader(0), 0)
     sink = log.sink(0)
     stream = await opened(sink)
-    stream.feed(records, 0.0)
+    stream.fold(records, 0.0)
 
     await commit(stream, sink)
 
@@ -120,7 +120,7 @@ async def test_a_head_that_kafka_forgot_is_found_in_the_checkpoints(
     sink = log.sink(0)
     stream = await opened(sink)
     for record in records:
-        stream.feed([record], 0.0)
+        stream.fold([record], 0.0)
         await commit(stream, sink)
     await sink.close()
 
@@ -133,7 +133,7 @@ async def test_a_head_that_kafka_forgot_is_found_in_the_checkpoints(
 
     assert found.head.counts.sessions == 3
     assert found.head.position >= 3
-    assert found.assembler.position == found.head.safe_offset
+    assert found.position == found.head.safe_offset
     await successor.close()
     await log.close()
 

@@ -36,11 +36,11 @@ def handed_over(seed: int) -> Given:
         owner.succeed()
     body, sent = take_copy(owner.stream)
     owner.log = log[: len(owner.log) + rng.randrange(10)]
-    while owner.stream.assembler.position < len(owner.log):
-        at = owner.stream.assembler.position
-        owner.stream.feed(owner.log[at : at + rng.choice([1, 3, 10])], 0.0)
+    while owner.stream.position < len(owner.log):
+        at = owner.stream.position
+        owner.stream.fold(owner.log[at : at + rng.choice([1, 3, 10])], 0.0)
         if rng.random() < 0.5:
-            owner.stream.close_due()
+            owner.stream.turn((), now_s=0.0, wall_ms=0, commit_s=None)
         if rng.random() < 0.3:
             owner.commit()
     if owner.stream.has_changes and rng.random() < 0.3:
@@ -65,11 +65,11 @@ def state_of(stream: Stream) -> dict[str, Any]:
         "pending": [
             (fields_of(closed.session), closed.reason, closed.closed_at) for closed in stream.pending
         ],
-        "changed": {key: (entry.offset, list(entry.ids)) for key, entry in state.changed.items()},
-        "unparked": state.unparked,
+        "changed": {key: (entry.offset, list(entry.ids)) for key, entry in state.covered.changed.items()},
+        "unparked": state.covered.unparked,
         "covered": {
             key: (entry.offset, entry.last_a, list(entry.ids))
-            for key, entry in state.covered.items()
+            for key, entry in state.covered.entries.items()
             if not is_droppable(entry, head.safe_offset, head.a, SETTINGS.repeat_ms)
         },
         "bytes": (state.state_bytes, state.bytes_read),
@@ -108,12 +108,12 @@ def test_the_logs_of_the_property_hold_what_can_get_lost() -> None:
         before, after = (msgspec.msgpack.decode(raw, type=BundleWire) for raw in (body, delta))
         seen["parked"] += any(one.parked for one in donor.assembler.open.values())
         seen["partly parked"] += any(one.pin > one.first_offset for one in donor.assembler.open.values())
-        seen["ids"] += any(entry.ids for entry in donor.assembler.covered.values())
+        seen["ids"] += any(entry.ids for entry in donor.assembler.covered.entries.values())
         seen["closed"] += bool(after.closed)
         seen["grew"] += any(one.data_from for one in after.sessions)
         seen["opened"] += any(one.first_offset >= before.position for one in after.sessions)
         seen["pending"] += bool(donor.pending)
-        seen["unparked"] += bool(donor.assembler.unparked)
+        seen["unparked"] += bool(donor.assembler.covered.unparked)
         seen["covered later"] += bool(before.covered and after.covered)
 
     assert {part: count for part, count in seen.items() if count < 5} == {}
@@ -124,7 +124,7 @@ def test_a_delta_holds_only_what_has_changed() -> None:
     owner, later = owner_of(fragment(0, "big", 300), fragment(1, "still")), fragment(2, "big")
     owner.commit()
     _, sent = take_copy(owner.stream)
-    owner.stream.feed([later], 0.0)
+    owner.stream.fold([later], 0.0)
     owner.commit()
 
     wire = msgspec.msgpack.decode(take_delta(owner.stream, sent), type=BundleWire)

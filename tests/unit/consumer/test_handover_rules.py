@@ -19,7 +19,7 @@ from services.consumer.core.handover.rules import (
 from shared.errors import BatonError, HandoverRefused, NotFound, Unauthorized
 from shared.model.cluster import ClaimNode, MemberNode, View
 from shared.model.head import Counts
-from tests.logs import fragment, owner_of
+from tests.logs import commit_of, fragment, owner_of
 
 LIMITS = HandoverLimits()
 VIEW = View(
@@ -134,7 +134,7 @@ def test_memory_that_stands_on_the_stored_head_is_valid() -> None:
     owner = owner_of(fragment(0, "k"))
     owner.commit()
     stored = owner.stream.head
-    owner.stream.feed([fragment(1, "k")], 0.0)
+    owner.stream.fold([fragment(1, "k")], 0.0)
 
     assert owner.stream.has_changes
     assert is_valid(owner.stream, stored)
@@ -158,7 +158,7 @@ def test_memory_is_invalid_after_an_unknown_commit() -> None:
     """Whether it stands in the log or not: what was to be committed is no longer in the memory."""
     owner = owner_of(fragment(0, "k"))
     stored = owner.stream.head
-    owner.stream.prepare_commit()
+    commit_of(owner.stream)
 
     assert not is_valid(owner.stream, stored)
 
@@ -172,5 +172,5 @@ def test_memory_in_the_midst_of_a_replay_is_invalid() -> None:
 
     assert loaded.assembler.is_replaying
     assert not is_valid(loaded, owner.stream.head)
-    loaded.feed(owner.log, 0.0)
+    loaded.fold(owner.log, 0.0)
     assert is_valid(loaded, owner.stream.head)

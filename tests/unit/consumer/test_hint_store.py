@@ -15,7 +15,7 @@ from services.consumer.core.handover.rules import Completion, HandoverLimits, Of
 from services.consumer.handover.hints import HintStore
 from shared.errors import BatonError, BundleRejected, HandoverRefused, NotFound, Unauthorized
 from shared.service.signing import digest_of
-from tests.logs import SETTINGS, Owner, fragment, owner_of
+from tests.logs import SETTINGS, Owner, commit_of, fragment, owner_of
 from tests.unit.consumer.test_bundle import state_of
 from tests.unit.consumer.test_handover_rules import SITUATION
 
@@ -45,8 +45,8 @@ class DeskWorld:
 
     def read(self, *keys: str) -> None:
         """The donor reads on."""
-        at = self.donor.stream.assembler.position
-        self.donor.stream.feed([fragment(at + n, key) for n, key in enumerate(keys)], 0.0)
+        at = self.donor.stream.position
+        self.donor.stream.fold([fragment(at + n, key) for n, key in enumerate(keys)], 0.0)
 
     def offer(self, stream: int = STREAM, **changes: Any) -> tuple[Offer, bytes, SentCopy]:
         """A first copy of the donor's stream as it stands."""
@@ -79,7 +79,7 @@ class DeskWorld:
             seq=stream.head.seq,
             base_position=sent.position,
             base_digest=sent.digest,
-            position=stream.assembler.position,
+            position=stream.position,
             digest=digest_of(body),
             why="a reason",
             copy_ms=1.0,
@@ -366,7 +366,7 @@ def test_memory_is_given_with_what_was_not_committed() -> None:
 def no_memory(world: DeskWorld) -> None:
     """A commit whose outcome is unknown."""
     world.read("k")
-    world.donor.stream.prepare_commit()
+    commit_of(world.donor.stream)
 
 
 def in_a_replay(world: DeskWorld) -> None:

@@ -92,12 +92,12 @@ class FastLog:
 
     def _take(self, batch: list[Rec]) -> None:
         stream = self.stream
-        stream.feed(batch, 0.0)
-        position, safe_offset = stream.assembler.position, stream.head.safe_offset
+        stream.fold(batch, 0.0)
+        position, safe_offset = stream.position, stream.head.safe_offset
         self.replays.append(self.read_at[position] - self.read_at[safe_offset])
         self.replayed_fragments.append(position - safe_offset)
-        if stream.is_commit_due(0.0, 1.0):
-            commit = stream.prepare_commit()
+        for commit in stream.turn((), now_s=0.0, wall_ms=0, commit_s=1.0).effects:
+            assert isinstance(commit, Commit)
             self.commits.append(commit)
             first = sum(len(earlier.records) for earlier in self.commits[:-1])
             stream.committed(commit, range(first, first + len(commit.records)), 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -12,8 +12,10 @@ from services.consumer.core.commits import checkpoint
 from services.consumer.core.commits import writer as checkpoint_writer
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.writer import CheckpointWriter
-from services.consumer.core.sessions import assembly
+from services.consumer.core.sessions import covered
 from services.consumer.core.sessions.assembly import Assembler
+from services.consumer.core.sessions.covered import CoveredKeys
+from services.consumer.core.sessions.fold import Fold
 from services.consumer.core.sessions.state import Covered, OpenSession
 from tests.logs import difference
 
@@ -44,7 +46,9 @@ def test_a_hundred_thousand_random_logs_do(monkeypatch: pytest.MonkeyPatch) -> N
 def forget_covered(patch: pytest.MonkeyPatch) -> None:
     """A new owner starts without the covered keys."""
     restore = Assembler.restore
-    patch.setattr(Assembler, "restore", lambda self, **kw: restore(self, **(kw | {"covered": {}})))
+    patch.setattr(
+        Assembler, "restore", lambda self, **kw: restore(self, **(kw | {"covered": CoveredKeys(60)}))
+    )
 
 
 def forget_parked(patch: pytest.MonkeyPatch) -> None:
@@ -67,36 +71,42 @@ def forget_a_of_the_head(patch: pytest.MonkeyPatch) -> None:
 
 def cover_one_record_too_few(patch: pytest.MonkeyPatch) -> None:
     """Covered ends one record before the session's last."""
-    cover = Assembler._cover
+    cover = CoveredKeys.cover
     patch.setattr(
-        Assembler,
-        "_cover",
+        CoveredKeys,
+        "cover",
         lambda self, key, e: cover(self, key, Covered(offset=e.offset - 1, last_a=e.last_a, ids=e.ids)),
     )
 
 
 def remember_no_ids(patch: pytest.MonkeyPatch) -> None:
     """A closed session's ids are forgotten."""
-    cover = Assembler._cover
+    cover = CoveredKeys.cover
     patch.setattr(
-        Assembler, "_cover", lambda self, key, e: cover(self, key, Covered(offset=e.offset, last_a=e.last_a))
+        CoveredKeys, "cover", lambda self, key, e: cover(self, key, Covered(offset=e.offset, last_a=e.last_a))
     )
 
 
 def take_over_no_ids(patch: pytest.MonkeyPatch) -> None:
     """A session opens without the ids that its key remembers."""
-    patch.setattr(Assembler, "_remembered", lambda self, key, a: None)
+    join = Fold._join
+
+    def wrong(self: Fold, session: OpenSession | None, *given: Any) -> OpenSession:
+        joined = join(self, session, *given)
+        if session is None:
+            joined.ids = dict.fromkeys(filter(None, given[-1:])) or None
+        return joined
+
+    patch.setattr(Fold, "_join", wrong)
 
 
 def keep_ids_for_ever(patch: pytest.MonkeyPatch) -> None:
     """Remembered ids never grow old."""
 
-    def is_repeat(self: Any, key: str, session: Any, hashed: int, offset: int, a: int) -> bool:
-        entry = self.covered.get(key)
-        ids = session.ids if session is not None else entry.ids if entry else {}
-        return hashed in (ids or {})
+    def remembered(self: CoveredKeys, key: str, a: int) -> Mapping[int, None]:
+        return self.entries[key].ids if key in self.entries else {}
 
-    patch.setattr(Assembler, "_is_repeat", is_repeat)
+    patch.setattr(CoveredKeys, "remembered", remembered)
 
 
 def close_while_replaying(patch: pytest.MonkeyPatch) -> None:
@@ -107,27 +117,27 @@ def close_while_replaying(patch: pytest.MonkeyPatch) -> None:
 def drop_covered_too_early(patch: pytest.MonkeyPatch) -> None:
     """Covered keys are dropped although a replay may still need them."""
     early = lambda entry, safe_offset, a, repeat_ms: entry.offset < safe_offset + 5  # noqa: E731
-    patch.setattr(assembly, "is_droppable", early)
+    patch.setattr(covered, "is_droppable", early)
     patch.setattr(checkpoint, "is_droppable", early)
 
 
 def drop_remembered_ids_too_early(patch: pytest.MonkeyPatch) -> None:
     """A covered key is dropped with ids that it still has to remember."""
     early = lambda entry, safe_offset, a, repeat_ms: entry.offset < safe_offset  # noqa: E731
-    patch.setattr(assembly, "is_droppable", early)
+    patch.setattr(covered, "is_droppable", early)
     patch.setattr(checkpoint, "is_droppable", early)
 
 
 def commit_the_position_as_safe(patch: pytest.MonkeyPatch) -> None:
     """The safe offset ignores the open sessions."""
-    prepare = Stream.prepare_commit
+    prepare = Stream._prepare_commit
 
     def wrong(self: Stream) -> Any:
         for session in self.assembler.open.values():
             session.pin = -1
         return prepare(self)
 
-    patch.setattr(Stream, "prepare_commit", wrong)
+    patch.setattr(Stream, "_prepare_commit", wrong)
 
 
 def write_no_parked_again(patch: pytest.MonkeyPatch) -> None:
@@ -145,14 +155,14 @@ def whole_sets_at_every_commit(patch: pytest.MonkeyPatch) -> None:
 
 def end_ignored_beside_a_marker(patch: pytest.MonkeyPatch) -> None:
     """A marker moves W."""
-    mark = Assembler._mark
+    fold_keyless = Fold._fold_keyless
 
-    def wrong(self: Assembler, raw: bytes, offset: int, a: int, closed: list[Any]) -> None:
-        mark(self, raw, offset, a, closed)
+    def wrong(self: Fold, raw: bytes, offset: int, closed: list[Any]) -> None:
+        fold_keyless(self, raw, offset, closed)
         for session in self.open.values():
             session.w -= 10
 
-    patch.setattr(Assembler, "_mark", wrong)
+    patch.setattr(Fold, "_fold_keyless", wrong)
 
 
 def park_without_the_fold_state(patch: pytest.MonkeyPatch) -> None:

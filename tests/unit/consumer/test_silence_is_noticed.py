@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from services.consumer.core.sessions.assembly import Assembler
+from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.state import OpenSession
 from shared.model.group import GroupSettings
 from tests.reference import Rec
@@ -24,7 +25,7 @@ def fragment(offset: int, key: str, a: int) -> Rec:
 
 def restored(sessions: list[OpenSession], *, safe_offset: int, position: int) -> Assembler:
     state = Assembler(SETTINGS, position=safe_offset, w=-1, a=1_000)
-    state.restore(covered={}, parked=sessions, position=position)
+    state.restore(covered=CoveredKeys(SETTINGS.repeat_ms), parked=sessions, position=position)
     return state
 
 

@@ -6,6 +6,7 @@ from services.consumer.core.commits.checkpoint import Checkpoint, Commit, fold, 
 from services.consumer.core.commits.stream import Stream, StreamLimits
 from shared.model.group import GroupSettings
 from shared.model.sessions import parse_session
+from tests.logs import commit_of
 from tests.reference import Rec
 
 LOG = ["s1", "s2", "s1", "s1E", "s3", "s2", "s4", "s3E", "s2E"]
@@ -35,11 +36,11 @@ class Owner:
         )
 
     def read(self, first: int, last: int) -> None:
-        self.stream.feed([record(n, LOG[n]) for n in range(first, last + 1)], 0.0)
+        self.stream.fold([record(n, LOG[n]) for n in range(first, last + 1)], 0.0)
 
     def commit(self) -> tuple[int, dict[str, int]]:
         """Commits; the safe offset, and key → covered offset as the stored checkpoint has them."""
-        commit: Commit = self.stream.prepare_commit()
+        commit: Commit = commit_of(self.stream)
         offsets = [len(self.records) + n for n in range(len(commit.records))]
         self.records += zip(offsets, commit.records, strict=True)
         self.stream.committed(commit, offsets, 0.0)
@@ -80,12 +81,12 @@ def test_a_new_owner_replays_from_the_safe_offset_and_skips_what_is_covered() ->
     first.commit()
 
     second = Owner(first.stored(), epoch=2)
-    assert second.stream.assembler.position == 1
+    assert second.stream.position == 1
     second.read(1, 7)
 
     assert list(second.stream.assembler.open) == ["s2", "s4"]
     assert [s.first_offset for s in second.stream.assembler.open.values()] == [1, 6]
     assert second.stream.counts == first.stream.counts
     second.read(8, 8)
-    second.stream.prepare_commit()
+    commit_of(second.stream)
     assert second.stream.counts.sessions == 3

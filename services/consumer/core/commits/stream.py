@@ -1,8 +1,8 @@
-"""One owned stream: when to commit, what to park, when to append a tick.
+"""One owned stream: folds what was read, and decides when to commit, what to park, when to append a tick.
 
-Decides from the assembler's state and from times that are arguments (`now_s`: monotonic seconds,
-`wall_ms`: the member's own clock, which only ever proposes a tick). `worker.py` carries the
-messages: it feeds records, asks what is due, and does it.
+`turn` is the one question: given records and the time, it returns what must happen next, in order. The worker
+(stream/worker.py) performs it and reports back by `committed`. Time comes as arguments: `now_s` is monotonic
+seconds, `wall_ms` the member's own clock, which only ever proposes a tick.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from services.consumer.core.commits.delivery import delivered
 from services.consumer.core.commits.parking import bytes_at, choose
 from services.consumer.core.commits.writer import CheckpointWriter
 from services.consumer.core.sessions.assembly import Assembler
+from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.record import Record
 from services.consumer.core.sessions.state import Closed, OpenSession
 from shared.errors import InvariantBroken
@@ -27,9 +28,11 @@ MAX_PENDING_BYTES = 8 * 1024 * 1024
 """Finished sessions that wait for their commit; more than this commits at once."""
 TICK_EVERY_S = 5.0
 QUIET_S = 2.0
-"""A stream says nothing when it had no record for so long."""
+"""A stream without a record for this long is silent."""
+IDLE_S = 5.0
+"""How long to wait for records when nothing is due."""
 READ_POINTS = 64
-"""How finely a handover tells where how much had been read: parking needs no more."""
+"""How finely a handover reports how much had been read at which position: parking needs no more."""
 RENEW_S = 86_400.0
 """Kafka forgets committed offsets after 7 idle days; owners renew theirs daily."""
 Start = Literal["as_stored", "cut", "rewind"]
@@ -44,8 +47,28 @@ class StreamLimits:
     max_replay_bytes: int = 100 * 1024 * 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Append a tick to the stream: the broker's time on it shows how late it is."""
+
+
+Effect = Commit | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What must happen now, in this order; then wait up to `wait_s` seconds for more records."""
+
+    effects: tuple[Effect, ...]
+    wait_s: float
+
+
 class Stream:
-    """The state of one owned stream, in one epoch."""
+    """The state of one owned stream, in one epoch.
+
+    After a turn with a commit, the next call is `committed`, or the stream is dropped: with a commit whose
+    outcome is unknown, nobody can go on from its memory.
+    """
 
     def __init__(
         self,
@@ -59,22 +82,23 @@ class Stream:
         now_s: float,
     ) -> None:
         self.group, self.stream, self.epoch = group, stream, epoch
-        self.limits = limits
+        self.settings, self.limits = settings, limits
         self.head = head = checkpoint.head
-        self._counts_before = head.counts
         self.cut = 0
+        """Offsets that retention removed before they were read."""
         self.assembler = Assembler(settings, position=head.safe_offset, w=head.w, a=head.a)
         self.assembler.restore(
-            covered=checkpoint.covered, parked=checkpoint.parked.values(), position=head.position
+            covered=CoveredKeys(settings.repeat_ms, checkpoint.covered),
+            parked=checkpoint.parked.values(),
+            position=head.position,
         )
         self.writer = CheckpointWriter(checkpoint)
+        self._counts_before = head.counts
         self._pending: list[Closed] = []
         self._pending_bytes = 0
         self._closed = self._delivered = self._delivered_bytes = 0
-        self._read_at: deque[tuple[int, int]] = deque([(self.assembler.position, 0)])
-        self._last_commit_s = now_s
-        self._last_record_s = now_s
-        self._last_tick_s = now_s
+        self._read_at: deque[tuple[int, int]] = deque([(self.position, 0)])
+        self._last_commit_s = self._last_record_s = self._last_tick_s = now_s
         self._in_commit = False
 
     def __repr__(self) -> str:
@@ -86,68 +110,127 @@ class Stream:
         `rewind`: the log ends below the position, so it was lost: do not go on. `cut`: retention removed
         records that were still needed; `cut` counts them, and reading begins at the log's start.
         """
-        if log_end < max(self.head.position, self.assembler.position):
+        if log_end < max(self.head.position, self.position):
             return "rewind"
-        if log_start <= self.assembler.position:
+        if log_start <= self.position:
             return "as_stored"
-        self.cut = log_start - self.assembler.position
-        self.assembler.advance(log_start)
+        self._skip_to(log_start)
         return "cut"
+
+    def turn(self, records: Sequence[Record], *, now_s: float, wall_ms: int, commit_s: float | None) -> Turn:
+        """Folds the records, which follow the position, and returns what is due now.
+
+        `commit_s`: seconds between commits; None while the member may not write. 0 commits all that changed.
+        Raises InvariantBroken when a record was read before, or when a commit is still under way.
+        """
+        if self._in_commit:
+            raise InvariantBroken(f"a turn before the outcome of the last one's commit: {self!r}")
+        self.fold(records, now_s)
+        self._add_pending(self.assembler.close_due())
+        effects: list[Effect] = []
+        wait_s = IDLE_S
+        if commit_s is not None and self._is_commit_due(now_s, commit_s):
+            effects.append(self._prepare_commit())
+        elif commit_s is not None and self.has_changes:
+            wait_s = max(0.01, self._last_commit_s + commit_s - now_s)
+        if self._is_tick_due(now_s, wall_ms):
+            self._last_tick_s = now_s
+            effects.append(Tick())
+        return Turn(tuple(effects), wait_s)
+
+    def fold(self, records: Sequence[Record], now_s: float) -> None:
+        """Folds the records, which follow the position in offset order, and decides nothing."""
+        if not records:
+            return
+        if records[0].offset < self.position:
+            raise InvariantBroken(f"offset {records[0].offset} read again: {self!r}")
+        if records[0].offset > self.position:  # the log has no gaps except those of retention
+            self._skip_to(records[0].offset)
+        self._last_record_s = now_s
+        self._add_pending(self.assembler.feed(records))
+        self._read_at.append((self.position, self.assembler.bytes_read))
+
+    def committed(self, commit: Commit, offsets: Sequence[int], now_s: float) -> int | None:
+        """The commit succeeded, and its checkpoint records stand at `offsets`.
+
+        Returns the offset below which the stream's checkpoints partition may be deleted, if any.
+        """
+        self.head = commit.head_at(offsets)
+        self._last_commit_s = now_s
+        self._in_commit = False
+        while len(self._read_at) > 1 and self._read_at[1][0] <= self.head.safe_offset:
+            self._read_at.popleft()
+        return self.writer.committed(commit, offsets)
+
+    @property
+    def position(self) -> int:
+        """The next offset to read."""
+        return self.assembler.position
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether records below the stored position are still to come."""
+        return self.assembler.is_replaying
 
     @property
     def is_memory(self) -> bool:
         """Whether a later owner could go on from here: nothing is being replayed, and no commit's outcome
-        is unknown (one that was prepared and not `committed` may or may not stand in the log).
+        is unknown (a commit that was not reported as `committed` may or may not stand in the log).
         """
-        return not (self._in_commit or self.assembler.is_replaying)
+        return not (self._in_commit or self.is_replaying)
 
-    def resume(self, epoch: int, now_s: float) -> None:
-        """Goes on from memory in a new epoch, after the stored head was found to be this one's."""
-        if not self.is_memory:
-            raise InvariantBroken(f"nothing to go on from: {self!r}")
-        self.epoch = epoch
-        self._last_commit_s = self._last_record_s = self._last_tick_s = now_s
-
-    def read_at(self) -> list[tuple[int, int]]:
-        """At most `READ_POINTS` + 1 pairs of a position and the bytes that had been read there, ascending."""
-        points = list(self._read_at)
-        return points[:: max(1, -(-len(points) // READ_POINTS))]
+    @property
+    def has_changes(self) -> bool:
+        """Whether anything is not committed yet; never while replaying."""
+        return not self.is_replaying and (self.position != self.head.position or bool(self._pending))
 
     @property
     def pending(self) -> Sequence[Closed]:
         """Finished sessions that no commit has delivered yet."""
         return self._pending
 
-    def take_over(
-        self, *, counts: Counts, pending: list[Closed], bytes_read: int, read_at: Sequence[tuple[int, int]]
-    ) -> None:
-        """Goes on with what a former owner had not committed, and with how much it had read, and where."""
+    @property
+    def counts(self) -> Counts:
+        """Totals through the position, those of earlier owners included."""
+        before, state = self._counts_before, self.assembler
+        return Counts(
+            fragments=before.fragments + state.fragments,
+            bytes=before.bytes + state.bytes,
+            repeats=before.repeats + state.repeats,
+            markers=before.markers + state.markers,
+            ticks=before.ticks + state.ticks,
+            unreadable=before.unreadable + state.unreadable,
+            sessions=before.sessions + self._closed,
+            delivered=before.delivered + self._delivered,
+            delivered_bytes=before.delivered_bytes + self._delivered_bytes,
+        )
+
+    def read_at(self) -> list[tuple[int, int]]:
+        """At most `READ_POINTS` + 1 pairs of a position and the bytes that had been read there, ascending."""
+        points = list(self._read_at)
+        return points[:: max(1, -(-len(points) // READ_POINTS))]
+
+    def resume(self, epoch: int, now_s: float) -> None:
+        """Goes on from memory in a new epoch, after the stored head was found to be this one's."""
+        if not self.is_memory:
+            raise InvariantBroken(f"no memory to go on from: {self!r}")
+        self.epoch = epoch
+        self._last_commit_s = self._last_record_s = self._last_tick_s = now_s
+
+    def take_over(self, *, counts: Counts, pending: list[Closed], read_at: Sequence[tuple[int, int]]) -> None:
+        """Goes on with what an earlier owner had not committed, and with how much it had read, and where."""
         self._counts_before = counts
         self._pending = pending
         self._pending_bytes = sum(closed.session.bytes for closed in pending)
-        self.assembler.bytes_read = bytes_read
         self._read_at = deque(read_at)
 
-    def feed(self, records: Sequence[Record], now_s: float) -> None:
-        """Folds the records, which follow the position in offset order."""
-        if not records:
-            return
-        if records[0].offset < self.assembler.position:
-            raise InvariantBroken(f"offset {records[0].offset} read again: {self!r}")
-        if records[0].offset > self.assembler.position:  # the log has no gaps but those of retention
-            self.cut += records[0].offset - self.assembler.position
-            self.assembler.advance(records[0].offset)
-        self._last_record_s = now_s
-        self._take(self.assembler.feed(records))
-        self._read_at.append((self.assembler.position, self.assembler.bytes_read))
+    def _skip_to(self, offset: int) -> None:
+        self.cut += offset - self.position
+        self.assembler.advance(offset)
 
-    def close_due(self) -> None:
-        """Closes what is due by silence."""
-        self._take(self.assembler.close_due())
-
-    def is_commit_due(self, now_s: float, commit_s: float) -> bool:
+    def _is_commit_due(self, now_s: float, commit_s: float) -> bool:
         """Whether to commit now: something changed and `commit_s` passed, or too much waits."""
-        if self.assembler.is_replaying:
+        if self.is_replaying:
             return False
         since = now_s - self._last_commit_s
         if not self.has_changes:
@@ -155,42 +238,26 @@ class Stream:
         return (
             since >= commit_s
             or self._pending_bytes > MAX_PENDING_BYTES
-            or self.assembler.position - self.head.position > self.limits.max_replay_fragments // 4
+            or self.position - self.head.position > self.limits.max_replay_fragments // 4
             or self._is_replay_long(self.head.safe_offset)
         )
 
-    def seconds_to_commit(self, now_s: float, commit_s: float) -> float:
-        """How long to wait for more records before the next commit is due."""
-        return max(0.01, self._last_commit_s + commit_s - now_s)
-
-    @property
-    def has_changes(self) -> bool:
-        """Whether anything is not committed yet; never while replaying."""
-        return not self.assembler.is_replaying and (
-            self.assembler.position != self.head.position or bool(self._pending)
-        )
-
-    def is_tick_due(self, now_s: float, wall_ms: int) -> bool:
-        """Whether to append a tick: by the member's own clock a session is idle, on a silent stream."""
+    def _is_tick_due(self, now_s: float, wall_ms: int) -> bool:
+        """Whether, by the member's own clock, a session is idle on a silent stream."""
         state = self.assembler
-        if not state.open or state.is_replaying:
+        if not state.open or self.is_replaying:
             return False
         if now_s - self._last_record_s < QUIET_S or now_s - self._last_tick_s < TICK_EVERY_S:
             return False
         oldest = next(iter(state.open.values()))
-        if wall_ms - oldest.last_a <= state.settings.idle_ms:
-            return False
-        self._last_tick_s = now_s
-        return True
+        return wall_ms - oldest.last_a > self.settings.idle_ms
 
-    def prepare_commit(self) -> Commit:
-        """All that one transaction has to write now. Follow it by `committed`, or drop the stream.
+    def _prepare_commit(self) -> Commit:
+        """All that one transaction has to write now.
 
-        Raises InvariantBroken while replaying or when the safe offset would move back.
+        Raises InvariantBroken when the safe offset would move back.
         """
         state = self.assembler
-        if state.is_replaying or self._in_commit:
-            raise InvariantBroken(f"a commit in the midst of a replay or of another commit: {self!r}")
         self._in_commit = True
         to_park = self._sessions_to_park()
         parking = {session.key for session in to_park}
@@ -211,41 +278,12 @@ class Stream:
             newest=self.head.newest,
             counts=self.counts,
         )
-        state.drop_covered(safe_offset, a)
-        changed, state.changed, state.unparked = state.changed, {}, set()
+        changed = state.covered.take_changes(safe_offset, a)
         sessions = [delivered(closed, self.group, self.stream, self.epoch) for closed in self._pending]
         self._pending, self._pending_bytes = [], 0
-        return self.writer.commit(head, sessions, state.covered, state.open, changed, to_park)
+        return self.writer.commit(head, sessions, state.covered.entries, state.open, changed, to_park)
 
-    def committed(self, commit: Commit, offsets: Sequence[int], now_s: float) -> int | None:
-        """The commit is known to have succeeded, its checkpoint records standing at `offsets`.
-
-        Returns the offset below which the stream's checkpoints partition may be deleted, if any.
-        """
-        self.head = commit.head_at(offsets)
-        self._last_commit_s = now_s
-        self._in_commit = False
-        while len(self._read_at) > 1 and self._read_at[1][0] <= self.head.safe_offset:
-            self._read_at.popleft()
-        return self.writer.committed(commit, offsets)
-
-    @property
-    def counts(self) -> Counts:
-        """Totals through the position, those of earlier owners included."""
-        before, state = self._counts_before, self.assembler
-        return Counts(
-            fragments=before.fragments + state.fragments,
-            bytes=before.bytes + state.bytes,
-            repeats=before.repeats + state.repeats,
-            markers=before.markers + state.markers,
-            ticks=before.ticks + state.ticks,
-            unreadable=before.unreadable + state.unreadable,
-            sessions=before.sessions + self._closed,
-            delivered=before.delivered + self._delivered,
-            delivered_bytes=before.delivered_bytes + self._delivered_bytes,
-        )
-
-    def _take(self, closed: list[Closed]) -> None:
+    def _add_pending(self, closed: list[Closed]) -> None:
         self._pending += closed
         self._closed += len(closed)
         for one in closed:

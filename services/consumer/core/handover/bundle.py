@@ -22,6 +22,7 @@ from services.consumer.core.handover.bundle_format import (
     encode_bundle,
     session_wire,
 )
+from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.state import Closed, Covered, OpenSession
 from shared.errors import BundleRejected, InvariantBroken
 from shared.model.group import GroupSettings
@@ -66,7 +67,7 @@ def take_copy(stream: Stream) -> tuple[bytes, SentCopy]:
         BundleWire(
             position=state.position,
             sessions=[session_wire(session, 0, 0) for session in state.open.values()],
-            covered=[covered_wire(*item) for item in state.covered.items()],
+            covered=[covered_wire(*item) for item in state.covered.entries.items()],
         )
     )
     known = {key: _mark(session) for key, session in state.open.items()}
@@ -88,7 +89,7 @@ def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
     sessions, closed = _changed_sessions(stream, base)
     # silence covers through the position before it, so what changed since the copy begins one below it
     covered = []
-    for key, entry in reversed(state.covered.items()):
+    for key, entry in reversed(state.covered.entries.items()):
         if entry.offset < from_position - 1:
             break
         covered.append(covered_wire(key, entry))
@@ -102,8 +103,8 @@ def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
             ClosedWire(session_wire(closed.session, 0, 0), closed.reason, closed.closed_at)
             for closed in stream.pending
         ],
-        list(state.changed),
-        sorted(state.unparked),
+        list(state.covered.changed),
+        sorted(state.covered.unparked),
         stream.writer.written,
         stream.writer.last_whole,
         state.bytes_read,
@@ -192,22 +193,21 @@ def complete(
 def _fill(found: Stream, copy: Copy, tail: TailWire) -> None:
     """Gives a stream that stands on the tail's head all that the donor had folded and not committed."""
     head = tail.head
+    covered = CoveredKeys(found.settings.repeat_ms, copy.covered)
+    covered.changed = {key: copy.covered[key] for key in tail.changed}
+    covered.unparked = set(tail.unparked)
+    covered.forget(head.safe_offset, head.a, keep=frozenset(tail.changed))
     found.assembler.adopt(
         position=copy.position,
         w=tail.w,
         a=tail.a,
         sessions=copy.sessions,
-        covered=copy.covered,
+        covered=covered,
         state_bytes=copy.bytes,
-    )
-    found.assembler.forget_covered(head.safe_offset, head.a, keep=frozenset(tail.changed))
-    found.assembler.changed = {key: copy.covered[key] for key in tail.changed}
-    found.assembler.unparked = set(tail.unparked)
-    found.take_over(
-        counts=tail.counts,
-        pending=[_closed(sent) for sent in tail.pending],
         bytes_read=tail.bytes_read,
-        read_at=tail.read_at,
+    )
+    found.take_over(
+        counts=tail.counts, pending=[_closed(sent) for sent in tail.pending], read_at=tail.read_at
     )
     found.writer.last_whole = tail.last_whole
 

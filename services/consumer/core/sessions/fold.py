@@ -1,0 +1,262 @@
+"""The rules that turn a log into sessions. This is the heart of Baton: everything else protects its result.
+
+A stream is a log of records in offset order. A record is a *fragment* (a piece of some key's activity), or it
+has no key and is a *marker* ("all event time up to t has been sent") or a *tick* ("it is at least this
+late"). Folding the log means reading it once, from first to last record, and keeping one open session per
+key:
+
+    fragments of one key     ●──●────●─●             ●───●──■          ●───●
+    its sessions            └─────────────┘         └────────┘        └─ ─ ─ ─
+                             silence ends it: gap    `end`: true       still open
+
+Two clocks are in play, and neither is ours. `t` is a fragment's event time, which clients choose; `a` is its
+append time, which the broker stamps. `W` is the highest t so far and `A` the highest a. A member's own clock
+has no say. So the sessions depend on the log alone: whoever folds it, however often, in batches of any size,
+after any crash, finds the same sessions. That is what lets a successor replay, an auditor recompute, and a
+handover be checked.
+
+For each record, in this order:
+
+1. A rises to the record's append time. A record that cannot be read is set aside, and changes nothing else.
+2. A marker closes every open session whose newest fragment is not younger than the marker's time. A tick only
+lets A rise, so that silence shows on a stream to which nobody writes. 3. A fragment that comes after silence
+closes its key's open session first. Silence is: the fragment's own t is more than `gap` after the session's
+newest; or W passed more than `gap + lateness` since the session's last fragment; or A passed more than
+`idle`. A fragment that is merely late joins. 4. A repeated id is dropped: one of the open session's, or one
+that the key still remembers of its last session (covered.py). It lets W rise and does nothing else. 5. A
+fragment with which the session would exceed a limit (fragments, bytes, span of time) closes it first. 6. The
+fragment joins the open session, or opens one. W rises. With `end`, the session closes with it.
+
+Sessions that silence has ended may be closed at once or later (`close_silent`): any later fragment of the key
+would split them by rule 3, so when we look changes nothing about what they hold. Because a session's W and A
+never fall from one last fragment to the next, the silent ones stand at the front of `open`.
+
+*Replaying* rebuilds the open sessions of an earlier owner from the log below its committed position. There
+nothing closes, repeats or counts: what is covered or parked is skipped, every other fragment is part of a
+session that was open at that position. `docs/protocol.md` states the same rules as a contract,
+`tests/reference.py` folds by them as slowly and plainly as can be, and `services/control/spark/fold.py` is
+the audit's second opinion.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from msgspec import UNSET
+
+from services.consumer.core.sessions.covered import CoveredKeys
+from services.consumer.core.sessions.record import Record, hash_id
+from services.consumer.core.sessions.state import Closed, OpenSession
+from shared.model.fragments import Fragment, FragmentRejected, parse_fragment, parse_marker, time_of
+from shared.model.group import GroupSettings
+from shared.model.head import NOTHING
+from shared.model.sessions import Reason
+
+
+class Fold:
+    """The open sessions of a stream and what the rules need beside them.
+
+    `open`: key → session, in order of the sessions' last fragments. `w`, `a`: W and A (ms). `state_bytes`:
+    size of the open sessions' fragments. The counters leave out what is replayed.
+    """
+
+    def __init__(self, settings: GroupSettings, *, w: int = NOTHING, a: int = NOTHING) -> None:
+        self.w = w
+        self.a = a
+        self.open: OrderedDict[str, OpenSession] = OrderedDict()
+        self.covered = CoveredKeys(settings.repeat_ms)
+        self.state_bytes = self._bytes_read_before = 0
+        self.fragments = self.bytes = self.repeats = self.markers = self.ticks = self.unreadable = 0
+        self.last_unreadable: tuple[int, str] | None = None
+        self._gap = settings.gap_ms
+        self._silence = settings.gap_ms + settings.lateness_ms
+        self._idle = settings.idle_ms
+        self._future = settings.future_ms
+        self._max_fragments = settings.max_session_fragments
+        self._max_bytes = settings.max_session_bytes
+        self._max_span = settings.max_session_span_ms
+
+    def __repr__(self) -> str:
+        return f"<Fold W {self.w}, A {self.a}, {len(self.open)} open, {len(self.covered)} covered>"
+
+    @property
+    def bytes_read(self) -> int:
+        """Size of all fragments that were read, replayed ones and those of an earlier owner included."""
+        return self._bytes_read_before + self.bytes
+
+    def fold(self, records: Iterable[Record]) -> list[Closed]:
+        """Folds the records, in offset order, and returns the sessions that they closed.
+
+        The hot loop: about 1.6 µs a fragment (`bench/sessionize.py`), of which one more call would be 5 %. So
+        the steps are written out where they happen, and only what is rare or shared is a function of its own.
+        """
+        closed: list[Closed] = []
+        for record in records:
+            a_before, appended = self.a, record.timestamp
+            raw = record.value or b""
+            if appended > a_before:  # rule 1
+                self.a = appended
+            if record.key is None:
+                self._fold_keyless(raw, record.offset, closed)
+                continue
+            try:
+                fragment = parse_fragment(raw)
+                t = appended if fragment.time is UNSET else self._event_time(fragment, appended)
+                if fragment.key.encode() != record.key:
+                    raise FragmentRejected("key", "the record's key is not the fragment's")
+            except FragmentRejected as error:
+                self._set_aside(record.offset, error.detail)
+                continue
+            self._fold_fragment(fragment, t, raw, record, a_before, closed)
+        return closed
+
+    def _fold_fragment(
+        self, fragment: Fragment, t: int, raw: bytes, record: Record, a_before: int, closed: list[Closed]
+    ) -> None:
+        """Rules 3 to 6."""
+        key, offset, size = fragment.key, record.offset, len(raw)
+        self.fragments += 1
+        self.bytes += size
+        session = self.open.get(key)
+        if session is not None and (
+            t - session.last_t > self._gap
+            or self.w - session.w > self._silence
+            or self.a - session.last_a > self._idle
+        ):  # rule 3
+            closed.append(self._close(session, "gap", offset - 1))
+            session = None
+
+        hashed = None
+        if fragment.id is not UNSET:  # rule 4
+            hashed = hash_id(fragment.id)
+            # an open session took over, at its opening, what its key remembered then
+            known = session.ids if session is not None else self.covered.remembered(key, self.a)
+            if known and hashed in known:
+                self._drop_repeat(key, session, offset, t)
+                self.repeats += 1
+                return
+
+        if session is not None and (
+            len(session.data) >= self._max_fragments
+            or session.bytes + size > self._max_bytes
+            or t - session.low_t > self._max_span
+            or session.last_t - t > self._max_span
+        ):  # rule 5
+            closed.append(self._close(session, "limit", offset - 1))
+            session = None
+
+        session = self._join(session, key, t, raw, record, a_before, hashed)  # rule 6
+        if fragment.end:
+            closed.append(self._close(session, "end", offset))
+
+    def replay(self, records: Iterable[Record]) -> None:
+        """Folds records below the committed position: rebuilds what was open there, and closes nothing."""
+        for record in records:
+            a_before, appended = self.a, record.timestamp
+            raw, offset = record.value or b"", record.offset
+            if appended > a_before:
+                self.a = appended
+            if record.key is None:
+                continue
+            try:
+                fragment = parse_fragment(raw)
+                t = appended if fragment.time is UNSET else self._event_time(fragment, appended)
+            except FragmentRejected:
+                continue
+            key = fragment.key
+            if key.encode() != record.key:
+                continue
+            self._bytes_read_before += len(raw)
+            session = self.open.get(key)
+            if self.covered.covers(key, offset) or (session is not None and offset <= session.last_offset):
+                self.w = max(self.w, t)  # it stands in a session that was delivered, or in a parked one
+                continue
+            hashed = None if fragment.id is UNSET else hash_id(fragment.id)
+            known = session.ids if session is not None else self.covered.remembered(key, self.a)
+            if hashed is not None and known and hashed in known:
+                self._drop_repeat(key, session, offset, t)
+            else:
+                self._join(session, key, t, raw, record, a_before, hashed)
+
+    def close_silent(self, position: int) -> list[Closed]:
+        """Closes the sessions that silence has ended; `position`: the next offset to fold."""
+        silent = []
+        for session in self.open.values():
+            if not (self.w - session.w > self._silence or self.a - session.last_a > self._idle):
+                break
+            silent.append(session)
+        return [self._close(session, "gap", position - 1) for session in silent]
+
+    def _event_time(self, fragment: Fragment, appended: int) -> int:
+        """t of a fragment with a time: a client's clock may be ahead, but must not carry W away with it."""
+        time = time_of(fragment)
+        assert time is not None
+        latest = appended + self._future
+        return time if time <= latest else latest
+
+    def _join(
+        self,
+        session: OpenSession | None,
+        key: str,
+        t: int,
+        raw: bytes,
+        record: Record,
+        a_before: int,
+        hashed: int | None,
+    ) -> OpenSession:
+        """Rule 6: adds the fragment to its key's open session, or opens one with it."""
+        if session is None:
+            session = OpenSession(key, record.offset, record.timestamp, t, self.w, a_before)
+            self.open[key] = session
+            if key in self.covered.entries and (ids := self.covered.remembered(key, self.a)):
+                session.ids = dict(ids)
+        else:
+            self.open.move_to_end(key)
+            if t > session.last_t:
+                session.last_t = t
+            elif t < session.low_t:
+                session.low_t = t
+            if session.pin < 0:  # all before is parked, so from here on a replay is needed again
+                session.pin, session.pin_w, session.pin_a = record.offset, self.w, a_before
+            session.last_offset = record.offset
+        if t > self.w:
+            self.w = t
+        session.w = self.w
+        session.last_a = self.a
+        session.data.append(raw)
+        session.bytes += len(raw)
+        self.state_bytes += len(raw)
+        if hashed is not None:
+            session.remember(hashed)
+        return session
+
+    def _drop_repeat(self, key: str, session: OpenSession | None, offset: int, t: int) -> None:
+        if session is None:
+            self.covered.cover_repeat(key, offset)
+        self.w = max(self.w, t)
+
+    def _close(self, session: OpenSession, reason: Reason, through: int) -> Closed:
+        """Closes the session; its key's records through that offset are accounted for."""
+        del self.open[session.key]
+        self.state_bytes -= session.bytes
+        self.covered.cover_session(session, through)
+        return Closed(session=session, reason=reason, closed_at=self.a)
+
+    def _fold_keyless(self, raw: bytes, offset: int, closed: list[Closed]) -> None:
+        """Rule 2, for a record without a key: a marker, a tick, or unreadable."""
+        try:
+            marker = parse_marker(raw)
+        except FragmentRejected as error:
+            self._set_aside(offset, error.detail)
+            return
+        if marker.time is None:
+            self.ticks += 1
+            return
+        self.markers += 1
+        due = [session for session in self.open.values() if session.last_t <= marker.time]
+        closed.extend(self._close(session, "gap", offset) for session in due)
+
+    def _set_aside(self, offset: int, why: str) -> None:
+        self.unreadable += 1
+        self.last_unreadable = offset, why
