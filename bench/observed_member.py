@@ -41,7 +41,7 @@ def observe(folder: Path, member: str) -> None:
         return found
 
     def note_stop(self: StreamWorker) -> None:
-        if not self._stop.is_set():  # the first time it is told
+        if not self._still.is_set():  # the first time only
             lines.write(f"{time.time_ns() / 1e6:.1f} {member} {self.stream} stop 0\n")
 
     def observed_stop(self: StreamWorker) -> None:

@@ -132,14 +132,14 @@ FAULTS = (
     PlantedFault(
         name="the head's epoch not checked",
         file=f"{CONSUMER}/stream/opening.py",
-        text="        if head.epoch > self._epoch or (is_new and head.epoch == self._epoch):\n",
+        text="        if head.epoch > self._epoch or (self._claimed.is_new and head.epoch == self._epoch):\n",
         instead="        if False:\n",
         kinds=("reset_zookeeper", "join"),
     ),
     PlantedFault(
         name="covered keys forgotten in the copy",
         file=f"{CONSUMER}/core/handover/bundle.py",
-        text="            covered=[covered_wire(*item) for item in state.covered.items()],\n",
+        text="            covered=[covered_wire(*item) for item in state.covered.entries.items()],\n",
         instead="            covered=[],\n",
         kinds=("move", "crash_and_come_back"),
     ),
@@ -181,7 +181,7 @@ FAULTS = (
     PlantedFault(
         name="what was covered since the last commit forgotten in the delta",
         file=f"{CONSUMER}/core/handover/bundle.py",
-        text="        list(state.changed),\n",
+        text="        list(state.covered.changed),\n",
         instead="        [],\n",
         kinds=("move", "crash_and_come_back"),
     ),
@@ -206,8 +206,8 @@ FAULTS = (
     PlantedFault(
         name="the head read before fencing",
         file=f"{CONSUMER}/stream/opening.py",
-        text="            await self._sink.open()\n            head = await self._sink.head()\n",
-        instead="            head = await self._sink.head()\n            await self._sink.open()\n",
+        text="            await self.sink.open()\n            head = await self.sink.head()\n",
+        instead="            head = await self.sink.head()\n            await self.sink.open()\n",
         kinds=("bad_log",),
         seeds=2000,
         is_rare=True,
@@ -215,8 +215,8 @@ FAULTS = (
     PlantedFault(
         name="memory kept after an unknown commit",
         file=f"{CONSUMER}/core/commits/stream.py",
-        text="        return not (self._in_commit or self.assembler.is_replaying)\n",
-        instead="        self._in_commit = False\n        return not self.assembler.is_replaying\n",
+        text="        return not (self._in_commit or self.is_replaying)\n",
+        instead="        self._in_commit = False\n        return not self.is_replaying\n",
         kinds=("bad_log",),
     ),
     PlantedFault(
@@ -270,9 +270,9 @@ FAULTS = (
     ),
     PlantedFault(
         name="covered keys forgotten in the checkpoint",
-        file=f"{CONSUMER}/core/commits/stream.py",
-        text="changed, state.changed, state.unparked = state.changed, {}, set()",
-        instead="changed, state.changed, state.unparked = {}, {}, set()",
+        file=f"{CONSUMER}/core/sessions/covered.py",
+        text="changed, self.changed, self.unparked = self.changed, {}, set()",
+        instead="changed, self.changed, self.unparked = {}, {}, set()",
         kinds=("crash",),
     ),
 )

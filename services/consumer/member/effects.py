@@ -190,7 +190,7 @@ class EffectRunner:
         return ask, True
 
     def _on_end(self, worker: StreamWorker, outcome: Outcome) -> None:
-        if outcome == "lost" and worker.is_outgrown and worker.stream not in self.busy:
+        if outcome == "outgrown" and worker.stream not in self.busy:
             self._spawn(f"outgrow {worker.stream}", worker.stream, self._outgrow(worker))
         self._wake()
 

@@ -1,4 +1,4 @@
-"""What a member gives to the worker of a stream: its surroundings, and its hold on the stream."""
+"""What a member gives to the worker of a stream: the group's context, and the stream that it has claimed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Ask = Callable[[Head], Awaitable[Stream | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupContext:
-    """What a worker is given by its member: `now_s`, `wall_ms` are clocks."""
+    """What all workers of a member share. `now_s`: monotonic seconds; `wall_ms`: the wall clock."""
 
     group: str
     settings: GroupSettings
@@ -29,12 +29,12 @@ class GroupContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """A worker's hold on its stream, in the ZooKeeper session of the claim.
+    """A stream that the member has claimed, and what its worker may use.
 
-    `is_mine`: a fresh read of the claim; `lease_alive`: whether the member may act on it; `commit_s`:
-    present pace of commits. `hints`: streams to go on with, if their heads are the stored one; `ask` is
-    used at most once per opening; `prepared`: clients that are connected already;
-    `is_new`: nobody can have committed in this epoch yet.
+    `is_mine`: reads the claim afresh; `lease_alive`: whether the member may act, in the ZooKeeper session of
+    the claim; `commit_s`: seconds between commits, at the member's present pace. For the first opening only:
+    `hints`, streams to go on with if their heads are the stored one; `ask`, for a bundle of the owner before;
+    `warm`, clients that are already connected; `is_new`: nobody can have committed in this epoch yet.
     """
 
     is_mine: Callable[[], Awaitable[bool]]

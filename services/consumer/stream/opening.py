@@ -8,13 +8,10 @@ loaded and the log replayed. Used by `worker.py`, once per start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from services.consumer.core.commits.stream import Start, Stream
 from services.consumer.core.handover.rules import is_valid
-from services.consumer.ports import SessionSink
-from services.consumer.stream.context import Ask, GroupContext
-from services.consumer.stream.warm_clients import WarmClients
+from services.consumer.stream.context import Claimed, GroupContext
 from shared.errors import StaleEpoch
 from shared.model.head import Head
 
@@ -23,18 +20,19 @@ FIRST_COMMIT = 0.1, 0.3
 
 
 class Opening:
-    """One opening; afterwards `reader` reads, or can be opened, `stored_epoch` is the head's (-1: it was not
-    read), `is_warm` whether a hint was taken up.
+    """One opening, and the clients that it connects; `close` ends them.
+
+    `stored_epoch`: epoch of the stored head, -1 until it was read. `is_warm`: whether it goes on from memory.
     """
 
-    def __init__(
-        self, stream: int, epoch: int, context: GroupContext, sink: SessionSink, warm: WarmClients | None
-    ) -> None:
+    def __init__(self, stream: int, epoch: int, context: GroupContext, claimed: Claimed) -> None:
+        warm = claimed.warm
         self.reader = warm.reader if warm is not None else context.log.reader(stream)
+        self.sink = warm.sink if warm is not None else context.log.sink(stream)
         self.stored_epoch = -1
         self.is_warm = False
         self._stream, self._epoch = stream, epoch
-        self._context, self._sink = context, sink
+        self._context, self._claimed = context, claimed
         self._aimed = warm if warm is not None and warm.reads_from >= 0 else None
 
     def __repr__(self) -> str:
@@ -45,22 +43,20 @@ class Opening:
         """The offset from which `reader` reads already, -1 for none."""
         return self._aimed.reads_from if self._aimed is not None else -1
 
-    async def open(
-        self, hints: Sequence[Stream], ask: Ask | None, *, is_new: bool = False
-    ) -> tuple[Stream, Start]:
+    async def open(self) -> tuple[Stream, Start]:
         """The stream as it stands, and how its log begins (see `Stream.start`).
 
-        `is_new`: nobody can have committed in this epoch yet. Raises StaleEpoch when the stored head is of a
-        later owner, or of an owner of this epoch although it is new; Unavailable, InvalidInput.
+        Raises StaleEpoch when the stored head is of a later owner, or of an owner of this epoch although
+        nobody can have committed in it yet; Unavailable, InvalidInput.
         """
         bounds, head = await self._bounds_and_head()
         self.stored_epoch = head.epoch
-        if head.epoch > self._epoch or (is_new and head.epoch == self._epoch):
+        if head.epoch > self._epoch or (self._claimed.is_new and head.epoch == self._epoch):
             raise StaleEpoch(f"stream {self._stream}: epoch {self._epoch}, but the stored {head!r}")
-        core = await self._from_memory(head, hints, ask)
+        core = await self._from_memory(head)
         if self._aimed is not None:
-            if core is not None and core.assembler.position == self._aimed.reads_from:
-                # the donor has read up to there, so the log reaches it; if not, the reader tells
+            if core is not None and core.position == self._aimed.reads_from:
+                # the donor has read up to there, so the log reaches it; if not, the reader will report it
                 bounds = self._aimed.log_start, self._aimed.reads_from
             else:
                 bounds = await self._replace_reader()
@@ -68,40 +64,46 @@ class Opening:
             core = await self._from_checkpoint(head)
         return core, core.start(*bounds)
 
+    async def close(self) -> None:
+        """Ends both clients; never raises, never hangs."""
+        await asyncio.gather(self.reader.close(), self.sink.close())
+
     async def _bounds_and_head(self) -> tuple[tuple[int, int], Head]:
-        """Both at once, but bounds that are older than the head are asked for again: an earlier owner may
-        have read and committed between them. A reader that reads already is not asked.
+        """Asks for both at once. Bounds that are older than the head are asked for again: an earlier owner
+        may have read and committed between them. A reader that already reads is not asked: its connection is
+        busy.
         """
         if self._aimed is not None:
-            await self._sink.open()
-            return (0, 0), await self._sink.head()
+            await self.sink.open()
+            return (0, 0), await self.sink.head()
         asking = asyncio.ensure_future(self.reader.bounds())
         try:
-            await self._sink.open()
-            head = await self._sink.head()
+            await self.sink.open()
+            head = await self.sink.head()
             bounds = await asking
         finally:
             asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)  # what failed beside it is looked at
+            await asyncio.gather(asking, return_exceptions=True)  # marks its exception as retrieved
         if bounds[1] < head.position:
             bounds = await self.reader.bounds()
         return bounds, head
 
     async def _replace_reader(self) -> tuple[int, int]:
-        """The bounds, by a new reader instead of one that reads from the wrong offset."""
+        """Replaces a reader that reads from the wrong offset; returns the bounds that the new one reports."""
         aimed, self._aimed = self.reader, None
         self.reader = self._context.log.reader(self._stream)
         await aimed.close()
         return await self.reader.bounds()
 
-    async def _from_memory(self, head: Head, hints: Sequence[Stream], ask: Ask | None) -> Stream | None:
+    async def _from_memory(self, head: Head) -> Stream | None:
         """A hint that stands on the stored head: this member's own, one that it was handed, or one that
         the owner before gives when asked, once.
         """
+        hints, ask = self._claimed.hints, self._claimed.ask
         found = next((hint for hint in hints if is_valid(hint, head)), None)
         if found is None and ask is not None:
-            asked = await ask(head)
-            found = asked if asked is not None and is_valid(asked, head) else None
+            answer = await ask(head)
+            found = answer if answer is not None and is_valid(answer, head) else None
         if found is not None:
             self.is_warm = True
             found.resume(self._epoch, self._first_commit_s())
@@ -115,13 +117,13 @@ class Opening:
             epoch=self._epoch,
             settings=context.settings,
             limits=context.limits,
-            checkpoint=await self._sink.load(head),
+            checkpoint=await self.sink.load(head),
             now_s=self._first_commit_s(),
         )
 
     def _first_commit_s(self) -> float:
-        """When the stream is thought to have committed last: what waited for its new owner is delivered soon,
-        and the commits of many spread over time.
+        """A made-up time of the last commit: early enough that what waited for the new owner is delivered
+        soon, and different for each stream, so that the commits of many streams spread over time.
         """
         least, most = FIRST_COMMIT
         share = least + (most - least) * (self._stream * 7 % 24) / 24

@@ -64,5 +64,5 @@ class ReaderWatchdog:
             self._stuck[worker.stream] = (worker.position, now_s)
         elif now_s - since_s > STALLED_S:
             logger.warning("reader replaced", extra={"stream": worker.stream, "end": end})
-            worker.replace_reader()
+            worker.reopen()
             self._stuck[worker.stream] = (position, now_s)

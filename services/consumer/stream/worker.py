@@ -1,8 +1,9 @@
-"""One owned stream, running: reads fragments, folds them, commits, until it is told to stop.
+"""One owned stream, running: fetches records, asks the core what to do with them, and does it.
 
-The shell around `core/commits/stream.py`. It acts only while the member's lease is alive, and after any
-unknown outcome drops all it holds, reads the claim afresh and opens anew (`opening.py`), from memory or from
-the stored head.
+The shell around `core/commits/stream.py`. A worker's run is a series of lives. Each one opens the stream
+(`opening.py`), runs until it is asked to stop, finishes, and closes its clients. After any unknown outcome
+the life ends, the worker reads its claim afresh, and the next life opens anew: from memory where the stored
+head allows it, else from the checkpoint. It acts only while the member's lease is alive.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
-from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.checkpoint import Commit
+from services.consumer.core.commits.stream import Effect, Stream, Tick
 from services.consumer.core.sessions.record import Record
 from services.consumer.ports import Fenced, FragmentReader, SessionSink
 from services.consumer.stream.context import Claimed, GroupContext
@@ -23,48 +26,47 @@ from shared.model.head import Counts
 
 logger = logging.getLogger(__name__)
 
-IDLE_FETCH_S = 5.0
 LATE_FETCH_S = 5.0
-"""A fetch that overstays its time by so much hangs: it is given up, and the reader can be replaced."""
+"""A fetch that overstays its time by this much hangs; we stop waiting, and the reader can be replaced."""
 LAST_FETCH_S = 0.2
-"""For what a reader holds already when it is stopped: nobody waits for more."""
+"""At a stop, for what the reader already holds: no longer, because the stream stands still meanwhile."""
 TRICKLE_RECORDS = 100
 TRICKLE_PAUSE_S = 0.05
-"""After a small batch, wait a moment for more: divides the cost of a trickle by 3 to 5."""
+"""After a small batch, wait a moment for more: this divides the cost of a trickle by 3 to 5."""
 RETRY_FIRST_S, RETRY_MOST_S = 0.1, 5.0
 LEASE_POLL_S = 0.1
 
 State = Literal["opening", "replaying", "running", "stopping", "rewind"]
-Outcome = Literal["stopped", "lost"]
+Outcome = Literal["stopped", "lost", "outgrown"]
+"""How a run ends: as asked; the claim is gone; the stored head has a higher epoch than the claim."""
 
 
 class StreamWorker:
-    """Runs one stream in one epoch; `run` returns when it was stopped or the stream was lost."""
+    """Runs one stream in one epoch.
+
+    `opened` is set when reading first begins, or cannot because the log was lost; `reading` when the first
+    record was read; `frozen` when the worker has stopped in order, after which its state changes no more.
+    Times in ms are 0 and seconds are -1 until there is something to report.
+    """
 
     def __init__(self, stream: int, epoch: int, context: GroupContext, claimed: Claimed) -> None:
         self.stream = stream
         self.epoch = epoch
         self.state: State = "opening"
         self.core: Stream | None = None
-        self.committed_at_ms = 0
-        self.opened_after_s = self.first_record_after_s = -1.0
         self.stored_epoch = -1
+        """Epoch of the stored head, once it was read."""
+        self.is_warm = self.was_fenced = False
+        self.opened, self.reading, self.frozen = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.opened_at_ms = self.first_record_at_ms = self.stopped_at_ms = self.committed_at_ms = 0
+        self.opened_after_s = self.first_record_after_s = -1.0
         self._context = context
         self._claimed = claimed
-        self._hints = list(claimed.hints)
-        self._ask, self._warm, self._is_new = claimed.ask, claimed.warm, claimed.is_new
-        self.is_warm = self.was_fenced = self.is_outgrown = False
-        self.frozen = asyncio.Event()
-        """Set when it has stopped in order: its state changes no more."""
-        self.opened, self.reading = asyncio.Event(), asyncio.Event()
-        """Set when reading first began (or cannot: REWIND), and when the first record was read."""
-        self.opened_at_ms = self.first_record_at_ms = self.stopped_at_ms = 0
-        self._stop, self._may_close = asyncio.Event(), asyncio.Event()
-        self._commits_last = True
-        self._reader: FragmentReader | None = None
-        self._sink: SessionSink | None = None
-        self._replace_reader = False
         self._claimed_s = context.now_s()
+        self._still, self._end = asyncio.Event(), asyncio.Event()
+        self._reader: FragmentReader | None = None
+        self._must_reopen = False
+        self._retry_s = RETRY_FIRST_S
 
     def __repr__(self) -> str:
         return f"<StreamWorker {self._context.group}/{self.stream} epoch {self.epoch} {self.state}>"
@@ -77,7 +79,7 @@ class StreamWorker:
     @property
     def position(self) -> int:
         """Next offset to read; -1 while opening."""
-        return self.core.assembler.position if self.core is not None else -1
+        return self.core.position if self.core is not None else -1
 
     @property
     def end(self) -> int:
@@ -96,188 +98,185 @@ class StreamWorker:
 
     def stop(self) -> None:
         """Asks for an orderly end: stop reading, commit, return."""
-        self._stop.set()
-        self._may_close.set()
+        self._still.set()
+        self._end.set()
 
     def freeze(self) -> None:
         """Asks it to stand still without a commit; its clients stay open until `stop`."""
-        self._commits_last = False
-        self._stop.set()
+        self._still.set()
 
-    def replace_reader(self) -> None:
-        """Asks for a new reader at the same position (the present one makes no progress)."""
-        self._replace_reader = True
+    def reopen(self) -> None:
+        """Asks for a new life, because the reader of this one makes no progress."""
+        self._must_reopen = True
 
     async def run(self) -> Outcome:
-        """Opens and works until stopped (`stopped`: everything is committed) or the claim is lost."""
-        delay_s = RETRY_FIRST_S
+        """Lives until it is stopped (with everything committed) or the stream is no longer its own."""
         while True:
-            try:
-                await self._open()
-                delay_s = RETRY_FIRST_S
-                await self._work()
-                self.frozen.set()
-                if not self._commits_last:
-                    await self._may_close.wait()
-                return "stopped"
-            except (NotOwner, StaleEpoch) as error:
-                self.is_outgrown = isinstance(error, StaleEpoch)
-                logger.error("ownership is lost", extra={"stream": self.stream, "why": error.detail})
-                return "lost"
-            except (Fenced, Unavailable) as error:
-                self.was_fenced |= isinstance(error, Fenced)
-                logger.warning("starts again", extra={"stream": self.stream, "why": error.detail})
-            except InvalidInput as error:
-                # what is stored cannot be read: nothing may be written, an operator decides
-                logger.error("cannot open", extra={"stream": self.stream, "why": error.detail})
+            outcome = await self._live()
+            if outcome == "rewind":
+                # nothing may be written over what is stored, and nobody else should try: keep the claim
                 self.state = "rewind"
-                await self._stop.wait()
+                await self._still.wait()
                 return "stopped"
-            finally:
-                await self._close()
-            if not self._stop.is_set():
-                await self._pause(delay_s)
-            delay_s = min(2 * delay_s, RETRY_MOST_S)
+            if outcome != "again":
+                return outcome
+            if not self._still.is_set():
+                await self._pause(self._retry_s)
+            self._retry_s = min(2 * self._retry_s, RETRY_MOST_S)
             if not await self._is_still_mine():
-                return "stopped" if self._stop.is_set() else "lost"
+                return "stopped" if self._still.is_set() else "lost"
 
-    async def _open(self) -> None:
-        """Opens the stream, and begins to read."""
-        context, began_s = self._context, self._context.now_s()
-        if self.core is not None:  # what ended it was no unknown commit, or it is no memory
-            self._hints.append(self.core)
-        self.state, self.core = "opening", None
-        warm, self._warm = self._warm, None
-        self._sink = warm.sink if warm is not None else context.log.sink(self.stream)
-        opening = Opening(self.stream, self.epoch, context, self._sink, warm)
+    async def _live(self) -> Outcome | Literal["rewind", "again"]:
+        """One life: open, run, finish, close."""
+        opening = Opening(self.stream, self.epoch, self._context, self._claimed)
+        self._claimed = replace(self._claimed, warm=None)  # these clients are the opening's now
         try:
-            self.core, how = await opening.open(self._hints, self._ask, is_new=self._is_new)
+            core = await self._open(opening)
+            if self.state == "rewind":
+                return "rewind"
+            await self._run(core, opening.reader, opening.sink)
+            await self._finish(core, opening.reader, opening.sink)
+            return "stopped"
+        except (NotOwner, StaleEpoch) as error:
+            logger.error("stream lost", extra={"stream": self.stream, "why": error.detail})
+            return "outgrown" if isinstance(error, StaleEpoch) else "lost"
+        except (Fenced, Unavailable) as error:
+            self.was_fenced |= isinstance(error, Fenced)
+            logger.warning("stream reopens", extra={"stream": self.stream, "why": error.detail})
+            return "again"
+        except InvalidInput as error:
+            logger.error("stored state unreadable", extra={"stream": self.stream, "why": error.detail})
+            return "rewind"
         finally:
-            self._reader, self.stored_epoch = opening.reader, opening.stored_epoch
-        self.is_warm = opening.is_warm
-        self._hints, self._ask, self._is_new = [], None, False
-        if how == "rewind":
-            logger.error("the log was lost", extra={"stream": self.stream, "head": self.core.head})
+            self.stored_epoch, self._reader = opening.stored_epoch, None
+            if self.core is not None:  # unless its last commit's outcome is unknown, it is a memory
+                self._claimed = replace(self._claimed, hints=(*self._claimed.hints, self.core))
+            await asyncio.shield(opening.close())
+
+    async def _open(self, opening: Opening) -> Stream:
+        """Opens the stream and begins to read. In state `rewind` afterwards when the log was lost."""
+        began_s = self._context.now_s()
+        self.state, self.core, self._must_reopen = "opening", None, False
+        core, start = await opening.open()
+        self.core, self._reader, self.is_warm = core, opening.reader, opening.is_warm
+        self._claimed = replace(self._claimed, hints=(), ask=None, is_new=False)
+        self._retry_s = RETRY_FIRST_S
+        if start == "rewind":
+            logger.error("log lost", extra={"stream": self.stream, "head": core.head})
             self.state = "rewind"
             self.opened.set()
-            await self._stop.wait()
-            return
-        if how == "cut":
-            logger.warning("retention cut the log", extra={"stream": self.stream, "cut": self.core.cut})
-        if opening.reads_from != self.core.assembler.position:
-            await self._reader.open(self.core.assembler.position)
-        self.state = "replaying" if self.core.assembler.is_replaying else "running"
-        self.opened_after_s = context.now_s() - began_s
+            return core
+        if start == "cut":
+            logger.warning("retention cut the log", extra={"stream": self.stream, "cut": core.cut})
+        if opening.reads_from != core.position:
+            await opening.reader.open(core.position)
+        self._note_progress(core)
+        self.opened_after_s = self._context.now_s() - began_s
         if not self.opened.is_set():
-            self.opened_at_ms = context.wall_ms()
+            self.opened_at_ms = self._context.wall_ms()
             self.opened.set()
+        return core
 
-    async def _work(self) -> None:
-        if self.state == "rewind":
-            return
-        stopping = asyncio.create_task(self._stop.wait(), name=f"stop of stream {self.stream}")
+    async def _run(self, core: Stream, reader: FragmentReader, sink: SessionSink) -> None:
+        """Steps until it is asked to stop. Raises Unavailable and Conflict, which end the life."""
+        stopping = asyncio.create_task(self._still.wait(), name=f"stop of stream {self.stream}")
+        wait_s = 0.0  # an owner that comes with changes must know when to commit them before it waits
         try:
             while not stopping.done():
                 await self._await_lease()
-                await self.step(stopping)
-            self.state = "stopping"
-            await self._await_lease()
-            await self._read_the_rest()
-            self.stopped_at_ms = self._context.wall_ms()
-            if self._commits_last:
-                await self._commit_if(lambda core: core.has_changes)
+                records = await self._fetch(core, reader, wait_s, stopping)
+                wait_s = await self._turn(core, sink, records)
+                if 0 < len(records) < TRICKLE_RECORDS:
+                    await asyncio.wait((stopping,), timeout=TRICKLE_PAUSE_S)
+                    wait_s = max(0.01, wait_s - TRICKLE_PAUSE_S)
         finally:
             stopping.cancel()
 
-    async def step(self, stopping: asyncio.Task[Literal[True]]) -> None:
-        """Once: read, fold, notice silence, commit and tick when due."""
-        core, reader, context = self.core, self._reader, self._context
-        assert core is not None
-        assert reader is not None
-        patience_s = IDLE_FETCH_S
-        if core.has_changes:
-            patience_s = core.seconds_to_commit(context.now_s(), self._claimed.commit_s())
-        fetching = asyncio.ensure_future(reader.fetch(patience_s))
+    async def _fetch(
+        self, core: Stream, reader: FragmentReader, wait_s: float, stopping: asyncio.Task[Literal[True]]
+    ) -> Sequence[Record]:
+        """The next records; none after `wait_s`, or at once when it is asked to stop."""
+        fetching = asyncio.ensure_future(reader.fetch(wait_s))
         try:
             await asyncio.wait(
-                (fetching, stopping), timeout=patience_s + LATE_FETCH_S, return_when=asyncio.FIRST_COMPLETED
+                (fetching, stopping), timeout=wait_s + LATE_FETCH_S, return_when=asyncio.FIRST_COMPLETED
             )
             records = fetching.result() if fetching.done() else ()
         finally:
             fetching.cancel()
-        if records:
-            if records[0].offset < core.assembler.position:
-                raise KafkaUnavailable(f"the log begins again at {records[0].offset}: {core!r}")
-            core.feed(records, context.now_s())
-            self._note_first_record()
-        core.close_due()
-        if self.state == "replaying" and not core.assembler.is_replaying:
-            self.state = "running"
-        await self._commit_if(lambda core: core.is_commit_due(context.now_s(), self._claimed.commit_s()))
-        if core.is_tick_due(context.now_s(), context.wall_ms()):
-            assert self._sink is not None
-            await self._sink.tick()
-        if self._replace_reader:
-            self._replace_reader = False
-            await self._renew_reader(core)
-        elif 0 < len(records) < TRICKLE_RECORDS:
-            await asyncio.wait((stopping,), timeout=TRICKLE_PAUSE_S)
+        if self._must_reopen:
+            raise KafkaUnavailable(f"stream {self.stream}: the reader makes no progress")
+        if records and records[0].offset < core.position:
+            raise KafkaUnavailable(f"the log begins again at {records[0].offset}: {core!r}")
+        return records
 
-    async def _read_the_rest(self) -> None:
-        """Folds what the reader holds already: the less is left to the next owner, the shorter its pause."""
-        core, reader = self.core, self._reader
-        assert core is not None
-        assert reader is not None
-        if core.assembler.is_replaying or not self._claimed.lease_alive():
-            return
+    async def _turn(self, core: Stream, sink: SessionSink, records: Sequence[Record]) -> float:
+        """Has the core fold the records and carries out what it returns; how long to wait for more."""
+        context, claimed = self._context, self._claimed
+        turn = core.turn(
+            records,
+            now_s=context.now_s(),
+            wall_ms=context.wall_ms(),
+            commit_s=claimed.commit_s() if claimed.lease_alive() else None,
+        )
+        self._note_progress(core, records)
+        await self._perform(turn.effects, core, sink)
+        return turn.wait_s
+
+    async def _perform(self, effects: Sequence[Effect], core: Stream, sink: SessionSink) -> None:
+        for effect in effects:
+            match effect:
+                case Commit():
+                    offsets = await sink.commit(effect)
+                    below = core.committed(effect, offsets, self._context.now_s())
+                    self.committed_at_ms = self._context.wall_ms()
+                    if below:
+                        await sink.trim(below)
+                case Tick():
+                    await sink.tick()
+
+    async def _finish(self, core: Stream, reader: FragmentReader, sink: SessionSink) -> None:
+        """Folds what the reader already holds, so that the next owner has less to read, and commits.
+
+        If it was only asked to freeze, it leaves the commit to the next owner, and stands still until `stop`.
+        """
+        context = self._context
+        self.state = "stopping"
+        await self._await_lease()
         records: Sequence[Record] = ()
-        with contextlib.suppress(TimeoutError, Unavailable):  # the commit may succeed all the same
-            async with asyncio.timeout(LAST_FETCH_S):
-                records = await reader.fetch(0.0)
-        if records and records[0].offset >= core.assembler.position:
-            core.feed(records, self._context.now_s())
-            core.close_due()
+        if self._claimed.lease_alive() and not core.is_replaying:
+            with contextlib.suppress(TimeoutError, Unavailable):  # the commit may succeed all the same
+                async with asyncio.timeout(LAST_FETCH_S):
+                    records = await reader.fetch(0.0)
+        if records and records[0].offset < core.position:
+            records = ()
+        self.stopped_at_ms = context.wall_ms()
+        core.fold(records, context.now_s())
+        if self._end.is_set() and self._claimed.lease_alive():
+            turn = core.turn((), now_s=context.now_s(), wall_ms=context.wall_ms(), commit_s=0.0)
+            await self._perform(turn.effects, core, sink)
+        self.frozen.set()
+        await self._end.wait()
 
-    def _note_first_record(self) -> None:
-        if not self.reading.is_set():
+    def _note_progress(self, core: Stream, records: Sequence[Record] = ()) -> None:
+        self.state = "replaying" if core.is_replaying else "running"
+        if records and not self.reading.is_set():
             self.first_record_after_s = self._context.now_s() - self._claimed_s
             self.first_record_at_ms = self._context.wall_ms()
             self.reading.set()
 
-    async def _commit_if(self, is_due: Callable[[Stream], bool]) -> None:
-        core, sink, context = self.core, self._sink, self._context
-        assert core is not None
-        assert sink is not None
-        if not is_due(core) or not self._claimed.lease_alive():
-            return
-        commit = core.prepare_commit()
-        offsets = await sink.commit(commit)
-        below = core.committed(commit, offsets, context.now_s())
-        self.committed_at_ms = context.wall_ms()
-        if below is not None and below > 0:
-            await sink.trim(below)
-
-    async def _renew_reader(self, core: Stream) -> None:
-        assert self._reader is not None
-        await self._reader.close()
-        self._reader = self._context.log.reader(self.stream)
-        start, end = await self._reader.bounds()
-        if end < core.assembler.position:
-            raise KafkaUnavailable(f"stream {self.stream}: the log ends at {end}: {core!r}")
-        await self._reader.open(max(start, core.assembler.position))
-
     async def _await_lease(self) -> None:
         """Past its lease the member neither reads nor commits; back in it, the claim is read afresh."""
-        if self._claimed.lease_alive() or self._stop.is_set():
+        if self._claimed.lease_alive() or self._still.is_set():
             return
-        logger.warning("paused: the lease is over", extra={"stream": self.stream})
-        while not self._claimed.lease_alive() and not self._stop.is_set():
+        logger.warning("lease expired, pausing", extra={"stream": self.stream})
+        while not self._claimed.lease_alive() and not self._still.is_set():
             await self._pause(LEASE_POLL_S)
         if not await self._is_still_mine():
             raise NotOwner(f"stream {self.stream}: the claim of epoch {self.epoch} is gone")
 
     async def _is_still_mine(self) -> bool:
-        while not self._stop.is_set():
+        while not self._still.is_set():
             try:
                 return await self._claimed.is_mine()
             except Unavailable:
@@ -285,16 +284,7 @@ class StreamWorker:
         return False
 
     async def _pause(self, seconds: float) -> None:
-        if self._stop.is_set():
-            await asyncio.sleep(seconds)
-            return
+        """Waits, but not beyond a request to stop."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._stop.wait()
-
-    async def _close(self) -> None:
-        reader, sink = self._reader, self._sink
-        self._reader = self._sink = None
-        closing = [one.close() for one in (reader, sink) if one is not None]
-        if closing:
-            await asyncio.shield(asyncio.gather(*closing))
+                await self._still.wait()

@@ -268,7 +268,7 @@ def test_a_head_of_a_higher_epoch_means_that_ownership_is_lost() -> None:
 
         late, ended = world.start(epoch=6)
 
-        assert await ended == "lost"
+        assert await ended == "outgrown"
         assert late.stored_epoch == 7
         assert world.broker.commits == commits
 

@@ -177,8 +177,8 @@ def test_records_that_cannot_be_read_are_set_aside_and_counted() -> None:
     in_virtual_time(test)
 
 
-def test_a_reader_that_hangs_is_replaced_in_place() -> None:
-    """The new one goes on at the same position; nothing is committed anew or read twice."""
+def test_a_reader_that_hangs_is_replaced() -> None:
+    """The next life goes on from memory at the same position: nothing is committed anew or read twice."""
 
     async def test() -> None:
         world = StreamWorld(LONG)
@@ -191,7 +191,7 @@ def test_a_reader_that_hangs_is_replaced_in_place() -> None:
         await asyncio.sleep(10)
         assert worker.position == 1
 
-        worker.replace_reader()
+        worker.reopen()
         await world.until_committed()
 
         assert world.delivered()[0].fragments == 2
