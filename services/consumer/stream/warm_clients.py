@@ -1,8 +1,9 @@
-"""Clients that are made ready before their streams arrive, so that a handover need not wait for them.
+"""Connects the clients of streams that are about to arrive, so that a handover need not wait for them.
 
-When a copy is promised, reader and sink connect; when the delta has come, the reader is set to where the
-donor stopped, and fetches while the stream is still being claimed. Reading has no effect until it is folded,
-and a sink fences nobody until it is opened; what is not taken up is closed again. Used by `workers.py`.
+When a copy is promised, a reader and a sink connect. When the delta arrives, the reader seeks to where the
+donor stopped and fetches while the stream is still being claimed. That is safe: records have no effect until
+they are folded, and a sink fences nobody until it is opened. Clients that are not used are closed. Used by
+`member/workers.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from services.consumer.ports import FragmentReader, SessionSink, StreamLog
 from shared.errors import BatonError
 
 KEEP_S = 30.0
-"""As long as the hint that it was made for."""
+"""As long as the store keeps the hint that the clients were made for."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class _Pending:
 
 
 class WarmClientPool:
-    """At most one per stream."""
+    """Holds at most one pair of clients per stream."""
 
     def __init__(self, log: StreamLog, now_s: Callable[[], float]) -> None:
         self._log = log
@@ -52,22 +53,24 @@ class WarmClientPool:
         return f"<WarmClientPool {sorted(self._pending)}>"
 
     def prepare(self, stream: int) -> None:
-        """Begins to connect reader and sink of the stream."""
+        """Starts connecting a reader and a sink of the stream."""
         self.forget_old()
         if stream not in self._pending:
             warm = WarmClients(reader=self._log.reader(stream), sink=self._log.sink(stream))
-            task = asyncio.create_task(_connect(warm), name=f"prepare stream {stream}")
+            task = asyncio.create_task(_connect(warm), name=f"connect stream {stream}")
             self._pending[stream] = _Pending(warm=warm, task=task, since_s=self._now_s())
 
     def seek_ahead(self, stream: int, offset: int) -> None:
-        """Lets the stream's reader begin at the offset, if it is there by now."""
+        """Starts reading the stream at the offset, if its clients are connected by now."""
         pending = self._pending.get(stream)
         if pending is not None and _is_ready(pending.task) and pending.warm.reads_from < 0:
             pending.warm.reads_from = offset
-            pending.task = asyncio.create_task(pending.warm.reader.open(offset), name=f"aim stream {stream}")
+            pending.task = asyncio.create_task(
+                pending.warm.reader.open(offset), name=f"seek ahead in stream {stream}"
+            )
 
     def take(self, stream: int) -> WarmClients | None:
-        """The stream's clients, if they are ready; the taker closes them."""
+        """The stream's clients, if they are ready; from here on the caller closes them."""
         pending = self._pending.pop(stream, None)
         if pending is None:
             return None
@@ -77,7 +80,7 @@ class WarmClientPool:
         return None
 
     def forget_old(self) -> None:
-        """Closes what was not taken up."""
+        """Closes clients that nobody took in time."""
         oldest_s = self._now_s() - KEEP_S
         for stream in [n for n, pending in self._pending.items() if pending.since_s < oldest_s]:
             self._discard(self._pending.pop(stream))
@@ -90,7 +93,7 @@ class WarmClientPool:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     def _discard(self, pending: _Pending) -> None:
-        task = asyncio.create_task(_end(pending), name="close prepared clients")
+        task = asyncio.create_task(_end(pending), name="close warm clients")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 

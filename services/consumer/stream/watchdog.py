@@ -1,7 +1,8 @@
-"""Replaces readers that hang: records to read, a running stream, and no progress.
+"""Finds readers that hang: there are records to read, the stream runs, and the position does not move.
 
-aiokafka's consumers are known to stall after broker restarts and out-of-range offsets. Only progress
-tells: the ends of all streams are asked for by another client, and compared with the positions.
+aiokafka's consumers are known to stall after broker restarts and out-of-range offsets, without an error. Only
+the missing progress shows it. So another client asks for the ends of all streams, and the watchdog compares
+them with the positions. A stream whose reader hangs is opened anew.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ logger = logging.getLogger(__name__)
 
 WATCH_EVERY_S = 5.0
 STALLED_S = 15.0
-"""A reader that made no progress for so long, with records to read, hangs."""
+"""A reader with records to read that makes no progress for this long hangs."""
 
 
 class ReaderWatchdog:
-    """Watches the readers of `workers()`; `count()` streams there are, 0 as long as nobody knows."""
+    """Watches the readers of `workers()`. `count()`: how many streams there are, 0 while that is unknown."""
 
     def __init__(
         self,
@@ -39,13 +40,13 @@ class ReaderWatchdog:
         """Stream → position, and since when it is that."""
 
     async def run(self) -> None:
-        """Steps every few seconds, for ever."""
+        """Steps every few seconds, until it is cancelled."""
         while True:
             await asyncio.sleep(WATCH_EVERY_S)
             await self.step()
 
     async def step(self) -> None:
-        """Once: asks for the ends, and judges every worker."""
+        """Asks for the ends once, and checks every worker."""
         workers = self._workers()
         if not workers or not self._count():
             return
@@ -63,6 +64,6 @@ class ReaderWatchdog:
         if worker.position != position or end <= position or worker.is_waiting:
             self._stuck[worker.stream] = (worker.position, now_s)
         elif now_s - since_s > STALLED_S:
-            logger.warning("reader replaced", extra={"stream": worker.stream, "end": end})
+            logger.warning("reader hangs", extra={"stream": worker.stream, "end": end})
             worker.reopen()
             self._stuck[worker.stream] = (position, now_s)

@@ -1,10 +1,10 @@
-"""What a commit writes beside the sessions, and how a checkpoint is read back.
+"""What a commit writes beside the sessions, and how a new owner reads it back.
 
-Pure. A checkpoint is a head (shared/model/head.py) and what the records `ck` … `last` of the stream's
-checkpoints partition fold to: the covered keys and the parked sessions. A record carries what changed
-since the one before. Now and then everything is written whole, over several commits where it is large,
-with the changes between in order: an entry written whole is the entry as of that commit, so later
-changes simply overwrite it, and an unfinished whole set is nothing but repeated changes.
+Pure. A checkpoint is a head (shared/model/head.py) and what the records from `checkpoint_from` to `newest` of
+the stream's checkpoints partition fold to: covered keys and parked sessions. Each record carries what changed
+since the one before. Now and then everything is written again, a *whole set*, over several commits if it is
+large. An entry of a whole set is the entry as of its commit, so later changes simply overwrite it, and a
+whole set that was never finished is nothing but repeated changes.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ class ParkedWire(msgspec.Struct, frozen=True, array_like=True):
 class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One record of the checkpoints topic (MessagePack).
 
-    `head` is the head of its commit, but for `ck` and `last`, which only the broker knows; a whole set
-    begins with the record that says `begins` and is complete with the one that says `ends`.
+    `head`: the head of its commit, without the two offsets of checkpoint records, which only the broker
+    knows. A whole set begins with the record that says `begins` and is complete with the one that says
+    `ends`.
     """
 
     head: Head
@@ -62,8 +63,8 @@ class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 class Commit:
     """What one transaction writes, in this order: sessions, checkpoint records, the head.
 
-    `sessions`: pairs of the record's key and value. `begins`, `ends`: which of `records` begins and ends
-    a whole set; `begun_at`: where one begun by an earlier commit began.
+    `sessions`: pairs of a record's key and value. `begins`: number of the record that begins a whole set;
+    `ends`: whether the last record completes one; `begun_at`: offset where an earlier commit began it.
     """
 
     head: Head
@@ -74,7 +75,7 @@ class Commit:
     begun_at: int = -1
 
     def head_at(self, offsets: Sequence[int]) -> Head:
-        """The head to commit, once the broker has told the offsets of `records`."""
+        """The head to commit, now that the broker has assigned `offsets` to the records."""
         if len(offsets) != len(self.records):
             raise InvariantBroken(f"{len(self.records)} checkpoint records, but {len(offsets)} offsets")
         checkpoint_from = self.head.checkpoint_from
@@ -85,13 +86,13 @@ class Commit:
         )
 
     def whole_begun_at(self, offsets: Sequence[int]) -> int:
-        """The offset at which the whole set under way began, -1 when there is none."""
+        """Offset at which the whole set under way began, -1 when there is none."""
         return self.begun_at if self.begins is None else offsets[self.begins]
 
 
 @dataclass(slots=True, kw_only=True)
 class Checkpoint:
-    """What a new owner starts from. `bytes`: size of the records that it was folded from."""
+    """What a new owner starts from. `bytes`: size of the records that were folded into it."""
 
     head: Head
     covered: dict[str, Covered] = field(default_factory=dict)
@@ -105,10 +106,10 @@ def new_stream() -> Checkpoint:
 
 
 def fold(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Checkpoint:
-    """The checkpoint that `records`, pairs of (offset, value) from `head.checkpoint_from` through
-    `head.newest`, give.
+    """The checkpoint that the records fold to; they are pairs of (offset, value), from `head.checkpoint_from`
+    through `head.newest`.
 
-    Raises InvalidInput when one of them cannot be read or some are not there.
+    Raises InvalidInput when a record is missing or cannot be read.
     """
     checkpoint = Checkpoint(head=head)
     seen = -1
@@ -133,16 +134,16 @@ def fold(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Ch
 
 
 def is_settled(head: Head, stable: int, end: int) -> bool:
-    """Whether nothing stands in the stream's checkpoints partition behind what the head knows of: its last
-    record and the marker of that commit. `stable`: first undecided offset, `end`: next to be written.
+    """Whether the stream's checkpoints partition ends with what the head knows: its newest record, and the
+    broker's marker of that commit. `stable`: first undecided offset; `end`: next offset to be written.
 
-    Every commit writes there before it delivers, so whatever a broken commit left is seen there.
+    Every commit writes there before it delivers, so anything that a broken commit left behind shows there.
     """
     return stable == end == (head.newest + 2 if head.newest >= 0 else 0)
 
 
 def decode_record(raw: bytes) -> CheckpointRecord:
-    """A checkpoint record. Raises InvalidInput when it is none."""
+    """The checkpoint record in these bytes. Raises InvalidInput when they hold none."""
     try:
         return _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -150,9 +151,9 @@ def decode_record(raw: bytes) -> CheckpointRecord:
 
 
 def find_head(records: Iterable[tuple[int, bytes]]) -> Head | None:
-    """The newest head that a whole checkpoints partition tells, when Kafka forgot the committed one.
+    """The newest head that a checkpoints partition holds, for when Kafka has forgotten the committed one.
 
-    None when no checkpoint was ever completed: then the stream is new.
+    None when no whole set was ever completed: then the stream is new.
     """
     begun = checkpoint_from = -1
     head = None
@@ -192,7 +193,7 @@ def covered_wire(key: str, entry: Covered) -> CoveredWire:
 
 
 def put_covered(covered: dict[str, Covered], wire: CoveredWire) -> None:
-    """Takes a stored key up as the newest of `covered`, which are ordered by offset."""
+    """Adds a stored key as the newest of `covered`, which are in order of offset."""
     covered.pop(wire.key, None)
     covered[wire.key] = Covered(offset=wire.offset, last_a=wire.last_a, ids=dict.fromkeys(wire.ids))
 

@@ -1,4 +1,4 @@
-"""From a closed session to the record by which it is delivered. Pure; used by `stream.py`."""
+"""Turns a closed session into the record that delivers it. Pure; `stream.py` uses it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from shared.model.sessions import Session, encode_session, session_id
 
 
 def delivered(closed: Closed, group: str, stream: int, epoch: int) -> tuple[bytes, bytes]:
-    """Key and value of the session's record; `epoch` is that of the owner that delivers it."""
+    """Key and value of the session's record; `epoch` is that of the owner who delivers it."""
     session = closed.session
     value = encode_session(
         Session(

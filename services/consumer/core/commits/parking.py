@@ -1,7 +1,9 @@
-"""Which open sessions one commit parks, so that neither replays nor commits grow large.
+"""Chooses which open sessions a commit parks, so that neither replays nor commits grow large.
 
-Pure. `Stream` asks once a replay would be long, with the sessions that pin its beginning, and commits after
-every batch until it is short again: then parking takes several commits, and still gains on reading.
+A session that stays open for long pins the safe offset, and a replay would have to start at its first
+fragment. Parking moves its fragments into the checkpoint instead. Pure. `Stream` asks once a replay would be
+long, and then commits after every batch until it is short again: parking takes several commits, and still
+gains on reading.
 """
 
 from __future__ import annotations
@@ -11,17 +13,19 @@ from collections.abc import Iterable, Sequence
 from services.consumer.core.sessions.state import OpenSession
 
 MAX_PARKED_BYTES = 4 * 1024 * 1024
-"""What one commit parks at most: about a quarter of a second's work for one broker."""
+"""The most that one commit parks: about a quarter of a second's work for one broker."""
 GAIN = 3
-"""When a batch brings more than a third of `MAX_PARKED_BYTES`, so many times as much may be parked after it.
-A replay that has become long then grows by half of itself at most, because no more is parked than was read.
+"""After a large batch, this many times its size may be parked, if that is more than `MAX_PARKED_BYTES`. So
+parking gains on reading however fast data comes, and a replay that has become long grows by half of itself at
+most.
 """
 
 
 def choose(pinning: Iterable[OpenSession], last_batch: int, *, rewrites: bool) -> list[OpenSession]:
-    """Those of the sessions that the next commit parks: oldest pins first, and always at least one.
+    """The sessions that the next commit parks: those with the oldest pins, and always at least one.
 
-    `last_batch`: bytes that were read last; `rewrites`: whether what was parked before is written once more.
+    `last_batch`: bytes of the batch that was read last; `rewrites`: whether the commit writes again what was
+    parked before, because it is part of a whole set.
     """
     room = max(MAX_PARKED_BYTES, GAIN * last_batch)
     chosen: list[OpenSession] = []
@@ -34,16 +38,16 @@ def choose(pinning: Iterable[OpenSession], last_batch: int, *, rewrites: bool) -
 
 
 def size_of(session: OpenSession, *, rewrites: bool) -> int:
-    """Bytes that parking the session writes, nearly: fragments not parked yet (or all), and all its ids."""
+    """About how many bytes parking the session writes: fragments not parked yet (or all), and all its ids."""
     fragments = session.bytes if rewrites else sum(map(len, session.data[session.parked :]))
     return fragments + 9 * len(session.ids or ())
 
 
 def bytes_at(offset: int, read_at: Sequence[tuple[int, int]]) -> int:
-    """Bytes that had been read when the position was at or just below `offset`.
+    """How many bytes had been read when the position was at or just below `offset`.
 
-    `read_at`: pairs of a position and the bytes read there, ascending, at least one; above all of them the
-    last one's bytes, below all of them the first one's.
+    `read_at`: pairs of a position and the bytes read there, ascending, at least one. Above all of them the
+    last pair counts, below all of them the first.
     """
     found = read_at[0][1]
     for position, read in read_at:

@@ -1,7 +1,9 @@
-"""When checkpoint records are written, and which: the changes of each commit, now and then everything.
+"""Decides which checkpoint records a commit writes: its changes, and now and then everything.
 
-Pure. Changes are written until they outweigh what they changed; then a whole set begins, whose parts ride
-on as many commits as it takes. `Stream` asks for a commit's records; what they mean is in `checkpoint.py`.
+Pure. A new owner reads every record since the last *whole set*, so that pile must not grow without end. Once
+the changes outweigh the state they changed, a new whole set begins; a large one rides on several commits, so
+that none of them takes long. When it is complete, everything below it can be deleted. `Stream` asks for a
+commit's records; `checkpoint.py` says what they mean.
 """
 
 from __future__ import annotations
@@ -22,19 +24,20 @@ from services.consumer.core.sessions.state import Covered, OpenSession
 from shared.model.head import Head
 
 MAX_CHUNK_BYTES = 900 * 1024
-"""Of a checkpoint record, but for what one covered key or one parked session needs beyond it."""
+"""Size of a checkpoint record. One covered key or one parked session may exceed it, because it is not
+split."""
 MIN_WHOLE_BYTES = 256 * 1024
-"""Changes are written on until they outweigh this and `WHOLE_FACTOR` times the last whole set."""
+"""A whole set begins when the changes outweigh this, and `WHOLE_FACTOR` times the last whole set."""
 WHOLE_FACTOR = 4
 WHOLE_RECORDS_PER_COMMIT = 4
-"""A large whole set is spread over commits, so that none of them takes long."""
+"""How much of a large whole set one commit carries."""
 
 
 class CheckpointWriter:
-    """Turns the changes of a stream's state into checkpoint records, and decides when to write whole.
+    """Turns the changes of a stream's state into checkpoint records, and decides when to write everything.
 
-    `written` counts the bytes since `ck`; `remaining` are the keys that a whole set under way still has
-    to write, `begun_at` the offset of its first record.
+    `written`: bytes since the last whole set began. `remaining`: keys that the whole set under way still has
+    to write, None while there is none; `begun_at`: offset of its first record.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -48,11 +51,11 @@ class CheckpointWriter:
 
     def __repr__(self) -> str:
         left = "no whole set under way" if self.remaining is None else f"{len(self.remaining)} keys to go"
-        return f"<CheckpointWriter {self.written} bytes since ck, {left}>"
+        return f"<CheckpointWriter {self.written} bytes since the whole set, {left}>"
 
     @property
     def is_whole_next(self) -> bool:
-        """Whether the next commit belongs to a whole set: what it parks is then written from its start."""
+        """Whether the next commit is part of a whole set: then it writes what it parks from its start."""
         return self.remaining is not None or self._is_whole_due()
 
     def commit(
@@ -64,15 +67,17 @@ class CheckpointWriter:
         changed: dict[str, Covered],
         to_park: Sequence[OpenSession],
     ) -> Commit:
-        """The commit of `head`: `changed` are the covered keys that changed since the last one, `to_park`
-        the open sessions whose fragments shall move into the checkpoint now.
+        """The commit of `head`, and marks the sessions of `to_park` as parked.
+
+        `changed`: covered keys that changed since the last commit; `to_park`: open sessions whose fragments
+        move into the checkpoint now, so that the safe offset can pass them.
         """
         begins = self._begin_whole_if_due(covered, opened, has_changes=bool(changed or to_park))
         parts: list[CoveredWire | ParkedWire] = [covered_wire(key, entry) for key, entry in changed.items()]
         for session in to_park:
-            # what an earlier chunk held may lie below the set under way, so then nothing builds on it
+            # a chunk from before the whole set under way will be deleted, so nothing may build on it
             parts.append(_parked_wire(session, session.parked if self.remaining is None else 0))
-            session.parked, session.pin = len(session.data), -1
+            session.mark_parked()
         if self.remaining is not None:
             whole = list(self._whole_part(covered, opened, WHOLE_RECORDS_PER_COMMIT * MAX_CHUNK_BYTES))
             self._whole_bytes += sum(map(_size, whole))
@@ -101,8 +106,8 @@ class CheckpointWriter:
         )
 
     def committed(self, commit: Commit, offsets: Sequence[int]) -> int | None:
-        """Notes that the commit is known to have succeeded; below which offset the stream's checkpoints
-        partition may now be deleted, if a whole set was completed by it.
+        """Takes note that the commit succeeded. If that completed a whole set, returns the offset below which
+        the stream's checkpoints partition may now be deleted.
         """
         size = sum(map(len, commit.records))
         self.written = size if commit.begins is not None else self.written + size
@@ -118,13 +123,14 @@ class CheckpointWriter:
     def _begin_whole_if_due(
         self, covered: dict[str, Covered], opened: dict[str, OpenSession], *, has_changes: bool
     ) -> bool:
-        """Whether a whole set begins with this commit; `remaining` are then the keys that it must write."""
+        """Begins a whole set if one is due, by listing the keys that it must write; returns whether it
+        did."""
         if self.remaining is not None or not self._is_whole_due():
             return False
         if not (has_changes or self._never_written):
             return False
         self._whole_bytes = 0
-        if self._never_written:  # then the changes are all there is
+        if self._never_written:  # the changes are all there is
             self.remaining = deque()
         else:
             parked = (key for key, session in opened.items() if session.parked)
@@ -149,7 +155,7 @@ class CheckpointWriter:
 
 
 def _grouped(parts: Sequence[CoveredWire | ParkedWire]) -> Iterator[list[CoveredWire | ParkedWire]]:
-    """The parts in order, in groups of about `MAX_CHUNK_BYTES`."""
+    """Yields the parts in order, in groups of about `MAX_CHUNK_BYTES`."""
     group: list[CoveredWire | ParkedWire] = []
     size = 0
     for part in parts:
@@ -179,7 +185,7 @@ def _parked_wire(session: OpenSession, start: int) -> ParkedWire:
 
 
 def _size(part: CoveredWire | ParkedWire) -> int:
-    """Bytes that the part takes in a record, nearly."""
+    """About how many bytes the part takes in a record."""
     size = len(part.key) + 40 + 9 * len(part.ids)
     if isinstance(part, ParkedWire):
         size += sum(map(len, part.fragments)) + 5 * len(part.fragments) + 40

@@ -1,4 +1,4 @@
-"""What is read of a stream, and how a fragment's id is remembered."""
+"""A record as the fold reads it, and the hash by which it remembers a fragment's id."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ class Record(Protocol):
 
 
 def hash_id(fragment_id: str) -> int:
-    """The 64-bit hash by which a fragment's id is remembered; the same in every process."""
+    """The id's 64-bit hash (BLAKE2b), the same in every process: Python's own `hash` is salted."""
     return int.from_bytes(hashlib.blake2b(fragment_id.encode(), digest_size=8).digest(), "big")

@@ -1,7 +1,7 @@
-"""What a stream's state is made of: an open session, a closed one, a covered key.
+"""What a stream's state consists of: open sessions, closed ones, covered keys.
 
-Values of the assembler, written into checkpoints and handed over. Offsets are those of the stream's
-fragments topic, times integer ms UTC.
+The fold makes them, checkpoints store them, handovers carry them. Offsets are those of the stream's fragments
+topic; times are integer ms UTC.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ NO_IDS: Mapping[int, None] = MappingProxyType({})
 class OpenSession:
     """A session that has not ended: `low_t <= last_t`, `first_offset <= last_offset`.
 
-    `w`, `last_a`: W right after and A at its last fragment. `parked`: how many of its fragments stand in
-    the checkpoint; `pin`: the offset of the first one that does not (-1 when all do), where a replay
-    must start, with W and A just before that offset. `ids`: hashes of its ids in order of arrival,
-    those that it took over at its opening first; None for none.
+    `w`, `last_a`: W right after its last fragment, and A at it. `parked`: how many of its fragments stand in
+    the checkpoint. `pin`: offset of the first one that does not, -1 when all do; a replay must start there,
+    with `pin_w` and `pin_a`, W and A just before that offset. `ids`: hashes of its ids in order of arrival,
+    after those that its key remembered when it opened; None for none.
     """
 
     __slots__ = (
@@ -61,6 +61,10 @@ class OpenSession:
             f"{len(self.data)} fragments, {self.parked} parked>"
         )
 
+    def mark_parked(self) -> None:
+        """All its fragments stand in the checkpoint now, so it no longer pins the safe offset."""
+        self.parked, self.pin = len(self.data), -1
+
     def remember(self, hashed: int) -> None:
         """Adds the hash of a fragment's id."""
         if self.ids is None:
@@ -70,9 +74,9 @@ class OpenSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Covered:
-    """All records of a key through `offset` are accounted for: its session was closed there.
+    """All of a key's records through `offset` are accounted for, because its session closed there.
 
-    `last_a`: A at the last fragment of that session; `ids`: hashes of its newest ids, oldest first.
+    `last_a`: A at that session's last fragment; `ids`: hashes of its newest ids, oldest first.
     """
 
     offset: int
