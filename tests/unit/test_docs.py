@@ -181,6 +181,14 @@ def test_settings_that_are_named_exist(page: Path) -> None:
     assert set(re.findall(r"BATON_[A-Z_]+[A-Z]", page.read_text())) <= known
 
 
+def test_the_tour_prints_what_it_says() -> None:
+    """`docs/tour.md` runs as it stands, on the real core."""
+    result = doctest.testfile(str(ROOT / "docs" / "tour.md"), module_relative=False)
+
+    assert result.attempted > 40
+    assert result.failed == 0
+
+
 def test_the_readme_is_short() -> None:
     """At most 150 lines: more belongs into docs/."""
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
