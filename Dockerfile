@@ -1,5 +1,5 @@
-# Two images from one file: `service` (producer, consumer: Python alone) and `control` (with Java, Spark and
-# Spark's jars). Both hold the versions of requirements.lock, each file checked by its sum, and nothing else.
+# Two images from one file: `service` (producer and consumer, Python alone) and `control` (with Java, Spark and
+# Spark's jars). Both install only the versions in requirements.lock, and pip checks every file's hash.
 
 FROM python:3.11-slim-bookworm AS base
 ENV PATH=/opt/baton/bin:$PATH \
@@ -9,17 +9,17 @@ ENV PATH=/opt/baton/bin:$PATH \
     PYTHONPATH=/app \
     PYTHONUNBUFFERED=1
 WORKDIR /app
-# /data belongs to the user, so that a new volume which is mounted there does too
+# /data belongs to the user, so a new volume mounted there does too
 RUN useradd --uid 1000 --create-home baton && install -d -o baton -g baton /data
 
-# the whole lock, as the tests ran with it; what only developers need goes again
+# install the whole lock, as the tests ran with it, then remove what only developers need
 FROM base AS packages
 RUN python -m venv /opt/baton
 COPY requirements.lock ./
 RUN pip install --require-hashes -r requirements.lock \
     && pip uninstall --yes check-jsonschema hypothesis mypy pytest pytest-asyncio ruff schemathesis selenium
 
-# without Spark, which is the larger part of it
+# without Spark, which is most of the size
 FROM packages AS light
 RUN pip uninstall --yes pandas py4j pyarrow pyspark
 

@@ -1,4 +1,4 @@
-# Baton: everything a user or a developer runs. `make help` lists it. Needs Python >= 3.11, Java >= 17 and make.
+# All commands for users and developers; `make help` lists them. Needs Python >= 3.11, Java >= 17 and make.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -16,16 +16,16 @@ help: ## List the targets
 
 install: $(INSTALLED) ## Create the virtual environment from the locked versions and fetch the jars
 
-demo: $(INSTALLED) ## Show the whole path at work, on a log of its own or on LOG=path
+demo: $(INSTALLED) ## Run the whole pipeline, on a generated log or on LOG=path
 	@$(BIN)/baton demo $(if $(LOG),"$(LOG)") $(ARGS)
 
 test: $(INSTALLED) ## Run every test: unit, simulation, integration on real servers, end to end
 	@$(BIN)/python -m pytest $(ARGS)
 
-test-browser: $(INSTALLED) ## Run the agent in a real Chromium (Debian: chromium and chromium-driver)
+test-browser: $(INSTALLED) ## Test the agent in a real Chromium (Debian: chromium and chromium-driver)
 	@$(BIN)/python -m pytest agent/tests $(ARGS)
 
-agent: $(INSTALLED) ## Minify the agent for web pages, after a change of its source (needs npm)
+agent: $(INSTALLED) ## Minify the agent after you change its source (needs npm)
 	@npx --yes terser@5.51.2 $(AGENT)/agent.js --compress passes=3 --mangle --ecma 2018 --output $(AGENT)/agent.min.js \
 	  --format "preamble='/*! Baton agent, readable: agent.source.js, sha256 $$($(PYTHON) -c 'import hashlib; print(hashlib.sha256(open("$(AGENT)/agent.js", "rb").read()).hexdigest())') */'"
 
@@ -33,34 +33,34 @@ lint: $(INSTALLED) ## Check style and format
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-types: $(INSTALLED) ## Check the types, strictly
+types: $(INSTALLED) ## Check types with mypy, strict
 	@$(BIN)/mypy
 
 up: $(INSTALLED) ## Start the local stack and leave it running
 	@$(BIN)/baton up --detach --home "$(STACK_HOME)" $(ARGS)
 
-down: $(INSTALLED) ## Stop the local stack; its data stay
+down: $(INSTALLED) ## Stop the local stack and keep its data
 	@$(BIN)/baton down --home "$(STACK_HOME)"
 
-bench: $(INSTALLED) ## Measure what the performance claims rest on
+bench: $(INSTALLED) ## Measure what docs/performance.md claims
 	@$(BIN)/python -m bench $(ARGS)
 
-chaos: $(INSTALLED) ## Kill, stop and cut everything for minutes under load, and judge the sessions; SEED= replays
+chaos: $(INSTALLED) ## Inject faults for minutes under load, then check the sessions; SEED= repeats a run
 	@$(if $(SEED),BATON_TEST_SEED=$(SEED)) $(BIN)/python -m pytest --soak -m soak -s tests/e2e/test_chaos.py $(ARGS)
 
-soak: $(INSTALLED) ## Run the long tests that `make test` leaves out
+soak: $(INSTALLED) ## Run the long tests that `make test` skips
 	@$(BIN)/python -m pytest --soak -m soak $(ARGS)
 
-simulate: $(INSTALLED) ## Simulate SEEDS=n (or a..b) runs of members under every fault
+simulate: $(INSTALLED) ## Simulate members under every fault, SEEDS=n (or a..b) runs
 	@$(BIN)/python -m tests.simulation $(or $(SEEDS),10000) $(ARGS)
 
-simulate-faults: $(INSTALLED) ## See the simulation find every fault that is planted, the rare ones too
+simulate-faults: $(INSTALLED) ## Check that the simulation finds every planted fault, even rare ones
 	@$(BIN)/python -m pytest --soak tests/simulation/test_faults.py $(ARGS)
 
-fuzz: $(INSTALLED) ## Ask the producer's door with SEEDS=n (or a..b) spoiled requests
+fuzz: $(INSTALLED) ## Send SEEDS=n (or a..b) spoiled requests to the producer's door
 	@$(BIN)/python -m tests.fuzz $(or $(SEEDS),100000) $(ARGS)
 
-clean: ## Remove the virtual environment and what tools have left; the data of the stack stay
+clean: ## Remove the virtual environment and tool caches; keep the stack's data
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 lock: ## Renew requirements.lock from pyproject.toml
@@ -72,14 +72,14 @@ lock: ## Renew requirements.lock from pyproject.toml
 
 $(INSTALLED): requirements.lock pyproject.toml cli/jars.lock
 	@command -v $(PYTHON) > /dev/null \
-	  || { echo "Baton needs Python 3.11 or newer, and there is no $(PYTHON): install it, or name another by PYTHON=" >&2; exit 1; }
+	  || { echo "Baton needs Python 3.11 or newer, but $(PYTHON) is missing: install it, or set PYTHON=" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "Baton needs Python 3.11 or newer, and $(PYTHON) is older: name another by PYTHON=" >&2; exit 1; }
+	  || { echo "Baton needs Python 3.11 or newer, but $(PYTHON) is older: set PYTHON=" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null \
 	  || { echo "Baton needs Python's venv module, which $(PYTHON) lacks (on Debian: install python3-venv)" >&2; exit 1; }
 	@"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | awk -F '"' \
 	    '/version/ { split($$2, v, "."); ok = (v[1] + 0 >= 17) } END { exit !ok }' \
-	  || { echo "Baton needs Java 17 or newer, and there is none on the PATH (or in JAVA_HOME)" >&2; exit 1; }
+	  || { echo "Baton needs Java 17 or newer, but finds none on the PATH or in JAVA_HOME" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 	@echo "installing the locked versions into $(VENV) (PySpark alone is 450 MB) …"
 	@$(PIP) install --require-hashes -r requirements.lock
