@@ -1,7 +1,7 @@
 """One stream for scenario files: a log, what Kafka stores of it, and one owner after another.
 
-The core alone (`Stream`), driven by hand. Times are small numbers of ms: a stream whose sessions end after
-100 ms without a fragment, unless `settings` says otherwise.
+The core alone (`Stream`), driven by hand. Times are small numbers of ms: sessions end after 100 ms without a
+fragment, unless `settings` says otherwise.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The rules that turn a log into sessions. This is the heart of Baton: all other code protects its result.
+"""The rules that turn a log into sessions. This is the heart of Baton: all other code protects its
+result.
 
-A stream is a log of records in offset order. Most records are *fragments*: a piece of some key's activity. A
-record without a key is a *marker* ("all event time up to t has been sent") or a *tick* ("it is at least this
-late"). To fold the log means to read it once, first record to last, and keep one open session per key:
+A stream is a log of records in offset order. Most records are *fragments*: a piece of some key's
+activity. A record without a key is a *marker* ("all event time up to t has been sent") or a *tick* ("it
+is at least this late"). To fold the log means to read it once, first record to last, and keep one open
+session per key:
 
     fragments of one key     ●──●────●─●             ●───●──■          ●───●
     its sessions            └─────────────┘         └────────┘        └─ ─ ─ ─
@@ -17,32 +19,37 @@ A session's life:
                                     ├── a limit would be passed ► closed, reason `limit`
                                     └── a fragment says `end` ──► closed, reason `end`
 
-There are two clocks, and neither is ours. Clients choose a fragment's event time, `t`. The broker stamps its
-append time, `a`. `W` is the highest t so far, and `A` is the highest a. A member's own clock has no say. So
-sessions depend on the log alone: anyone who folds it finds the same ones, in batches of any size, after any
-crash. That is why a successor may replay, an auditor may recompute, and a handover can be checked.
+There are two clocks, and neither is ours. Clients choose a fragment's event time, `t`. The broker stamps
+its append time, `a`. `W` is the highest t so far, and `A` is the highest a. A member's own clock has no
+say. So sessions depend on the log alone: anyone who folds it finds the same ones, in batches of any size,
+after any crash. That is why a successor may replay, an auditor may recompute, and a handover can be
+checked.
 
 For each record, in this order:
 
 1. A rises to the record's append time. A record that cannot be read is set aside and has no other effect.
 2. A marker closes every open session whose newest event time is at or before the marker's. A tick does
    nothing beyond rule 1: it lets time pass on a stream to which nobody writes.
-3. A fragment that comes after silence first closes its key's open session. Silence means one of three things.
-   The fragment's t is more than `gap` after the session's newest. Or W has risen by more than `gap + lateness`
-   since the session's last fragment. Or A has risen by more than `idle`. A fragment that is only late joins.
-4. A repeated id is dropped: one that the open session has, or that the key remembers from its last session
-   (`covered.py`). Only W rises.
+3. A fragment that comes after silence first closes its key's open session. Silence means one of three
+   things. The fragment's t is more than `gap` after the session's newest. Or W has risen by more than
+   `gap + lateness` since the session's last fragment. Or A has risen by more than `idle`. A fragment that
+   is only late joins.
+4. A repeated id is dropped: one that the open session has, or that the key remembers from its last
+   session (`covered.py`). Only W rises.
 5. If the fragment would take the session past a limit (fragments, bytes, time span), it closes it first.
-6. The fragment joins the open session, or opens one. W rises. If it says `end`, it closes the session with it.
+6. The fragment joins the open session, or opens one. W rises. If it says `end`, it closes the session
+   with it.
 
-Sessions that silence has ended may be closed now or later (`close_silent`). Any later fragment of the key would
-split them by rule 3, so the moment at which we look does not change what they hold. A session's W and A never
-fall from one last fragment to the next, so the silent sessions are always the first ones in `open`.
+Sessions that silence has ended may be closed now or later (`close_silent`). Any later fragment of the key
+would split them by rule 3, so the moment at which we look does not change what they hold. A session's W
+and A never fall from one last fragment to the next, so the silent sessions are always the first ones in
+`open`.
 
-*Replaying* rebuilds what an earlier owner had open, from the log below the position that it committed. Nothing
-closes or counts there. Fragments that are covered or parked are skipped; every other one belongs to a session
-that was open at that position. `docs/protocol.md` states these rules as a contract, `tests/reference.py` follows
-them as slowly and plainly as possible, and `services/control/spark/fold.py` is the audit's second opinion.
+*Replaying* rebuilds what an earlier owner had open, from the log below the position that it committed.
+Nothing closes or counts there. Fragments that are covered or parked are skipped; every other one belongs
+to a session that was open at that position. `docs/protocol.md` states these rules as a contract,
+`tests/reference.py` follows them as slowly and plainly as possible, and `services/control/spark/fold.py`
+is the audit's second opinion.
 """
 
 from __future__ import annotations
