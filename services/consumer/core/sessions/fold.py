@@ -1,5 +1,4 @@
-"""The rules that turn a log into sessions. This is the heart of Baton: all other code protects its
-result.
+"""The rules that turn a log into sessions: the heart of Baton, whose result all other code protects.
 
 A stream is a log of records in offset order. Most records are *fragments*: a piece of some key's
 activity. A record without a key is a *marker* ("all event time up to t has been sent") or a *tick* ("it
@@ -12,12 +11,10 @@ session per key:
 
 A session's life:
 
-                  first fragment             ┌─── next fragment joins ───┐
-    (no session) ────────────────► open ◄────┘                           │
-                                    │  └─────────────────────────────────┘
-                                    ├── silence, or a marker ──► closed, reason `gap`
-                                    ├── a limit would be passed ► closed, reason `limit`
-                                    └── a fragment says `end` ──► closed, reason `end`
+    first fragment ──► open ──┬── a fragment joins ───────► open
+                              ├── silence, or a marker ───► closed, reason `gap`
+                              ├── a limit is reached ─────► closed, reason `limit`
+                              └── a fragment says `end` ──► closed, reason `end`
 
 There are two clocks, and neither is ours. Clients choose a fragment's event time, `t`. The broker stamps
 its append time, `a`. `W` is the highest t so far, and `A` is the highest a. A member's own clock has no
