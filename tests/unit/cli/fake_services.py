@@ -15,7 +15,7 @@ import httpx
 import msgspec
 import uvicorn
 
-from cli.client import BatonClient
+from cli.http.client import BatonClient
 from shared.model.fragments import FragmentRejected, parse_fragment, time_of
 from shared.model.routing import StreamTable, initial_table
 

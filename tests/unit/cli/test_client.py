@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import httpx
 import pytest
-
 from cli.backoff import MAX_DELAY_S, delay_for, parse_retry_after
-from cli.client import BatonClient, connect
+
+from cli.http.client import BatonClient, connect
 from shared.errors import BatonError, Conflict, InvalidInput, NotFound, Unavailable
 from tests.unit.cli.fake_services import InMemoryControl, problem, served
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.demo.log import DemoLog, made_up, real
+from cli.demo.log import DemoLog, generated_log, real_log
 from cli.importing.formats import Fields, Format
 from shared.errors import BatonError, InvalidInput
 
@@ -56,7 +56,7 @@ def test_what_the_command_line_says_goes_before_every_guess(tmp_path: Path) -> N
     path = tmp_path / "given.tsv"
     path.write_bytes(b"host\ttime\tagent\tseen\na\t1\tb\t2\n")
 
-    log = real(path, "tsv", "agent", "seen", None, "$.data.host")
+    log = real_log(path, "tsv", "agent", "seen", None, "$.data.host")
 
     assert (log.fields, log.item_path) == (Fields(key="agent", time="seen"), "$.data.host")
 
@@ -92,15 +92,15 @@ def test_a_log_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_log_that_is_made_up_is_the_same_again(tmp_path: Path) -> None:
     """Visitors and seed decide every byte; another seed makes another log."""
     (tmp_path / "again").mkdir()
-    first = made_up(tmp_path, 20, 1)
+    first = generated_log(tmp_path, 20, 1)
     before = first.path.read_bytes()
 
-    again = made_up(tmp_path / "again", 20, 1)
-    other = made_up(tmp_path, 20, 2)
+    again = generated_log(tmp_path / "again", 20, 1)
+    other = generated_log(tmp_path, 20, 2)
 
     assert again.path.read_bytes() == before != other.path.read_bytes()
     assert first.lines == len(before.splitlines())
 
 
 def guessed(path: Path) -> DemoLog:
-    return real(path, None, None, None, None, None)
+    return real_log(path, None, None, None, None, None)

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from cli.demo.truth import Findings, TruthCheck
-from cli.generating import TrueSession, Visits, generate
 from cli.importing.formats import Fields, parser_for
 from cli.importing.fragments import encode_fragment, fragment_id, log_digest
+from cli.visits.generator import TrueSession, Visits, generate
 from shared.model.sessions import Session
 
 NAME = "visits.ndjson"
@@ -108,7 +108,7 @@ def judge(sessions: Iterable[Session]) -> Findings:
     """What the comparison finds."""
     check = TruthCheck(VISITS, NAME)
     for session in sessions:
-        check.see(session)
+        check.add(session)
     return check.finish()
 
 

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.client import BatonClient
 from cli.commands.events import event_line, follow
+from cli.http.client import BatonClient
+from cli.http.sse import ServerSentEvent, SseParser
 from cli.main import cli
-from cli.sse import ServerSentEvent, ServerSentEvents
 from shared.errors import InvalidInput, Unavailable
 from tests.unit.cli.fake_services import InMemoryControl, no_sleep, problem, served
 
@@ -158,7 +158,7 @@ async def test_a_refusal_ends_following() -> None:
 def test_events_are_whole_however_the_bytes_are_cut(size: int) -> None:
     """Also with characters of several bytes, and those that Python takes for line ends."""
     text = ": hello\n\nretry: 5\n\nid: 1\ndata: {„\u2028“}\n\nid: 2\r\ndata: a\r\ndata: b\r\n\r\ndata: x"
-    raw, parser = text.encode(), ServerSentEvents()
+    raw, parser = text.encode(), SseParser()
 
     found = [event for at in range(0, len(raw), size) for event in parser.feed(raw[at : at + size])]
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from cli.commands.generate import generate_command
-from cli.generating import DISORDER_MS, MAX_LENGTH, Visits, generate
+from cli.visits.command import generate_command
+from cli.visits.generator import DISORDER_MS, MAX_LENGTH, Visits, generate
 from shared.model.group import GroupSettings
 from shared.model.routing import initial_table
 from tests.reference import Rec, fold_eagerly

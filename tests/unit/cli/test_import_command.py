@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from cli.http.receipts import MarkerPosition
 from cli.importing.command import import_command
 from cli.importing.delivery import await_delivery
-from cli.receipts import MarkerPosition
 from shared.errors import Unavailable
 from tests.unit.cli.fake_services import InMemoryControl, InMemoryProducer, served
 

@@ -7,7 +7,7 @@ import random
 
 import httpx
 
-from cli.client import BatonClient
+from cli.http.client import BatonClient
 from cli.importing.formats import Fields, parser_for
 from cli.importing.lanes import BatchLimits
 from cli.importing.lines import Line

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cli.http.receipts import Receipt
 from cli.importing.formats import Fields, parser_for
 from cli.importing.fragments import Outgoing
 from cli.importing.lanes import BatchLimits, Lane
 from cli.importing.lines import Line
 from cli.importing.pipeline import send_log
 from cli.importing.tally import Tally
-from cli.receipts import Receipt
 from shared.errors import BatonError, InvalidInput, Unavailable
 from tests.unit.cli.fake_services import FAULTS, InMemoryProducer
 
