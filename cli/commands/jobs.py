@@ -1,4 +1,4 @@
-"""`baton jobs | run | runs | cancel`: Spark jobs through control, with a progress bar of Spark's task counts."""
+"""`baton jobs | run | runs | cancel`: Spark jobs through control, with a bar of Spark's task counts."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def moved_text(handovers: Sequence[Mapping[str, Any]], expected: int) -> str:
 
     >>> row = {"sessions": 12, "bytes": 3400, "pause_ms": 31, "warm": True}
     >>> moved_text([row, row | {"pause_ms": 40}], 3)
-    'handed over 2 streams, 24 open sessions, 6.8 kB; the longest pause was 40 ms; 1 stream had to replay'
+    'handed over 2 streams, 24 open sessions, 6.8 KB; the longest pause was 40 ms; 1 stream had to replay'
     """
     replayed = max(0, expected - len(handovers)) + sum(not row["warm"] for row in handovers)
     replays = f"{replayed} stream{'' if replayed == 1 else 's'} had to replay"

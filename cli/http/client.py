@@ -35,7 +35,7 @@ _RETRIED = frozenset({429, 502, 503, 504})
 
 
 class BatonClient:
-    """Calls one service. `patience_s` is how long one call may be retried; `retries` counts repeated requests.
+    """Calls one service; retries each call for up to `patience_s`, and counts repeated requests in `retries`.
 
     `sleep`, `clock` (monotonic seconds) and `rng` are parameters so that tests need neither time nor luck.
     """

@@ -182,7 +182,8 @@ async def run_import(
     """
     outcome = Outcome(Tally(), [])
     started = time.monotonic()
-    with ImportProgress(outcome.tally) as progress:
+    progress = ImportProgress(outcome.tally)
+    with progress.bar:
         try:
             await _import(options, outcome, progress, on_progress)
         except BatonError as error:

@@ -116,7 +116,8 @@ def open_lines(file: str) -> Iterator[LineReader]:
 def _stdin() -> BinaryIO:
     """Standard input through a file object of our own.
 
-    A thread that is still reading `sys.stdin` when the process ends holds its lock and crashes the interpreter.
+    A thread that still reads `sys.stdin` at the end of the process holds its lock and crashes the
+    interpreter.
     """
     try:
         return open(sys.stdin.fileno(), "rb", closefd=False)

@@ -72,7 +72,7 @@ async def test_the_first_signal_lets_it_leave_in_order(number: signal.Signals) -
     assert process.returncode == 0
     (told,) = (json.loads(line) for line in errors.splitlines())
     assert (told["message"], told["signal"]) == (
-        "stops in order; a second signal leaves at once",
+        "stopping in order; a second signal exits at once",
         number.name,
     )
 
@@ -91,7 +91,7 @@ async def test_a_second_signal_leaves_at_once(leaving: str) -> None:
             times_s.append(time.monotonic() - began_s)
 
         assert process.returncode == 128 + signal.SIGTERM
-        assert b"a second signal: leaves at once" in errors
+        assert b"second signal, exiting at once" in errors
 
     assert min(times_s) < AT_ONCE_S
 

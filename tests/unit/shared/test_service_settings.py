@@ -1,4 +1,4 @@
-"""What stands in ZooKeeper as a service's address, from where it listens."""
+"""The address that a service publishes in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ from shared.service.settings import load
         ({"BATON_HOST": "0.0.0.0", "BATON_ADVERTISE": "https://baton.example/"}, "https://baton.example"),
     ],
 )
-def test_others_are_told_an_address_at_which_they_can_reach_the_service(
-    environment: dict[str, str], address: str
-) -> None:
-    """All interfaces are no address: then the machine's name stands for them, unless one is advertised."""
+def test_the_published_address_is_reachable(environment: dict[str, str], address: str) -> None:
+    """A service on all interfaces publishes the machine's name, unless it advertises a URL."""
     settings = load(ServiceSettings, environment)
 
     assert settings.address == address
