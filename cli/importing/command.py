@@ -125,7 +125,7 @@ class Outcome:
 def import_command(output: str, **given: Any) -> None:
     """Send the log FILE (`-`: standard input; gzip is unpacked) to the producer.
 
-    Every line becomes a fragment whose data are the line's fields. Each stream keeps the log's order. A
+    Every line becomes a fragment whose data holds the line's fields. Each stream keeps the log's order. A
     fragment's id is made of the log's name, the line's number and its content, so that a retried request (for
     up to 4 minutes) or a repeated import duplicates nothing. After the last acknowledgement a marker with the
     highest time closes the sessions.

@@ -24,7 +24,7 @@ from cli.stack.probes import check_ports
 from cli.stack.servers import LOOPBACK
 from cli.stack.state import load_state, lock_home
 from cli.stack.supervisor import last_line
-from cli.terminal.options import home_option, port_offset_option
+from cli.terminal.options import home_option, option, port_offset_option
 
 DETACH_TIMEOUT_S = 300.0
 
@@ -32,19 +32,9 @@ DETACH_TIMEOUT_S = 300.0
 @click.command()
 @home_option
 @port_offset_option
-@click.option(
-    "--consumers", envvar="BATON_CONSUMERS", default=3, show_default=True, help="Number of consumers."
-)
-@click.option(
-    "--streams",
-    envvar="BATON_STREAMS",
-    default=24,
-    show_default=True,
-    help="Number of streams, fixed when the stack first starts.",
-)
-@click.option(
-    "--namespace", envvar="BATON_NAMESPACE", default="", help="Prefix of all names in Kafka and ZooKeeper."
-)
+@option("--consumers", "BATON_CONSUMERS", 3, "Number of consumers.")
+@option("--streams", "BATON_STREAMS", 24, "Number of streams, fixed when the stack first starts.")
+@option("--namespace", "BATON_NAMESPACE", "", "Prefix of all names in Kafka and ZooKeeper.")
 @click.option("--detach", is_flag=True, help="Return when the stack is ready, and leave it running.")
 def up(home: Path, port_offset: int, consumers: int, streams: int, namespace: str, detach: bool) -> None:
     """Start ZooKeeper, Kafka, a producer, consumers and control, and keep them running.
