@@ -8,7 +8,7 @@ import random
 import socket
 import threading
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import httpx
@@ -16,6 +16,7 @@ import msgspec
 import uvicorn
 
 from cli.http.client import BatonClient
+from cli.importing.lines import Line
 from shared.model.fragments import FragmentRejected, parse_fragment, time_of
 from shared.model.routing import StreamTable, initial_table
 
@@ -124,6 +125,24 @@ def problem(
 async def no_sleep(_: float) -> None:
     """Yields to other tasks without waiting."""
     await asyncio.sleep(0)
+
+
+class ListedLines:
+    """Lines from a list, in blocks of random sizes."""
+
+    def __init__(self, raws: Sequence[bytes], rng: random.Random) -> None:
+        self.bytes_read = sum(map(len, raws))
+        self.position = self.bytes_read
+        self._lines = [Line(number, raw) for number, raw in enumerate(raws, 1)]
+        self._rng = rng
+
+    def read_block(self) -> list[Line] | None:
+        """The next few lines."""
+        if not self._lines:
+            return None
+        size = self._rng.randint(0, 40)
+        block, self._lines = self._lines[:size], self._lines[size:]
+        return block
 
 
 class InMemoryControl:

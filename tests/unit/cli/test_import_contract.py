@@ -10,7 +10,6 @@ import httpx
 from cli.http.client import BatonClient
 from cli.importing.formats import Fields, parser_for
 from cli.importing.lanes import BatchLimits
-from cli.importing.lines import Line
 from cli.importing.pipeline import send_log
 from cli.importing.tally import Tally
 from services.producer.app import create_app
@@ -19,21 +18,9 @@ from services.producer.settings import ProducerSettings
 from shared.model.routing import initial_table
 from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
+from tests.unit.cli.fake_services import ListedLines
 
 TABLE = initial_table(3)
-
-
-class OneBlock:
-    """All lines in one block."""
-
-    bytes_read = position = 0
-
-    def __init__(self, raws: list[bytes]) -> None:
-        self._blocks = [[Line(number, raw) for number, raw in enumerate(raws, 1)]]
-
-    def read_block(self) -> list[Line] | None:
-        """The lines, then the end."""
-        return self._blocks.pop() if self._blocks else None
 
 
 async def test_importer_and_producer_agree_on_every_answer() -> None:
@@ -66,7 +53,7 @@ async def test_importer_and_producer_agree_on_every_answer() -> None:
     tally = Tally()
 
     await send_log(
-        OneBlock(raws),
+        ListedLines(raws, random.Random(0)),
         parser_for("ndjson", Fields(key="key", time="time", unit="ms")),
         name="log",
         table=await client.table(),

@@ -15,29 +15,10 @@ from cli.http.receipts import Receipt
 from cli.importing.formats import Fields, Parser, parser_for
 from cli.importing.fragments import Outgoing
 from cli.importing.lanes import BatchLimits, Lane
-from cli.importing.lines import Line
 from cli.importing.pipeline import send_log
 from cli.importing.tally import Tally
 from shared.errors import BatonError, InvalidInput, Unavailable
-from tests.unit.cli.fake_services import FAULTS, InMemoryProducer
-
-
-class ListedLines:
-    """Lines from a list, in blocks of random sizes."""
-
-    def __init__(self, raws: Sequence[bytes], rng: random.Random) -> None:
-        self.bytes_read = sum(map(len, raws))
-        self.position = self.bytes_read
-        self._lines = [Line(number, raw) for number, raw in enumerate(raws, 1)]
-        self._rng = rng
-
-    def read_block(self) -> list[Line] | None:
-        """The next few lines."""
-        if not self._lines:
-            return None
-        size = self._rng.randint(0, 40)
-        block, self._lines = self._lines[:size], self._lines[size:]
-        return block
+from tests.unit.cli.fake_services import FAULTS, InMemoryProducer, ListedLines
 
 
 def log_of(keys: int, lines: int, rng: random.Random) -> list[bytes]:

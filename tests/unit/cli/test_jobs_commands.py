@@ -17,13 +17,9 @@ def run_of(job: str, state: str, **members: Any) -> dict[str, Any]:
         "id": job,
         "job": job,
         "group": "default",
-        "parameters": {},
         "state": state,
-        "progress": {"tasks": 8, "completed": 3, "active": 2, "failed": 0},
+        "progress": {"tasks": 8, "completed": 3},
         "started_at": 1_700_000_000_000,
-        "ended_at": None,
-        "error": None,
-        "result": None,
     } | members
 
 

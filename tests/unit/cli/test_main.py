@@ -10,11 +10,6 @@ import pytest
 from cli.main import COMMANDS
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "cli.main", *arguments]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-
-
 def test_help_imports_no_command() -> None:
     """`baton --help` lists every command without importing their libraries."""
     program = "import sys; from cli.main import main; sys.argv = ['baton', '--help']\ntry: main()\n" + (
@@ -35,18 +30,12 @@ def test_every_command_is_where_the_table_says(name: str) -> None:
 
 def test_an_error_is_one_sentence_per_fault_and_exit_code_1() -> None:
     """Each option out of its range is reported on standard error, without a traceback."""
-    answer = run("up", "--streams", "0", "--consumers", "65")
+    argv = [sys.executable, "-m", "cli.main", "up", "--streams", "0", "--consumers", "65"]
+
+    answer = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
     assert answer.returncode == 1
     assert answer.stderr.splitlines() == [
         "baton: --consumers 65: must be 0 … 64",
         "baton: --streams 0: must be 1 … 4096",
     ]
-
-
-def test_down_without_a_running_stack_is_not_an_error(tmp_path: object) -> None:
-    """`baton down` says that nothing runs in this home."""
-    answer = run("down", "--home", str(tmp_path))
-
-    assert answer.returncode == 0
-    assert "no local stack is running" in answer.stdout

@@ -31,16 +31,13 @@ STREAMS: list[dict[str, Any]] = [
 MEMBERS = [
     {
         "id": "consumer-0",
-        "group": "default",
         "address": "http://127.0.0.1:8010",
         "pid": 4711,
         "state": "active",
-        "since": 1,
         "streams": [0, 1],
-        "rates": {"fragments_per_s": 12.5, "bytes_per_s": 1.0, "sessions_per_s": 0.5},
+        "rates": {"fragments_per_s": 12.5, "sessions_per_s": 0.5},
         "lease_ms": 4000.4,
         "zookeeper_session": "0x1",
-        "answers": True,
     },
     {
         "id": "consumer-1",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from cli.stack.faults import LockMalformed
-from cli.stack.lock import cache_folder, class_path, jar_folder, parse_lock, read_lock
+from cli.stack.lock import cache_folder, jar_folder, parse_lock, read_lock
 
 HEADER = "use\tgroup\tartifact\tversion\tsha256\tbytes"
 SUM = "ab" * 32
@@ -53,13 +52,6 @@ def test_the_lock_file_of_the_project_has_jars_for_both_uses() -> None:
 
         assert len(names) == count
         assert len(set(names)) == count
-
-
-def test_the_class_path_names_each_jar(tmp_path: Path) -> None:
-    """A stray jar in the folder never gets onto the class path."""
-    jars = parse_lock(f"{HEADER}\nkafka\tg\ta\t1\t{SUM}\t1\nkafka\tg\tb\t2\t{SUM}\t1\n")
-
-    assert class_path(tmp_path, jars) == f"{tmp_path}/a-1.jar{os.pathsep}{tmp_path}/b-2.jar"
 
 
 @pytest.mark.parametrize(

@@ -58,13 +58,13 @@ def test_zookeeper_grants_short_sessions_and_answers_srvr() -> None:
 
 
 def test_the_two_class_paths_are_never_mixed() -> None:
-    """Kafka has exactly the jars of the lock file, ZooKeeper those of PySpark."""
-    jars = class_path(Path("/k"), read_lock("kafka"))
+    """Kafka has exactly the jars of the lock file, each by name; ZooKeeper has all of PySpark."""
+    jars = read_lock("kafka")
 
-    kafka = kafka_argv(KafkaOptions(home=Path("h")), "java", jars)
+    kafka = kafka_argv(KafkaOptions(home=Path("h")), "java", class_path(Path("/k"), jars))
     zookeeper = zookeeper_argv(ZooKeeperOptions(home=Path("h")), "java", Path("/pyspark/jars"))
 
-    assert {Path(p).parent for p in kafka[kafka.index("-cp") + 1].split(os.pathsep)} == {Path("/k")}
+    assert kafka[kafka.index("-cp") + 1].split(os.pathsep) == [f"/k/{jar.file}" for jar in jars]
     assert zookeeper[zookeeper.index("-cp") + 1] == "/pyspark/jars/*"
 
 

@@ -132,12 +132,14 @@ def test_a_fragments_topic_belongs_to_a_stream_of_its_own_namespace(stream: int,
     assert Names("other").stream_of(names.fragments(stream)) is None
 
 
-@pytest.mark.parametrize(
-    "topic", ["fragments", "fragments.1", "fragments.00001", "fragments.rejected", "sessions"]
-)
-def test_other_topics_do_not_belong_to_a_stream(topic: str) -> None:
+@pytest.mark.parametrize("namespace", ["", "x"])
+def test_other_topics_do_not_belong_to_a_stream(namespace: str) -> None:
     """Not even the topic of rejected fragments, which starts alike."""
-    assert Names().stream_of(topic) is None
+    names, prefix = Names(namespace), f"{namespace}." if namespace else ""
+
+    assert names.rejected == f"{prefix}fragments.rejected"
+    for topic in ("fragments", "fragments.1", "fragments.00001", "fragments.rejected", "sessions"):
+        assert names.stream_of(prefix + topic) is None
 
 
 def test_names_that_would_break_a_path_or_a_topic_are_rejected() -> None:

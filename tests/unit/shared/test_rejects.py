@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.kafka.topics import fragments_topics, rejected_topic
+from shared.kafka.topics import rejected_topic
 from shared.model.names import Names
 from shared.model.rejects import (
     MAX_DETAIL_BYTES,
@@ -62,17 +61,6 @@ def test_any_record_can_be_read(value: bytes | None, headers: list[tuple[str, by
 def test_a_record_without_headers_has_the_reason_unknown() -> None:
     """It is listed and can be replayed by that reason."""
     assert parse_reject(b"{}", []) == Reject(value=b"{}", reason=UNKNOWN, detail="", size=2, index=0)
-
-
-@pytest.mark.parametrize("namespace", ["", "x"])
-def test_the_topic_of_rejects_does_not_belong_to_a_stream(namespace: str) -> None:
-    """It must not be folded into sessions or counted as a stream."""
-    names = Names(namespace)
-    topic = rejected_topic(names).name
-
-    assert topic == f"{namespace}.fragments.rejected".lstrip(".")
-    assert names.stream_of(topic) is None
-    assert topic not in {spec.name for spec in fragments_topics(names, 100, 1)}
 
 
 def test_the_kafka_group_of_a_replay_is_never_that_of_a_group() -> None:
