@@ -141,5 +141,5 @@ def _check(path: Path, form: Format, fields: Fields, head: list[bytes]) -> None:
         raise InvalidInput(f"{path} has no lines except a header")
 
 
-def _first(wanted: Iterable[str], names: list[str]) -> str | None:
-    return next((name for name in wanted if name in names), None)
+def _first(candidates: Iterable[str], names: list[str]) -> str | None:
+    return next((name for name in candidates if name in names), None)

@@ -67,7 +67,7 @@ class Names:
 
     @property
     def rejected(self) -> str:
-        """The topic of rejected fragments; `stream_of` does not take it for a stream."""
+        """The topic of rejected fragments, for which `stream_of` returns None."""
         return f"{self._prefix}fragments.rejected"
 
     def replay(self, reason: str) -> str:

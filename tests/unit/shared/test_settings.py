@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 
 import pytest
 
 from services.consumer.settings import ConsumerSettings
 from shared.errors import SettingsInvalid
+from shared.service.service_settings import ServiceSettings
 from shared.service.settings import describe, load, setting
 
 
@@ -114,3 +116,20 @@ def test_idle_defaults_to_gap_plus_lateness() -> None:
     found = load(ConsumerSettings, {"BATON_GAP_MS": "1000", "BATON_LATENESS_MS": "200"})
 
     assert found.group_settings.idle_ms == 1200
+
+
+@pytest.mark.parametrize(
+    ("environment", "address"),
+    [
+        ({"BATON_HOST": "127.0.0.1", "BATON_PORT": "8010"}, "http://127.0.0.1:8010"),
+        ({"BATON_HOST": "::1", "BATON_PORT": "8010"}, "http://[::1]:8010"),
+        ({"BATON_HOST": "0.0.0.0", "BATON_PORT": "8010"}, f"http://{socket.gethostname()}:8010"),
+        ({"BATON_HOST": "::", "BATON_PORT": "8010"}, f"http://{socket.gethostname()}:8010"),
+        ({"BATON_HOST": "0.0.0.0", "BATON_ADVERTISE": "https://baton.example/"}, "https://baton.example"),
+    ],
+)
+def test_the_published_address_is_reachable(environment: dict[str, str], address: str) -> None:
+    """A service on all interfaces publishes the machine's name, unless it advertises a URL."""
+    settings = load(ServiceSettings, environment)
+
+    assert settings.address == address
