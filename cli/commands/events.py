@@ -127,7 +127,7 @@ async def follow(
         try:
             async with contextlib.aclosing(control.listen("/events", params, last_id)) as listening:
                 async for event in listening:
-                    is_connected = True
+                    is_connected = True  # so the next failure is a new outage
                     backoff.reset()
                     last_id = event.id or last_id
                     if event.comment:

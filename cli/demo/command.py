@@ -97,6 +97,7 @@ def _home(given: Path | None) -> Iterator[Path]:
     try:
         yield home
     except BaseException:
+        # the logs explain a failure, so they stay
         if not (home / "logs").exists():
             shutil.rmtree(home, ignore_errors=True)
         raise

@@ -112,7 +112,7 @@ async def _import(stack: LocalStack, log: DemoLog) -> Outcome:
     incidents = asyncio.create_task(run_incidents(stack, progress), name="incidents")
     try:
         outcome = await run_import(options, lambda tally: progress.note(tally.accepted))
-        if outcome.ok:
+        if outcome.ok:  # else a share of the log that an incident waits for may never arrive
             await incidents
     finally:
         incidents.cancel()

@@ -59,6 +59,7 @@ def stages_of(numbers: Numbers) -> list[Stage]:
     """The rows in the order of the pipeline."""
     tally, counts, read, lake = numbers.tally, numbers.counts, numbers.read, numbers.lake
     apart = counts.markers + counts.ticks + counts.unreadable + counts.repeats
+    # consumed bytes include repeats and delivered bytes do not
     repeated = counts.bytes - counts.delivered_bytes if counts.repeats else 0
     in_kafka = numbers.audit["bytes"] - repeated
     return [

@@ -128,7 +128,7 @@ class BatonClient:
         params = {"group": group}
         response = await self._send("POST", path, params=params, json=dict(parameters), repeatable=False)
         run: dict[str, Any] = _decode(response, dict[str, Any]) if response.content else {}
-        if "id" not in run:
+        if "id" not in run:  # then the header has it
             run["id"] = response.headers.get("location", "").rstrip("/").rpartition("/")[2]
         return run
 
@@ -185,6 +185,7 @@ class BatonClient:
                 response = await self._http.request(method, path, **request)
             except httpx.TransportError as error:
                 failure = self._unreachable(path, error)
+                # without a connection the service has not seen the request, so any request can be sent again
                 unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
                 if not (repeatable or unsent):
                     raise failure from None

@@ -202,7 +202,7 @@ def _row(row: Mapping[str, Any], fields: Fields, data: bytes | None = None) -> R
 
 def _look_up(row: Mapping[str, Any], path: str) -> Any:
     """The value of a field, or at a dotted path into nested objects; _MISSING if there is none."""
-    if path in row:
+    if path in row:  # a field whose own name contains dots comes first
         return row[path]
     value: Any = row
     for name in path.split("."):

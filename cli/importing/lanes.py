@@ -59,6 +59,7 @@ class Lane:
 
     async def offer(self, fragment: Outgoing) -> None:
         """Appends a fragment to the queue; waits while the queue holds two full requests."""
+        # one request to send next, and one that fills up while the previous is in flight
         while len(self._queue) >= 2 * self._limits.fragments or self._queued_bytes >= 2 * self._limits.bytes:
             self._room.clear()
             await self._room.wait()
@@ -106,6 +107,7 @@ class Lane:
             if len(batch) == 1:
                 self._tally.count_rejected(batch[0].line, "size", error.detail)
                 return
+            # one half after the other, never in parallel: the order within a stream must survive
             half = len(batch) // 2
             await self._send(batch[:half])
             await self._send(batch[half:])

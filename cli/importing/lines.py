@@ -54,6 +54,7 @@ class LineReader:
     def read_block(self) -> list[Line] | None:
         """The next lines (possibly none yet), or None at the end. Raises InvalidInput on damaged gzip."""
         try:
+            # `read1` returns what a pipe has now instead of waiting for a full block
             block = self._source.read1(BLOCK_BYTES)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InvalidInput(f"the gzip data is damaged or truncated: {error}") from None
@@ -69,7 +70,7 @@ class LineReader:
         if not whole:
             self._keep(rest)
             return []
-        whole[0] = self._rest + whole[0]
+        whole[0] = self._rest + whole[0]  # it may have started in an earlier block
         lines = [self._line(raw) for raw in whole]
         self._rest = b""
         self._keep(rest)

@@ -51,6 +51,7 @@ async def send_log(
     beyond the sink's patience, BatonError when it sends an invalid response.
     """
     fleet = [Lane(sink, tally, limits, on_progress) for _ in range(max(1, min(lanes, table.count)))]
+    # a stream always goes through the same lane, which keeps the order of its fragments
     lane_of = [fleet[stream % len(fleet)] for stream in range(table.count)]
     digest = log_digest(name)
 
@@ -68,7 +69,7 @@ async def send_log(
             on_progress()
         try:
             parser.finish()
-        except LineUnreadable as error:
+        except LineUnreadable as error:  # the last record is incomplete: count it at the log's last line
             tally.count_unparsed(last, error.reason, error.detail)
         for lane in fleet:
             lane.close()
@@ -79,6 +80,7 @@ async def send_log(
                 tasks.create_task(lane.run(), name=f"lane {number}")
             tasks.create_task(read(), name="read the log")
     except* BatonError as failures:
+        # several lanes may fail at once, and the caller wants one sentence
         raise _first(failures) from None
 
 
@@ -128,7 +130,7 @@ async def _in_daemon_thread(call: Callable[[], T]) -> T:
     done: asyncio.Future[T] = loop.create_future()
 
     def settle(result: T | None, error: BaseException | None) -> None:
-        if done.cancelled():
+        if done.cancelled():  # the import has failed meanwhile, and nobody needs the block any more
             return
         if error is not None:
             done.set_exception(error)

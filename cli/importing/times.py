@@ -74,7 +74,7 @@ def _clf(text: str) -> int:
     if match is None or match[2] not in _MONTHS:
         raise TimeUnreadable(f"{text!r} is not a time like 01/Aug/1995:00:00:00 -0400")
     offset = timedelta(hours=int(match[8]), minutes=int(match[9])) * (1 if match[7] == "+" else -1)
-    second = int(match[6])
+    second = int(match[6])  # `datetime` knows no second 60, so a leap second becomes the 59th plus one
     try:
         moment = datetime(
             int(match[3]),

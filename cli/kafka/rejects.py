@@ -66,6 +66,7 @@ class RejectedLog:
         at = max(start, first)
         if at >= end:
             return
+        # one partition at a time: its records come in order, and the others are not buffered
         self._consumer.pause(*(self._partition(number) for number in self.bounds))
         self._consumer.seek(reading, at)
         self._consumer.resume(reading)

@@ -20,6 +20,7 @@ from cli.importing.lanes import BatchLimits, Lane
 from cli.importing.tally import Tally
 from cli.kafka.rejects import StoredReject
 
+# the opening brace after an optional byte order mark; the group matches if the object is empty
 _OBJECT = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{(?=[ \t\r\n]*(\})?)")
 
 

@@ -125,6 +125,7 @@ def fetch_jars(
                 _fetch(absent, home, Path(temporary), resolver, f"jars for {use}", quiet)
         except OSError as error:
             raise JarsUnavailable(f"the jars for {use} cannot be stored in {home}: {error}") from None
+    # whoever uses the folder as a class path must not find jars of an older lock file
     names = {jar.file for jar in locked}
     for stray in home.glob("*.jar"):
         if stray.name not in names:
@@ -159,6 +160,7 @@ def _fetch(
 
 
 def _clear_abandoned(home: Path) -> None:
+    # folders of killed fetches; recent ones may belong to another Baton that is still downloading
     for path in home.glob(".fetch-*"):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > 2 * FETCH_TIMEOUT_S:
@@ -179,6 +181,7 @@ def _fault(jar: Jar, temporary: Path) -> str:
 
 
 def _reason(messages: IO[bytes]) -> str:
+    # Ivy prints a lot: the first line with the first of these words explains most
     messages.seek(0)
     lines = messages.read().decode(errors="replace").splitlines()
     for word in ("Exception", "Server access error", "not found", "Error"):

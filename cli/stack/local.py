@@ -91,6 +91,7 @@ class LocalStack:
     async def __aenter__(self) -> Self:
         """Starts everything. Raises BatonError after stopping what had started."""
         prepare(self.options)
+        # undone in the reverse order: stop the processes, end their tasks, forget the state, release the lock
         try:
             self._exit.enter_context(lock_home(self.options.home))
             check_ports(LOOPBACK, ports_of(self.options))
@@ -153,6 +154,7 @@ class LocalStack:
         consumers = [self.consumer(index) for index in self.consumers]
         services = [p for name in ("producer", "control") if (p := self._processes.get(name))]
         servers = [[p] for name in ("kafka", "zookeeper") if (p := self._processes.get(name))]
+        # consumers first: to leave in order they need ZooKeeper and Kafka
         for step in (consumers, services, *servers):
             await asyncio.gather(*(process.stop() for process in step))
             for process in step:
@@ -178,7 +180,7 @@ class LocalStack:
 
     def _save(self) -> None:
         supervisor = identify(os.getpid())
-        if supervisor is None:
+        if supervisor is None:  # neither /proc nor ps: then `baton down` cannot find this stack
             return
         processes = [
             ProcessState(name=name, address=process.spec.address, identity=process.identity)

@@ -66,6 +66,7 @@ def lock_home(home: Path) -> Iterator[None]:
     """Reserves the home for this process during the block. Raises AlreadyRunning."""
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("w") as file:
+        # the kernel releases the lock when the process dies, so a crash leaves no stale one
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

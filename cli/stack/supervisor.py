@@ -157,7 +157,7 @@ class SupervisedProcess:
                 backoff.reset()
             delay_s = backoff.next_s()
             self._last_exit = describe_exit(code)
-            self._early_deaths += not self._was_ready
+            self._early_deaths += not self._was_ready  # later deaths are not failures of the start
             self._report(self.spec.name, f"died ({self._last_exit}), starts again in {delay_s:g} s")
             self._changed()
             with contextlib.suppress(TimeoutError):
@@ -178,7 +178,7 @@ class SupervisedProcess:
             )
         self.starts += 1
         self._changed()
-        if self._stopping.is_set():
+        if self._stopping.is_set():  # `stop` came while the process was being created
             self.send(signal.SIGTERM)
         return await self._process.wait()
 

@@ -32,6 +32,7 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]], *, title:
     table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for at, column in enumerate(columns):
         numeric = bool(cells) and all(isinstance(row[at], int | float | None) for row in cells)
+        # fold instead of cut: people copy ids from tables
         table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=True)
     for row in cells:
         table.add_row(*(Text(cell_text(value)) for value in row))

@@ -86,6 +86,7 @@ def generate(visitors: int, seed: int) -> Visits:
             for arrival, line in _arrivals(rng, session):
                 arrivals.append((arrival, len(arrivals), sessions, line))
             sessions += 1
+    # the running number decides between equal arrival times, so the order is the same everywhere
     arrivals.sort(key=lambda entry: entry[:2])
     numbers: list[list[int]] = [[] for _ in range(sessions)]
     sessions_lines: list[list[VisitLine]] = [[] for _ in range(sessions)]

@@ -39,6 +39,7 @@ async def discard_producer(producer: AIOKafkaProducer) -> None:
     sender = producer._sender.sender_task
     if sender is not None:
         sender.cancel()
+    # the connections first, so that the sender's requests fail instead of waiting
     await attempt(producer.client.close())
     if sender is not None:
         await asyncio.wait({sender}, timeout=DISCARD_TIMEOUT_S)

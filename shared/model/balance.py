@@ -69,6 +69,7 @@ def plan(view: View) -> Plan:
     pinned = _effective_pins(view, active)
     held, remembered = _stakes(view, set(active), pinned)
     quota = _quotas(view.count, active, pinned, held, remembered)
+    # pins first, then what members hold, then what they owned last; unowned streams fill the rest
     owner = dict(pinned)
     room = dict(quota)
     for member in pinned.values():
@@ -133,6 +134,7 @@ def _quotas(
     full: dict[str, int] = {}
     pins = Counter(pinned.values())
     sharers, floor, overflow = active, 0, 0
+    # a member with more pins than the floor stops sharing, which lowers the floor of the others: repeat
     while True:
         floor, overflow = divmod(count - sum(full.values()), len(sharers))
         above = {member: pins[member] for member in sharers if pins[member] > floor}

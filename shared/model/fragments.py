@@ -68,6 +68,7 @@ def parse_fragment(raw: bytes) -> Fragment:
     missing or has the wrong type), `encoding`, `nesting`, `key`, `id`, or `time` (an integer far too large).
     """
     try:
+        # msgspec checks the UTF-8 of the four fields only, and `isascii` costs next to nothing
         if not raw.isascii():
             raw.decode()
         try:
@@ -81,6 +82,7 @@ def parse_fragment(raw: bytes) -> Fragment:
     except msgspec.DecodeError as error:
         raise FragmentRejected("malformed", syntax_fault(raw, str(error))) from None
     key = fragment.key
+    # a character has at most 4 bytes, so short keys need no encoding
     if not key or (len(key) > 64 and len(key.encode()) > MAX_KEY_BYTES):
         raise FragmentRejected("key", f"`key` must have 1 to {MAX_KEY_BYTES} bytes of UTF-8")
     if fragment.id is not msgspec.UNSET and len(fragment.id.encode()) > MAX_ID_BYTES:
@@ -126,7 +128,7 @@ def parse_rfc3339(text: str) -> int:
         moment = datetime(year, month, day, hour, minute, 59 if leap else second, tzinfo=UTC)
     except ValueError as error:
         raise FragmentRejected("time", f"`time` {text[:_SHOWN]!r}: {error}") from None
-    days = moment.toordinal() - 719_163
+    days = moment.toordinal() - 719_163  # since 1970-01-01; integers, since floats would round
     seconds = days * 86_400 + moment.hour * 3600 + moment.minute * 60 + moment.second + leap
     fraction = 0 if leap else int(((match[7] or "") + "000")[:3])
     ms = (seconds - offset_minutes * 60) * 1000 + fraction

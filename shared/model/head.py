@@ -78,6 +78,7 @@ def parse_head(safe_offset: int, metadata: str) -> Head:
         found = msgspec.json.decode(metadata, type=_Metadata)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"the committed offset {safe_offset} carries no head: {error}") from None
+    # an offset that another tool has moved must not look like a head
     if not 0 <= safe_offset <= found.position:
         raise InvalidInput(f"the head's position {found.position} is below its offset {safe_offset}")
     return Head(safe_offset=safe_offset, **msgspec.structs.asdict(found))

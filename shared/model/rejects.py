@@ -62,6 +62,7 @@ def headers_of(reason: str, detail: str, size: int, index: int, *, is_cut: bool)
     """
     headers = [
         ("reason", reason.encode()),
+        # characters first, so that a huge detail is not encoded as a whole, then bytes
         ("detail", detail[:MAX_DETAIL_BYTES].encode(errors="replace")[:MAX_DETAIL_BYTES]),
         ("size", b"%d" % size),
         ("index", b"%d" % index),

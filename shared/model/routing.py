@@ -98,7 +98,7 @@ def parse_table(raw: bytes) -> StreamTable:
 
 
 def _owners(streams: Mapping[str, StreamEntry]) -> tuple[int, ...]:
-    owner_of: list[int] = [-1] * SLOTS
+    owner_of: list[int] = [-1] * SLOTS  # -1: no stream yet
     for name, entry in streams.items():
         if not name.isdecimal():
             raise InvalidInput(f"the stream table names a stream {name!r}, which is not a number")

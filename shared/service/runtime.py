@@ -97,6 +97,7 @@ async def _run(settings: S, serve: Callable[[S, asyncio.Event], Awaitable[None]]
             os._exit(128 + number)
         is_stopping = True
         _log_signal("stopping in order; a second signal exits at once", number)
+        # wakes up the loop, which may be waiting in `select`
         loop.call_soon_threadsafe(stop.set)
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -145,6 +146,7 @@ async def http_server(
 
     Raises BatonError when the port is occupied.
     """
+    # bound here, because uvicorn would end the process on an occupied port
     listener = listen(host, port, is_shared=is_shared)
     settings: dict[str, Any] = {
         "access_log": False,

@@ -82,6 +82,7 @@ def load(cls: type[T], mapping: Mapping[str, str]) -> T:
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         variable = variable_for(field.name)
         raw = mapping.get(variable)
+        # compose files and shells easily set a variable to nothing
         if raw is None or (raw == "" and hints[field.name] is not str):
             required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
             if required:

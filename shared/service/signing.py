@@ -93,6 +93,7 @@ def check_signed(secret: bytes, method: str, path: str, headers: Mapping[str, st
     # takes the same time for every wrong signature
     if not hmac.compare_digest(valid.encode(), headers[SIGNATURE].encode()):
         raise Unauthorized("the signature is wrong: do both sides have the same BATON_SECRET?")
+    # after the signature: an unsigned time means nothing
     if abs(now_ms - signed.at_ms) > ACCEPTED_MS:
         raise Unauthorized(f"signed {now_ms - signed.at_ms} ms ago: do the clocks agree?")
     return signed

@@ -49,6 +49,7 @@ class ZooKeeper:
     def __init__(
         self, servers: str, session_timeout_s: float, *, clock: Callable[[], float] = boot_time_s
     ) -> None:
+        # shuffled, so that the clients of a cluster spread over its servers
         hosts = [server.strip() for server in servers.split(",")]
         random.shuffle(hosts)
         # one server per link, so that an unresponsive one costs a single attempt
@@ -176,6 +177,7 @@ class ZooKeeper:
             raise ZooKeeperUnavailable("not connected to ZooKeeper")
         if within is not None and within != link.session_id:
             raise ZooKeeperUnavailable("that ZooKeeper session has ended")
+        # the time of sending, not of the answer: that is what the answer proves
         sent_s = self._clock()
         try:
             async with asyncio.timeout(self._call_timeout_s):

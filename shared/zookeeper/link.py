@@ -91,6 +91,7 @@ class Link:
         self.server = server
         self.lost = asyncio.Event()
         self.client = ZKClient(server, session_timeout=timeout_s)
+        # replaces the session that ZKClient has made, before it starts
         self.session = self.client.session = _Session(server, timeout_s, on_event)
         if old is not None:
             self.session.session_id, self.session.password = old.session_id, old.password

@@ -73,6 +73,7 @@ async def ensure_table(
     """
     table = await read_table(znodes, names)
     if table is None:
+        # topics before the table: a process that finds a table relies on its topics
         table = initial_table(await _first_number(znodes, names, kafka, streams, default_streams))
         await ensure_topics(kafka, fragments_topics(names, table.count, retention_ms), replication)
         await znodes.make_path(names.root)
@@ -102,6 +103,7 @@ async def _first_number(
     znodes: Znodes, names: Names, kafka: str, streams: int | None, default_streams: int
 ) -> int:
     loop = asyncio.get_running_loop()
+    # another process may be creating the topics right now, and a part of them must not count as all
     before, deadline = 0, 0.0
     while True:
         found = count_of(names, await list_topics(kafka))
