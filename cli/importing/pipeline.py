@@ -130,7 +130,7 @@ async def _in_daemon_thread(call: Callable[[], T]) -> T:
     done: asyncio.Future[T] = loop.create_future()
 
     def settle(result: T | None, error: BaseException | None) -> None:
-        if done.cancelled():  # the import has failed meanwhile, and nobody needs the block any more
+        if done.cancelled():  # the import has failed meanwhile and does not need the block
             return
         if error is not None:
             done.set_exception(error)

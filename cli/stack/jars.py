@@ -125,7 +125,7 @@ def fetch_jars(
                 _fetch(absent, home, Path(temporary), resolver, f"jars for {use}", quiet)
         except OSError as error:
             raise JarsUnavailable(f"the jars for {use} cannot be stored in {home}: {error}") from None
-    # whoever uses the folder as a class path must not find jars of an older lock file
+    # Spark uses the whole folder as a class path, so jars of an older lock file must go
     names = {jar.file for jar in locked}
     for stray in home.glob("*.jar"):
         if stray.name not in names:
