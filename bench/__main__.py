@@ -1,7 +1,7 @@
 """`make bench`: starts the servers, runs every measurement, prints one table.
 
-`python -m bench sessionize recovery` runs only those named. Each ratio is of two values of the same round;
-minimum, median and maximum over the rounds are told, with the machine and the versions.
+`python -m bench sessionize recovery` runs only those parts. Each ratio compares two values of the same round.
+The table has the minimum, median and maximum over the rounds, and the machine and the versions come first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PARTS = ("sessionize", "http", "members", "recovery", "handover")
 
 
 def machine() -> str:
-    """What the figures were measured on."""
+    """The machine and the versions that the figures come from."""
     memory = int(Path("/proc/meminfo").read_text().split()[1]) // 1024 // 1024
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS)
@@ -56,29 +56,29 @@ def main(parts: list[str]) -> int:
     """Runs the named parts, or all."""
     unknown = sorted(set(parts) - set(PARTS))
     if unknown:
-        print(f"no such measurement: {', '.join(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)
+        print(f"unknown measurement {', '.join(unknown)}; choose from {', '.join(PARTS)}", file=sys.stderr)
         return 2
     console = Console(width=160)
     console.print(machine())
     rows: list[Row] = []
-    wanted = parts or list(PARTS)
+    selected = parts or list(PARTS)
     with temporary_home("kafka") as kafka_home, temporary_home("zookeeper") as zookeeper_home:
         kafka, zookeeper = KafkaServer(kafka_home), ZooKeeperServer(zookeeper_home)
         try:
             kafka.start()
             zookeeper.start()
-            if "sessionize" in wanted:
+            if "sessionize" in selected:
                 rows += sessionize.run(kafka.address)
-            if "recovery" in wanted:
+            if "recovery" in selected:
                 rows += recovery.run(kafka.address)
-            if "members" in wanted:
+            if "members" in selected:
                 rows += members.run(kafka.address, zookeeper.address)
-            if "handover" in wanted:
+            if "handover" in selected:
                 rows += handover.run(kafka.address, zookeeper.address)
         finally:
             kafka.kill()
             zookeeper.kill()
-    if "http" in wanted:
+    if "http" in selected:
         rows += front_door.run()
     console.print(table(rows))
     return 0

@@ -1,9 +1,8 @@
-"""HTTP into Kafka: the producer, a bare app, and the tutorial's way, in turns on one broker.
+"""HTTP into Kafka: the producer, a bare app and a tutorial's app, in turns on one broker.
 
-Whoever is measured is a process of its own with core 0 to itself; all have acks=all; load (`load.py`) and
-broker share the other cores. The bare app is `plain_http.py`, the tutorial's way `tutorial_http.py`. A row
-holds Baton's values and those of one of them, of the same rounds. How busy a side kept its core tells whether
-it was the limit.
+Each of them is a process with core 0 to itself and acks=all; the load (`load.py`) and the broker share the
+other cores. The bare app is `plain_http.py`, the tutorial's `tutorial_http.py`. A row compares Baton with one
+of them in the same rounds. How busy a side kept its core shows whether it was the bottleneck.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ READY_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """How the fragments are sent, and what is promised: of the barest's rate, of the tutorial's."""
+    """How fragments are sent, and the target as a factor of the bare app's and the tutorial's rate."""
 
     name: str
     batch: int
@@ -52,7 +51,7 @@ LOADS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """Somebody who is measured: where single fragments and arrays are posted to."""
+    """One of the measured processes, with its paths for single fragments and arrays."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -63,7 +62,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One round of one side: requests/s, ms, µs of CPU per fragment; cores that it and its load kept busy."""
+    """One round of one side: requests/s, ms, CPU µs per fragment, and busy cores of the side and its load."""
 
     rate: float
     p50_ms: float
@@ -77,7 +76,7 @@ def run(rounds: int = ROUNDS, seconds: float = ROUND_S) -> list[Row]:
     """Measures; takes about three minutes."""
     everything = os.sched_getaffinity(0)
     core = min(everything)
-    os.sched_setaffinity(0, everything - {core} or everything)  # what is started from here on inherits it
+    os.sched_setaffinity(0, everything - {core} or everything)  # processes started from here on inherit it
     try:
         with temporary_home("bench-kafka") as kafka_home, temporary_home("bench-zookeeper") as zookeeper_home:
             kafka, zookeeper = KafkaServer(kafka_home), ZooKeeperServer(zookeeper_home)
@@ -95,7 +94,7 @@ def run(rounds: int = ROUNDS, seconds: float = ROUND_S) -> list[Row]:
 
 @contextlib.contextmanager
 def _sides(kafka: str, zookeeper: str, core: int) -> Iterator[list[Side]]:
-    """All three of them, running on that core; first Baton."""
+    """The three sides, Baton first, running on that core."""
     names = Names("plain")
     topics = [
         *fragments_topics(names, STREAMS, 3_600_000),
@@ -154,7 +153,7 @@ def _await_answer(url: str) -> None:
 
 
 def _compare(load: Load, sides: list[Side], rounds: int, seconds: float) -> list[Row]:
-    """One short round to warm up; then all sides in turns."""
+    """Runs a short warm-up round, then all sides in turns."""
     found: dict[str, list[Measured]] = {side.name: [] for side in sides}
     for number in range(rounds + 1):
         for side in sides:
@@ -169,20 +168,20 @@ def _round(load: Load, side: Side, seconds: float) -> Measured:
     arguments = [side.port, path, load.connections, load.batch, seconds]
     argv = on_leash([sys.executable, "-m", "bench.load", *map(str, arguments)])
     before_s = _cpu_s(side.process.pid)
-    told = json.loads(subprocess.run(argv, check=True, stdout=subprocess.PIPE, timeout=seconds + 60).stdout)
+    result = json.loads(subprocess.run(argv, check=True, stdout=subprocess.PIPE, timeout=seconds + 60).stdout)
     cpu_s = _cpu_s(side.process.pid) - before_s
     return Measured(
-        rate=told["rate"],
-        p50_ms=told["p50_ms"],
-        p99_ms=told["p99_ms"],
-        cpu_us=cpu_s / told["answers"] / load.batch * 1e6,
-        busy=cpu_s / told["seconds"],
-        load_busy=told["cpu_s"] / told["seconds"],
+        rate=result["rate"],
+        p50_ms=result["p50_ms"],
+        p99_ms=result["p99_ms"],
+        cpu_us=cpu_s / result["answers"] / load.batch * 1e6,
+        busy=cpu_s / result["seconds"],
+        load_busy=result["cpu_s"] / result["seconds"],
     )
 
 
 def _rows(load: Load, baton: list[Measured], bare: list[Measured], tutorial: list[Measured]) -> list[Row]:
-    """What is promised, then what explains it."""
+    """The rows with targets, then those that explain them."""
 
     def row(
         what: str, unit: str, value: Callable[[Measured], float], than: list[Measured], target: str = ""

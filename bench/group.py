@@ -1,7 +1,7 @@
-"""A group whose members are processes, on real servers: for measuring what its movements cost.
+"""A group with members as processes, on real servers, to measure what movements of streams cost.
 
-Makes streams and topics, starts and stops members (`observed_member.py`) and a steady load (`steady.py`),
-pins streams, and reads what the members tell in the topic `baton.events`. Every wait ends.
+Creates streams and topics, starts and stops members (`observed_member.py`) and a steady load (`steady.py`),
+pins streams, and reads the members' events from the topic `baton.events`. Every wait is bounded.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ SESSION_PARTITIONS = 6
 LOOK_S = 0.05
 
 Rows = dict[str, list[dict[str, Any]]]
-"""Member → what it tells of each stream that it runs."""
+"""Member → a row of its `/status` for each stream that it runs."""
 
 
 def is_balanced(rows: Rows) -> bool:
-    """Whether the members' shares differ by one at most."""
+    """Whether the members' shares differ by at most one."""
     shares = [len(mine) for mine in rows.values()]
     return max(shares) - min(shares) <= 1
 
@@ -53,7 +53,7 @@ def now_ms() -> float:
 
 
 class Group:
-    """An async context manager: makes what there is to make, and ends all that it started."""
+    """An async context manager that creates the group and in the end stops everything it started."""
 
     def __init__(
         self, kafka: str, zookeeper: str, namespace: str, streams: int, settings: Mapping[str, str]
@@ -122,7 +122,7 @@ class Group:
             await bounds.close()
 
     def start(self, name: str) -> None:
-        """Starts a member, after a stop at the port that it had before."""
+        """Starts a member; after a stop it gets the same port again."""
         port = self._ports.setdefault(name, free_port())
         settings = {
             "BATON_KAFKA": self.kafka,
@@ -141,19 +141,19 @@ class Group:
             )
 
     async def stop(self, name: str) -> None:
-        """SIGTERM, and waits for its exit."""
+        """Sends SIGTERM and waits for the member's exit."""
         process = self._members.pop(name)
         process.terminate()
         await asyncio.to_thread(process.wait, DEADLINE_S)
 
     def kill(self, name: str) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL."""
         process = self._members.pop(name)
         process.kill()
         process.wait()
 
     def start_load(self, rate: float, open_bytes: int | list[int]) -> None:
-        """A steady load of `rate` fragments a second over all streams; `open_bytes`: see `steady.py`."""
+        """Starts a steady load of `rate` fragments per second over all streams (see `steady.py`)."""
         sizes = [open_bytes] * self.streams if isinstance(open_bytes, int) else open_bytes
         arguments = [self.kafka, self.names.namespace, str(rate), *map(str, sizes)]
         self._load = subprocess.Popen(
@@ -161,7 +161,7 @@ class Group:
         )
 
     def move_plainly(self, plainly: bool) -> None:
-        """Whether members move streams as the baseline does."""
+        """Switches the members to the baseline's way of moving streams, or back."""
         switch = self._folder / "plain"
         if plainly:
             switch.touch()
@@ -169,10 +169,10 @@ class Group:
             switch.unlink(missing_ok=True)
 
     async def pin(self, pins: Mapping[int, str]) -> None:
-        """Asks for streams to be with members, as an operator does."""
+        """Pins streams to members, like an operator."""
         path, data = self.names.pins(DEFAULT_GROUP), msgspec.json.encode(pins)
         async with asyncio.timeout(DEADLINE_S):
-            # the first member makes the group
+            # the first member creates the group's znodes
             while await self.znodes.get(self.names.claims(DEFAULT_GROUP)) is None:
                 self._check_members()
                 await asyncio.sleep(LOOK_S)
@@ -180,7 +180,7 @@ class Group:
             await self.znodes.create(path, data)
 
     async def until(self, is_so: Callable[[Rows], bool]) -> float:
-        """When the rows of the members' streams (of their `/status`) are as wanted, ms."""
+        """The time (ms) when all streams run and their rows in `/status` satisfy `is_so`."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 self._check_members()
@@ -194,20 +194,20 @@ class Group:
                 await asyncio.sleep(LOOK_S)
 
     async def until_balanced(self) -> float:
-        """When every stream is read at its end, and the members' shares differ by one at most; ms."""
+        """The time (ms) when every stream runs and the members' shares differ by at most one."""
         return await self.until(is_balanced)
 
-    async def until_event(self, wanted: Callable[[Event], bool], since: int) -> Event:
-        """The first event with number `since` or later that is wanted."""
+    async def until_event(self, matches: Callable[[Event], bool], since: int) -> Event:
+        """The first matching event with index `since` or later."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 for event in self.events[since:]:
-                    if wanted(event):
+                    if matches(event):
                         return event
                 await asyncio.sleep(LOOK_S / 10)
 
     def trace(self) -> list[Line]:
-        """What the members wrote down so far."""
+        """The members' traces so far."""
         return read_trace(self._folder)
 
     def _log(self, name: str) -> Path:
@@ -216,8 +216,8 @@ class Group:
     def _check_members(self) -> None:
         for name, process in self._members.items():
             if process.poll() is not None:
-                said = self._log(name).read_text(errors="replace")[-2000:]
-                raise RuntimeError(f"member {name} has ended by itself: {said}")
+                output = self._log(name).read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"member {name} has died: {output}")
 
     async def _status(self, name: str) -> dict[str, Any]:
         with contextlib.suppress(httpx.HTTPError):

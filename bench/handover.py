@@ -1,9 +1,10 @@
-"""Streams that change owner, under a steady load: what it costs them, on real servers.
+"""What a change of owner costs a stream under a steady load, on real servers.
 
-The pause of a planned handover at 2 and 20 MB of open sessions, in turns with the plain way (stop, release,
-claim, replay) in the same processes; a drain, a join, a rolling restart, and failovers after SIGKILL. A
-pause is from the donor's last record (or its stop, where that is later) to the recipient's first new one, as
-the members folded them; a standstill is any time without a new record, so it contains the pace of reading.
+Measures the pause of a planned handover with 2 and 20 MB of open sessions, in turns with the plain way (stop,
+release, claim, replay) in the same processes; then a drain, a join, a rolling restart, and failovers after
+SIGKILL. A pause lasts from the donor's last record (or its later stop) to the recipient's first new one, as
+the members folded them. A standstill is any time without a new record, so it includes the normal interval of
+reading.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from services.consumer.member.effects import Pace
 from shared.model.names import DEFAULT_GROUP
 
 WARM_UP, MOVES = 5, 30
-"""Moves of each kind that do not count, as the broker and the members have just started, and that do."""
+"""Uncounted moves of each kind, while the broker and the members warm up, and counted ones."""
 SIZES = {0: 2_000_000, 1: 20_000_000}
 """Stream → bytes of its open sessions."""
 MOVE_RATE = 1_000.0
-"""Fragments of 1 KB a second while single streams are moved, over all streams."""
+"""Fragments of 1 KB per second over all streams, while single streams move."""
 STREAMS, RATE = 24, 5_000.0
 OPEN_BYTES = 1_500_000
-"""Of each stream: a replay has 3,300 fragments then, and those since the last commit."""
+"""Per stream: a replay then has 3,300 fragments, plus those since the last commit."""
 FEW_STREAMS, LOW_RATE = 6, 1_000.0
 KILLS = 4
 MOVE_AT_WILL = {"BATON_REST_S": "0", "BATON_STEADY_S": "0"}
 
 
 def run(kafka: str, zookeeper: str) -> list[Row]:
-    """All figures of handover; takes about 4 minutes."""
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # topics that are being made are told of
+    """All figures of handovers; takes about 4 minutes."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it logs errors while topics are created
     return [
         *asyncio.run(moves(kafka, zookeeper)),
         *asyncio.run(members(kafka, zookeeper)),
@@ -53,7 +54,7 @@ def _row(name: str, unit: str, values: list[float], target: str = "") -> Row:
 
 
 async def moves(kafka: str, zookeeper: str) -> list[Row]:
-    """The pause of single moves, live and plain in turns, for each size."""
+    """The pauses of single moves of each size, live and plain in turns."""
     async with Group(kafka, zookeeper, "bench-moves", len(SIZES), MOVE_AT_WILL) as group:
         for name in "ab":
             group.start(name)
@@ -78,7 +79,7 @@ async def moves(kafka: str, zookeeper: str) -> list[Row]:
 
 
 async def _until_full(group: Group) -> None:
-    """Until the load is past its filling, and everything of it is read."""
+    """Waits until the load has filled the streams and the members have read everything."""
 
     def is_full(rows: Rows) -> bool:
         return all(
@@ -87,27 +88,27 @@ async def _until_full(group: Group) -> None:
         )
 
     await group.until(is_full)
-    await asyncio.sleep(2)  # the last clients settle: this measures, it does not synchronise
+    await asyncio.sleep(2)  # lets the last clients settle; a measurement, not a synchronisation
 
 
 async def _move(group: Group, stream: int, pins: dict[int, str]) -> float:
-    """Moves the stream to where the pins now say; its pause."""
+    """Moves the stream to its pinned member and returns the pause."""
     since_ms = now_ms()
     await group.pin(pins)
     async with asyncio.timeout(DEADLINE_S):
         while not (found := pauses_ms(group.trace(), stream, since_ms)):
             await asyncio.sleep(0.02)
-    await asyncio.sleep(random.uniform(0.1, 0.9))  # not in step with the commits
+    await asyncio.sleep(random.uniform(0.1, 0.9))  # avoid running in step with the commits
     return found[-1]
 
 
 def _rows_of_moves(
     group: Group, stream: int, size: str, live: list[float], plain: list[float], since: int
 ) -> list[Row]:
-    told = [event for event in group.events[since:] if event.kind == "handover" and event.stream == stream]
-    told = told[-len(live) :]  # that of the last warm-up may have come late
-    warm = sum(event.warm is True for event in told)
-    held = statistics.median(event.bytes or 0 for event in told) / 1e6
+    events = [event for event in group.events[since:] if event.kind == "handover" and event.stream == stream]
+    events = events[-len(live) :]  # the event of the last warm-up move may have come late
+    warm = sum(event.warm is True for event in events)
+    held = statistics.median(event.bytes or 0 for event in events) / 1e6
     return [
         Row(
             name=f"pause of a handover, {size} open ({held:.1f} MB, {warm} of {len(live)} warm)",
@@ -117,25 +118,25 @@ def _rows_of_moves(
             target="median ≤ 45",
         ),
         _row(f"the same, 99th percentile of {len(live)}", "ms", [_p99(live)], "≤ 100"),
-        _row("the same, as told in baton.events", "ms", [event.pause_ms or 0.0 for event in told]),
-        _row("first copy, while the donor runs", "ms", [event.copy_ms or 0.0 for event in told]),
+        _row("the same, as told in baton.events", "ms", [event.pause_ms or 0.0 for event in events]),
+        _row("first copy, while the donor runs", "ms", [event.copy_ms or 0.0 for event in events]),
     ]
 
 
 def _p99(values: list[float]) -> float:
-    """Of fewer than a hundred it is the largest."""
+    """The 99th percentile; with fewer than a hundred values the largest."""
     return sorted(values)[max(0, -(-len(values) * 99 // 100) - 1)]
 
 
 async def members(kafka: str, zookeeper: str) -> list[Row]:
-    """Members that leave, come, are restarted and die, with 24 streams under load and default settings."""
+    """A drain, a join, a rolling restart and a failover, with 24 streams under load and default settings."""
     async with Group(kafka, zookeeper, "bench-group", STREAMS, {}) as group:
         for name in "abc":
             group.start(name)
         await group.pin(dict.fromkeys(range(STREAMS), "a"))
         group.start_load(RATE, OPEN_BYTES)
         await group.until(lambda rows: len(rows["a"]) == STREAMS and _is_caught_up(rows))
-        await asyncio.sleep(2)  # the last clients settle
+        await asyncio.sleep(2)  # lets the last clients settle
         rows = await _drain(group)
         rows += await _join(group)
         rows += await _rolling_restart(group)
@@ -147,7 +148,7 @@ async def members(kafka: str, zookeeper: str) -> list[Row]:
 
 
 async def failovers(kafka: str, zookeeper: str) -> list[Row]:
-    """Members with two streams each are killed, one after the other."""
+    """Failovers of members with two streams each, killed one after the other."""
     settings = MOVE_AT_WILL | {"BATON_ZOOKEEPER_TIMEOUT_S": "2"}
     async with Group(kafka, zookeeper, "bench-failover", FEW_STREAMS, settings) as group:
         for name in "abc":
@@ -156,7 +157,7 @@ async def failovers(kafka: str, zookeeper: str) -> list[Row]:
         seconds: list[float] = []
         for _, name in zip(range(KILLS), itertools.cycle("abc"), strict=False):
             await group.until(lambda rows: is_balanced(rows) and _is_caught_up(rows))
-            await asyncio.sleep(2)  # the last clients settle
+            await asyncio.sleep(2)  # lets the last clients settle
             seconds += await _failover(group, name)
             group.start(name)
         name = f"failover: from the end of a killed member's claim to the first new session ({len(seconds)})"
@@ -176,10 +177,10 @@ async def _drain(group: Group) -> list[Row]:
     await group.stop("a")
     gone_ms = now_ms()
     await group.until(lambda rows: True)
-    await asyncio.sleep(1)  # what stood still at the end of it shows
+    await asyncio.sleep(1)  # so that a pause at the end shows up
     lines = group.trace()
-    told = [event for event in group.events[since:] if event.kind == "handover"]
-    warm = sum(event.warm is True for event in told)
+    events = [event for event in group.events[since:] if event.kind == "handover"]
+    warm = sum(event.warm is True for event in events)
     pauses = _all_pauses(lines, began_ms)
     last_ms = max(line.at_ms for line in lines if line.what == "stop")
     return [
@@ -190,11 +191,11 @@ async def _drain(group: Group) -> list[Row]:
 
 
 async def _join(group: Group) -> list[Row]:
-    """A fourth member, after the first has come back and all is balanced."""
+    """A fourth member joins, after the first has returned and the group is balanced."""
     await group.pin({})
     group.start("a")
     await group.until_balanced()
-    await asyncio.sleep(Pace().rest_s)  # streams that have just come rest for a while
+    await asyncio.sleep(Pace().rest_s)  # streams that have just moved stay for a while
     began_ms, since = now_ms(), len(group.events)
     group.start("d")
     joined = await group.until_event(lambda event: event.kind == "join" and event.member == "d", since)
@@ -233,7 +234,8 @@ class _Delivered(msgspec.Struct):
 
 
 async def _failover(group: Group, victim: str) -> list[float]:
-    """For each stream of a killed member: seconds from its claim's end to the next owner's first session."""
+    """For each stream of a killed member the seconds from the claim's end to the next owner's first
+    session."""
     claims = group.names.claims(DEFAULT_GROUP)
     gone_ms: dict[int, float] = {}
     epochs: dict[int, int] = {}

@@ -1,8 +1,8 @@
-"""The load of `front_door.py`, a process of its own: requests over kept connections, as fast as answered.
+"""The load of `front_door.py` as a process: requests over kept connections, each after the last response.
 
 `python -m bench.load PORT PATH CONNECTIONS BATCH SECONDS` prints one JSON object. Each connection has one
-request on its way. A bare epoll loop over blocking sockets, with requests made beforehand, so that one core
-holds it and the broker. What is not answered with 200 ends it.
+request in flight. It is a bare epoll loop over blocking sockets with requests built beforehand, so that one
+core is enough for it and the broker. Any response other than 200 ends it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from dataclasses import dataclass
 KEYS = 5_000
 FRAGMENT_BYTES = 1_000
 BODIES = 128
-"""Different requests; each connection goes through all of them, beginning with another one."""
+"""Different requests; each connection cycles through all of them from another start."""
 WARM_UP_S = 0.5
 DEADLINE_S = 30.0
 SEND_BUFFER = 1024 * 1024
-"""Holds a whole request: sending never waits for the server to read."""
+"""Holds a whole request, so that sending never waits for the server."""
 
 
 @dataclass(slots=True)
 class Connection:
-    """One socket, the place of its next request, when the last one was sent, what came of its answer."""
+    """One socket, the index of its next request, when the last one was sent, and the response so far."""
 
     socket: socket.socket
     at: int
@@ -45,7 +45,7 @@ def fragment(dice: random.Random) -> str:
 
 
 def make_requests(port: int, path: str, batch: int) -> list[bytes]:
-    """One JSON object each, or an array of `batch`."""
+    """Requests with one JSON object each, or with an array of `batch`."""
     dice = random.Random(1)
     made = []
     for _ in range(BODIES):
@@ -60,7 +60,7 @@ def make_requests(port: int, path: str, batch: int) -> list[bytes]:
 
 
 class Load:
-    """Sends on every connection until its end; `latencies_s` has what was answered after the warm-up."""
+    """Sends on every connection; `latencies_s` has the responses after the warm-up."""
 
     def __init__(self, port: int, path: str, connections: int, batch: int) -> None:
         self.latencies_s = array("d")
@@ -75,7 +75,7 @@ class Load:
             self._connections[link.fileno()] = Connection(link, number % BODIES)
 
     def run(self, seconds: float) -> float:
-        """Sends for so long after the warm-up; the seconds that were measured."""
+        """Sends for `seconds` after the warm-up and returns the measured seconds."""
         poll = select.epoll()
         for number, connection in self._connections.items():
             poll.register(number, select.EPOLLIN)
@@ -116,7 +116,7 @@ class Load:
         return False
 
     def _length(self, head: bytes) -> int:
-        # heads repeat but for their date
+        # response heads differ only in their date, so few of them have to be parsed
         length = self._lengths.get(head)
         if length is None:
             if not head.startswith(b"HTTP/1.1 200"):
@@ -128,13 +128,13 @@ class Load:
 
 
 def main(port: int, path: str, connections: int, batch: int, seconds: float) -> None:
-    """Prints what was measured; of all answers, those after the warm-up have `latencies`."""
+    """Prints the measurement; `answers` includes the warm-up, rate and latencies do not."""
     load = Load(port, path, connections, batch)
     cpu_s = time.process_time()
     measured_s = load.run(seconds)
     cpu_s = time.process_time() - cpu_s
     found = sorted(load.latencies_s)
-    told = {
+    result = {
         "answers": load.answers,
         "seconds": measured_s + WARM_UP_S,
         "rate": len(found) / measured_s,
@@ -142,7 +142,7 @@ def main(port: int, path: str, connections: int, batch: int, seconds: float) -> 
         "p99_ms": found[len(found) * 99 // 100] * 1000,
         "cpu_s": cpu_s,
     }
-    print(json.dumps(told))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Members as processes: what idling costs, how soon a claimed stream is read, how soon four share 288.
+"""Members as processes: the cost of idling, the delay of a claimed stream, the time until four share 288.
 
-All on real servers; the members are `python -m services.consumer`. Absolute figures, no ratios: what
-they are held against are limits.
+On real servers; the members are `python -m services.consumer`. The figures are absolute, not ratios: their
+targets are limits.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ READY_S = 120.0
 
 
 async def _make(kafka: str, zookeeper: str, namespace: str, streams: int, records: int) -> None:
-    """A stream table and all topics, `records` fragments in each stream.
+    """Creates a stream table and all topics, with `records` fragments in each stream.
 
-    What is measured are members that come to a running cluster, so the topics are given time to get
-    their leaders (a broker takes seconds for hundreds of new partitions).
+    The bench measures members that join a running cluster, so this waits until the topics have leaders (a
+    broker takes seconds for hundreds of new partitions).
     """
     names = Names(namespace)
     async with ZooKeeper(zookeeper, 6.0) as znodes:
@@ -102,13 +102,13 @@ async def _status(client: httpx.AsyncClient, url: str) -> dict[str, Any]:
     return {"streams": []}
 
 
-async def _until_running(urls: list[str], wanted: list[int]) -> list[dict[str, Any]]:
-    """Statuses, as soon as the members run (and read) their shares; shares in any order."""
+async def _until_running(urls: list[str], shares: list[int]) -> list[dict[str, Any]]:
+    """The members' statuses as soon as they run (and read) these shares, in any order."""
     async with httpx.AsyncClient(timeout=5) as client, asyncio.timeout(READY_S):
         while True:
             found = [await _status(client, url) for url in urls]
             running = [sum(row["state"] == "running" for row in one["streams"]) for one in found]
-            if sorted(running) == sorted(wanted):
+            if sorted(running) == sorted(shares):
                 return found
             await asyncio.sleep(0.1)
 
@@ -130,7 +130,7 @@ def idle(kafka: str, zookeeper: str) -> list[Row]:
     asyncio.run(_make(kafka, zookeeper, "bench-idle", MANY, 0))
     with _member(kafka, zookeeper, "bench-idle", "idle") as (process, url):
         asyncio.run(_until_running([url], [MANY]))
-        time.sleep(5)  # the last clients settle: this measures, it does not synchronise
+        time.sleep(5)  # lets the last clients settle; a measurement, not a synchronisation
         before_s, began_s = _cpu_s(process.pid), time.monotonic()
         time.sleep(IDLE_S)
         share = (_cpu_s(process.pid) - before_s) / (time.monotonic() - began_s) * 100
@@ -154,7 +154,7 @@ def idle(kafka: str, zookeeper: str) -> list[Row]:
 
 
 def first_record(kafka: str, zookeeper: str, rounds: int = 5) -> list[Row]:
-    """From a claim to the first record read: a stream alone, and 24 claimed at once."""
+    """The time from a claim to the first record read, for a single stream and for 24 claimed at once."""
     alone: list[float] = []
     for number in range(rounds):
         alone += _first_record_ms(kafka, zookeeper, f"bench-first-{number}", 1)
@@ -185,7 +185,7 @@ def _first_record_ms(kafka: str, zookeeper: str, namespace: str, streams: int) -
 
 
 def sharing(kafka: str, zookeeper: str) -> list[Row]:
-    """Four members come at once to 288 streams: from the last one's joining to all streams read."""
+    """Four members start at once with 288 streams: the time from the last join until all streams are read."""
     namespace = "bench-sharing"
     asyncio.run(_make(kafka, zookeeper, namespace, MANY, 0))
     with contextlib.ExitStack() as stack:

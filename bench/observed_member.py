@@ -1,9 +1,9 @@
-"""A member that also writes down what it does: `python -m bench.observed_member FOLDER`.
+"""A member that also writes a trace: `python -m bench.observed_member FOLDER`.
 
-The real consumer; around the fold of a stream and around its stop a line is written to a file of the folder
-(`trace.py` reads it), so that pauses are measured from outside, by what was read when. While the folder has
-a file `plain`, it moves streams as one would without Baton's handover: stop, commit, release to the target,
-which claims and replays from the checkpoint; that is the baseline of the bench.
+It is the real consumer, which writes a line to a file of the folder (`trace.py` reads it) for every fold and
+every stop of a stream, so that pauses are measured from outside. While the folder has a file `plain`, it
+moves streams as one would without Baton's handover: stop, commit, release to the target, which claims and
+replays from the checkpoint. That is the baseline of the bench.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shared.service.runtime import main
 
 
 def observe(folder: Path, member: str) -> None:
-    """Writes a line for every batch that is folded, and for every stop."""
+    """Writes a line for every folded batch and for every stop."""
     lines = (folder / f"{member}.trace").open("a", buffering=1)
     turn, stop, freeze = Stream.turn, StreamWorker.stop, StreamWorker.freeze
 
@@ -52,13 +52,13 @@ def observe(folder: Path, member: str) -> None:
         note_stop(self)
         freeze(self)
 
-    Stream.turn = observed_turn  # type: ignore[method-assign]  # only here, to look at it from outside
+    Stream.turn = observed_turn  # type: ignore[method-assign]  # only here, to observe it from outside
     StreamWorker.stop = observed_stop  # type: ignore[method-assign]
     StreamWorker.freeze = observed_freeze  # type: ignore[method-assign]
 
 
 def allow_plain_moves(folder: Path) -> None:
-    """While there is a file `plain`, moves are releases, and nobody asks the owner before for its memory."""
+    """While there is a file `plain`, a move is a release, and no member fetches its predecessor's memory."""
     plain, hand_over, fetch = folder / "plain", EffectRunner._hand_over, HttpPeers.fetch
 
     async def maybe_hand_over(self: EffectRunner, effect: HandOver, view: View) -> None:

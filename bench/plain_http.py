@@ -1,7 +1,7 @@
-"""What the producer is measured against: the least that can be called HTTP into Kafka.
+"""The bare baseline of the producer: the minimum of HTTP into Kafka.
 
-A bare ASGI callable that parses the key of each fragment and sends with aiokafka, as its documentation
-shows it, with acks=all and large batches. No limits, no validation, no time-outs, no answer per fragment.
+A plain ASGI callable that parses the key of each fragment and sends with aiokafka as in its documentation,
+with acks=all and large batches. It has no limits, validation, time-outs or results per fragment.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaProducer
 
 
 class Keyed(msgspec.Struct):
-    """The one field that is looked at."""
+    """The only field that it reads."""
 
     key: str
 
@@ -26,7 +26,7 @@ _slice = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 async def serve(kafka: str, port: int, topics: list[str]) -> None:
-    """Serves at 127.0.0.1:port until the process is ended."""
+    """Serves on 127.0.0.1:port until the process ends."""
     producer = AIOKafkaProducer(
         bootstrap_servers=kafka, acks="all", linger_ms=0, max_batch_size=512 * 1024, request_timeout_ms=20_000
     )

@@ -1,8 +1,8 @@
-"""How soon a killed owner's stream is open again: 100,000 fragments above its safe offset to replay.
+"""How soon a killed owner's stream is open again, with 100,000 fragments to replay above its safe offset.
 
-Measured on the real stream worker over real Kafka, from the claim to the end of the replay; once on a
-young stream, once on one through which a million sessions have passed before (what was covered then
-must cost nothing now), and once with parking, which is what keeps a replay short by default.
+Measures the real stream worker on real Kafka, from the claim to the end of the replay: on a new stream; on
+one that a million sessions have passed through before, which must not cost anything now; and with parking,
+which keeps replays short by default.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_PARKING = StreamLimits(max_replay_fragments=10_000_000, max_replay_bytes=10_0
 
 
 async def _append(kafka: str, stream: int, keys: int, fragments: int, *, end: bool) -> None:
-    """`fragments` fragments of `keys` keys in turns; each its own session when `end`."""
+    """Appends fragments of `keys` keys in turns; with `end` each is a session of its own."""
     pad = "x" * SIZE
     async with AIOKafkaProducer(
         bootstrap_servers=kafka, max_batch_size=500_000, request_timeout_ms=120_000
@@ -45,7 +45,7 @@ async def _append(kafka: str, stream: int, keys: int, fragments: int, *, end: bo
 async def _run_until(
     context: GroupContext, stream: int, epoch: int, position: int, limits: StreamLimits
 ) -> StreamWorker:
-    """An owner that works up to `position`, commits, and is gone."""
+    """Runs an owner up to `position`; it commits and stops."""
     worker = _worker(replace(context, limits=limits), stream, epoch)
     working = asyncio.create_task(worker.run())
     async with asyncio.timeout(300):
@@ -65,7 +65,7 @@ def _worker(context: GroupContext, stream: int, epoch: int) -> StreamWorker:
 
 
 async def _open_again_s(context: GroupContext, stream: int, epoch: int) -> tuple[float, int]:
-    """From the claim to the end of the replay, and how many offsets were replayed."""
+    """Seconds from the claim to the end of the replay, and the number of replayed offsets."""
     began_s = time.perf_counter()
     worker = _worker(context, stream, epoch)
     working = asyncio.create_task(worker.run())

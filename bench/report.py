@@ -1,4 +1,4 @@
-"""One row of `make bench`: what Baton did, what the plain loop of the same run did, what is promised."""
+"""One row of `make bench`: Baton's values, those of the baseline in the same run, and the target."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Sessionizing a backlog, against a bare aiokafka loop of the same shape without any safety.
+"""Sessionizing a backlog, compared with a bare aiokafka loop of the same shape without any safety.
 
-200,000 fragments of 1 KB, 20 per session, 2,000 open at a time, 12 streams, `exactly_once`. Each
-round runs either loop in a process of its own, which tells its CPU time and peak memory beyond
-interpreter and imports. Run it by `make bench`, or `python -m bench.sessionize` alone.
+200,000 fragments of 1 KB, 20 per session, 2,000 open at a time, 12 streams, `exactly_once`. Each round runs
+each loop in a process of its own, which reports its CPU time and its peak memory beyond interpreter and
+imports. Run it with `make bench`, or alone with `python -m bench.sessionize`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def fill(kafka: str) -> None:
 
 
 async def bare(kafka: str, group: str) -> int:
-    """getmany, parse the key, append to a dict, send the finished session; the sessions sent."""
+    """Polls, parses keys, collects fragments in a dict, sends finished sessions; returns their number."""
     import msgspec
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
@@ -100,7 +100,7 @@ async def bare(kafka: str, group: str) -> int:
 
 
 async def baton(kafka: str, group: str) -> int:
-    """The real stream workers over the real log; the sessions delivered."""
+    """Runs the real stream workers on the real log; returns the number of delivered sessions."""
     from services.consumer.adapters.kafka.log import KafkaStreamLog
     from services.consumer.core.commits.stream import StreamLimits
     from services.consumer.stream.context import Claimed, GroupContext
@@ -164,14 +164,14 @@ def _child(which: str, kafka: str, group: str) -> None:
 
 
 def run(kafka: str, rounds: int = ROUNDS) -> list[Row]:
-    """Fills the backlog once, then measures both loops in turn; asserts that both found every session."""
+    """Fills the backlog once, then measures both loops in turns; asserts that both find every session."""
     asyncio.run(fill(kafka))
     found: dict[str, list[dict[str, Any]]] = {"bare": [], "baton": []}
     for number in range(rounds + 1):
         for which, values in found.items():
             argv = [sys.executable, "-m", "bench.sessionize", which, kafka, f"round-{number}"]
             done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=120)
-            if number:  # the first round warms the broker up
+            if number:  # the first round warms up the broker
                 values.append(json.loads(done.stdout.splitlines()[-1]))
     return [
         Row(

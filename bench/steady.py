@@ -1,8 +1,8 @@
-"""A steady load, as a process of its own: fragments at a bounded rate, evenly over the streams of a Baton.
+"""A steady load as a process: fragments at a limited rate, spread evenly over the streams of a Baton.
 
-`python -m bench.steady KAFKA NAMESPACE RATE BYTES…`: one number of bytes for each stream, about what its open
-sessions hold at any time. Those are sent at once, then fragments of `FRAGMENT_BYTES` at the rate until it is
-stopped. Sessions take turns, each ends with its 10th fragment. What cannot be kept up with is not sent later.
+`python -m bench.steady KAFKA NAMESPACE RATE BYTES…` has one size per stream, about what its open sessions
+hold at any time. It sends that much at once, then fragments of `FRAGMENT_BYTES` at the rate until it is
+stopped. Sessions take turns, and each ends with its 10th fragment. After a delay it does not catch up.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from shared.model.routing import StreamTable, initial_table
 FRAGMENT_BYTES = 1_000
 PER_SESSION = 10
 TICK_S = 0.01
-"""How often fragments are sent: small batches, as they come over HTTP."""
+"""Interval of sending: small batches, as over HTTP."""
 AT_ONCE = 1_000
-"""Fragments of the filling that are under way."""
+"""Fragments in flight while filling the streams."""
 
 
 def lanes_for(size: int) -> int:
-    """How many sessions are open at any time, so that they hold about `size` bytes: half of each is there."""
+    """The number of open sessions that hold about `size` bytes: on average half of each has been sent."""
     return max(1, size * 2 // (PER_SESSION - 1) // FRAGMENT_BYTES)
 
 
 def keys_of(table: StreamTable, stream: int) -> Iterator[str]:
-    """Keys that belong to the stream, without end."""
+    """An endless series of keys that belong to the stream."""
     for number in itertools.count():
         key = f"visitor-{number}"
         if table.stream_for(key.encode()) == stream:
@@ -46,7 +46,7 @@ def fragment(key: str, *, end: bool) -> bytes:
 
 
 def visits(table: StreamTable, stream: int, lanes: int) -> Iterator[tuple[bytes, bytes]]:
-    """Key and value of one fragment after the other: sessions in turns, each of another age."""
+    """Keys and values of fragments: sessions take turns and have different ages."""
     fresh = keys_of(table, stream)
     keys = [next(fresh) for _ in range(lanes)]
     ages = [lane % PER_SESSION for lane in range(lanes)]
@@ -60,7 +60,7 @@ def visits(table: StreamTable, stream: int, lanes: int) -> Iterator[tuple[bytes,
 
 
 async def send(kafka: str, names: Names, rate: float, sizes: list[int]) -> None:
-    """Fills the streams, then sends `rate` fragments a second over all of them together, until cancelled."""
+    """Fills the streams, then sends `rate` fragments per second over all of them until cancelled."""
     table = initial_table(len(sizes))
     sources = [visits(table, stream, lanes_for(size)) for stream, size in enumerate(sizes)]
     async with AIOKafkaProducer(

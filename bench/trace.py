@@ -1,7 +1,7 @@
-"""What observed members wrote down (`observed_member.py`): when which stream went on, and when it paused.
+"""Reads the traces of observed members (`observed_member.py`): when streams advanced and when they paused.
 
-A stream *advances* when somebody folds a record that nobody had folded before; what is replayed is no
-advance. All times are ms since the epoch, of the one clock of the machine.
+A stream *advances* when a member folds a record that no member has folded before; a replay is not an advance.
+All times are ms since the epoch, by the machine's one clock.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def parse_line(text: str) -> Line:
 
 
 def read_trace(folder: Path) -> list[Line]:
-    """The lines of all members, in the order of time; one that is being written is left out."""
+    """The lines of all members in the order of time, without incomplete ones."""
     lines = []
     for path in folder.glob("*.trace"):
         whole, _, _ = path.read_text().rpartition("\n")
@@ -42,7 +42,7 @@ def read_trace(folder: Path) -> list[Line]:
 
 
 def advances(lines: list[Line]) -> dict[int, list[Line]]:
-    """Per stream the folds that went beyond all before.
+    """For each stream the folds that went beyond all earlier ones.
 
     >>> texts = ["1 a 0 fold 5", "2 b 0 fold 3", "3 b 0 fold 6"]
     >>> [line.at_ms for line in advances([parse_line(text) for text in texts])[0]]
@@ -59,8 +59,7 @@ def advances(lines: list[Line]) -> dict[int, list[Line]]:
 
 
 def pauses_ms(lines: list[Line], stream: int, since_ms: float = 0.0) -> list[float]:
-    """For each change of the stream's owner: from the donor's last record, or its stop where that is later,
-    to the recipient's first that is new.
+    """The pause of each change of owner: from the donor's last record or later stop to the first new record.
 
     >>> texts = ["1 a 0 fold 5", "2 a 0 stop 0", "3 b 0 fold 3", "4.5 b 0 fold 6"]
     >>> pauses_ms([parse_line(text) for text in texts], 0)
@@ -79,7 +78,7 @@ def pauses_ms(lines: list[Line], stream: int, since_ms: float = 0.0) -> list[flo
 
 
 def standstill_ms(lines: list[Line], since_ms: float, until_ms: float) -> float:
-    """The longest time between these two that any stream did not advance.
+    """The longest time between `since_ms` and `until_ms` in which some stream did not advance.
 
     >>> texts = ["1 a 0 fold 5", "9 b 0 fold 6", "2 a 1 fold 0", "8 b 1 fold 1"]
     >>> standstill_ms([parse_line(text) for text in texts], 1, 10)

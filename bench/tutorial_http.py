@@ -1,7 +1,7 @@
-"""What the producer is measured against: HTTP into Kafka as a tutorial writes it.
+"""The tutorial's baseline of the producer: HTTP into Kafka as a tutorial would write it.
 
-FastAPI, a pydantic model, `send_and_wait` for each fragment, aiokafka as it comes but for acks=all; served by
-uvicorn with uvloop and httptools, its access log switched off.
+FastAPI, a pydantic model, and `send_and_wait` for each fragment; aiokafka with its defaults except acks=all;
+uvicorn with uvloop, httptools and no access log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TOPIC = "tutorial"
 
 
 class Fragment(BaseModel):
-    """One fragment, as the model of a tutorial has it."""
+    """One fragment as a tutorial's model."""
 
     key: str = Field(min_length=1, max_length=256)
     end: bool = False
@@ -31,13 +31,13 @@ class Fragment(BaseModel):
 
 
 async def one(request: Request, fragment: Fragment) -> dict[str, int]:
-    """One fragment to Kafka."""
+    """Sends one fragment to Kafka."""
     await _store(request, fragment)
     return {"accepted": 1}
 
 
 async def many(request: Request, fragments: list[Fragment]) -> dict[str, int]:
-    """Each to Kafka, one after the other."""
+    """Sends fragments to Kafka one after the other."""
     for fragment in fragments:
         await _store(request, fragment)
     return {"accepted": len(fragments)}
@@ -50,7 +50,7 @@ async def _store(request: Request, fragment: Fragment) -> None:
 
 
 def main(kafka: str, port: int) -> None:
-    """Serves at 127.0.0.1:port until the process is ended."""
+    """Serves on 127.0.0.1:port until the process ends."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

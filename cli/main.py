@@ -1,7 +1,7 @@
-"""`baton`: the command line. It names every command; each is imported only when it is run.
+"""`baton`: the command line. It lists every command and imports a command only when it runs.
 
-So `baton --help` is quick, although commands behind it need Kafka, HTTP or rich. A BatonError of any
-command ends here: one sentence on stderr, exit code 1.
+So `baton --help` is fast, although commands need Kafka, HTTP or rich. A BatonError of any command ends here,
+as one sentence on standard error and exit code 1.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from shared.errors import BatonError, SettingsInvalid
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
-    """Where a command lives, as `module:attribute`, and what `baton --help` says about it."""
+    """A command's place, as `module:attribute`, and its line in `baton --help`."""
 
     place: str
     help: str
 
     def load(self) -> click.Command:
-        """The command itself; imports its module."""
+        """Imports the command's module and returns the command."""
         module, _, attribute = self.place.partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
@@ -33,39 +33,27 @@ class LazyCommand:
 COMMANDS = {
     "up": LazyCommand("cli.stack.up_command:up", "Start the local stack and keep it running."),
     "down": LazyCommand("cli.stack.down_command:down", "Stop the local stack."),
-    "demo": LazyCommand("cli.demo.command:demo", "Show the whole path at work, from a log to the proof."),
+    "demo": LazyCommand("cli.demo.command:demo", "Run the whole pipeline on a log and prove the result."),
     "import": LazyCommand("cli.importing.command:import_command", "Send a log file as fragments over HTTP."),
-    "rejected": LazyCommand(
-        "cli.rejects.command:rejected", "List what was refused, by reason; send it again."
-    ),
-    "generate": LazyCommand("cli.commands.generate:generate_command", "Make a log of web visits."),
-    "streams": LazyCommand(
-        "cli.commands.show:streams", "List the streams, who owns them and how far they are."
-    ),
+    "rejected": LazyCommand("cli.rejects.command:rejected", "List rejected fragments, or send them again."),
+    "generate": LazyCommand("cli.visits.command:generate_command", "Generate a log of web visits."),
+    "streams": LazyCommand("cli.commands.show:streams", "List the streams with their owners and lag."),
     "members": LazyCommand("cli.commands.show:members", "List the members of a group."),
     "producers": LazyCommand("cli.commands.show:producers", "List the producers."),
     "groups": LazyCommand("cli.commands.show:groups", "List the groups and their settings."),
     "plan": LazyCommand("cli.commands.show:plan", "Show which streams would move, and why."),
-    "events": LazyCommand("cli.commands.events:events", "Show what happened, and follow what happens."),
+    "events": LazyCommand("cli.commands.events:events", "Show recent events, or follow new ones."),
     "move": LazyCommand("cli.commands.operations:move", "Pin a stream to a member; its owner hands it over."),
-    "drain": LazyCommand(
-        "cli.commands.operations:drain", "Have a member hand over all its streams, and leave."
-    ),
-    "rebalance": LazyCommand(
-        "cli.commands.operations:rebalance", "Take all pins away, so that shares are even."
-    ),
-    "operations": LazyCommand(
-        "cli.commands.operations:operations", "List what was moved, drained and rebalanced."
-    ),
-    "lag": LazyCommand(
-        "cli.commands.show:lag", "Show how far each stream is behind, as Kafka's own tools do."
-    ),
+    "drain": LazyCommand("cli.commands.operations:drain", "Hand over all streams of a member and remove it."),
+    "rebalance": LazyCommand("cli.commands.operations:rebalance", "Remove all pins; even out the shares."),
+    "operations": LazyCommand("cli.commands.operations:operations", "List moves, drains and rebalances."),
+    "lag": LazyCommand("cli.commands.show:lag", "Show each stream's lag, like kafka-consumer-groups."),
     "jobs": LazyCommand("cli.commands.jobs:jobs", "List the Spark jobs."),
     "run": LazyCommand("cli.commands.jobs:run", "Run a Spark job."),
     "runs": LazyCommand("cli.commands.jobs:runs", "List the runs of Spark jobs."),
     "cancel": LazyCommand("cli.commands.jobs:cancel", "Cancel a run."),
-    "settings": LazyCommand("cli.commands.settings:settings_command", "Print what can be set, as Markdown."),
-    "jars": LazyCommand("cli.stack.jars_command:jars", "Fetch the jars of the lock file."),
+    "settings": LazyCommand("cli.commands.settings:settings_command", "Print all settings as Markdown."),
+    "jars": LazyCommand("cli.stack.jars_command:jars", "Download the jars of the lock file."),
 }
 
 
@@ -73,7 +61,7 @@ class LazyGroup(click.Group):
     """A group whose commands are imported on their first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of the table above."""
+        """The names in the order of COMMANDS."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -82,7 +70,7 @@ class LazyGroup(click.Group):
         return found.load() if found else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the table without importing anything."""
+        """Writes COMMANDS without importing anything."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.help) for name, command in COMMANDS.items()])
 
@@ -94,7 +82,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Runs the command that the arguments name; ends the process with its exit code."""
+    """Runs the command and exits with its exit code."""
     try:
         cli(prog_name="baton")
     except SettingsInvalid as error:

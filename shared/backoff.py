@@ -1,7 +1,7 @@
-"""How long to wait before trying again: growing, capped, jittered.
+"""The wait before a retry: exponential, capped and jittered.
 
-Every loop that retries what is Unavailable uses it, so that a server that comes back is not met by all
-of its clients at once (full jitter, after AWS's "Exponential Backoff And Jitter").
+Every loop that retries after Unavailable uses it. The jitter keeps clients from hitting a server all at once
+when it comes back (equal jitter, after AWS's "Exponential Backoff And Jitter").
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 class Backoff:
-    """Delays between half of and a whole `first_s`, then twice that, …, never above `cap_s`."""
+    """Delays of `first_s`, twice that, …, up to `cap_s`; each is shortened by up to a half at random."""
 
     def __init__(
         self, *, first_s: float = 0.1, cap_s: float = 5.0, uniform: Callable[[], float] = random.random
@@ -25,17 +25,17 @@ class Backoff:
         return f"<Backoff after {self._failures} failures>"
 
     def next_s(self) -> float:
-        """The delay before the next try, in seconds.
+        """The delay before the next attempt, in seconds.
 
         >>> backoff = Backoff(first_s=1, cap_s=3, uniform=lambda: 1.0)
         >>> [backoff.next_s() for _ in range(3)]
         [1.0, 2.0, 3.0]
         """
-        # 2**30 times anything is above every cap, and no float overflows
-        whole = min(self._cap_s, self._first_s * 2.0 ** min(self._failures, 30))
+        # the exponent stops at 30: above every cap, and no float overflows
+        longest = min(self._cap_s, self._first_s * 2.0 ** min(self._failures, 30))
         self._failures += 1
-        return whole * (0.5 + 0.5 * self._uniform())
+        return longest * (0.5 + 0.5 * self._uniform())
 
     def reset(self) -> None:
-        """It worked: the next failure waits `first_s` again."""
+        """Starts again at `first_s`, after a success."""
         self._failures = 0

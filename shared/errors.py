@@ -1,14 +1,14 @@
-"""The one tree of errors, grouped by what the caller should do: reject, re-plan, retry, crash.
+"""The tree of all errors, grouped by what the caller should do: reject, re-plan, retry, crash.
 
     BatonError
     ├── InvalidInput      reject   the input is wrong; sending it again cannot help
     │   └── NotFound               it names something that does not exist
-    ├── Conflict          re-plan  the world changed; look again, then decide anew
+    ├── Conflict          re-plan  the world has changed; look again and decide anew
     ├── Unavailable       retry    a dependency did not answer in time
     └── InvariantBroken   crash    a bug: log the state, die, replay
 
-Adapters translate library errors into these once; status codes live in `shared/service/http.py`.
-Losing a race is a `False`, not an error.
+Adapters translate library errors into these; `shared/service/http.py` maps them to status codes. Losing a
+race is a `False`, not an error.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ class BatonError(Exception):
 
 
 class InvalidInput(BatonError):
-    """The input is not acceptable."""
+    """The input is invalid."""
 
 
 class NotFound(InvalidInput):
-    """There is no such thing."""
+    """The named thing does not exist."""
 
 
 class Unauthorized(InvalidInput):
-    """The request is not signed by, or not from, a registered member."""
+    """The request is not signed by a registered member."""
 
 
 class BundleRejected(InvalidInput):
-    """The bundle cannot be read, or is too large."""
+    """The bundle is malformed or too large."""
 
 
 class SettingsInvalid(InvalidInput):
-    """The settings have faults; `faults` names each of them in a sentence."""
+    """The settings are invalid; `faults` has a sentence for each fault."""
 
     def __init__(self, faults: list[str]) -> None:
         self.faults = faults
@@ -51,19 +51,19 @@ class SettingsInvalid(InvalidInput):
 
 
 class Conflict(BatonError):
-    """The world is not as the request supposed; look again."""
+    """The world is not as the request assumes; look again."""
 
 
 class NotOwner(Conflict):
-    """The stream is not (or no longer) owned by this member."""
+    """This member does not own the stream (any more)."""
 
 
 class StaleEpoch(Conflict):
-    """The stored head has a higher epoch: ownership is lost."""
+    """The stored head has a higher epoch, so ownership is lost."""
 
 
 class HandoverRefused(Conflict):
-    """The recipient does not take the stream, or not so."""
+    """The recipient does not accept the stream, or not in this way."""
 
 
 class Unavailable(BatonError):
@@ -71,11 +71,11 @@ class Unavailable(BatonError):
 
 
 class KafkaUnavailable(Unavailable):
-    """Kafka cannot be reached or does not acknowledge in time."""
+    """Kafka is unreachable or does not acknowledge in time."""
 
 
 class ZooKeeperUnavailable(Unavailable):
-    """ZooKeeper cannot be reached or does not answer in time."""
+    """ZooKeeper is unreachable or does not answer in time."""
 
 
 class PeerUnavailable(Unavailable):
@@ -87,4 +87,4 @@ class SparkUnavailable(Unavailable):
 
 
 class InvariantBroken(BatonError):
-    """A rule that must always hold does not: this is a bug."""
+    """An invariant is violated: this is a bug."""

@@ -1,13 +1,12 @@
-"""`baton events`: what happened lately, and with `-f` what happens, a line each.
+"""`baton events`: recent events, and with `-f` new ones as they happen, one per line.
 
-Following goes over every reconnection: control is asked for what came after the last event that was seen.
+Following survives every reconnection: it asks control for what came after the last event it received.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -15,10 +14,12 @@ from typing import Any, Protocol
 import click
 import msgspec
 
-from cli.backoff import delay_for
-from cli.client import connect
-from cli.output import bytes_text, output_option, print_json, url_option
-from cli.sse import ServerSentEvent
+from cli.commands.control import get
+from cli.http.client import connect
+from cli.http.sse import ServerSentEvent
+from cli.terminal.options import output_option, url_option
+from cli.terminal.output import bytes_text, print_json
+from shared.backoff import Backoff
 from shared.errors import Unavailable
 from shared.model.events import KINDS
 from shared.model.names import DEFAULT_GROUP
@@ -27,7 +28,7 @@ Params = dict[str, str | int | list[str]]
 
 
 class EventSource(Protocol):
-    """What `follow` needs of control: `BatonClient`, or a twin in tests."""
+    """What `follow` needs of control: `BatonClient`, or a fake in tests."""
 
     def listen(
         self, path: str, params: Mapping[str, Any], last_event_id: str
@@ -36,14 +37,14 @@ class EventSource(Protocol):
 
 
 @click.command("events")
-@click.option("-f", "--follow", "is_followed", is_flag=True, help="Go on with what happens, until Ctrl-C.")
+@click.option("-f", "--follow", "is_followed", is_flag=True, help="Keep printing new events until Ctrl-C.")
 @click.option(
-    "-n", "--limit", type=click.IntRange(1, 5000), default=50, show_default=True, help="Events at most."
+    "-n", "--limit", type=click.IntRange(1, 5000), default=50, show_default=True, help="Most events to show."
 )
-@click.option("--group", default=None, help="Only those of this group.")
-@click.option("--stream", type=click.IntRange(min=0), default=None, help="Only those of this stream.")
-@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only these; may be repeated.")
-@click.option("--member", default=None, help="Only those of this member, as giver and as taker too.")
+@click.option("--group", default=None, help="Only events of this group.")
+@click.option("--stream", type=click.IntRange(min=0), default=None, help="Only events of this stream.")
+@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only this kind; repeatable.")
+@click.option("--member", default=None, help="Only events of this member, on either side of a handover.")
 @url_option
 @output_option
 def events(
@@ -56,28 +57,27 @@ def events(
     url: str,
     output: str,
 ) -> None:
-    """Show what happened lately: who joined, left, claimed, handed over, and why.
+    """Show recent events: which member joined, left, claimed or handed over what, and why.
 
-    With -f and -o json each event is a line of its own.
+    With -f and -o json every event is a JSON object on a line of its own.
     """
-    given = {"group": group, "stream": stream, "kind": list(kinds) or None, "member": member, "limit": limit}
-    params: Params = {name: value for name, value in given.items() if value is not None}
+    filters = {"group": group, "stream": stream, "kind": list(kinds) or None, "member": member}
+    params: Params = {name: value for name, value in filters.items() if value is not None}
+    params["limit"] = limit
     if is_followed:
-        try:
-            asyncio.run(_follow(url, params, _print_line if output == "json" else _print_event))
-        except KeyboardInterrupt:
-            return
-    else:
-        answer = asyncio.run(_get(url, params))
-        if output == "json":
-            print_json(answer)
-            return
-        for event in answer["events"]:
-            _print_event(event)
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(_follow(url, params, _print_json_line if output == "json" else _print_event))
+        return
+    answer = get(url, "/events", params)
+    if output == "json":
+        print_json(answer)
+        return
+    for event in answer["events"]:
+        _print_event(event)
 
 
 def event_line(event: Mapping[str, Any]) -> str:
-    """An event as a line for people: time (UTC), kind, stream, who, and what else is told.
+    """An event as a line for people: time (UTC), kind, stream, members, and the remaining details.
 
     >>> event_line({"at": 5, "group": "default", "kind": "handover", "stream": 7, "from": "a", "to": "b",
     ...             "why": "drain", "epoch": 4, "sessions": 12, "pause_ms": 31.25, "warm": True})
@@ -86,75 +86,71 @@ def event_line(event: Mapping[str, Any]) -> str:
     at = event.get("at", 0)
     time = f"{datetime.fromtimestamp(at // 1000, UTC):%Y-%m-%d %H:%M:%S}.{at % 1000:03d}Z"
     stream = "" if event.get("stream") is None else f"stream {event['stream']}"
-    who = event.get("from") or event.get("member", "")
-    who = f"{who} → {event['to']}" if event.get("to") else who
+    members = event.get("from") or event.get("member", "")
+    members = f"{members} → {event['to']}" if event.get("to") else members
     if event.get("group") != DEFAULT_GROUP:
-        who += f" of {event.get('group')}"
+        members += f" of {event.get('group')}"
     details = ", ".join(_details(event))
     rest = " ".join(part for part in (event.get("why", ""), f"({details})" if details else "") if part)
-    return f"{time}  {event.get('kind', ''):<8}  {stream:<11} {who}  {rest}".rstrip()
+    return f"{time}  {event.get('kind', ''):<8}  {stream:<11} {members}  {rest}".rstrip()
 
 
 def _details(event: Mapping[str, Any]) -> list[str]:
-    told = []
+    details = []
     if event.get("epoch") is not None:
-        told.append(f"epoch {event['epoch']}")
+        details.append(f"epoch {event['epoch']}")
     if event.get("warm") is not None:
-        told.append("warm" if event["warm"] else "replayed")
+        details.append("warm" if event["warm"] else "replayed")
     for name, word in (("pause_ms", "pause"), ("copy_ms", "copy")):
         if event.get(name) is not None:
-            told.append(f"{word} {event[name]:,.0f} ms")
+            details.append(f"{word} {event[name]:,.0f} ms")
     if event.get("sessions") is not None:
-        told.append(f"{event['sessions']:,} sessions")
+        details.append(f"{event['sessions']:,} sessions")
     if event.get("bytes") is not None:
-        told.append(bytes_text(event["bytes"]))
-    return told
+        details.append(bytes_text(event["bytes"]))
+    return details
 
 
 async def follow(
     control: EventSource,
     params: Mapping[str, Any],
-    on_trouble: Callable[[str], None],
+    warn: Callable[[str], None],
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[dict[str, Any]]:
-    """The newest events and then whatever happens, for ever; each once, over every reconnection.
+    """The newest events, then every new one without end; each exactly once, across all reconnections.
 
-    `on_trouble` hears, in a sentence, why it waits or what it missed.
+    `warn` gets a sentence when the connection fails (once per outage) and when events are missing.
     """
-    seen, attempt = "", 0
+    last_id, backoff = "", Backoff()
+    is_connected = True
     while True:
         try:
-            async with contextlib.aclosing(control.listen("/events", params, seen)) as listening:
+            async with contextlib.aclosing(control.listen("/events", params, last_id)) as listening:
                 async for event in listening:
-                    attempt = 0
-                    seen = event.id or seen
+                    is_connected = True  # so the next failure is a new outage
+                    backoff.reset()
+                    last_id = event.id or last_id
                     if event.comment:
-                        on_trouble(event.comment)
+                        warn(event.comment)
                     if event.data:
                         yield msgspec.json.decode(event.data, type=dict[str, Any])
         except Unavailable as error:
-            if attempt == 0:
-                on_trouble(f"{error.detail}; trying again")
-        attempt += 1
-        await sleep(delay_for(attempt, None, random.random()))
+            if is_connected:
+                warn(f"{error.detail}; trying again")
+        is_connected = False
+        await sleep(backoff.next_s())
 
 
 async def _follow(url: str, params: Params, show: Callable[[Mapping[str, Any]], None]) -> None:
     async with connect(url) as control:
-        await control.get("/events", {"limit": 1})  # a wrong address is told at once, not tried for ever
-        async for event in follow(control, params, lambda said: click.echo(f"baton: {said}", err=True)):
+        await control.get("/events", {"limit": 1})  # fails at once on a wrong address instead of retrying it
+        async for event in follow(control, params, lambda text: click.echo(f"baton: {text}", err=True)):
             show(event)
-
-
-async def _get(url: str, params: Params) -> dict[str, Any]:
-    async with connect(url) as control:
-        answer: dict[str, Any] = await control.get("/events", params)
-        return answer
 
 
 def _print_event(event: Mapping[str, Any]) -> None:
     click.echo(event_line(event))
 
 
-def _print_line(event: Mapping[str, Any]) -> None:
+def _print_json_line(event: Mapping[str, Any]) -> None:
     click.echo(msgspec.json.encode(event).decode())

@@ -1,20 +1,20 @@
-"""`baton streams | members | producers | groups | lag | plan`: control's lists, as tables or as its own JSON.
+"""`baton streams | members | producers | groups | lag | plan`: control's lists, as tables or as JSON.
 
-Each command asks control once (page by page) and prints; which columns a table has is decided by the pure
-`…_rows` functions.
+Each command reads control once (page by page) and prints; the pure `…_rows` functions decide what a table's
+rows hold.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import click
 
-from cli.client import connect
-from cli.output import group_option, output_option, pick, print_json, print_table, url_option
+from cli.commands.control import get, get_list
+from cli.terminal.options import group_option, namespace_option, output_option, url_option
+from cli.terminal.output import pick, print_json, print_list, print_table
 from shared.model.names import Names
 
 Rows = Iterable[Mapping[str, Any]]
@@ -32,18 +32,16 @@ STREAM_COLUMNS = {
     "STATE BYTES": "state_bytes",
     "STATUS": "status",
 }
-LAG_COLUMNS = (
-    "GROUP",
-    "TOPIC",
-    "PARTITION",
-    "CURRENT-OFFSET",
-    "LOG-END-OFFSET",
-    "LAG",
-    "CONSUMER-ID",
-    "HOST",
-    "CLIENT-ID",
+MEMBER_COLUMNS = (
+    *("MEMBER", "ADDRESS", "PID", "STATE", "OWNS", "STREAMS"),
+    *("FRAGMENTS/S", "SESSIONS/S", "LEASE MS"),
 )
-"""Named and ordered as kafka-consumer-groups does."""
+LAG_COLUMNS = (
+    *("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET"),
+    *("LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"),
+)
+"""The names and the order of kafka-consumer-groups."""
+GROUP_COLUMNS = ("GROUP", "DELIVERY", "GAP MS", "LATENESS MS", "MEMBERS", "STREAMS", "LAG")
 
 
 @click.command("streams")
@@ -51,23 +49,21 @@ LAG_COLUMNS = (
 @url_option
 @output_option
 def streams(group: str, url: str, output: str) -> None:
-    """List a group's streams: who owns each, and how far it is.
+    """List a group's streams: the owner, position and lag of each.
 
-    POSITION is the committed one, LAG what is left to the stream's end. STATUS in Burrow's words: OK, WARN
-    (moving, but falling behind), STOP (no commit for a while), STALL (commits do not advance), REWIND.
+    POSITION is the committed position, LAG the number of records after it. STATUS uses Burrow's words: OK,
+    WARN (moving, but falling behind), STOP (no commit for a while), STALL (commits do not advance), REWIND.
     """
-    answer = asyncio.run(_list(url, "streams", "stream", group))
-    if output == "json":
-        print_json(answer)
-        return
-    print_table(
-        STREAM_COLUMNS, ([pick(row, path) for path in STREAM_COLUMNS.values()] for row in answer["streams"])
-    )
-    totals = answer.get("totals", {})
-    click.echo(
-        f"{totals.get('streams', len(answer['streams'])):,} streams, lag {totals.get('lag', 0):,}, "
-        f"{totals.get('open_sessions', 0):,} open sessions, {totals.get('sessions', 0):,} sessions delivered"
-    )
+    answer = get_list(url, "streams", "stream", {"group": group})
+    rows = ([pick(row, path) for path in STREAM_COLUMNS.values()] for row in answer["streams"])
+    print_list(answer, output, STREAM_COLUMNS, rows)
+    if output == "text":
+        totals = answer.get("totals", {})
+        click.echo(
+            f"{totals.get('streams', len(answer['streams'])):,} streams, lag {totals.get('lag', 0):,}, "
+            f"{totals.get('open_sessions', 0):,} open sessions, "
+            f"{totals.get('sessions', 0):,} sessions delivered"
+        )
 
 
 @click.command("members")
@@ -75,50 +71,28 @@ def streams(group: str, url: str, output: str) -> None:
 @url_option
 @output_option
 def members(group: str, url: str, output: str) -> None:
-    """List a group's members, those that own nothing too."""
-    answer = asyncio.run(_list(url, "members", "id", group))
-    if output == "json":
-        print_json(answer)
-        return
-    columns = (
-        "MEMBER",
-        "ADDRESS",
-        "PID",
-        "STATE",
-        "OWNS",
-        "STREAMS",
-        "FRAGMENTS/S",
-        "SESSIONS/S",
-        "LEASE MS",
-    )
-    print_table(columns, member_rows(answer["members"]))
+    """List a group's members, including those that own no stream."""
+    answer = get_list(url, "members", "id", {"group": group})
+    print_list(answer, output, MEMBER_COLUMNS, member_rows(answer["members"]))
 
 
 @click.command("producers")
 @url_option
 @output_option
 def producers(url: str, output: str) -> None:
-    """List the producers."""
-    answer = asyncio.run(_list(url, "producers", "id"))
-    if output == "json":
-        print_json(answer)
-        return
-    print_table(
-        ("PRODUCER", "ADDRESS", "PID"), ([r["id"], r["address"], str(r["pid"])] for r in answer["producers"])
-    )
+    """List the producers and their addresses."""
+    answer = get_list(url, "producers", "id")
+    rows = ([row["id"], row["address"], str(row["pid"])] for row in answer["producers"])
+    print_list(answer, output, ("PRODUCER", "ADDRESS", "PID"), rows)
 
 
 @click.command("groups")
 @url_option
 @output_option
 def groups(url: str, output: str) -> None:
-    """List the groups, their settings, members and lag."""
-    answer = asyncio.run(_list(url, "groups", "name"))
-    if output == "json":
-        print_json(answer)
-        return
-    columns = ("GROUP", "DELIVERY", "GAP MS", "LATENESS MS", "MEMBERS", "STREAMS", "LAG")
-    print_table(columns, group_rows(answer["groups"]))
+    """List the groups with their settings, members and lag."""
+    answer = get_list(url, "groups", "name")
+    print_list(answer, output, GROUP_COLUMNS, group_rows(answer["groups"]))
 
 
 @click.command("plan")
@@ -126,23 +100,20 @@ def groups(url: str, output: str) -> None:
 @url_option
 @output_option
 def plan(group: str, url: str, output: str) -> None:
-    """Show which streams would move, and why; and how many each member should own."""
-    answer = asyncio.run(_get(url, "/plan", group))
+    """Show which streams would move and why, and how many each member should own."""
+    answer = get(url, "/plan", {"group": group})
     if output == "json":
         print_json(answer)
         return
     moves = answer.get("moves") or []
     if moves:
-        print_table(
-            ("STREAM", "FROM", "TO", "WHY"),
-            ([move.get(name) for name in ("stream", "from", "to", "why")] for move in moves),
-        )
+        rows = ([move.get(name) for name in ("stream", "from", "to", "why")] for move in moves)
+        print_table(("STREAM", "FROM", "TO", "WHY"), rows)
     else:
         click.echo("Nothing would move.")
     quota = answer.get("quota") or {}
-    click.echo(
-        "Quota: " + (", ".join(f"{name} {count}" for name, count in sorted(quota.items())) or "no members")
-    )
+    quotas = ", ".join(f"{name} {count}" for name, count in sorted(quota.items()))
+    click.echo(f"Quota: {quotas or 'no members'}")
     pins = answer.get("pins") or {}
     if pins:
         click.echo("Pinned: " + ", ".join(f"{stream} to {member}" for stream, member in pins.items()))
@@ -151,38 +122,40 @@ def plan(group: str, url: str, output: str) -> None:
 @click.command("lag")
 @group_option
 @url_option
-@click.option(
-    "--namespace", envvar="BATON_NAMESPACE", default="", show_envvar=True, help="Prefix of the topics' names."
-)
+@namespace_option
 @output_option
-def lag(group: str, url: str, namespace: str, output: str) -> None:
-    """Show how far each stream is behind, with the columns of kafka-consumer-groups.
+def lag(group: str, url: str, names: Names, output: str) -> None:
+    """Show each stream's lag, with the columns of kafka-consumer-groups.
 
-    CURRENT-OFFSET is the stream's committed position: all before it is accounted for. Kafka's own tools show
-    the safe offset there, where a replay would begin, because that is what the Kafka group has committed.
+    CURRENT-OFFSET is the stream's committed position: every record before it is accounted for. Kafka's own
+    tools show the safe offset there, where a replay would begin, because that is what the Kafka group has
+    committed.
     """
-    rows = asyncio.run(_lag(url, group, Names(namespace)))
-    if output == "json":
-        names = [column.lower().replace("-", "_") for column in LAG_COLUMNS]
-        print_json({"lag": [dict(zip(names, row, strict=True)) for row in rows]})
-        return
-    print_table(LAG_COLUMNS, rows)
+    of_group = {"group": group}
+    rows = lag_rows(
+        get_list(url, "streams", "stream", of_group)["streams"],
+        get_list(url, "members", "id", of_group)["members"],
+        group,
+        names,
+    )
+    keys = [column.lower().replace("-", "_") for column in LAG_COLUMNS]
+    print_list({"lag": [dict(zip(keys, row, strict=True)) for row in rows]}, output, LAG_COLUMNS, rows)
 
 
 def lag_rows(streams: Rows, members: Rows, group: str, names: Names) -> list[tuple[Any, ...]]:
-    """A row per stream in the order of LAG_COLUMNS; the last three are None for a stream without owner.
+    """One row per stream with LAG_COLUMNS; the last three are None for a stream without an owner.
 
-    As with Kafka, the consumer's id is the client's id and what tells this life of it from others: the
-    ZooKeeper session.
+    Kafka's consumer id is the client id plus a suffix for this life of the client; ours is the ZooKeeper
+    session.
     """
-    of = {member["id"]: member for member in members}
+    member_of = {member["id"]: member for member in members}
     rows: list[tuple[Any, ...]] = []
     for row in streams:
-        owner = of.get(row["owner"], {}) if row["owner"] else None
+        owner = member_of.get(row["owner"], {}) if row["owner"] else None
         consumer = host = None
         if owner is not None:
-            life = owner.get("zookeeper_session")
-            consumer = f"{row['owner']}-{life}" if life else row["owner"]
+            session = owner.get("zookeeper_session")
+            consumer = f"{row['owner']}-{session}" if session else row["owner"]
             host = urlsplit(owner.get("address", "")).hostname
         offsets = (row["position"], row["end"], row["lag"])
         rows.append((group, names.fragments(row["stream"]), 0, *offsets, consumer, host, row["owner"]))
@@ -190,7 +163,7 @@ def lag_rows(streams: Rows, members: Rows, group: str, names: Names) -> list[tup
 
 
 def member_rows(members: Rows) -> list[tuple[Any, ...]]:
-    """A row per member: id, address, pid, state, number and ranges of streams, rates, lease."""
+    """One row per member with MEMBER_COLUMNS."""
     rows = []
     for member in members:
         owned = member.get("streams") or []
@@ -214,15 +187,13 @@ def member_rows(members: Rows) -> list[tuple[Any, ...]]:
 
 
 def group_rows(groups: Rows) -> list[tuple[Any, ...]]:
-    """A row per group: name, delivery, gap, lateness, numbers of members and streams, lag."""
+    """One row per group with GROUP_COLUMNS."""
     return [
         (
             group["name"],
-            pick(group, "settings.delivery"),
-            pick(group, "settings.gap_ms"),
-            pick(group, "settings.lateness_ms"),
-            _count(group.get("members")),
-            _count(group.get("streams")),
+            *(pick(group, f"settings.{name}") for name in ("delivery", "gap_ms", "lateness_ms")),
+            len(group["members"]),
+            group["streams"],
             group.get("lag"),
         )
         for group in groups
@@ -230,7 +201,7 @@ def group_rows(groups: Rows) -> list[tuple[Any, ...]]:
 
 
 def ranges_text(numbers: Sequence[int]) -> str:
-    """Ascending numbers with neighbours drawn together.
+    """The numbers in ascending order, neighbours joined to ranges.
 
     >>> ranges_text([0, 1, 2, 5, 7, 8])
     '0-2, 5, 7-8'
@@ -242,25 +213,3 @@ def ranges_text(numbers: Sequence[int]) -> str:
         else:
             runs.append([number, number])
     return ", ".join(f"{low}-{high}" if high > low else str(low) for low, high in runs)
-
-
-def _count(value: Any) -> int | None:
-    return len(value) if isinstance(value, list) else value
-
-
-async def _list(url: str, name: str, after: str, group: str | None = None) -> dict[str, Any]:
-    async with connect(url) as control:
-        return await control.pages(f"/{name}", name, after, {"group": group} if group else None)
-
-
-async def _get(url: str, path: str, group: str) -> dict[str, Any]:
-    async with connect(url) as control:
-        answer: dict[str, Any] = await control.get(path, {"group": group})
-        return answer
-
-
-async def _lag(url: str, group: str, names: Names) -> list[tuple[Any, ...]]:
-    async with connect(url) as control:
-        streams = await control.pages("/streams", "streams", "stream", {"group": group})
-        members = await control.pages("/members", "members", "id", {"group": group})
-    return lag_rows(streams["streams"], members["members"], group, names)

@@ -1,7 +1,7 @@
-"""`baton demo`: the whole path at work, from a log to the proof that nothing was lost and nothing invented.
+"""`baton demo`: the whole pipeline, from a log to the proof that no fragment was lost or duplicated.
 
-`make demo` is this command. It has a home of its own, fresh, so that every number in it is the demo's; what
-it does there is `cli/demo/script.py`.
+`make demo` runs this command. It uses a fresh home, so that every count in it comes from the demo;
+`cli/demo/script.py` holds what it does there.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ import click
 
 from cli.demo.script import DemoOptions, run_demo
 from cli.importing.formats import FORMATS
+from cli.terminal.options import port_offset_option
+from cli.visits.generator import VISITORS
 from shared.errors import Conflict
-
-VISITORS = 800
-"""About 20,000 lines: enough that a consumer can die in the middle of the import."""
 
 
 @click.command()
@@ -33,30 +32,28 @@ VISITORS = 800
 @click.option(
     "--home",
     type=click.Path(path_type=Path),
-    help="Folder for data and logs, empty or not there yet; it stays. Without it a temporary one.",
+    help="Folder for data and logs, new or empty, which is kept; default: a temporary one.",
 )
-@click.option(
-    "--port-offset", envvar="BATON_PORT_OFFSET", default=0, show_default=True, help="Added to every port."
-)
+@port_offset_option
 @click.option(
     "--visitors",
     type=click.IntRange(1, 1_000_000),
     default=VISITORS,
     show_default=True,
-    help="Visitors in the log that is made up.",
+    help="Visitors in the generated log.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the log that is made up.")
-@click.option("--format", "form", type=click.Choice(FORMATS), help="Format of LOG; guessed if not given.")
-@click.option("--key", help="Field of LOG that says which session a line belongs to; guessed if not given.")
-@click.option("--time", help="Field of LOG with the event time; guessed if not given.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the generated log.")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Format of LOG; guessed by default.")
+@click.option("--key", help="Field of LOG with the session key of a line; guessed by default.")
+@click.option("--time", help="Field of LOG with the event time; guessed by default.")
 @click.option("--end", help="Field of LOG that is true on a session's last line.")
 @click.option("--item-path", help="JSON path into a fragment whose values the reports count.")
 def demo(**given: Any) -> None:
-    """Show the whole path at work on LOG, or on a log of web visits that is made up and so has known truth.
+    """Run the whole pipeline on LOG, or on a generated log of web visits whose sessions are known.
 
-    Starts ZooKeeper, Kafka, a producer, three consumers and control; imports the log over HTTP and in the
-    middle of it moves a stream, kills a consumer and drains another; runs the Spark jobs lake, reports and
-    audit; prints what each stage has counted; stops everything. The exit code is 0 if every number is exact.
+    Starts ZooKeeper, Kafka, a producer, three consumers and control. Imports the log over HTTP, and meanwhile
+    moves a stream, kills a consumer and drains another. Runs the Spark jobs lake, reports and audit, prints
+    the counts of every stage, and stops everything. The exit code is 0 if all counts are exact.
     """
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     options = DemoOptions(**given)
@@ -67,32 +64,32 @@ def demo(**given: Any) -> None:
         for fault in faults:
             click.echo(f"demo: {fault}", err=True)
         if faults:
-            click.echo(f"NOT exact, after {took}; the logs of the services stay in {home / 'logs'}", err=True)
+            click.echo(f"NOT exact, after {took}; the services' logs are in {home / 'logs'}", err=True)
             sys.exit(1)
     click.echo(click.style(f"Everything is exact. It took {took}; nothing is left running.", fg="green"))
 
 
 async def _until_stopped(options: DemoOptions, home: Path) -> list[str]:
-    """The demo's faults; SIGTERM and SIGHUP stop it in order, as Ctrl-C does."""
-    course = asyncio.create_task(run_demo(options, home), name="demo")
+    """The demo's faults; SIGTERM and SIGHUP stop it in order, like Ctrl-C."""
+    running = asyncio.create_task(run_demo(options, home), name="demo")
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, course.cancel)
+        loop.add_signal_handler(number, running.cancel)
     try:
-        return await course
+        return await running
     except asyncio.CancelledError:
-        return ["it was stopped before its end"]
+        return ["stopped before its end"]
 
 
 @contextlib.contextmanager
 def _home(given: Path | None) -> Iterator[Path]:
-    """The folder of the demo: a fresh one. A temporary one is removed unless something went wrong in it.
+    """A fresh folder for the demo; a temporary one is removed unless the demo failed after writing logs.
 
-    Raises Conflict when the folder that was given holds something already.
+    Raises Conflict when the given folder is not empty.
     """
     if given is not None:
         if given.exists() and (not given.is_dir() or any(given.iterdir())):
-            raise Conflict(f"{given} is not empty: a demo's numbers are only its own in a fresh --home")
+            raise Conflict(f"{given} is not empty: the demo's counts need a fresh --home")
         given.mkdir(parents=True, exist_ok=True)
         yield given.absolute()
         return
@@ -100,6 +97,7 @@ def _home(given: Path | None) -> Iterator[Path]:
     try:
         yield home
     except BaseException:
+        # the logs explain a failure, so they stay
         if not (home / "logs").exists():
             shutil.rmtree(home, ignore_errors=True)
         raise

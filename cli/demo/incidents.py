@@ -1,7 +1,7 @@
-"""What happens in the middle of a demo's import: a stream moves live, a consumer is killed, another drains.
+"""The incidents during a demo's import: a live move of a stream, the kill of a consumer, a drain.
 
-Each happens when a share of the log is in Kafka, one after the other. How the open sessions moved is read
-from the history that control serves, as any operator would.
+Each one starts when a certain share of the log is in Kafka, one after the other. What the handovers cost is
+read from control's events, as an operator would do it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 import click
 
-from cli.client import BatonClient, connect
-from cli.commands.operations import cost_text, follow
+from cli.commands.operations import cost_text, wait_for_operation
 from cli.demo import report
+from cli.http.client import BatonClient, connect
 from cli.stack.local import LocalStack
 from shared.errors import BatonError
 from shared.model.names import DEFAULT_GROUP
@@ -28,19 +28,20 @@ LEAVER = 2
 MOVED = 0
 """The stream that moves."""
 PATIENCE_S = 60.0
-TELLING_S = 5.0
+EVENT_DELAY_S = 5.0
+"""How long a handover's event may take: the recipient reports it a moment after it starts to read."""
 POLL_S = 0.2
 
 
 @dataclass(slots=True)
 class Progress:
-    """How much of a log is in Kafka, and who waits for how much of it."""
+    """How much of a log is in Kafka, and who waits for which share of it."""
 
     lines: int
     _reached: dict[float, asyncio.Event] = field(default_factory=dict)
 
     def note(self, accepted: int) -> None:
-        """So many lines were acknowledged."""
+        """Records that `accepted` lines are acknowledged."""
         for share, event in self._reached.items():
             if accepted >= self.lines * share:
                 event.set()
@@ -50,8 +51,8 @@ class Progress:
         await self._reached.setdefault(share, asyncio.Event()).wait()
 
 
-async def happen(stack: LocalStack, progress: Progress) -> None:
-    """All incidents, in order. Raises BatonError when a move or a drain fails."""
+async def run_incidents(stack: LocalStack, progress: Progress) -> None:
+    """Runs all incidents in order. Raises BatonError when a move or a drain fails."""
     async with connect(stack.control_url, patience_s=PATIENCE_S) as control:
         waits = [asyncio.create_task(progress.reach(share)) for share in (0.25, 0.5, 0.75)]
         try:
@@ -71,8 +72,9 @@ async def happen(stack: LocalStack, progress: Progress) -> None:
 
 
 async def _other_owner(control: BatonClient) -> str:
-    """A consumer that is neither the stream's owner nor the one that will be killed, once control sees one:
-    on a slow machine the log may be on its way before all members have joined.
+    """A consumer that is neither the stream's owner nor the one that will be killed.
+
+    Waits for one: on a slow machine the import may start before all members have joined.
     """
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -82,43 +84,44 @@ async def _other_owner(control: BatonClient) -> str:
         if row["owner"] and names:
             return min(names)
         if time.monotonic() > deadline:
-            raise BatonError(f"there is no consumer that stream {MOVED} could be moved to")
+            raise BatonError(f"there is no consumer to move stream {MOVED} to")
         await asyncio.sleep(POLL_S)
 
 
-async def _operate(control: BatonClient, wish: Mapping[str, Any]) -> None:
+async def _operate(control: BatonClient, request: Mapping[str, Any]) -> None:
     before = await _newest_event(control)
-    begun = await control.operate({**wish, "group": DEFAULT_GROUP})
-    ended = await follow(control, begun["id"], lambda answer: None)
+    started = await control.operate({**request, "group": DEFAULT_GROUP})
+    ended = await wait_for_operation(control, started["id"], lambda answer: None)
     if ended["state"] != "done":
-        raise BatonError(f"the operation {wish['kind']} has failed: {ended['why']}")
-    click.echo(f"  {moved_text(await _handovers(control, before, wish, ended['total']), ended['total'])}")
+        raise BatonError(f"the operation {request['kind']} failed: {ended['why']}")
+    handovers = await _handovers(control, before, request, ended["total"])
+    click.echo(f"  {moved_text(handovers, ended['total'])}")
 
 
 async def _handovers(
-    control: BatonClient, before: int, wish: Mapping[str, Any], expected: int
+    control: BatonClient, before: int, request: Mapping[str, Any], expected: int
 ) -> list[dict[str, Any]]:
-    """The handovers that the wish led to; a recipient tells a moment after it has begun to read."""
-    deadline = time.monotonic() + TELLING_S
+    """The handovers of an operation; fewer than `expected` if their events do not come in time."""
+    deadline = time.monotonic() + EVENT_DELAY_S
     while True:
-        found = [row for row in await _events_after(control, before) if _is_of(row, wish)]
+        found = [row for row in await _events_after(control, before) if _is_of(row, request)]
         if len(found) >= expected or time.monotonic() > deadline:
             return found
         await asyncio.sleep(POLL_S)
 
 
-def _is_of(event: Mapping[str, Any], wish: Mapping[str, Any]) -> bool:
+def _is_of(event: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
     if event["kind"] != "handover":
         return False
-    return bool(event["stream"] == wish.get("stream") or event["from"] == wish.get("member"))
+    return bool(event["stream"] == request.get("stream") or event["from"] == request.get("member"))
 
 
 def moved_text(handovers: Sequence[Mapping[str, Any]], expected: int) -> str:
-    """What was handed over and how long the streams stood still, in words.
+    """What was handed over and how long the streams paused, in words.
 
     >>> row = {"sessions": 12, "bytes": 3400, "pause_ms": 31, "warm": True}
     >>> moved_text([row, row | {"pause_ms": 40}], 3)
-    'handed over 2 streams, 24 open sessions, 6.8 kB; the longest pause was 40 ms; 1 stream had to replay'
+    'handed over 2 streams, 24 open sessions, 6.8 KB; the longest pause was 40 ms; 1 stream had to replay'
     """
     replayed = max(0, expected - len(handovers)) + sum(not row["warm"] for row in handovers)
     replays = f"{replayed} stream{'' if replayed == 1 else 's'} had to replay"

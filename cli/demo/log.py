@@ -1,7 +1,7 @@
-"""The log that a demo imports: made up with known truth, or a real one whose format is guessed.
+"""The log that a demo imports: generated, with known sessions, or a real one whose format is guessed.
 
-The guess looks at the first lines alone: a JSON object, a header with tabs or commas, else the common log
-format of web servers. Whatever the command line says goes first.
+The guess uses only the first lines: a JSON object, a header with tabs or commas, else the common log format
+of web servers. Options of the command line override it.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from pathlib import Path
 
 import msgspec
 
-from cli.generating import Visits, generate
 from cli.importing.formats import Fields, Format, LineUnreadable, parser_for
 from cli.importing.lines import open_lines
+from cli.visits.generator import Visits, generate
 from shared.errors import BatonError, InvalidInput
 
 KEYS = ("key", "host", "visitor", "device", "user")
-"""Fields that are taken for the key, the first that there is."""
+"""Names of key fields; the first one present is used."""
 TIMES = ("time", "timestamp", "ts")
 ITEMS = ("path", "url", "page")
-"""Fields whose values the reports count."""
+"""Names of fields whose values the reports count; the first one present is used."""
 ACCESS_ITEM = "path"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoLog:
-    """A log to import. `lines` is how many it has, about; `visits` its truth, where that is known."""
+    """A log to import. `lines` is about how many it has; `visits` holds its sessions, if they are known."""
 
     path: Path
     form: Format
@@ -38,8 +38,8 @@ class DemoLog:
     visits: Visits | None = None
 
 
-def made_up(folder: Path, visitors: int, seed: int) -> DemoLog:
-    """A log of so many visitors, written into `folder`. Deterministic in visitors and seed."""
+def generated_log(folder: Path, visitors: int, seed: int) -> DemoLog:
+    """A generated log of that many visitors, written to `folder`. Deterministic in visitors and seed."""
     visits = generate(visitors, seed)
     path = folder / "visits.ndjson"
     with path.open("wb") as file:
@@ -54,25 +54,25 @@ def made_up(folder: Path, visitors: int, seed: int) -> DemoLog:
     )
 
 
-def real(
+def real_log(
     path: Path, form: Format | None, key: str | None, time: str | None, end: str | None, item_path: str | None
 ) -> DemoLog:
-    """The log at `path`; what is None is guessed.
+    """The log at `path`; arguments that are None are guessed.
 
-    Raises InvalidInput when it cannot be guessed, BatonError when the log cannot be read.
+    Raises InvalidInput when the guess fails, BatonError when there is no such file.
     """
     if not path.is_file():
         raise BatonError(f"there is no file {path}")
-    head, lines = _look_into(path)
+    head, lines = _read_head(path)
     if not head:
-        raise InvalidInput(f"{path} holds no lines")
+        raise InvalidInput(f"{path} has no lines")
     form = form or format_of(head)
     names = field_names(head[0], form)
     key = key or _first(KEYS, names)
     time = time or _first(TIMES, names)
     if not key or not time:
         raise InvalidInput(
-            f"{path} looks like {form}, but no field is named like a key and a time: give --key and --time"
+            f"{path} looks like {form}, but its key and time fields are unknown: give --key and --time"
         )
     if end is None and form != "access-log" and "end" in {*names, *(["end"] if form == "ndjson" else [])}:
         end = "end"
@@ -83,7 +83,7 @@ def real(
 
 
 def format_of(head: list[bytes]) -> Format:
-    """The format that a log's first lines look like.
+    """The likely format of a log, from its first lines.
 
     >>> format_of([b"host\\ttime", b"a\\t1"]), format_of([b'{"key": "a"}'])
     ('tsv', 'ndjson')
@@ -99,7 +99,7 @@ def format_of(head: list[bytes]) -> Format:
 
 
 def field_names(first: bytes, form: Format) -> list[str]:
-    """The names of the fields of a line, as the first line tells them."""
+    """The names of a log's fields, from its first line."""
     text = first.decode(errors="replace")
     match form:
         case "access-log":
@@ -115,8 +115,8 @@ def field_names(first: bytes, form: Format) -> list[str]:
                 return []
 
 
-def _look_into(path: Path) -> tuple[list[bytes], int]:
-    """The first lines that are not blank, and how many there are in all."""
+def _read_head(path: Path) -> tuple[list[bytes], int]:
+    """The first three lines that are not blank, and how many there are in all."""
     head: list[bytes] = []
     count = 0
     with open_lines(str(path)) as lines:
@@ -128,7 +128,7 @@ def _look_into(path: Path) -> tuple[list[bytes], int]:
 
 
 def _check(path: Path, form: Format, fields: Fields, head: list[bytes]) -> None:
-    """Reads the first lines, so that a wrong guess is told before anything is started."""
+    """Parses the first lines, so that a wrong guess is reported before anything starts."""
     parser = parser_for(form, fields)
     try:
         rows = [row for raw in head if (row := parser.feed(raw)) is not None]
@@ -138,8 +138,8 @@ def _check(path: Path, form: Format, fields: Fields, head: list[bytes]) -> None:
             f"{path} cannot be read as {form}, {error.detail}: give --format, --key, --time"
         ) from None
     if not rows:
-        raise InvalidInput(f"{path} holds no lines but a header")
+        raise InvalidInput(f"{path} has no lines except a header")
 
 
-def _first(wanted: Iterable[str], names: list[str]) -> str | None:
-    return next((name for name in wanted if name in names), None)
+def _first(candidates: Iterable[str], names: list[str]) -> str | None:
+    return next((name for name in candidates if name in names), None)

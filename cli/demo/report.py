@@ -1,4 +1,4 @@
-"""How a demo prints what it finds: who owns what, the reports, the audit, the counts of every stage."""
+"""Prints a demo's results: the owners of the streams, the reports, the audit, the counts of every stage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from cli.demo.stages import Stage
 from cli.demo.truth import Findings
-from cli.output import print_table
+from cli.terminal.output import print_table
 from shared.model.head import Counts
 
 PERIOD_COLUMNS = (
@@ -21,12 +21,12 @@ ITEM_TABLES = {"items": "Top items", "entries": "Top entry items", "exits": "Top
 
 
 def step(sentence: str) -> None:
-    """One line of the course."""
+    """Prints one step of the script."""
     click.echo(click.style("▸ ", fg="cyan") + sentence)
 
 
 def print_ownership(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Who owns which streams, from the rows of `GET /streams`."""
+    """Prints who owns which streams, from the rows of `GET /streams`."""
     owners: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         owners.setdefault(row["owner"] or "nobody", []).append(row)
@@ -36,13 +36,12 @@ def print_ownership(rows: Sequence[Mapping[str, Any]]) -> None:
         epoch = max(row["epoch"] for row in owned)
         sessions = sum(row["counts"]["sessions"] for row in owned)
         table.append([owner, len(owned), epoch, sessions, streams])
-    print_table(
-        ("owner", "streams", "highest epoch", "sessions in them", "which"), table, title="Who owns what"
-    )
+    columns = ("owner", "streams", "highest epoch", "sessions in them", "which")
+    print_table(columns, table, title="Owners of the streams")
 
 
 def print_reports(result: Mapping[str, Any]) -> None:
-    """Days, the newest hours, the top items."""
+    """Prints the days, the newest hours and the top items."""
     for name, title in (("days", "Per day"), ("hours", f"Per hour, the newest {MOST_HOURS}")):
         rows = result.get(name, [])[-MOST_HOURS:]
         print_table(PERIOD_COLUMNS, map(period_row, rows), title=title)
@@ -52,7 +51,7 @@ def print_reports(result: Mapping[str, Any]) -> None:
 
 
 def print_audit(result: Mapping[str, Any]) -> None:
-    """The audit's verdict in one line, and its examples if it has any."""
+    """Prints the audit's verdict on one line, and its examples if it has any."""
     click.echo(
         f"audit: missing {result['missing']}, extra {result['extra']}, different {result['different']}"
         f" ({result['judged']:,} sessions judged, recomputed in Spark from {result['fragments']:,} fragments)"
@@ -63,17 +62,17 @@ def print_audit(result: Mapping[str, Any]) -> None:
 
 
 def print_truth(findings: Findings) -> None:
-    """How the delivered sessions compare with the truth of the log that was made up."""
+    """Prints how the delivered sessions compare with those of the generated log."""
     click.echo(
         f"truth: missing {findings.missing}, extra {findings.extra}, different {findings.different}"
-        " (every session that was made up, with its lines byte by byte)"
+        " (every generated session, with its lines byte by byte)"
     )
     for sentence in findings.examples:
         click.echo(f"  {sentence}")
 
 
 def print_stages(stages: Iterable[Stage], counts: Counts) -> None:
-    """The counts and bytes of every stage, then what is counted apart."""
+    """Prints the counts and bytes of every stage, then what is counted separately."""
     rows = [
         [
             stage.name if stage.text_bytes is None else f"{stage.name} (bytes of text)",
@@ -84,12 +83,12 @@ def print_stages(stages: Iterable[Stage], counts: Counts) -> None:
         for stage in stages
     ]
     print_table(("stage", "fragments", "bytes", "sessions"), rows, title="Counts of every stage")
-    apart = ("repeats", "markers", "ticks", "unreadable")
-    click.echo("apart: " + ", ".join(f"{getattr(counts, name):,} {name}" for name in apart))
+    names = ("repeats", "markers", "ticks", "unreadable")
+    click.echo("counted separately: " + ", ".join(f"{getattr(counts, name):,} {name}" for name in names))
 
 
 def period_row(row: Mapping[str, Any]) -> list[Any]:
-    """A row of the report `periods` as it is shown: related numbers in one cell, times in seconds."""
+    """A row of the report `periods` for the table: related numbers share a cell, durations are in seconds."""
     seconds = "/".join(f"{row[f'duration_ms_p{p}'] / 1000:,.0f}" for p in (50, 99))
     length = "/".join(f"{row[f'length_p{p}']:,.0f}" for p in (50, 99))
     ends = "/".join(f"{row[f'ended_{reason}']:,}" for reason in ("end", "gap", "limit"))

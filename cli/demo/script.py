@@ -1,6 +1,6 @@
-"""The course of a demo: start the stack, import in the midst of incidents, run the jobs, compare all counts.
+"""The script of the demo: start the stack, import during incidents, run the jobs, compare all counts.
 
-Used by `cli/demo/command.py`. Whatever happens, the stack is stopped when `run_demo` returns.
+Used by `cli/demo/command.py`. The stack is always stopped when `run_demo` returns or raises.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 import click
 
-from cli.client import connect
-from cli.commands.jobs import complaint_about, run_job
+from cli.commands.jobs import failure_of, run_job
 from cli.demo import report
-from cli.demo.incidents import Progress, happen
-from cli.demo.log import DemoLog, made_up, real
+from cli.demo.incidents import Progress, run_incidents
+from cli.demo.log import DemoLog, generated_log, real_log
 from cli.demo.stages import Amount, Numbers, inequalities, stages_of
 from cli.demo.truth import Findings, TruthCheck
-from cli.importing.command import ImportOptions, Outcome, options_for, run_import
+from cli.http.client import connect
+from cli.importing.command import ImportOptions, Outcome, run_import
 from cli.importing.formats import Format
 from cli.kafka.sessions import read_sessions
 from cli.stack.local import LocalStack
@@ -34,12 +34,12 @@ CONSUMERS = 3
 SETTLE_S = 60.0
 POLL_S = 0.25
 TOP = 5
-"""Rows of each list of top items."""
+"""Rows in each list of top items."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What the command line asks for; `log` None = make one up."""
+    """The options of the command line; without a `log` one is generated."""
 
     log: Path | None
     home: Path | None
@@ -54,17 +54,17 @@ class DemoOptions:
 
 
 async def run_demo(options: DemoOptions, home: Path) -> list[str]:
-    """Runs the whole course in `home`; a sentence for everything that is not exact.
+    """Runs the demo in `home` and returns a sentence for every count that is not exact.
 
-    Raises BatonError when something cannot be done at all; nothing is left running then either.
+    Raises BatonError when a step fails altogether. Nothing is left running in either case.
     """
     log = _log(options, home)
     stack_options = StackOptions(home=home, port_offset=options.port_offset, consumers=CONSUMERS)
     report.step("starting ZooKeeper, Kafka, producer, consumers and control")
-    async with LocalStack(stack_options, _told) as stack:
+    async with LocalStack(stack_options, _print_change) as stack:
         outcome = await _import(stack, log)
         if outcome.failure or not outcome.ok:
-            return [outcome.failure or _refusals(outcome)]
+            return [outcome.failure or "not every line was accepted: " + "; ".join(outcome.tally.sentences())]
         streams = await _settled(stack)
         report.print_ownership(streams["streams"])
         results = await _run_jobs(stack, log.item_path)
@@ -75,39 +75,49 @@ async def run_demo(options: DemoOptions, home: Path) -> list[str]:
 
 def _log(options: DemoOptions, home: Path) -> DemoLog:
     if options.log is not None:
-        log = real(options.log, options.form, options.key, options.time, options.end, options.item_path)
+        log = real_log(options.log, options.form, options.key, options.time, options.end, options.item_path)
         report.step(f"{log.path} is a log of about {log.lines:,} lines ({log.form}, key {log.fields.key})")
         return log
-    log = made_up(home, options.visitors, options.seed)
+    log = generated_log(home, options.visitors, options.seed)
     assert log.visits is not None
     sessions = len(log.visits.truth)
     report.step(
-        f"made up a log of {log.lines:,} lines: {sessions:,} sessions of {options.visitors:,} visitors"
+        f"generated a log of {log.lines:,} lines: {sessions:,} sessions of {options.visitors:,} visitors"
         f" (seed {options.seed})"
     )
     return log
 
 
-def _told(name: str, what: str) -> None:
-    click.echo(f"  {name} {what}")
+def _print_change(name: str, change: str) -> None:
+    click.echo(f"  {name} {change}")
 
 
-# the import, and what happens in its middle
+# the import and its incidents
 
 
 async def _import(stack: LocalStack, log: DemoLog) -> Outcome:
-    """The import, every session delivered, whatever happened meanwhile."""
+    """Imports the log during the incidents and waits until every session is delivered."""
     report.step("importing over HTTP")
     progress = Progress(log.lines)
-    happening = asyncio.create_task(happen(stack, progress), name="incidents")
+    options = ImportOptions(
+        file=str(log.path),
+        form=log.form,
+        fields=log.fields,
+        name=log.path.name,
+        url=stack.producer_url,
+        control=stack.control_url,
+        batch=500,
+        wait=True,
+    )
+    incidents = asyncio.create_task(run_incidents(stack, progress), name="incidents")
     try:
-        outcome = await run_import(_import_options(stack, log), lambda tally: progress.note(tally.accepted))
-        if outcome.ok:
-            await happening
+        outcome = await run_import(options, lambda tally: progress.note(tally.accepted))
+        if outcome.ok:  # else a share of the log that an incident waits for may never arrive
+            await incidents
     finally:
-        happening.cancel()
+        incidents.cancel()
         with contextlib.suppress(asyncio.CancelledError, BatonError):
-            await happening
+            await incidents
     if outcome.ok:
         rate = outcome.tally.accepted / outcome.sending_s
         report.step(
@@ -117,36 +127,8 @@ async def _import(stack: LocalStack, log: DemoLog) -> Outcome:
     return outcome
 
 
-def _import_options(stack: LocalStack, log: DemoLog) -> ImportOptions:
-    return options_for(
-        file=str(log.path),
-        form=log.form,
-        key=log.fields.key,
-        time_field=log.fields.time,
-        time_unit=log.fields.unit,
-        end=log.fields.end,
-        name=None,
-        no_marker=False,
-        wait=True,
-        url=stack.producer_url,
-        control=stack.control_url,
-        group=DEFAULT_GROUP,
-        lanes=4,
-        batch=500,
-        stall_s=120.0,
-    )
-
-
-def _refusals(outcome: Outcome) -> str:
-    reasons = "; ".join(
-        f"{found.count:,} × {reason}, first in line {found.line:,}: {found.detail}"
-        for reason, found in outcome.tally.reasons.items()
-    )
-    return f"not every line was accepted: {reasons}"
-
-
 async def _settled(stack: LocalStack) -> dict[str, Any]:
-    """`GET /streams` once every stream is owned and nothing is left to read or open.
+    """`GET /streams` once every stream runs, without lag and without open sessions.
 
     Raises Unavailable when that takes too long.
     """
@@ -166,11 +148,11 @@ async def _settled(stack: LocalStack) -> dict[str, Any]:
             await asyncio.sleep(POLL_S)
 
 
-# what is made of the sessions
+# the delivered sessions
 
 
 async def _run_jobs(stack: LocalStack, item_path: str) -> dict[str, dict[str, Any]]:
-    """The results of the three jobs. Raises BatonError when one does not succeed."""
+    """The results of the three jobs. Raises BatonError when one of them fails."""
     jobs: dict[str, dict[str, str | int]]
     jobs = {"lake": {}, "reports": {"item_path": item_path, "top": TOP}, "audit": {}}
     results = {}
@@ -179,14 +161,14 @@ async def _run_jobs(stack: LocalStack, item_path: str) -> dict[str, dict[str, An
         began = time.monotonic()
         ended = await run_job(stack.control_url, job, DEFAULT_GROUP, parameters, wait=True)
         if ended["state"] != "succeeded":
-            raise BatonError(f"the job {job} fails: {complaint_about(ended)}")
+            raise BatonError(f"the job {job} failed: {failure_of(ended)}")
         click.echo(f"  {job} took {time.monotonic() - began:.0f} s")
         results[job] = ended["result"]
     return results
 
 
 async def _read_delivered(stack: LocalStack, log: DemoLog) -> tuple[Amount, Findings | None]:
-    """What the topic `sessions` holds for its readers, compared with the truth where there is one."""
+    """What readers of the topic `sessions` receive, compared with the truth if it is known."""
     check = TruthCheck(log.visits, log.path.name) if log.visits else None
     sessions = fragments = size = 0
     async for batch in read_sessions(stack.options.kafka_address, Names().sessions(DEFAULT_GROUP)):
@@ -195,7 +177,7 @@ async def _read_delivered(stack: LocalStack, log: DemoLog) -> tuple[Amount, Find
             fragments += len(session.data)
             size += sum(len(bytes(raw)) for raw in session.data)
             if check is not None:
-                check.see(session)
+                check.add(session)
     read = Amount(sessions=sessions, fragments=fragments, bytes=size)
     return read, check.finish() if check is not None else None
 
@@ -207,7 +189,7 @@ def _judge(
     read: Amount,
     findings: Findings | None,
 ) -> list[str]:
-    """Prints the audit, the truth and the counts of every stage; a sentence for what is not exact."""
+    """Prints the counts of every stage, the audit and the truth; returns a sentence for each difference."""
     counts = Counts(**{name: streams["totals"][name] for name in Counts.__struct_fields__})
     lake = {name: results["lake"][name] for name in ("sessions", "fragments", "bytes")}
     stages = stages_of(
@@ -223,8 +205,8 @@ def _judge(
     report.print_stages(stages, counts)
     report.print_audit(results["audit"])
     faults = inequalities(stages)
-    if complaint := complaint_about({"state": "succeeded", "job": "audit", "result": results["audit"]}):
-        faults.append(complaint)
+    if failure := failure_of({"state": "succeeded", "job": "audit", "result": results["audit"]}):
+        faults.append(failure)
     if findings is not None:
         report.print_truth(findings)
         if not findings.is_exact:

@@ -1,8 +1,8 @@
-"""Counts and bytes of every stage of the path, from the line that was read to the session in the lake.
+"""Counts and bytes of every stage of the pipeline, from the lines read to the sessions in the lake.
 
-Pure. Each stage is counted by whoever stands there (importer, Kafka's offsets, the heads, a reader of the
-topic, Spark); on a log that was imported once into an empty Baton all of them must be equal, repeats,
-markers and ticks being counted apart.
+Pure. Each stage has a counter of its own (the importer, Kafka's offsets, the heads, a reader of the topic,
+Spark). After one import into an empty Baton all counts must be equal; repeats, markers and ticks are counted
+separately.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shared.model.head import Counts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """Sessions, the fragments in them, and the fragments' bytes as they were posted."""
+    """Sessions, the fragments in them, and the fragments' bytes as posted."""
 
     sessions: int
     fragments: int
@@ -27,7 +27,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """What every stage has counted.
+    """The counts of every stage.
 
     `end_offsets`: sum over the streams; `counts`: sums of the committed heads; `read`: the topic `sessions`
     read committed; `audit`: the result of the job, whose own `fragments` and `bytes` Spark read from Kafka.
@@ -43,9 +43,9 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One row: what was counted, how many fragments (repeats left out), how many bytes of them.
+    """One row: the stage, its fragments without repeats, and their bytes.
 
-    `text_bytes`: bytes of the log's text, which are no fragments' bytes and so are not compared.
+    `text_bytes`: bytes of the log's text; they are not bytes of fragments and not compared.
     """
 
     name: str
@@ -56,9 +56,10 @@ class Stage:
 
 
 def stages_of(numbers: Numbers) -> list[Stage]:
-    """The rows in the order of the path."""
+    """The rows in the order of the pipeline."""
     tally, counts, read, lake = numbers.tally, numbers.counts, numbers.read, numbers.lake
     apart = counts.markers + counts.ticks + counts.unreadable + counts.repeats
+    # consumed bytes include repeats and delivered bytes do not
     repeated = counts.bytes - counts.delivered_bytes if counts.repeats else 0
     in_kafka = numbers.audit["bytes"] - repeated
     return [
@@ -76,7 +77,7 @@ def stages_of(numbers: Numbers) -> list[Stage]:
 
 
 def inequalities(stages: list[Stage]) -> list[str]:
-    """A sentence for each stage that does not hold what the stage before it held.
+    """A sentence for each stage whose count differs from that of the stage before it.
 
     >>> inequalities([Stage("sent", 3), Stage("consumed", 2)])
     ['fragments: 3 sent, but 2 consumed']

@@ -1,8 +1,8 @@
-"""Compares delivered sessions with the truth of a log that was made up.
+"""Compares delivered sessions with those of a generated log.
 
-Pure. A fragment's id names its line, so each delivered session is written as the truth writes sessions and
-compared as a whole; each fragment's data must be its line, byte by byte. Missing: never delivered. Extra:
-not in the truth, or delivered again. Different: delivered with the same first line, but otherwise.
+Pure. A fragment's id names its line, so a delivered session is converted to a session of the truth and the
+two are compared as a whole; each fragment's data must equal its line byte by byte. Missing: never delivered.
+Extra: not in the truth, or delivered again. Different: has the first line of a true session, but differs.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from cli.generating import TrueSession, Visits
 from cli.importing.fragments import fragment_id, log_digest
+from cli.visits.generator import TrueSession, Visits
 from shared.model.sessions import Session
 
 MOST_EXAMPLES = 5
@@ -28,7 +28,7 @@ _decode = msgspec.json.Decoder(_Fragment).decode
 
 @dataclass(slots=True)
 class Findings:
-    """What differs from the truth, with the first examples."""
+    """The differences from the truth, with the first examples."""
 
     missing: int = 0
     extra: int = 0
@@ -42,9 +42,9 @@ class Findings:
 
 
 class TruthCheck:
-    """Takes every delivered session once, then says what differs from the truth.
+    """Compares every delivered session with the truth, then reports the differences.
 
-    `name` is the log's name as the import gave it: it is part of the fragments' ids.
+    `name` is the log's name in the import: it is part of the fragments' ids.
     """
 
     def __init__(self, visits: Visits, name: str) -> None:
@@ -56,8 +56,8 @@ class TruthCheck:
     def __repr__(self) -> str:
         return f"<TruthCheck, {len(self._left)} sessions left>"
 
-    def see(self, session: Session) -> None:
-        """Takes one delivered session."""
+    def add(self, session: Session) -> None:
+        """Compares one delivered session."""
         numbers = [self._line_of(bytes(raw)) for raw in session.data]
         lines = sorted(number for number in numbers if number is not None)
         expected = self._left.pop(lines[0], None) if lines else None
@@ -69,14 +69,14 @@ class TruthCheck:
             self._note(f"different: {expected.key!r} from line {expected.lines[0]}")
 
     def finish(self) -> Findings:
-        """What differs, once every delivered session was seen."""
+        """The differences, after every delivered session was added."""
         for session in self._left.values():
             self._note(f"missing: {session.key!r} from line {session.lines[0]}")
         self._findings.missing = len(self._left)
         return self._findings
 
     def _line_of(self, raw: bytes) -> int | None:
-        """The number of the fragment's line; None when it is not that line as it was read."""
+        """The number of the fragment's line; None when its data or id do not match that line."""
         try:
             fragment = _decode(raw)
             number = int(fragment.id.split("-")[1])

@@ -1,6 +1,7 @@
-"""`baton import`: any text log over HTTP, closed by a marker, with counts that can be checked.
+"""`baton import`: sends any text log over HTTP, closes it with a marker, and counts every line.
 
-Wires the pieces of `cli/importing/` to the producer and control, draws the progress, prints the summary.
+Wires the parts of `cli/importing/` to the producer and control, shows progress and prints the summary.
+`baton demo` imports its log through `run_import`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 
 import click
 
-from cli.client import connect
+from cli.http.client import connect
+from cli.http.receipts import MarkerPosition
 from cli.importing.delivery import await_delivery
 from cli.importing.formats import FORMATS, Fields, Format, parser_for
 from cli.importing.lanes import MAX_BATCH_BYTES, MAX_BATCH_FRAGMENTS, BatchLimits
@@ -24,18 +26,26 @@ from cli.importing.pipeline import send_log
 from cli.importing.progress import ImportProgress
 from cli.importing.tally import Tally
 from cli.importing.times import TIME_UNITS, TimeUnit
-from cli.output import output_option, print_json, print_table, producer_url_option, write_key_option
-from cli.receipts import MarkerPosition
+from cli.terminal.options import (
+    group_option,
+    output_option,
+    producer_url_option,
+    wait_url_option,
+    write_key_option,
+)
+from cli.terminal.output import print_json, print_table
 from shared.errors import BatonError
+from shared.model.names import DEFAULT_GROUP
 
 PATIENCE_S = 240.0
-"""How long a request is tried again: less than the 5 minutes (`repeat_ms`) for which ids are remembered."""
+"""How long a request is retried: less than the 5 minutes (`repeat_ms`) for which consumers remember ids."""
 WAIT_PATIENCE_S = 60.0
+LINE_COUNTS = ("lines", "parsed", "unparsed", "sent", "accepted", "rejected")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions:
-    """What the command line asks for."""
+    """One import; `control` and `group` are those to wait for, `name` is part of the fragments' ids."""
 
     file: str
     form: Format
@@ -44,20 +54,19 @@ class ImportOptions:
     url: str
     write_key: str = ""
     control: str
-    group: str
-    lanes: int
-    batch: int
-    marker: bool
-    wait: bool
-    stall_s: float
-    patience_s: float
+    group: str = DEFAULT_GROUP
+    lanes: int = 4
+    batch: int = 1000
+    marker: bool = True
+    wait: bool = False
+    stall_s: float = 120.0
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What an import came to; `failure` says why it did not go through.
+    """The result of an import; `failure` says why it was not completed.
 
-    `sending_s` is the part of `seconds` until everything, the marker too, was acknowledged.
+    `sending_s` is the part of `seconds` until everything was acknowledged, including the marker.
     """
 
     tally: Tally
@@ -70,79 +79,70 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether every line was accepted and what was asked for was done."""
+        """Whether every line was accepted and the import was completed."""
         return self.failure is None and self.tally.all_accepted
 
 
 @click.command("import")
 @click.argument("file")
-@click.option(
-    "--format", "form", type=click.Choice(FORMATS), required=True, help="How the lines are written."
-)
-@click.option("--key", help="Field whose value says which session a line belongs to (access-log: host).")
-@click.option("--time", "time_field", help="Field of the event time (access-log: time).")
+@click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="Format of the lines.")
+@click.option("--key", help="Field with the session key of a line (default for access-log: host).")
+@click.option("--time", "time_field", help="Field with the event time (default for access-log: time).")
 @click.option(
     "--time-unit",
     type=click.Choice(TIME_UNITS),
     default="auto",
     show_default=True,
-    help="auto: numbers below 1e11 are seconds, others ms; else CLF or RFC 3339.",
+    help="auto: numbers below 1e11 are seconds, larger ones ms; text is CLF or RFC 3339.",
 )
 @click.option("--end", help="Field that is true (true, 1, yes) on a session's last line.")
-@click.option("--name", help="Name of the log in the fragments' ids; the file's name if not given.")
+@click.option("--name", help="Name of the log, part of the fragments' ids; default: the file's name.")
 @producer_url_option
 @write_key_option
+@wait_url_option
+@group_option
 @click.option(
-    "--control",
-    envvar="BATON_URL",
-    default="http://127.0.0.1:8000",
-    show_default=True,
-    show_envvar=True,
-    help="Base URL of control, for --wait.",
-)
-@click.option("--group", default="default", show_default=True, help="Group that --wait waits for.")
-@click.option(
-    "--lanes", type=click.IntRange(1, 64), default=4, show_default=True, help="Requests side by side."
+    "--lanes", type=click.IntRange(1, 64), default=4, show_default=True, help="Number of parallel requests."
 )
 @click.option(
     "--batch",
     type=click.IntRange(1, MAX_BATCH_FRAGMENTS),
     default=1000,
     show_default=True,
-    help="Most fragments in a request.",
+    help="Most fragments per request.",
 )
-@click.option("--wait", is_flag=True, help="Return when every session is delivered.")
+@click.option("--wait", is_flag=True, help="Wait until the group has delivered every session.")
 @click.option(
     "--stall",
     "stall_s",
     type=click.FloatRange(1),
     default=120,
     show_default=True,
-    help="--wait gives up when nothing was committed for so many seconds.",
+    help="Seconds without a commit after which --wait fails.",
 )
-@click.option("--no-marker", is_flag=True, help="Do not close the sessions at the log's end.")
+@click.option("--no-marker", is_flag=True, help="Leave the sessions open at the end of the log.")
 @output_option
 def import_command(output: str, **given: Any) -> None:
     """Send the log FILE (`-`: standard input; gzip is unpacked) to the producer.
 
-    Every line becomes a fragment whose data are the line's fields. Lanes keep the log's order within each
-    stream; each fragment has an id made of the log's name, the line's number and its content, so that
-    requests which are sent again (for up to 4 minutes) double nothing. When every line was acknowledged, a
-    marker with the highest time closes the sessions.
+    Every line becomes a fragment whose data holds the line's fields. Each stream keeps the log's order. A
+    fragment's id is made of the log's name, the line's number and its content, so that a retried request (for
+    up to 4 minutes) or a repeated import duplicates nothing. After the last acknowledgement a marker with the
+    highest time closes the sessions.
 
-    tsv and csv need a header line. Text is UTF-8; a line that is not is read as Latin-1, in ndjson it is
-    refused. For ndjson, --key, --time and --end may be dotted paths into the objects.
+    tsv and csv need a header line. Text is UTF-8; other lines are read as Latin-1, or rejected in ndjson. For
+    ndjson, --key, --time and --end may be dotted paths into the objects.
 
-    The exit code is 1 if anything was not accepted, lines that cannot be read included.
+    The exit code is 1 if any line was not accepted, including unreadable ones.
     """
-    outcome = asyncio.run(run_import(options_for(**given)))
+    outcome = asyncio.run(run_import(parse_options(**given)))
     print_json(summary(outcome)) if output == "json" else _print(outcome)
     if outcome.failure:
         click.echo(f"import: {outcome.failure}", err=True)
     sys.exit(0 if outcome.ok else 1)
 
 
-def options_for(
+def parse_options(
     *,
     file: str,
     form: Format,
@@ -153,11 +153,11 @@ def options_for(
     name: str | None,
     no_marker: bool,
     wait: bool,
-    **plain: Any,
+    **others: Any,
 ) -> ImportOptions:
-    """The options as they were given, with a format's own defaults. Raises click.UsageError."""
+    """The options of the command line, with the format's defaults. Raises click.UsageError."""
     if wait and no_marker:
-        raise click.UsageError("--wait waits for the marker, so it does not go with --no-marker")
+        raise click.UsageError("--wait waits for the marker, so it excludes --no-marker")
     if form == "access-log":
         key, time_field = key or "host", time_field or "time"
     if not key or not time_field:
@@ -169,21 +169,21 @@ def options_for(
         name=name or (file if file == STDIN else Path(file).name),
         marker=not no_marker,
         wait=wait,
-        patience_s=PATIENCE_S,
-        **plain,
+        **others,
     )
 
 
 async def run_import(
     options: ImportOptions, on_progress: Callable[[Tally], None] = lambda _: None
 ) -> Outcome:
-    """Does the whole import; errors of the way end in the outcome's `failure`, never in a lost count.
+    """Runs the whole import. An error ends up in the outcome's `failure`, so that no count is lost.
 
-    `on_progress` gets the counts so far whenever lines were read or acknowledged.
+    `on_progress` gets the counts whenever lines were read or acknowledged.
     """
     outcome = Outcome(Tally(), [])
     started = time.monotonic()
-    with ImportProgress(outcome.tally) as progress:
+    progress = ImportProgress(outcome.tally)
+    with progress.bar:
         try:
             await _import(options, outcome, progress, on_progress)
         except BatonError as error:
@@ -206,7 +206,7 @@ async def _import(
         progress.begin(lines.size)
         async with connect(
             options.url,
-            patience_s=options.patience_s,
+            patience_s=PATIENCE_S,
             connections=options.lanes + 1,
             write_key=options.write_key,
         ) as producer:
@@ -244,12 +244,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
     """The outcome as `-o json` prints it."""
     tally = outcome.tally
     return {
-        "lines": tally.lines,
-        "parsed": tally.parsed,
-        "unparsed": tally.unparsed,
-        "sent": tally.sent,
-        "accepted": tally.accepted,
-        "rejected": tally.rejected,
+        **{name: getattr(tally, name) for name in LINE_COUNTS},
         "retries": outcome.retries,
         "repeats_possible": outcome.retries > 0,
         "bytes": tally.bytes,
@@ -275,14 +270,14 @@ def _print(outcome: Outcome) -> None:
         ("sent", tally.sent),
         ("accepted", tally.accepted),
         ("rejected", tally.rejected),
-        ("not readable", tally.unparsed),
-        ("requests sent again", outcome.retries),
+        ("unreadable", tally.unparsed),
+        ("requests retried", outcome.retries),
         ("bytes accepted", tally.bytes),
         ("markers", len(outcome.markers)),
     ]
     print_table(("", "count"), rows)
-    for reason, found in tally.reasons.items():
-        click.echo(f"{found.count:,} × {reason}, first in line {found.line:,}: {found.detail}")
+    for sentence in tally.sentences():
+        click.echo(sentence)
     rate = tally.accepted / outcome.sending_s if outcome.sending_s else 0.0
-    done = f"; everything was delivered after {outcome.seconds:.1f} s" if outcome.delivered else ""
+    done = f"; every session was delivered after {outcome.seconds:.1f} s" if outcome.delivered else ""
     click.echo(f"Sent in {outcome.sending_s:.1f} s, {rate:,.0f} fragments/s{done}")

@@ -1,7 +1,7 @@
-"""Waiting until an import is delivered: until every stream was committed past the marker that closed it.
+"""Waits until an import is delivered, which means that every stream is committed past its closing marker.
 
-Reads control's `GET /streams`; the numbers come from the committed heads, so whoever waits for them knows
-that the sessions stand in the topic `sessions`.
+Reads control's `GET /streams`. Those positions come from the committed heads, so once they pass the markers,
+the sessions are in the topic `sessions`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from cli.receipts import MarkerPosition
+from cli.http.receipts import MarkerPosition
 from shared.errors import Unavailable
 
 POLL_S = 0.25
 
 
 class StreamsSource(Protocol):
-    """Where the streams' rows come from: `BatonClient`, or a twin in tests."""
+    """Where the streams' rows come from: `BatonClient`, or a fake in tests."""
 
     async def pages(
         self, path: str, name: str, after: str, params: Mapping[str, str | int] | None = None
@@ -27,9 +27,9 @@ class StreamsSource(Protocol):
 
 
 def left_to_read(markers: Iterable[MarkerPosition], rows: Iterable[Mapping[str, Any]]) -> int:
-    """How many offsets, markers included, are not yet committed; 0 when everything is delivered.
+    """How many offsets, markers included, are not committed yet; 0 when everything is delivered.
 
-    A stream that has no row (no member ever owned it) is not committed at all.
+    A stream without a row was never owned, so nothing of it is committed.
 
     >>> left_to_read([MarkerPosition(0, 9), MarkerPosition(1, 4)], [{"stream": 0, "position": 7}])
     8
@@ -48,12 +48,12 @@ async def await_delivery(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Returns when every marker lies below its stream's committed position in `group`.
+    """Returns when every marker is below its stream's committed position in `group`.
 
-    Raises Unavailable when nothing was committed for `stall_s` seconds, or control stays away.
+    Raises Unavailable when nothing was committed for `stall_s` seconds, or control stays unavailable.
     """
     least: int | None = None
-    moved = clock()
+    progressed_s = clock()
     while True:
         answer = await source.pages("/streams", "streams", "stream", {"group": group})
         left = left_to_read(markers, answer["streams"])
@@ -61,10 +61,10 @@ async def await_delivery(
         if left == 0:
             return
         if least is None or left < least:
-            least, moved = left, clock()
-        elif clock() - moved > stall_s:
+            least, progressed_s = left, clock()
+        elif clock() - progressed_s > stall_s:
             raise Unavailable(
                 f"group {group!r} has committed nothing for {stall_s:g} s, {left} records are not delivered"
-                " yet; see `baton streams` and `baton members`"
+                " yet: look at `baton streams` and `baton members`"
             )
         await sleep(POLL_S)

@@ -1,8 +1,8 @@
-"""What a log's line says: its key, its time, whether it ends a session, and the row as JSON.
+"""Parses the lines of a log: key, time, whether the line ends a session, and the row as JSON.
 
-One parser per format, chosen by `parser_for`; each is fed the lines in order and keeps nothing but its
-header (and, for CSV, a record that goes on in the next line). Pure. Text is UTF-8, and a line that is not is
-read as Latin-1, as old web logs are; NDJSON must be UTF-8, because JSON is.
+One parser per format, chosen by `parser_for`. It is fed the lines in order and keeps only the header (and,
+for CSV, a record that continues on the next line). Pure. Text is UTF-8; a line that is not is read as
+Latin-1, like old web logs. NDJSON must be UTF-8, because JSON is.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ACCESS_FIELDS = (
 
 
 class LineUnreadable(InvalidInput):
-    """The line cannot be imported; `reason` is a word that programs may count by."""
+    """The line cannot be imported; `reason` is a word that programs can group by."""
 
     def __init__(self, reason: str, detail: str) -> None:
         self.reason = reason
@@ -46,7 +46,7 @@ class LineUnreadable(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a line says; `data` is JSON text."""
+    """A parsed line; `data` is JSON text."""
 
     key: str
     time_ms: int
@@ -56,7 +56,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fields:
-    """Where a line's key, time and (optionally) end stand: column names, or dotted paths for NDJSON."""
+    """The fields of key, time and (optionally) end: column names, or dotted paths for NDJSON."""
 
     key: str
     time: str
@@ -65,20 +65,20 @@ class Fields:
 
 
 class Parser(Protocol):
-    """Reads a log's lines, in order."""
+    """Parses the lines of one log, in order."""
 
     def feed(self, raw: bytes) -> Row | None:
-        """The row that this line completes; None for a blank line, the header, or a part of a record.
+        """The row that this line completes; None for a blank line, the header, or part of a record.
 
-        Raises LineUnreadable for this line alone, InvalidInput when the whole log cannot be imported.
+        Raises LineUnreadable if this line cannot be imported, InvalidInput if the whole log cannot.
         """
 
     def finish(self) -> None:
-        """Called at the end of the log. Raises LineUnreadable when a record was cut off."""
+        """Ends the log. Raises LineUnreadable when its last record is incomplete."""
 
 
 def parser_for(form: Format, fields: Fields) -> Parser:
-    """The parser of a format. Raises InvalidInput for a field that the format cannot have."""
+    """The parser of a format. Raises InvalidInput for a field that the format does not have."""
     match form:
         case "access-log":
             for name in filter(None, (fields.key, fields.time, fields.end)):
@@ -96,7 +96,7 @@ def parser_for(form: Format, fields: Fields) -> Parser:
 
 
 class PlainParser:
-    """A line is a record; `read` gives its fields."""
+    """One record per line; `read` returns its fields."""
 
     def __init__(self, fields: Fields, read: Callable[[str], Mapping[str, Any]]) -> None:
         self._fields = fields
@@ -113,7 +113,7 @@ class PlainParser:
 
 
 class TableParser:
-    """A header line, then one record a line; with `quoted` (CSV) a quoted cell may hold line ends."""
+    """A header line, then one record per line; with `quoted` (CSV) a quoted cell may contain line ends."""
 
     def __init__(self, fields: Fields, split: Callable[[str], list[str]], *, quoted: bool) -> None:
         self._fields = fields
@@ -129,7 +129,7 @@ class TableParser:
             self._part = b""
             if raw.count(b'"') % 2:  # in a whole record quotes come in pairs (RFC 4180)
                 if len(raw) > MAX_CSV_RECORD_BYTES:
-                    raise LineUnreadable("malformed", "a quote is opened and not closed")
+                    raise LineUnreadable("malformed", "a quote is never closed")
                 self._part = raw + b"\n"
                 return None
         if not raw.strip():
@@ -147,7 +147,7 @@ class TableParser:
     def finish(self) -> None:
         """See Parser."""
         if self._part:
-            raise LineUnreadable("malformed", "a quote is opened and not closed")
+            raise LineUnreadable("malformed", "a quote is never closed")
 
     def _header(self, cells: list[str]) -> list[str]:
         for name in filter(None, (self._fields.key, self._fields.time, self._fields.end)):
@@ -159,7 +159,7 @@ class TableParser:
 
 
 class JsonParser:
-    """One JSON object a line; its bytes travel on untouched as the row."""
+    """One JSON object per line; its bytes become the row unchanged."""
 
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
@@ -188,10 +188,10 @@ def _row(row: Mapping[str, Any], fields: Fields, data: bytes | None = None) -> R
     if isinstance(key, int) and not isinstance(key, bool):
         key = str(key)
     if not isinstance(key, str) or not key:
-        raise LineUnreadable("key", f"the field {fields.key!r} is missing, empty or no text")
+        raise LineUnreadable("key", f"the field {fields.key!r} is missing, empty or not text")
     moment = _look_up(row, fields.time)
     if isinstance(moment, bool) or not isinstance(moment, str | int | float):
-        raise LineUnreadable("time", f"the field {fields.time!r} is missing or no time")
+        raise LineUnreadable("time", f"the field {fields.time!r} is missing or not a time")
     try:
         time_ms = parse_time(str(moment), fields.unit)
     except TimeUnreadable as error:
@@ -201,8 +201,8 @@ def _row(row: Mapping[str, Any], fields: Fields, data: bytes | None = None) -> R
 
 
 def _look_up(row: Mapping[str, Any], path: str) -> Any:
-    """The value at a name, or at a dotted path into nested objects; _MISSING where there is none."""
-    if path in row:
+    """The value of a field, or at a dotted path into nested objects; _MISSING if there is none."""
+    if path in row:  # a field whose own name contains dots comes first
         return row[path]
     value: Any = row
     for name in path.split("."):

@@ -1,8 +1,8 @@
-"""From a row to the fragment that is posted, with an id that is the same whenever the line is sent again.
+"""Turns a row into the fragment to post, with an id that is the same whenever the line is sent again.
 
-Pure. The id is made of the log's name, the line's number and the line's own bytes: a request that is sent
-again, or an import that is started again, repeats the same ids, and repeats are dropped (design section 4);
-another log, or a log of the same name with another content, has other ids.
+Pure. The id is made of the log's name, the line's number and the line's bytes. A retried request or a
+repeated import therefore repeats the same ids, and consumers drop repeats (docs/protocol.md). Another log, or
+a log of the same name with other content, gets other ids.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Wire(msgspec.Struct, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A fragment on its way: the line it came from, its event time, its JSON."""
+    """A fragment to send: the line it came from, its event time, its JSON."""
 
     line: int
     time_ms: int
@@ -33,7 +33,7 @@ class Outgoing:
 
 
 def log_digest(name: str) -> str:
-    """16 hex digits that stand for a log's name; packed or not, it is the same log.
+    """16 hex digits that identify a log by its name; a gzipped log is the same log.
 
     >>> log_digest("web.log.gz") == log_digest("web.log")
     True
@@ -51,7 +51,7 @@ def fragment_id(digest: str, line: int, raw: bytes) -> str:
 
 
 def encode_fragment(row: Row, identifier: str) -> bytes:
-    """The fragment's JSON, in one line."""
+    """The fragment's JSON, on one line."""
     return msgspec.json.encode(
         _Wire(key=row.key, time=row.time_ms, id=identifier, data=msgspec.Raw(row.data), end=row.end)
     )

@@ -1,8 +1,8 @@
-"""A lane: sends its streams' fragments in the file's order, one request in flight at a time.
+"""A lane sends the fragments of its streams in the log's order, one request in flight at a time.
 
-A stream belongs to one lane, so its order holds whatever the network does; lanes run side by side. What waits
-in a lane is bounded: `offer` waits while it is full. A batch is whatever waits when the lane is free, so a
-slow log is sent at once and a fast one in large requests.
+Every stream belongs to one lane, so its order survives any network fault; lanes run in parallel. A lane's
+queue is bounded: `offer` waits while it is full. A batch is whatever is queued when the lane is idle, so a
+slow log is sent line by line and a fast one in large requests.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from cli.http.receipts import Receipt, RequestTooLarge
 from cli.importing.fragments import Outgoing
 from cli.importing.tally import Tally
-from cli.receipts import Receipt, RequestTooLarge
 from shared.errors import BatonError
 
 MAX_BATCH_FRAGMENTS = 2500
 MAX_BATCH_BYTES = 1_000_000
-"""The producer's limits of one request (design section 3), line ends included."""
+"""The producer's limits of one request (docs/protocol.md), line ends included."""
 
 
 class FragmentSink(Protocol):
-    """Where batches go: `BatonClient`, or a twin in tests."""
+    """Where batches go: `BatonClient`, or a fake in tests."""
 
     async def post_fragments(self, body: bytes) -> Receipt:
-        """What became of the NDJSON's fragments. Raises RequestTooLarge, or BatonError to give up."""
+        """The outcome of every fragment. Raises RequestTooLarge, or another BatonError to stop the import."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """The largest request."""
+    """The size of the largest request."""
 
     fragments: int = 1000
     bytes: int = MAX_BATCH_BYTES
 
 
 class Lane:
-    """One lane; `run` sends until `close` was called and nothing waits any more."""
+    """One lane; `run` sends until `close` was called and the queue is empty."""
 
     def __init__(
         self, sink: FragmentSink, tally: Tally, limits: BatchLimits, on_progress: Callable[[], None]
@@ -48,36 +48,35 @@ class Lane:
         self._tally = tally
         self._limits = limits
         self._on_progress = on_progress
-        self._waiting: deque[Outgoing] = deque()
-        self._waiting_bytes = 0
+        self._queue: deque[Outgoing] = deque()
+        self._queued_bytes = 0
         self._closed = False
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"Lane(waiting={len(self._waiting)}, closed={self._closed})"
+        return f"Lane(queued={len(self._queue)}, closed={self._closed})"
 
     async def offer(self, fragment: Outgoing) -> None:
-        """Puts a fragment at the lane's end, waiting while two whole requests wait already."""
-        while (
-            len(self._waiting) >= 2 * self._limits.fragments or self._waiting_bytes >= 2 * self._limits.bytes
-        ):
+        """Appends a fragment to the queue; waits while the queue holds two full requests."""
+        # one request to send next, and one that fills up while the previous is in flight
+        while len(self._queue) >= 2 * self._limits.fragments or self._queued_bytes >= 2 * self._limits.bytes:
             self._room.clear()
             await self._room.wait()
-        self._waiting.append(fragment)
-        self._waiting_bytes += len(fragment.value) + 1
+        self._queue.append(fragment)
+        self._queued_bytes += len(fragment.value) + 1
         self._changed.set()
 
     def close(self) -> None:
-        """Nothing more will be offered."""
+        """Declares that no more fragments will be offered."""
         self._closed = True
         self._changed.set()
 
     async def run(self) -> None:
-        """Sends what is offered, in order. Raises what the sink raises; the rest then stays unsent."""
+        """Sends what is offered, in order. Raises what the sink raises, and leaves the rest unsent."""
         while True:
-            if self._waiting:
-                batch = self._take()
+            if self._queue:
+                batch = self._next_batch()
                 self._tally.sent += len(batch)
                 await self._send(batch)
                 self._on_progress()
@@ -87,27 +86,28 @@ class Lane:
                 self._changed.clear()
                 await self._changed.wait()
 
-    def _take(self) -> list[Outgoing]:
-        """The longest first part of what waits that fits a request; at least one fragment."""
+    def _next_batch(self) -> list[Outgoing]:
+        """Removes from the queue what fits into one request, at least one fragment."""
         batch: list[Outgoing] = []
         size = 0
-        while self._waiting and len(batch) < self._limits.fragments:
-            size += len(self._waiting[0].value) + 1
+        while self._queue and len(batch) < self._limits.fragments:
+            size += len(self._queue[0].value) + 1
             if batch and size > self._limits.bytes:
                 break
-            batch.append(self._waiting.popleft())
-            self._waiting_bytes -= len(batch[-1].value) + 1
+            batch.append(self._queue.popleft())
+            self._queued_bytes -= len(batch[-1].value) + 1
         self._room.set()
         return batch
 
     async def _send(self, batch: Sequence[Outgoing]) -> None:
-        """Sends a batch; one that is too large for the producer in halves, one after the other."""
+        """Sends a batch; splits it in halves if it is too large for the producer."""
         try:
             receipt = await self._sink.post_fragments(b"\n".join(f.value for f in batch))
         except RequestTooLarge as error:
             if len(batch) == 1:
                 self._tally.count_rejected(batch[0].line, "size", error.detail)
                 return
+            # one half after the other, never in parallel: the order within a stream must survive
             half = len(batch) // 2
             await self._send(batch[:half])
             await self._send(batch[half:])
@@ -115,14 +115,15 @@ class Lane:
         self._count(batch, receipt)
 
     def _count(self, batch: Sequence[Outgoing], receipt: Receipt) -> None:
-        refused = {item.index: item for item in receipt.rejected if 0 <= item.index < len(batch)}
-        if len(refused) != len(receipt.rejected) or receipt.accepted + len(refused) != len(batch):
+        rejected = {item.index: item for item in receipt.rejected if 0 <= item.index < len(batch)}
+        # a proxy's friendly 200 must not pass for an acknowledgement
+        if len(rejected) != len(receipt.rejected) or receipt.accepted + len(rejected) != len(batch):
             raise BatonError(
                 f"the producer accounts for {receipt.accepted} accepted and {len(receipt.rejected)} rejected"
                 f" of {len(batch)} fragments"
             )
         for index, fragment in enumerate(batch):
-            if item := refused.get(index):
+            if item := rejected.get(index):
                 self._tally.count_rejected(fragment.line, item.reason, item.detail)
             else:
                 self._tally.count_accepted(len(fragment.value), fragment.time_ms)

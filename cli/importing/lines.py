@@ -1,7 +1,7 @@
-"""A log's lines, block by block, with bounded memory: plain or gzip, a file or standard input.
+"""Reads a log's lines block by block in bounded memory: plain or gzip, a file or standard input.
 
-Blocking reads, so `cli/importing/pipeline.py` calls `read_block` in a thread. Lines end with `\\n` (a `\\r`
-before it is dropped) and are numbered from 1 as an editor does.
+Reads block, so `cli/importing/pipeline.py` calls `read_block` in a thread. Lines end with `\\n` (a preceding
+`\\r` is dropped) and are numbered from 1, as in an editor.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from shared.errors import BatonError, InvalidInput
 STDIN = "-"
 BLOCK_BYTES = 256 * 1024
 MAX_LINE_BYTES = 1_000_000
-"""A longer line cannot be a request; it is dropped while it is read, and counted."""
+"""A longer line does not fit into a request; it is dropped while it is read, and counted."""
 _GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line without its end; `raw` is None for one longer than MAX_LINE_BYTES."""
+    """One line without its line end; `raw` is None if it is longer than MAX_LINE_BYTES."""
 
     number: int
     raw: bytes | None
 
 
 class LineReader:
-    """Reads `source` (decoded bytes) in blocks; `raw` is the file of `size` bytes below it.
+    """Reads `source` (unpacked bytes) in blocks; `raw` is the underlying file of `size` bytes.
 
-    `bytes_read` counts decoded bytes, `position` bytes of the file as it lies on the disk (0 without a size).
+    `bytes_read` counts unpacked bytes, `position` bytes of the file on disk (0 if its size is unknown).
     """
 
     def __init__(self, source: io.BufferedIOBase, raw: BinaryIO, size: int | None) -> None:
@@ -52,13 +52,14 @@ class LineReader:
         self.position = 0
 
     def read_block(self) -> list[Line] | None:
-        """The next lines (maybe none yet), or None at the end. Raises InvalidInput on damaged gzip."""
+        """The next lines (possibly none yet), or None at the end. Raises InvalidInput on damaged gzip."""
         try:
+            # `read1` returns what a pipe has now instead of waiting for a full block
             block = self._source.read1(BLOCK_BYTES)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InvalidInput(f"the gzip data are damaged or cut off: {error}") from None
+            raise InvalidInput(f"the gzip data is damaged or truncated: {error}") from None
         except OSError as error:
-            raise BatonError(f"reading fails: {error.strerror or error}") from None
+            raise BatonError(f"the log cannot be read: {error.strerror or error}") from None
         if not block:
             return self._last()
         self.position = 0 if self.size is None else self._raw.tell()
@@ -69,7 +70,7 @@ class LineReader:
         if not whole:
             self._keep(rest)
             return []
-        whole[0] = self._rest + whole[0]
+        whole[0] = self._rest + whole[0]  # it may have started in an earlier block
         lines = [self._line(raw) for raw in whole]
         self._rest = b""
         self._keep(rest)
@@ -97,7 +98,7 @@ class LineReader:
 
 @contextlib.contextmanager
 def open_lines(file: str) -> Iterator[LineReader]:
-    """A reader of the file, or of standard input for `-`; gzip is told by its first bytes.
+    """A reader of the file, or of standard input for `-`; gzip is recognised by its first bytes.
 
     Raises InvalidInput when the file cannot be opened.
     """
@@ -105,7 +106,7 @@ def open_lines(file: str) -> Iterator[LineReader]:
         yield _reader(_stdin(), None)
         return
     try:
-        raw = Path(file).open("rb")  # noqa: SIM115  closed below, by the block's end
+        raw = Path(file).open("rb")  # noqa: SIM115  closed by the `with` below
     except OSError as error:
         raise InvalidInput(f"{file}: {error.strerror}") from None
     with raw:
@@ -114,13 +115,14 @@ def open_lines(file: str) -> Iterator[LineReader]:
 
 
 def _stdin() -> BinaryIO:
-    """Standard input by a file object of our own.
+    """Standard input through a file object of our own.
 
-    A thread that still reads `sys.stdin` when the process ends would hold its lock and crash the interpreter.
+    A thread that still reads `sys.stdin` at the end of the process holds its lock and crashes the
+    interpreter.
     """
     try:
         return open(sys.stdin.fileno(), "rb", closefd=False)
-    except io.UnsupportedOperation:  # standard input is no file (a test's)
+    except io.UnsupportedOperation:  # standard input is not a file (in tests)
         return sys.stdin.buffer
 
 

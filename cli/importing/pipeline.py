@@ -1,6 +1,6 @@
-"""The importer: lines to rows to fragments, spread over lanes by the stream table.
+"""The importer: lines become rows, rows become fragments, and the stream table assigns them to lanes.
 
-Reads ahead of the lanes only as far as they have room, so memory is bounded whatever the log's size. Used by
+It reads only as far ahead as the lanes have room, so memory is bounded for any log. Used by
 `cli/importing/command.py`; knows neither click nor HTTP.
 """
 
@@ -44,13 +44,14 @@ async def send_log(
     tally: Tally,
     on_progress: Callable[[], None] = lambda: None,
 ) -> None:
-    """Sends every line of the log called `name`; `tally` has the counts, also when this raises.
+    """Sends every line of the log called `name`; `tally` has the counts, even when this raises.
 
-    Fragments of one stream are sent in the log's order, at most one request of a lane being in flight.
-    Raises InvalidInput when the log as a whole cannot be imported, Unavailable when the producer stays away
-    for longer than the sink's patience, BatonError when it answers what it should not.
+    Fragments of one stream are sent in the log's order, with at most one request per lane in flight. Raises
+    InvalidInput when the log as a whole cannot be imported, Unavailable when the producer stays unavailable
+    beyond the sink's patience, BatonError when it sends an invalid response.
     """
     fleet = [Lane(sink, tally, limits, on_progress) for _ in range(max(1, min(lanes, table.count)))]
+    # a stream always goes through the same lane, which keeps the order of its fragments
     lane_of = [fleet[stream % len(fleet)] for stream in range(table.count)]
     digest = log_digest(name)
 
@@ -68,7 +69,7 @@ async def send_log(
             on_progress()
         try:
             parser.finish()
-        except LineUnreadable as error:
+        except LineUnreadable as error:  # the last record is incomplete: count it at the log's last line
             tally.count_unparsed(last, error.reason, error.detail)
         for lane in fleet:
             lane.close()
@@ -79,6 +80,7 @@ async def send_log(
                 tasks.create_task(lane.run(), name=f"lane {number}")
             tasks.create_task(read(), name="read the log")
     except* BatonError as failures:
+        # several lanes may fail at once, and the caller wants one sentence
         raise _first(failures) from None
 
 
@@ -107,7 +109,7 @@ def _fragment(row: Row, line: Line, digest: str, tally: Tally) -> Outgoing | Non
 
 
 def _first(failures: BaseExceptionGroup[BatonError]) -> BatonError:
-    """The failure to tell: one of the log itself before one of the network."""
+    """The failure to report: a fault of the log comes before one of the network."""
     found: list[BatonError] = []
     pending: list[BaseException] = [failures]
     while pending:
@@ -120,15 +122,15 @@ def _first(failures: BaseExceptionGroup[BatonError]) -> BatonError:
 
 
 async def _in_daemon_thread(call: Callable[[], T]) -> T:
-    """The result of a blocking call, in a thread that does not keep the process alive.
+    """The result of a blocking call in a thread that does not keep the process alive.
 
-    A read of standard input may never return; a pool's thread would then hold up the process's end.
+    A read of standard input may never return; the thread of a pool would then keep the process from ending.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
     def settle(result: T | None, error: BaseException | None) -> None:
-        if done.cancelled():
+        if done.cancelled():  # the import has failed meanwhile and does not need the block
             return
         if error is not None:
             done.set_exception(error)

@@ -1,66 +1,48 @@
-"""The progress bar of `baton import`: how far the log was read, counts, rate; then what is left."""
+"""The progress bar of `baton import`: bytes read, counts and rate; then the records left to deliver."""
 
 from __future__ import annotations
 
-from types import TracebackType
-
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from cli.importing.tally import Tally
-from cli.output import bytes_text, progress_console
+from cli.terminal.output import bytes_text, progress_bar
 
 
 class ImportProgress:
-    """Draws a tally on standard error while the block runs; draws nothing where there is no terminal."""
+    """Shows a tally on standard error inside of `with progress.bar`; shows nothing without a terminal."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
-        console = progress_console()
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[counts]}"),
-            TimeElapsedColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
+        counts = TextColumn("{task.fields[counts]}")
+        self.bar = progress_bar(TextColumn("{task.description}"), BarColumn(), counts, TimeElapsedColumn())
         self._sending: TaskID | None = None
         self._waiting: TaskID | None = None
         self._most_left = 0
 
-    def __enter__(self) -> ImportProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-
     def begin(self, size: int | None) -> None:
-        """The log has `size` bytes, None when that is not known."""
-        self._sending = self._bar.add_task("importing", total=size, counts="")
+        """Starts the bar for a log of `size` bytes, None if unknown."""
+        self._sending = self.bar.add_task("importing", total=size, counts="")
 
     def update(self) -> None:
-        """The tally has changed."""
+        """Redraws the bar from the tally."""
         if self._sending is None:
             return
         tally = self._tally
-        elapsed = self._bar.tasks[0].elapsed or 0.0
+        elapsed = self.bar.tasks[0].elapsed or 0.0
         rate = f"{tally.accepted / elapsed:,.0f}/s" if elapsed else ""
         counts = (
             f"{tally.lines:,} lines  {tally.accepted:,} accepted  "
-            f"{tally.rejected + tally.unparsed:,} refused  {bytes_text(tally.bytes)}  {rate}"
+            f"{tally.rejected + tally.unparsed:,} rejected  {bytes_text(tally.bytes)}  {rate}"
         )
-        self._bar.update(self._sending, completed=tally.position, counts=counts)
+        self.bar.update(self._sending, completed=tally.position, counts=counts)
 
     def delivering(self, left: int) -> None:
-        """`left` records are not committed yet."""
+        """Shows that `left` records are not committed yet."""
         if self._waiting is None:
             self._most_left = left
-            self._waiting = self._bar.add_task("delivering", total=max(left, 1), counts="")
+            self._waiting = self.bar.add_task("delivering", total=max(left, 1), counts="")
         self._most_left = max(self._most_left, left)
-        self._bar.update(
+        self.bar.update(
             self._waiting,
             total=max(self._most_left, 1),
             completed=max(self._most_left, 1) - left,

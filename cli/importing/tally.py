@@ -1,20 +1,21 @@
-"""The counts of an import, from the line that was read to the fragment that was acknowledged.
+"""The counts of an import, from the lines read to the fragments acknowledged.
 
-Written by the pipeline and its lanes, read by the progress bar and the final table.
-lines = parsed + unparsed; parsed >= sent >= accepted + rejected, all equal when everything went well.
+The pipeline and its lanes write them; the progress bar and the final table read them.
+lines = parsed + unparsed; parsed >= sent >= accepted + rejected, and all are equal after a complete import.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 MAX_REASONS = 20
-"""Different reasons that are kept with an example; more are counted under "other"."""
+"""How many reasons keep an example; further reasons are counted as "other"."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Refusals:
-    """How often a reason was met, and the first line that it was met for."""
+    """How often a reason occurred, and its first line."""
 
     count: int
     line: int
@@ -23,7 +24,7 @@ class Refusals:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """Counts so far. `lines` leaves out blank lines and a header; `bytes` are those of accepted fragments."""
+    """Counts so far. `lines` excludes blank lines and a header; `bytes` counts accepted fragments."""
 
     lines: int = 0
     parsed: int = 0
@@ -43,22 +44,27 @@ class Tally:
         return self.lines == self.accepted
 
     def count_unparsed(self, line: int, reason: str, detail: str) -> None:
-        """A line that cannot become a fragment."""
+        """Counts a line that cannot become a fragment."""
         self.lines += 1
         self.unparsed += 1
         self._note(line, reason, detail)
 
     def count_rejected(self, line: int, reason: str, detail: str) -> None:
-        """A fragment that was refused for good."""
+        """Counts a fragment that was rejected for good."""
         self.rejected += 1
         self._note(line, reason, detail)
 
     def count_accepted(self, size: int, time_ms: int) -> None:
-        """A fragment that Kafka acknowledged."""
+        """Counts a fragment that Kafka acknowledged."""
         self.accepted += 1
         self.bytes += size
         if self.highest_time_ms is None or time_ms > self.highest_time_ms:
             self.highest_time_ms = time_ms
+
+    def sentences(self, place: str = "in line") -> Iterator[str]:
+        """A sentence for each reason; `place` says what its `line` is."""
+        for reason, found in self.reasons.items():
+            yield f"{found.count:,} × {reason}, first {place} {found.line:,}: {found.detail}"
 
     def _note(self, line: int, reason: str, detail: str) -> None:
         if reason not in self.reasons and len(self.reasons) >= MAX_REASONS:

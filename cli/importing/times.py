@@ -1,4 +1,4 @@
-"""Event times as logs write them, to integer ms since the epoch.
+"""Converts event times from logs to integer ms since the epoch.
 
 Pure and exact (no floats): epoch seconds or milliseconds, RFC 3339, and the Common Log Format's
 `01/Aug/1995:00:00:00 -0400`. Used by the parsers of `cli/importing/formats.py`.
@@ -18,7 +18,7 @@ from shared.model.fragments import MAX_TIME_MS, FragmentRejected, parse_rfc3339
 TimeUnit = Literal["auto", "s", "ms", "rfc3339", "clf"]
 TIME_UNITS: tuple[TimeUnit, ...] = ("auto", "s", "ms", "rfc3339", "clf")
 SECONDS_BELOW = 100_000_000_000
-"""`auto` takes smaller numbers for seconds (until 5138), greater ones for ms (since March 1973)."""
+"""`auto` reads smaller numbers as seconds (up to the year 5138), larger ones as ms (from March 1973)."""
 
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,18})?|\d(?:\.\d{1,18})?[eE]\+?\d{1,2}", re.ASCII)
 _CLF = re.compile(r"(\d\d)/([A-Z][a-z][a-z])/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-])(\d\d)(\d\d)", re.ASCII)
@@ -32,7 +32,7 @@ class TimeUnreadable(InvalidInput):
 
 
 def parse_time(text: str, unit: TimeUnit) -> int:
-    """Milliseconds since the epoch; finer fractions floor. Raises TimeUnreadable.
+    """Milliseconds since the epoch, rounded down. Raises TimeUnreadable.
 
     >>> parse_time("807256800", "auto"), parse_time("1.5", "s")
     (807256800000, 1500)
@@ -41,7 +41,7 @@ def parse_time(text: str, unit: TimeUnit) -> int:
     """
     time_ms = _READERS[unit](text.strip())
     if not 0 <= time_ms <= MAX_TIME_MS:
-        raise TimeUnreadable(f"{text!r} lies outside the years 1970 … 9999")
+        raise TimeUnreadable(f"{text!r} is outside the years 1970 … 9999")
     return time_ms
 
 
@@ -74,7 +74,7 @@ def _clf(text: str) -> int:
     if match is None or match[2] not in _MONTHS:
         raise TimeUnreadable(f"{text!r} is not a time like 01/Aug/1995:00:00:00 -0400")
     offset = timedelta(hours=int(match[8]), minutes=int(match[9])) * (1 if match[7] == "+" else -1)
-    second = int(match[6])
+    second = int(match[6])  # `datetime` knows no second 60, so a leap second becomes the 59th plus one
     try:
         moment = datetime(
             int(match[3]),

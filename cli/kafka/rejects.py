@@ -1,8 +1,8 @@
-"""The topic of rejects, read up to where it ended when it was opened; and how far a reason was sent again.
+"""Reads the topic of rejects up to its end at opening time, and keeps how far each reason was replayed.
 
-`baton rejected` lists from it and sends again from it (cli/rejects/replay.py). The place of a reason is the
-committed offset of a Kafka group of its own, so it outlives whoever replays, and Kafka's own tools show and
-move it.
+`baton rejected` lists rejects from it and sends them again (cli/rejects/replay.py). Each reason has a Kafka
+consumer group whose committed offset says how far it was replayed. It survives the process, and Kafka's own
+tools can show and move it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from shared.model.rejects import Reject, parse_reject
 PAGE_RECORDS = 500
 POLL_S = 2.0
 STALL_S = 20.0
-"""Nothing came for so long although there is more: Kafka is away, or the reader stalls."""
+"""Without a record for so long although there are more, Kafka is unavailable or the consumer hangs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredReject:
-    """A reject in its place; `time_ms` is the broker's append time."""
+    """A reject with its partition and offset; `time_ms` is the broker's append time."""
 
     partition: int
     offset: int
@@ -38,7 +38,7 @@ class StoredReject:
 
 
 class RejectedLog:
-    """The topic's partitions from `first` to `end`, half-open, as they were when it was opened."""
+    """The topic as it was when opened: `bounds` are the half-open offsets (first, end) of each partition."""
 
     def __init__(self, consumer: AIOKafkaConsumer, topic: str, bounds: Mapping[int, tuple[int, int]]) -> None:
         self._consumer = consumer
@@ -49,31 +49,29 @@ class RejectedLog:
         return f"<RejectedLog of {self._topic}: {dict(self.bounds)}>"
 
     async def starts(self, since_ms: int) -> dict[int, int]:
-        """The first offset of each partition that is not older than `since_ms`; its end where none is.
+        """The first offset of each partition that is not older than `since_ms`; its end if all are older.
 
         Raises KafkaUnavailable.
         """
-        wanted = {self._partition(number): since_ms for number in self.bounds}
-        with _failures("times cannot be looked up"):
+        times = {self._partition(number): since_ms for number in self.bounds}
+        with _kafka_failures("offsets of times cannot be read"):
             async with asyncio.timeout(CALL_TIMEOUT_S):
-                found = await self._consumer.offsets_for_times(wanted)
-        places = {partition.partition: place for partition, place in found.items() if place is not None}
-        return {
-            number: min(end, places[number].offset) if number in places else end
-            for number, (_, end) in self.bounds.items()
-        }
+                found = await self._consumer.offsets_for_times(times)
+        offsets = {partition.partition: one.offset for partition, one in found.items() if one is not None}
+        return {number: min(end, offsets.get(number, end)) for number, (_, end) in self.bounds.items()}
 
     async def read(self, partition: int, start: int) -> AsyncIterator[Sequence[StoredReject]]:
-        """What a partition holds from `start` to its end, in pages. Raises KafkaUnavailable."""
+        """The rejects of a partition from `start` to its end, in pages. Raises KafkaUnavailable."""
         reading, (first, end) = self._partition(partition), self.bounds[partition]
         at = max(start, first)
         if at >= end:
             return
+        # one partition at a time: its records come in order, and the others are not buffered
         self._consumer.pause(*(self._partition(number) for number in self.bounds))
         self._consumer.seek(reading, at)
         self._consumer.resume(reading)
         while at < end:
-            with _failures("rejects cannot be read"):
+            with _kafka_failures("rejects cannot be read"):
                 records = await self._page(reading)
             page = [
                 StoredReject(
@@ -89,22 +87,22 @@ class RejectedLog:
             if page:
                 yield page
 
-    async def place(self, partition: int) -> int | None:
-        """Up to where the log's reason was sent again; None where it never was. Raises KafkaUnavailable."""
-        with _failures("committed offsets cannot be read"):
+    async def committed(self, partition: int) -> int | None:
+        """The offset up to which the reason was replayed; None if it never was. Raises KafkaUnavailable."""
+        with _kafka_failures("committed offsets cannot be read"):
             async with asyncio.timeout(STALL_S):
-                place: int | None = await self._consumer.committed(self._partition(partition))
-        return place
+                offset: int | None = await self._consumer.committed(self._partition(partition))
+        return offset
 
-    async def keep_place(self, partition: int, offset: int) -> None:
-        """All below `offset` was sent again; a place that another replay has kept further on stays.
+    async def commit(self, partition: int, offset: int) -> None:
+        """Records that everything below `offset` was replayed; a higher offset of another replay stays.
 
-        Raises KafkaUnavailable; then it may be kept or not.
+        Raises KafkaUnavailable; then it is unknown whether the offset was committed.
         """
-        kept = await self.place(partition)
-        if kept is not None and kept >= offset:
+        committed = await self.committed(partition)
+        if committed is not None and committed >= offset:
             return
-        with _failures("the place cannot be kept"):
+        with _kafka_failures("the offset cannot be committed"):
             async with asyncio.timeout(STALL_S):
                 await self._consumer.commit({self._partition(partition): offset})
 
@@ -124,9 +122,9 @@ class RejectedLog:
 
 @contextlib.asynccontextmanager
 async def open_rejected(kafka: str, names: Names, *, reason: str | None = None) -> AsyncIterator[RejectedLog]:
-    """The topic of rejects as it is now; with a reason, also that reason's place.
+    """The topic of rejects as it is now; with a reason, also how far that reason was replayed.
 
-    Raises KafkaUnavailable, also when there is no such topic yet.
+    Raises KafkaUnavailable, also when the topic does not exist yet.
     """
     topic = names.rejected
     count = await count_partitions(kafka, topic)
@@ -134,19 +132,19 @@ async def open_rejected(kafka: str, names: Names, *, reason: str | None = None) 
         bootstrap_servers=kafka,
         group_id=None if reason is None else names.replay(reason),
         enable_auto_commit=False,
-        # what retention took in the meantime is left out
+        # skip what retention deletes while we read
         auto_offset_reset="earliest",
         request_timeout_ms=int(CALL_TIMEOUT_S * 1000),
         retry_backoff_ms=20,
     )
     try:
         partitions = [TopicPartition(topic, number) for number in range(count)]
-        with _failures(f"Kafka at {kafka} does not answer"):
+        with _kafka_failures(f"Kafka at {kafka} does not answer"):
             async with asyncio.timeout(STALL_S):
                 await consumer.start()
                 consumer.assign(partitions)
                 for partition in partitions:
-                    consumer.seek(partition, 0)  # a position: none has to be looked up
+                    consumer.seek(partition, 0)  # any position, so that aiokafka does not look one up
                 consumer.pause(*partitions)
                 firsts = await consumer.beginning_offsets(partitions)
                 ends = await consumer.end_offsets(partitions)
@@ -156,7 +154,7 @@ async def open_rejected(kafka: str, names: Names, *, reason: str | None = None) 
 
 
 @contextlib.contextmanager
-def _failures(what: str) -> Iterator[None]:
+def _kafka_failures(what: str) -> Iterator[None]:
     try:
         yield
     except KAFKA_FAILURES as error:

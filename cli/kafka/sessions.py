@@ -1,7 +1,7 @@
-"""Reads a topic of finished sessions to its end, as `read_committed` readers see it.
+"""Reads a topic of finished sessions to its end, as `read_committed` consumers see it.
 
-For whoever compares what was delivered with what is known to be true: the demo and the end-to-end tests.
-Bounded in memory: sessions come in batches, in the order of each partition.
+The demo and the end-to-end tests use it to compare what was delivered with what should have been. Memory is
+bounded: sessions come in batches, in the order of each partition.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from shared.model.sessions import Session, parse_session
 
 FETCH_WAIT_MS = 500
 STALL_S = 30.0
-"""How long nothing may come before the end is reached; an open transaction holds readers back."""
+"""Longest wait for the next records before the end; an open transaction holds readers back."""
 
 
 async def read_sessions(kafka: str, topic: str) -> AsyncIterator[list[Session]]:
-    """Every session from the topic's start to where it ends now, batch by batch.
+    """Every session from the topic's start to its current end, batch by batch.
 
-    Raises KafkaUnavailable, also when there is no such topic or nothing comes for a while;
-    msgspec.DecodeError on a record that is no session.
+    Raises KafkaUnavailable, also when there is no such topic or no record arrives for STALL_S seconds;
+    msgspec.DecodeError on a record that is not a session.
     """
     partitions = [TopicPartition(topic, n) for n in range(await count_partitions(kafka, topic))]
     consumer = AIOKafkaConsumer(
@@ -64,7 +64,7 @@ async def _batches(
 
 
 async def _next(consumer: AIOKafkaConsumer, left: set[TopicPartition]) -> list[Session]:
-    """The next sessions; none when only the ends of transactions were left."""
+    """The next sessions; none when only transaction markers were left."""
     before = {partition: await consumer.position(partition) for partition in left}
     while True:
         found = await consumer.getmany(timeout_ms=FETCH_WAIT_MS)

@@ -1,7 +1,7 @@
-"""`baton rejected`: what producers refused, counted and listed; `baton rejected replay` sends it again.
+"""`baton rejected`: counts and lists rejected fragments; `baton rejected replay` sends them again.
 
-Wires `cli/rejects/listing.py` and `cli/rejects/replay.py` to Kafka and the producer. It reads the topic from
-Kafka itself, so that one can look at it when no service runs.
+Wires `cli/rejects/listing.py` and `cli/rejects/replay.py` to Kafka and the producer. It reads the topic
+directly from Kafka, so it also works when no service runs.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from cli.client import connect
-from cli.commands.jobs import time_text
+from cli.http.client import connect
 from cli.importing.lanes import MAX_BATCH_BYTES, BatchLimits
 from cli.importing.times import TimeUnreadable, parse_time
 from cli.kafka.rejects import open_rejected
-from cli.output import output_option, print_json, print_table, producer_url_option, write_key_option
 from cli.rejects.listing import Listing, escaped
 from cli.rejects.replay import Replayed, count, replay
+from cli.terminal.options import (
+    kafka_option,
+    namespace_option,
+    output_option,
+    producer_url_option,
+    write_key_option,
+)
+from cli.terminal.output import print_json, print_table, time_text
 from shared.errors import BatonError
-from shared.model.names import Names, is_namespace
+from shared.model.names import Names
 from shared.model.rejects import is_reason
 
 PATIENCE_S = 240.0
-"""How long a request is tried again: less than the 5 minutes (`repeat_ms`) for which ids are remembered."""
+"""How long a request is retried: less than the 5 minutes (`repeat_ms`) for which consumers remember ids."""
 LIMITS = BatchLimits(fragments=1000, bytes=MAX_BATCH_BYTES)
 SHOWN_CHARACTERS = 60
-"""How much of a reject a table shows; JSON shows more."""
+"""Characters of a reject in the table; JSON shows more."""
 _AGO = re.compile(r"(\d{1,9})([smhd])")
 _MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def _names(_: click.Context, __: click.Parameter, namespace: str) -> Names:
-    if not is_namespace(namespace):
-        raise click.BadParameter("lower-case letters, digits and `-` only")
-    return Names(namespace)
-
-
-def _reason(_: click.Context, __: click.Parameter, reason: str | None) -> str | None:
+def _parse_reason(_: click.Context, __: click.Parameter, reason: str | None) -> str | None:
     if reason is not None and not is_reason(reason):
-        raise click.BadParameter("a reason is a lower-case word, as `baton rejected` shows them")
+        raise click.BadParameter("a reason is a lower-case word, as `baton rejected` shows it")
     return reason
 
 
-def _since_ms(_: click.Context, __: click.Parameter, since: str | None) -> int | None:
+def _parse_since(_: click.Context, __: click.Parameter, since: str | None) -> int | None:
     if since is None:
         return None
     if ago := _AGO.fullmatch(since):
@@ -57,35 +57,19 @@ def _since_ms(_: click.Context, __: click.Parameter, since: str | None) -> int |
     try:
         return parse_time(since, "rfc3339")
     except TimeUnreadable:
-        raise click.BadParameter("neither like 90s, 15m, 2h, 3d nor an RFC 3339 time") from None
-
-
-kafka_option = click.option(
-    "--kafka",
-    envvar="BATON_KAFKA",
-    default="127.0.0.1:9092",
-    show_default=True,
-    show_envvar=True,
-    help="Bootstrap servers of Kafka.",
-)
-namespace_option = click.option(
-    "--namespace",
-    "names",
-    envvar="BATON_NAMESPACE",
-    default="",
-    show_envvar=True,
-    callback=_names,
-    help="The Baton's namespace, where it has one.",
-)
+        raise click.BadParameter("use a duration like 90s, 15m, 2h, 3d or an RFC 3339 time") from None
 
 
 @click.group("rejected", invoke_without_command=True)
-@click.option("--reason", callback=_reason, help="Only those of this reason.")
+@click.option("--reason", callback=_parse_reason, help="Only rejects with this reason.")
 @click.option(
-    "--since", "since_ms", callback=_since_ms, help="Only newer ones: 90s, 15m, 2h, 3d ago, or RFC 3339."
+    "--since",
+    "since_ms",
+    callback=_parse_since,
+    help="Only rejects since then: 90s, 15m, 2h, 3d ago, or an RFC 3339 time.",
 )
 @click.option(
-    "--limit", type=click.IntRange(0, 10_000), default=20, show_default=True, help="Newest ones to show."
+    "--limit", type=click.IntRange(0, 10_000), default=20, show_default=True, help="Most rejects to show."
 )
 @kafka_option
 @namespace_option
@@ -100,14 +84,14 @@ def rejected(
     names: Names,
     output: str,
 ) -> None:
-    """Count what was refused by reason, and show the newest: when, why, and how it begins.
+    """Count the rejected fragments by reason, and show the newest: when, why, and their beginning.
 
-    They are kept for five days. What is no printable character is shown escaped.
+    Rejects are kept for five days. Characters that are not printable are escaped.
     """
     if ctx.invoked_subcommand is not None:
         given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
         if given:
-            raise click.UsageError(f"options of {ctx.invoked_subcommand} stand behind it")
+            raise click.UsageError(f"put the options after {ctx.invoked_subcommand}")
         return
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     listing = Listing(limit=limit, reason=reason)
@@ -119,7 +103,7 @@ def rejected(
 
 
 @rejected.command("replay")
-@click.option("--reason", required=True, callback=_reason, help="Send those of this reason.")
+@click.option("--reason", required=True, callback=_parse_reason, help="Replay rejects with this reason.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Only count them.")
 @producer_url_option
 @write_key_option
@@ -129,13 +113,13 @@ def rejected(
 def replay_command(
     reason: str, is_dry: bool, url: str, write_key: str, kafka: str, names: Names, output: str
 ) -> None:
-    """Send what was refused for a reason to the producer again, each once: after a fix, say.
+    """Send rejected fragments with one reason to the producer again, each once; for example after a fix.
 
-    What was sent is remembered (in Kafka), so that the next replay goes on behind it. Each gets the id
-    `rejected/<partition>/<offset>`, unless it has one of its own. Those that are cut, or no JSON objects, are
-    counted and left out. What is refused again is told by its new reason, and stands among the rejects anew.
+    Kafka remembers how far a reason was replayed, and the next replay continues there. A fragment without an
+    id gets `rejected/<partition>/<offset>`. Truncated rejects and those that are not JSON objects are counted
+    and skipped. A fragment that is rejected again is reported with its new reason and becomes a new reject.
 
-    The exit code is 1 if anything was not accepted.
+    The exit code is 1 if any of them was not accepted.
     """
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     replayed = Replayed()
@@ -183,7 +167,7 @@ async def _list(listing: Listing, kafka: str, names: Names, since_ms: int | None
 async def _replay(
     replayed: Replayed, kafka: str, names: Names, reason: str, url: str, write_key: str, *, is_dry: bool
 ) -> str | None:
-    """Why it did not come to its end; None when it did."""
+    """Why the replay failed; None when it is complete."""
     try:
         async with open_rejected(kafka, names, reason=reason) as log:
             if is_dry:
@@ -231,16 +215,14 @@ def _print_listing(listing: Listing) -> None:
 
 def _print_replayed(replayed: Replayed, reason: str, *, is_dry: bool) -> None:
     tally = replayed.tally
-    left_out = [f"{replayed.cut:,} are cut"] if replayed.cut else []
-    left_out += [f"{replayed.no_object:,} are no JSON objects"] if replayed.no_object else []
-    sentence = f"; left out: {', '.join(left_out)}" if left_out else ""
+    skipped = [f"{replayed.cut:,} truncated"] if replayed.cut else []
+    skipped += [f"{replayed.no_object:,} not JSON objects"] if replayed.no_object else []
+    rest = f"; skipped: {', '.join(skipped)}" if skipped else ""
     if is_dry:
-        click.echo(f"{replayed.to_send:,} of reason {reason!r} would be sent again{sentence}")
+        click.echo(f"{replayed.to_send:,} with reason {reason!r} would be sent again{rest}")
         return
     click.echo(
-        f"{tally.accepted:,} of reason {reason!r} were accepted, {tally.rejected:,} refused again{sentence}"
+        f"{tally.accepted:,} with reason {reason!r} were accepted, {tally.rejected:,} rejected again{rest}"
     )
-    for again, found in tally.reasons.items():
-        click.echo(
-            f"{found.count:,} × {again}, first at offset {found.line:,}: {escaped(found.detail.encode())}"
-        )
+    for sentence in tally.sentences("at offset"):
+        click.echo(escaped(sentence.encode()))

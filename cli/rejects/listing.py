@@ -1,25 +1,25 @@
-"""What `baton rejected` shows: how many rejects of each reason, and the newest of them, harmless to look at.
+"""What `baton rejected` shows: the number of rejects by reason, and the newest of them, safe to print.
 
-Pure: stored rejects in, rows out. What clients have written is only ever shown with everything escaped that
-is no printable character, so that it can do nothing to a terminal.
+Pure: stored rejects in, rows out. Text from clients is shown with every character escaped that is not
+printable, so that it cannot control the terminal.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from cli.kafka.rejects import StoredReject
 
 SHOWN_BYTES = 200
-"""How much of a reject is shown."""
+"""Bytes of a reject that are shown."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ReasonCount:
-    """Rejects of one reason; times in ms."""
+    """The rejects of one reason; `first` and `last` are times in ms."""
 
     count: int = 0
     cut: int = 0
@@ -29,7 +29,7 @@ class ReasonCount:
 
 
 class Listing:
-    """Counts what it is given by reason, and keeps the newest `limit`; only `reason` where that is given."""
+    """Counts rejects by reason and keeps the newest `limit`; with a `reason`, ignores all others."""
 
     def __init__(self, *, limit: int, reason: str | None = None) -> None:
         self._reason = reason
@@ -41,11 +41,11 @@ class Listing:
 
     @property
     def total(self) -> int:
-        """How many were counted."""
+        """The number of counted rejects."""
         return sum(found.count for found in self.reasons.values())
 
     def add(self, page: Iterable[StoredReject]) -> None:
-        """Counts these."""
+        """Counts the rejects of a page."""
         for stored in page:
             reject = stored.reject
             if self._reason not in (None, reject.reason):
@@ -61,7 +61,7 @@ class Listing:
             self._newest.append(stored)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The newest, the newest last, as `-o json` prints them."""
+        """The newest rejects in the order of their times, as `-o json` prints them."""
         return [
             {
                 "partition": stored.partition,
@@ -80,20 +80,13 @@ class Listing:
     def by_reason(self) -> list[dict[str, Any]]:
         """A row per reason, the most frequent first."""
         return [
-            {
-                "reason": reason,
-                "count": found.count,
-                "cut": found.cut,
-                "bytes": found.bytes,
-                "first": found.first,
-                "last": found.last,
-            }
+            {"reason": reason, **asdict(found)}
             for reason, found in sorted(self.reasons.items(), key=lambda pair: (-pair[1].count, pair[0]))
         ]
 
 
 def escaped(value: bytes) -> str:
-    r"""The bytes as printable text; everything else, and the backslash, is escaped as Python does.
+    r"""The bytes as printable text; backslashes and all other characters are escaped as in Python.
 
     >>> print(escaped("é \x1b[2J \\ \u202e".encode() + b"\n\xff"))
     é \x1b[2J \\ \u202e\n\xff

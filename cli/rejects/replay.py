@@ -1,8 +1,8 @@
-"""Sending rejects again: those of one reason, in their order, each once.
+"""Replays rejects: sends those of one reason again, in their order, each once.
 
-Reads the topic up to where it ended at the start, so what is refused again (and so stands in the topic
-anew) waits for the next time. The place is kept when the producer has acknowledged; what an interruption
-sends twice has the same id both times, and the second is dropped as a repeat. Used by
+It reads the topic up to its end at the start, so a fragment that is rejected again (and appended to the
+topic) waits for the next replay. The offset is committed after the producer's acknowledgement. After an
+interruption a fragment may be sent twice, with the same id, and consumers drop the repeat. Used by
 `cli/rejects/command.py`.
 """
 
@@ -14,45 +14,46 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cli.http.receipts import Receipt
 from cli.importing.fragments import Outgoing
 from cli.importing.lanes import BatchLimits, Lane
 from cli.importing.tally import Tally
 from cli.kafka.rejects import StoredReject
-from cli.receipts import Receipt
 
+# the opening brace after an optional byte order mark; the group matches if the object is empty
 _OBJECT = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{(?=[ \t\r\n]*(\})?)")
 
 
-class RejectedPlaces(Protocol):
-    """Where rejects come from, and where the place is kept: `RejectedLog`, or a twin in tests."""
+class ReplayLog(Protocol):
+    """The topic of rejects and how far one reason was replayed: `RejectedLog`, or a fake in tests."""
 
     bounds: Mapping[int, tuple[int, int]]
 
     def read(self, partition: int, start: int) -> AsyncIterator[Sequence[StoredReject]]:
-        """What a partition holds from `start` to its end, in pages."""
+        """The rejects of a partition from `start` to its end, in pages."""
 
-    async def place(self, partition: int) -> int | None:
-        """Up to where the reason was sent again."""
+    async def committed(self, partition: int) -> int | None:
+        """The offset up to which the reason was replayed."""
 
-    async def keep_place(self, partition: int, offset: int) -> None:
-        """All below `offset` was sent again."""
+    async def commit(self, partition: int, offset: int) -> None:
+        """Records that everything below `offset` was replayed."""
 
 
-class ProducerCalls(Protocol):
-    """Where fragments go: `BatonClient`, or a twin in tests."""
+class ProducerClient(Protocol):
+    """Where fragments go: `BatonClient`, or a fake in tests."""
 
     async def post_fragments(self, body: bytes) -> Receipt:
-        """What became of the NDJSON's fragments."""
+        """The outcome of NDJSON fragments."""
 
     async def post_fragment(self, body: bytes) -> Receipt:
-        """What became of the one JSON object."""
+        """The outcome of one JSON object."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Replayed:
-    """Counts so far: `found` of the reason = `cut` + `no_object` + those to be sent.
+    """Counts so far: `found` rejects of the reason = `cut` + `no_object` + `to_send`.
 
-    `tally` counts what was sent; the first place of a reason in it is an offset.
+    `tally` counts what was sent; the `line` of its reasons is an offset.
     """
 
     found: int = 0
@@ -62,32 +63,32 @@ class Replayed:
 
     @property
     def to_send(self) -> int:
-        """Those that can be sent again."""
+        """The number of rejects that can be sent again."""
         return self.found - self.cut - self.no_object
 
     @property
     def all_accepted(self) -> bool:
-        """Whether every reject that was found is a fragment now."""
+        """Whether every reject was accepted this time."""
         return self.tally.accepted == self.found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Batch:
-    """Fragments for one request; one that is written in several lines goes alone, as NDJSON has none such."""
+    """Fragments for one request; one that spans several lines goes alone, since NDJSON cannot hold it."""
 
     fragments: list[Outgoing]
     is_alone: bool
 
 
 def replay_id(partition: int, offset: int) -> str:
-    """The id under which a reject is sent again."""
+    """The id of a replayed reject that has none of its own."""
     return f"rejected/{partition}/{offset}"
 
 
 def with_id(value: bytes, identifier: str) -> bytes | None:
-    """The JSON object with the id put right behind its opening brace; None for what is no object.
+    """The JSON object with the id inserted after its opening brace; None for anything else.
 
-    All other bytes stay as they were. An id of its own stands later, and so is the one that counts.
+    All other bytes stay the same. If the object has an id, that one comes later and therefore wins.
 
     >>> with_id(b'{"key": "a"}', "rejected/0/7"), with_id(b" { }", "rejected/0/8"), with_id(b"[1]", "x")
     (b'{"id":"rejected/0/7","key": "a"}', b' {"id":"rejected/0/8" }', None)
@@ -100,40 +101,40 @@ def with_id(value: bytes, identifier: str) -> bytes | None:
 
 
 async def replay(
-    log: RejectedPlaces,
-    producer: ProducerCalls,
+    log: ReplayLog,
+    producer: ProducerClient,
     reason: str,
     *,
     limits: BatchLimits,
     replayed: Replayed,
     on_progress: Callable[[], None] = lambda: None,
 ) -> None:
-    """Sends the rejects of a reason again; `replayed` has the counts, also when this raises.
+    """Sends the rejects of a reason again; `replayed` has the counts, even when this raises.
 
-    Raises KafkaUnavailable, and whatever `producer` raises to give up; the place is kept up to there.
+    Raises KafkaUnavailable and the errors of `producer`; what was acknowledged before stays committed.
     """
     async for partition, page in _pages(log):
-        kept = 0
+        committed = 0
         for batch in _batches(_outgoing(page, reason, replayed), limits):
             await _send(batch, producer, limits, replayed.tally, on_progress)
-            kept = batch.fragments[-1].line + 1
-            await log.keep_place(partition, kept)
-        if kept <= page[-1].offset:
-            await log.keep_place(partition, page[-1].offset + 1)
+            committed = batch.fragments[-1].line + 1
+            await log.commit(partition, committed)
+        if committed <= page[-1].offset:  # rejects of other reasons at the end of the page
+            await log.commit(partition, page[-1].offset + 1)
 
 
-async def count(log: RejectedPlaces, reason: str, replayed: Replayed) -> None:
-    """Counts what `replay` would find; sends nothing and keeps no place. Raises KafkaUnavailable."""
+async def count(log: ReplayLog, reason: str, replayed: Replayed) -> None:
+    """Counts what `replay` would find; sends and commits nothing. Raises KafkaUnavailable."""
     async for _, page in _pages(log):
         for _ in _outgoing(page, reason, replayed):
             pass
 
 
-async def _pages(log: RejectedPlaces) -> AsyncIterator[tuple[int, Sequence[StoredReject]]]:
+async def _pages(log: ReplayLog) -> AsyncIterator[tuple[int, Sequence[StoredReject]]]:
     for partition, (first, end) in log.bounds.items():
-        place = await log.place(partition)
-        # a place beyond the end is one in a topic that is gone
-        start = first if place is None or place > end else place
+        committed = await log.committed(partition)
+        # an offset beyond the end belongs to an earlier topic of this name, which was deleted
+        start = first if committed is None or committed > end else committed
         async for page in log.read(partition, start):
             yield partition, page
 
@@ -171,10 +172,10 @@ def _batches(fragments: Iterable[Outgoing], limits: BatchLimits) -> Iterator[_Ba
         yield _Batch(fragments=batch, is_alone=False)
 
 
-class _Alone:
-    """Posts what a lane sends as the one JSON object that it is."""
+class _SingleObject:
+    """Posts what a lane sends as a single JSON object instead of NDJSON."""
 
-    def __init__(self, producer: ProducerCalls) -> None:
+    def __init__(self, producer: ProducerClient) -> None:
         self._producer = producer
 
     async def post_fragments(self, body: bytes) -> Receipt:
@@ -182,9 +183,13 @@ class _Alone:
 
 
 async def _send(
-    batch: _Batch, producer: ProducerCalls, limits: BatchLimits, tally: Tally, on_progress: Callable[[], None]
+    batch: _Batch,
+    producer: ProducerClient,
+    limits: BatchLimits,
+    tally: Tally,
+    on_progress: Callable[[], None],
 ) -> None:
-    lane = Lane(_Alone(producer) if batch.is_alone else producer, tally, limits, on_progress)
+    lane = Lane(_SingleObject(producer) if batch.is_alone else producer, tally, limits, on_progress)
     for fragment in batch.fragments:
         await lane.offer(fragment)  # has room for two such batches
     lane.close()

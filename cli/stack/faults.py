@@ -1,6 +1,6 @@
-"""What can keep the local stack from running, each told in one sentence for a person.
+"""The errors of the local stack, each with one sentence for a person.
 
-Raised by the other files of `cli/stack`, shown by `cli/main.py`, which exits with 1.
+The other files of `cli/stack` raise them; `cli/main.py` prints them and exits with 1.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from shared.errors import Conflict, InvalidInput, Unavailable
 
 
 class JavaMissing(InvalidInput):
-    """Baton needs Java 17 or newer: install it, or let JAVA_HOME name it."""
+    """Baton needs Java 17 or newer: install it, or set JAVA_HOME."""
 
 
 class LockMalformed(InvalidInput):
-    """A line of the lock file of jars is not readable."""
+    """The lock file of jars is malformed."""
 
 
 class JarsUnavailable(Unavailable):
-    """Not every jar of the lock file could be fetched."""
+    """Some jars of the lock file could not be downloaded."""
 
 
 class PortOccupied(Conflict):

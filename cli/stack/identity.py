@@ -1,7 +1,8 @@
-"""Which process a stored pid means: the pid and when it started, so that a reused pid is never hit.
+"""Identifies a process by its pid and its start time, so that a reused pid is never signalled.
 
-On Linux the start is read from /proc (with the boot's id, for the clock ticks begin anew at each
-boot), elsewhere from `ps`. Used by `baton down` and by whoever asks whether a stack still runs.
+On Linux the start comes from /proc, together with the boot's id, since clock ticks restart at each boot;
+elsewhere it comes from `ps`. psutil would not do: its start time is seconds since the epoch, computed from
+the system's boot time, which changes when the clock is set. Used by `baton up`, `baton down` and tests.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """One process, for ever: `started` is an opaque text that no later process of that pid has."""
+    """One process: `started` is an opaque text that no later process with the same pid has."""
 
     pid: int
     started: str
@@ -24,7 +25,7 @@ class Identity(msgspec.Struct, frozen=True):
 def parse_stat(text: str) -> tuple[str, str]:
     """State letter and start time (clock ticks since boot) from the text of `/proc/<pid>/stat`.
 
-    The command's name stands in brackets and may itself hold blanks and brackets.
+    The command's name is in parentheses and may itself contain blanks and parentheses.
 
     >>> parse_stat("7 (a) b) S 1 " + " ".join(str(n) for n in range(5, 30)))
     ('S', '22')
@@ -34,7 +35,7 @@ def parse_stat(text: str) -> tuple[str, str]:
 
 
 def identify(pid: int) -> Identity | None:
-    """The running process that has this pid now, or None."""
+    """The identity of the process that runs with this pid now, or None."""
     try:
         if Path("/proc/self/stat").exists():
             state, ticks = parse_stat(Path(f"/proc/{pid}/stat").read_text())
@@ -49,19 +50,19 @@ def identify(pid: int) -> Identity | None:
 
 
 def is_alive(identity: Identity) -> bool:
-    """Whether that very process still runs."""
+    """Whether this very process still runs; a zombie does not."""
     return identify(identity.pid) == identity
 
 
 def send_signal(identity: Identity, number: signal.Signals) -> bool:
-    """Signals that very process; False when it is gone (or not ours)."""
+    """Sends a signal to this very process; False when it is gone (or not ours)."""
     try:
         if not hasattr(os, "pidfd_open"):
             if not is_alive(identity):
                 return False
             os.kill(identity.pid, number)
             return True
-        # the descriptor holds on to the process: it cannot be replaced between look and signal
+        # the descriptor pins the process: no other can take its pid between the check and the signal
         descriptor = os.pidfd_open(identity.pid)
         try:
             if not is_alive(identity):

@@ -1,4 +1,4 @@
-"""`baton jars`: fetches what the lock file names, so that later starts need no network."""
+"""`baton jars`: downloads the jars of the lock file, so that later starts need no network."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from cli.stack.lock import jar_folder
 
 @click.command()
 def jars() -> None:
-    """Fetch the jars of the lock file into the cache, each checked by its sha256."""
+    """Download the jars of the lock file into the cache and verify their sha256."""
     for use, fetched in fetch_all().items():
         click.echo(
             f"{use}: {fetched.kept + len(fetched.fetched)} jars in {jar_folder(use)},"
-            f" {len(fetched.fetched)} of them fetched now"
+            f" {len(fetched.fetched)} of them downloaded now"
         )

@@ -1,7 +1,7 @@
-"""Which Java runs ZooKeeper, Kafka and Spark: the one of JAVA_HOME, else the first on the PATH.
+"""Finds the Java that runs ZooKeeper, Kafka and Spark: that of JAVA_HOME, else the first on the PATH.
 
-Decided from the environment and the answer of `java -version`; used by everything in `cli/stack`
-that starts a JVM, so that a missing or old Java is one sentence, told before anything is started.
+Decided from the environment and the output of `java -version`. Everything in `cli/stack` that starts a JVM
+uses it, so that a missing or old Java is reported in one sentence before anything starts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEAST_VERSION = 17
 
 
 def parse_java_version(text: str) -> int | None:
-    """The feature release that `java -version` prints, or None where there is none.
+    """The feature release in the output of `java -version`, or None.
 
     >>> parse_java_version('openjdk version "17.0.15" 2025-04-15')
     17
@@ -49,15 +49,15 @@ def find_java() -> str:
         raise JavaMissing(f"Baton needs Java {LEAST_VERSION} or newer, and {java} fails: {error}") from None
     version = parse_java_version(answer.stderr + answer.stdout)
     if version is None or version < LEAST_VERSION:
-        found = f"version {version}" if version else "of a version that it does not tell"
+        found = f"version {version}" if version else "of an unknown version"
         raise JavaMissing(f"Baton needs Java {LEAST_VERSION} or newer, and {java} is {found}")
     return java
 
 
 def pyspark_jars() -> Path:
-    """The folder of the jars inside PySpark: ZooKeeper and the Ivy resolver come from there.
+    """The folder of PySpark's jars, which contain ZooKeeper and the Ivy resolver.
 
-    PySpark itself is not imported. Raises JavaMissing when it is not installed.
+    Does not import PySpark. Raises JavaMissing when it is not installed.
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
@@ -66,8 +66,8 @@ def pyspark_jars() -> Path:
 
 
 def the_jar(name: str) -> Path:
-    """The one jar of PySpark whose file begins with `name`, a dash and a digit. Raises JavaMissing."""
+    """PySpark's jar whose file name starts with `name`, a dash and a digit. Raises JavaMissing."""
     found = sorted(pyspark_jars().glob(f"{name}-[0-9]*.jar"))
     if not found:
-        raise JavaMissing(f"PySpark's jars hold no {name}: run `make install`")
+        raise JavaMissing(f"PySpark has no jar of {name}: run `make install`")
     return found[0]

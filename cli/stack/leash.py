@@ -1,8 +1,8 @@
-"""Runs a command that dies with the process that started it, however that one ends.
+"""Runs a command that dies with the process that started it, even if that one is killed.
 
-`python leash.py PARENT COMMAND …` asks the kernel (Linux) for a SIGKILL when PARENT is gone, then
-becomes the command: same process id, no process in between. Elsewhere it only becomes the command.
-It is run as a file, so it imports nothing of Baton's and starts in some 20 ms.
+`python leash.py PARENT COMMAND …` asks the kernel (Linux) to send SIGKILL when PARENT dies, then executes the
+command in its place: same process id, no process in between. On other systems it only executes the command.
+It runs as a file, imports nothing of Baton and therefore starts in about 20 ms.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def on_leash(argv: list[str]) -> list[str]:
-    """The command line that runs `argv` for as long as this process lives.
+    """The command line that runs `argv` at most as long as this process lives.
 
-    The kernel watches the *thread* that starts it: use one that lives as long as the process.
+    The kernel watches the *thread* that starts the command, so start it from one that lives as long.
     """
     return [sys.executable, "-I", "-S", str(Path(__file__).absolute()), str(os.getpid()), *argv]
 
@@ -28,7 +28,7 @@ def _become(parent: int, argv: list[str]) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
-            sys.exit(f"{argv[0]}: the process that started it is gone")
+            sys.exit(f"{argv[0]}: its parent process is gone")
     try:
         os.execvp(argv[0], argv)
     except OSError as error:

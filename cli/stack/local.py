@@ -1,8 +1,8 @@
 """The local stack as an async context manager: ZooKeeper, Kafka, producer, consumers and control.
 
-Entering starts everything in order and returns when each answers; leaving stops it in the reverse
-order. Used by `baton up`, `baton demo`, the end-to-end tests and the soak, which kill, pause, stop and
-add consumers through it.
+Entering it starts everything in order and returns when all are ready; leaving it stops everything in the
+reverse order. Used by `baton up`, `baton demo` and the end-to-end tests, which kill, pause, stop and add
+consumers through it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cli.stack.servers import (
     zookeeper_argv,
 )
 from cli.stack.state import ProcessState, StackState, forget_state, lock_home, save_state
-from cli.stack.supervisor import ProcessSpec, SupervisedProcess, Tell
+from cli.stack.supervisor import ProcessSpec, Report, SupervisedProcess, last_line
 from shared.errors import NotFound
 
 FORMAT_TIMEOUT_S = 60.0
@@ -43,16 +43,16 @@ _CHECKOUT = Path(__file__).parents[2]
 
 
 class LocalStack:
-    """A running local stack; `tell` hears what happens to its processes.
+    """A running local stack; `report` is called with every change of its processes.
 
     >>> LocalStack(StackOptions(port_offset=100)).control_url
     'http://127.0.0.1:8100'
     """
 
-    def __init__(self, options: StackOptions, tell: Tell = lambda name, what: None) -> None:
+    def __init__(self, options: StackOptions, report: Report = lambda name, change: None) -> None:
         options.check()
         self.options = replace(options, home=options.home.absolute())
-        self._tell = tell
+        self._report = report
         self._processes: dict[str, SupervisedProcess] = {}
         self._ready = False
         self._exit = contextlib.AsyncExitStack()
@@ -73,24 +73,25 @@ class LocalStack:
 
     @property
     def consumers(self) -> list[int]:
-        """The indices of the consumers that are supervised now, ascending."""
+        """The indices of the supervised consumers, ascending."""
         names = (name.partition("consumer-")[2] for name in self._processes)
         return sorted(int(index) for index in names if index)
 
     def process(self, name: str) -> SupervisedProcess:
-        """One process by its name: zookeeper, kafka, producer, control, consumer-0 …; or NotFound."""
+        """The process named zookeeper, kafka, producer, control, consumer-0 … Raises NotFound."""
         try:
             return self._processes[name]
         except KeyError:
-            raise NotFound(f"the local stack runs no {name}") from None
+            raise NotFound(f"the local stack has no process {name}") from None
 
     def consumer(self, index: int) -> SupervisedProcess:
-        """The process of consumer `index`: its pid, its starts, signals to it. Raises NotFound."""
+        """The process of consumer `index`. Raises NotFound."""
         return self.process(f"consumer-{index}")
 
     async def __aenter__(self) -> Self:
-        """Starts everything. Raises BatonError with one sentence, and then nothing is left running."""
+        """Starts everything. Raises BatonError after stopping what had started."""
         prepare(self.options)
+        # undone in the reverse order: stop the processes, end their tasks, forget the state, release the lock
         try:
             self._exit.enter_context(lock_home(self.options.home))
             check_ports(LOOPBACK, ports_of(self.options))
@@ -109,24 +110,24 @@ class LocalStack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stops everything in order: consumers, producer and control, Kafka, ZooKeeper."""
-        # not told of the error: the processes shall end in their own order, and the error goes on anyway
+        # the exit stack does not get the error: it would cancel the tasks instead of stopping them in order
         await self._exit.aclose()
 
     async def kill_consumer(self, index: int, *, restart: bool = True) -> None:
-        """SIGKILL; returns when it is dead. It is started again after a short delay, or never."""
+        """Sends SIGKILL and returns when the consumer is dead; it restarts after a delay, or never."""
         await self.consumer(index).kill(restart=restart)
         if not restart:
             del self._processes[f"consumer-{index}"]
             self._save()
 
     async def stop_consumer(self, index: int) -> None:
-        """An orderly leave: it releases its streams; it is not started again."""
+        """Stops a consumer in order, so that it releases its streams; it does not restart."""
         await self.consumer(index).stop()
         del self._processes[f"consumer-{index}"]
         self._save()
 
     async def add_consumer(self) -> int:
-        """Starts one more, at the lowest free index, and returns that when it is ready."""
+        """Starts a consumer at the lowest free index and returns the index when it is ready."""
         index = next(n for n in range(len(self.consumers) + 1) if n not in self.consumers)
         check_ports(LOOPBACK, {f"consumer-{index}": self.options.consumer_port(index)})
         await self._launch(self._consumer(index)).wait_ready()
@@ -134,7 +135,7 @@ class LocalStack:
         return index
 
     async def wait_consumer(self, index: int) -> None:
-        """Returns when the consumer answers (again). Raises NotReady."""
+        """Returns when the consumer is ready (again). Raises NotReady."""
         await self.consumer(index).wait_ready()
 
     async def _start_all(self) -> None:
@@ -143,25 +144,26 @@ class LocalStack:
             servers.append(self._launch(self._zookeeper()))
         if self.options.kafka is None:
             servers.append(self._launch(await self._kafka()))
-        await self._all_ready(servers)
-        # the producer alone first: it creates the stream table, which the others wait for
-        await self._all_ready([self._launch(self._producer())])
+        await self._wait_ready(servers)
+        # the producer first, alone: it creates the stream table that the others wait for
+        await self._wait_ready([self._launch(self._producer())])
         specs = [*(self._consumer(index) for index in range(self.options.consumers)), self._control()]
-        await self._all_ready([self._launch(spec) for spec in specs])
+        await self._wait_ready([self._launch(spec) for spec in specs])
 
     async def _stop_all(self) -> None:
         consumers = [self.consumer(index) for index in self.consumers]
         services = [p for name in ("producer", "control") if (p := self._processes.get(name))]
         servers = [[p] for name in ("kafka", "zookeeper") if (p := self._processes.get(name))]
+        # consumers first: to leave in order they need ZooKeeper and Kafka
         for step in (consumers, services, *servers):
             await asyncio.gather(*(process.stop() for process in step))
             for process in step:
-                self._tell(process.spec.name, "stopped")
+                self._report(process.spec.name, "stopped")
 
-    async def _all_ready(self, processes: list[SupervisedProcess]) -> None:
+    async def _wait_ready(self, processes: list[SupervisedProcess]) -> None:
         async def one(process: SupervisedProcess) -> None:
             await process.wait_ready()
-            self._tell(process.spec.name, f"is ready at {process.spec.address}")
+            self._report(process.spec.name, f"is ready at {process.spec.address}")
 
         waiting = [asyncio.create_task(one(p), name=f"wait for {p.spec.name}") for p in processes]
         try:
@@ -171,14 +173,14 @@ class LocalStack:
                 task.cancel()
 
     def _launch(self, spec: ProcessSpec) -> SupervisedProcess:
-        process = SupervisedProcess(spec, self._tell, self._save)
+        process = SupervisedProcess(spec, self._report, self._save)
         self._processes[spec.name] = process
         self._tasks.create_task(process.run(), name=spec.name)
         return process
 
     def _save(self) -> None:
         supervisor = identify(os.getpid())
-        if supervisor is None:
+        if supervisor is None:  # neither /proc nor ps: then `baton down` cannot find this stack
             return
         processes = [
             ProcessState(name=name, address=process.spec.address, identity=process.identity)
@@ -193,7 +195,7 @@ class LocalStack:
         )
         save_state(self.options.home, state)
 
-    # what each process is
+    # the processes
 
     def _zookeeper(self) -> ProcessSpec:
         options = self.options.zookeeper_options
@@ -236,7 +238,7 @@ class LocalStack:
         return self._service("control", "control", self.options.control_port, **folders)
 
     def _service(self, name: str, service: str, port: int, **own: str) -> ProcessSpec:
-        # -P and the folder: a `shared` in the folder where Baton is run must not hide ours
+        # -P and the working folder: a package `shared` in the current folder must not hide ours
         path = os.pathsep.join(filter(None, (str(_CHECKOUT), os.environ.get("PYTHONPATH"))))
         base = {**os.environ, "PYTHONPATH": path}
         return ProcessSpec(
@@ -254,7 +256,7 @@ class LocalStack:
 
 
 def prepare(options: StackOptions) -> None:
-    """Makes sure of Java and the jars, which may take a while the first time.
+    """Checks Java and downloads missing jars, which takes a while the first time.
 
     Raises JavaMissing and JarsUnavailable.
     """
@@ -265,7 +267,7 @@ def prepare(options: StackOptions) -> None:
 
 
 async def run_once(argv: list[str]) -> None:
-    """Runs a command to its end. Raises NotReady with its last words when it fails."""
+    """Runs a command to its end. Raises NotReady with the last line of its output when it fails."""
     process = await asyncio.create_subprocess_exec(
         *on_leash(argv),
         stdin=asyncio.subprocess.DEVNULL,
@@ -277,10 +279,9 @@ async def run_once(argv: list[str]) -> None:
         async with asyncio.timeout(FORMAT_TIMEOUT_S):
             output, _ = await process.communicate()
     except TimeoutError:
-        output = b"it takes too long"
+        output = b"it took too long"
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGKILL)
     if process.returncode != 0:
-        words = output.decode(errors="replace").strip().splitlines() or ["it says nothing"]
-        raise NotReady(f"Kafka's storage cannot be formatted: {words[-1][:300]}")
+        raise NotReady(f"Kafka's storage cannot be formatted: {last_line(output) or 'no output'}")

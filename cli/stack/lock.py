@@ -1,7 +1,7 @@
-"""The lock file of jars: which ones, in which version, with which sum; and where they are kept.
+"""The lock file of jars: names, versions and checksums; and the folder that caches the jars.
 
-Pure but for reading the file. `cli/stack/jars.py` fetches what it names, `cli/stack/servers.py` builds
-Kafka's class path from it.
+Pure except for reading the file. `cli/stack/jars.py` downloads the jars, `cli/stack/local.py` builds Kafka's
+class path from them.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Jar:
 
     @property
     def file(self) -> str:
-        """The name of its file in the cache."""
+        """The jar's file name in the cache."""
         return f"{self.artifact}-{self.version}.jar"
 
 
 def parse_lock(text: str) -> list[Jar]:
-    """The jars that the lock file names, in its order; comments start with `#`.
+    """The jars of a lock file in its order; comments start with `#`.
 
     Raises LockMalformed, which names the line.
     """
@@ -61,7 +61,7 @@ def read_lock(use: Use | None = None) -> list[Jar]:
 
 
 def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Where fetched things are kept between runs: BATON_CACHE, or `baton` in the user's cache."""
+    """The folder for downloads: BATON_CACHE, or `baton` in the user's cache folder."""
     env = os.environ if environment is None else environment
     if own := env.get("BATON_CACHE"):
         return Path(own).expanduser().absolute()
@@ -70,12 +70,12 @@ def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def jar_folder(use: Use, environment: Mapping[str, str] | None = None) -> Path:
-    """The folder that holds exactly the jars of one use."""
+    """The folder with exactly the jars of one use."""
     return cache_folder(environment) / "jars" / use
 
 
 def class_path(folder: Path, jars: Iterable[Jar]) -> str:
-    """A JVM's class path of the jars, each by its own name, so that stray files do no harm."""
+    """A JVM's class path that names each jar, so that stray files in the folder have no effect."""
     return os.pathsep.join(str(folder / jar.file) for jar in jars)
 
 
@@ -84,7 +84,9 @@ def _parse_row(number: int, cells: list[str]) -> Jar:
         raise LockMalformed(f"line {number} of the lock file of jars has {len(cells)} columns, not 6")
     use, group, artifact, version, sha256, size = cells
     if use not in USES:
-        raise LockMalformed(f"line {number} of the lock file of jars: {use!r} is no use of Baton's")
+        raise LockMalformed(
+            f"line {number} of the lock file of jars: {use!r} is not one of {', '.join(USES)}"
+        )
     if not all(_NAME.fullmatch(name) for name in (group, artifact, version)):
         raise LockMalformed(f"line {number} of the lock file of jars names no artifact")
     if not _SHA256.fullmatch(sha256) or not size.isdecimal():

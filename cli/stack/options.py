@@ -1,7 +1,7 @@
-"""What a local stack is made of: its options, its ports, and the environment of each service.
+"""The options of a local stack, the ports they lead to, and the environment of each service.
 
-Pure; the table of ports is that of the design, section 9. Services read only the environment, so what
-is built here is the whole contract between the launcher and them.
+Pure. Services read only their environment, so what is built here is the whole contract between the launcher
+and the services. Docker compose uses the same ports (docs/operations.md).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ HIGHEST_OFFSET = 65_535 - 9_093
 class StackOptions:
     """A local stack.
 
-    `kafka` and `zookeeper` name servers that run already: then none are started. `environment` goes to
-    every service, over what the launcher's own environment says.
+    `kafka` and `zookeeper` are addresses of running servers; without them the stack starts its own.
+    `environment` goes to every service and overrides the launcher's environment.
     """
 
     home: Path = Path(".baton")
@@ -67,7 +67,7 @@ class StackOptions:
 
     @property
     def kafka_options(self) -> KafkaOptions:
-        """The broker that is started when none is named."""
+        """The stack's own broker."""
         return KafkaOptions(
             home=self.home / "kafka",
             port=9092 + self.port_offset,
@@ -77,7 +77,7 @@ class StackOptions:
 
     @property
     def zookeeper_options(self) -> ZooKeeperOptions:
-        """The ZooKeeper that is started when none is named."""
+        """The stack's own ZooKeeper."""
         return ZooKeeperOptions(home=self.home / "zookeeper", port=2181 + self.port_offset)
 
     @property
@@ -90,7 +90,7 @@ class StackOptions:
 
 
 def ports_of(options: StackOptions) -> dict[str, int]:
-    """Every port that the stack listens at, by the name of who does."""
+    """Every port of the stack, by the name of the process that listens on it."""
     ports = {"control": options.control_port, "producer": options.producer_port}
     ports |= {f"consumer-{i}": options.consumer_port(i) for i in range(options.consumers)}
     if options.kafka is None:
@@ -114,7 +114,7 @@ def environment_of(options: StackOptions, port: int, base: Mapping[str, str], **
         "SPARK_LOCAL_IP": LOOPBACK,
         "PYTHONUNBUFFERED": "1",
     }
-    # after the caller's environment: where a service listens is never for all of them alike
+    # last, since no two services can listen on the same port
     mine = {"BATON_HOST": LOOPBACK, "BATON_PORT": str(port)}
     mine |= {f"BATON_{name.upper()}": value for name, value in own.items()}
     return {**base, **stack, **options.environment, **mine}

@@ -1,6 +1,6 @@
-"""Whether a server really answers: the questions that decide when a process of the stack is ready.
+"""Readiness probes: whether the servers and services of the stack really answer.
 
-Each probe asks once, is bounded in time and says True or False, never raises; whoever waits asks again.
+Each probe asks once, in bounded time, and returns True or False; it never raises. The caller repeats it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PROBE_TIMEOUT_S = 3.0
 
 
 async def zookeeper_answers(address: str) -> bool:
-    """Whether the server at `host:port` serves requests (and not only accepts connections)."""
+    """Whether the server at `host:port` serves requests, not just accepts connections."""
     host, _, port = address.rpartition(":")
     writer = None
     try:
@@ -34,11 +34,11 @@ async def zookeeper_answers(address: str) -> bool:
 
 
 async def kafka_answers(address: str) -> bool:
-    """Whether the broker tells its topics."""
+    """Whether the broker lists its topics."""
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
-            # first without aiokafka, which writes an error into the log for every refused connection
+            # connect without aiokafka first: it logs an error for every refused connection
             _, writer = await asyncio.open_connection(host, int(port))
             writer.close()
             await list_topics(address)
@@ -53,7 +53,7 @@ async def is_ready(url_host: str, port: int) -> bool:
 
 
 def check_ports(host: str, ports: dict[str, int]) -> None:
-    """Raises PortOccupied with every port, by the name of who needs it, that is in use."""
+    """Raises PortOccupied, which names every port in use and the process that needs it."""
     occupied = [f"{port} ({name})" for name, port in ports.items() if not _is_free(host, port)]
     if occupied:
         raise PortOccupied(
@@ -62,7 +62,7 @@ def check_ports(host: str, ports: dict[str, int]) -> None:
 
 
 def _readyz(host: str, port: int) -> bool:
-    # http.client, because it is the one client that never asks a proxy of the environment
+    # http.client never uses a proxy from the environment
     connection = http.client.HTTPConnection(host, port, timeout=PROBE_TIMEOUT_S)
     try:
         connection.request("GET", "/readyz")

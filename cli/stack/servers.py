@@ -1,8 +1,8 @@
-"""How ZooKeeper and Kafka are started without Docker: configuration files and command lines.
+"""Configuration files and command lines that run ZooKeeper and Kafka without Docker.
 
-Pure: from options to text and arguments; `prepare_*` alone write files. ZooKeeper's jars are inside
-PySpark, Kafka's come by the lock file; the two class paths must not be mixed (slf4j 1.7 and 2.0).
-The local stack and the tests run the very same servers; every value here was measured to work.
+Pure: options in, text and arguments out; only `prepare_*` write files. ZooKeeper's jars come with PySpark,
+Kafka's from the lock file; the two class paths must not be mixed (slf4j 1.7 and 2.0). The local stack and
+the tests run the same servers; every value here has been tried.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
-"""Never a host name: that may resolve to an address which is not loopback."""
+"""Never a host name, which may resolve to another address."""
 LARGEST_BATCH_BYTES = 2_200_000
-"""Sessions and checkpoints are up to 2 MB, and a batch adds its header."""
+"""Sessions and checkpoints have up to 2 MB; the batch header comes on top."""
 INTERNAL_PARTITIONS = 4
-"""Of Kafka's own topics: the default 50 each costs files and start-up time on one broker."""
+"""Partitions of Kafka's internal topics: the default of 50 costs a single broker files and start-up time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperOptions:
-    """One ZooKeeper server; everything of it lies in `home`."""
+    """One ZooKeeper server with all its files in `home`."""
 
     home: Path
     port: int = 2181
@@ -41,7 +41,7 @@ class ZooKeeperOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaOptions:
-    """One Kafka broker that is its own controller; everything of it lies in `home`."""
+    """One Kafka broker that is its own controller, with all its files in `home`."""
 
     home: Path
     port: int = 9092
@@ -64,7 +64,7 @@ class KafkaOptions:
 
     @property
     def is_formatted(self) -> bool:
-        """Whether the storage has been formatted: only once in its life."""
+        """Whether the storage is formatted, which happens once."""
         return (self.data / "meta.properties").exists()
 
 
@@ -97,7 +97,7 @@ def zookeeper_argv(options: ZooKeeperOptions, java: str, jars: Path) -> list[str
 
 
 def kafka_config(options: KafkaOptions) -> str:
-    """The text of `server.properties`. How long offsets are kept stays at Kafka's own default."""
+    """The text of `server.properties`. The retention of offsets stays at Kafka's default."""
     controller = f"{LOOPBACK}:{options.controller_port}"
     return _lines(
         {
@@ -121,10 +121,10 @@ def kafka_config(options: KafkaOptions) -> str:
             "share.coordinator.state.topic.num.partitions": 1,
             "share.coordinator.state.topic.replication.factor": 1,
             "share.coordinator.state.topic.min.isr": 1,
-            # a broker that was killed is let in again only when its old registration has expired
+            # a killed broker can register again only after its old registration has expired
             "broker.heartbeat.interval.ms": 500,
             "broker.session.timeout.ms": 3000,
-            # a dead owner's open transaction ends at its time-out, not up to ten seconds later
+            # end a dead owner's open transaction at its time-out, not up to ten seconds later
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
             # the default takes 128 MB of the heap
             "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
@@ -142,7 +142,7 @@ def kafka_argv(options: KafkaOptions, java: str, class_path: str) -> list[str]:
 
 
 def kafka_format_argv(options: KafkaOptions, java: str, class_path: str, cluster_id: str) -> list[str]:
-    """The command line that formats the storage; it leaves a formatted one alone."""
+    """The command line that formats the storage; it does nothing to a formatted one."""
     return [
         *(java, "-Xmx256m", "-XX:TieredStopAtLevel=1", *_kafka_logging("warn"), "-cp", class_path),
         *("kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"),
@@ -151,7 +151,7 @@ def kafka_format_argv(options: KafkaOptions, java: str, class_path: str, cluster
 
 
 def new_cluster_id() -> str:
-    """A random cluster id as Kafka writes them: 16 bytes as 22 characters, not beginning with `-`."""
+    """A random cluster id in Kafka's form: 16 bytes as 22 characters, not starting with `-`."""
     while True:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not cluster_id.startswith("-"):
@@ -159,13 +159,13 @@ def new_cluster_id() -> str:
 
 
 def prepare_zookeeper(options: ZooKeeperOptions) -> None:
-    """Writes the configuration; data that are there stay."""
+    """Writes the configuration and keeps existing data."""
     (options.home / "data").mkdir(parents=True, exist_ok=True)
     options.config.write_text(zookeeper_config(options))
 
 
 def prepare_kafka(options: KafkaOptions) -> None:
-    """Writes the configuration; data that are there stay."""
+    """Writes the configuration and keeps existing data."""
     options.data.mkdir(parents=True, exist_ok=True)
     options.config.write_text(kafka_config(options))
 

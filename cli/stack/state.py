@@ -1,7 +1,7 @@
-"""What a running local stack leaves in its home: its pids and addresses, and a lock while it lives.
+"""The files of a running local stack in its home: process identities, addresses, and a lock.
 
-`baton up` writes them, `baton down` finds the processes by them (never by a name). The lock is held by
-the supervising process and falls with it, so it alone says whether a stack runs in this home.
+`baton up` writes the state, `baton down` finds the processes by it, never by name. The supervising process
+holds the lock until it dies, so the lock alone decides whether a stack runs in this home.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cli.stack.identity import Identity
 
 
 class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
-    """One supervised process; `identity` is None while it is not running."""
+    """One supervised process; `identity` is None while it does not run."""
 
     name: str
     address: str
@@ -37,19 +37,19 @@ class StackState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def state_file(home: Path) -> Path:
-    """Where the state of the stack in this home is kept while it runs."""
+    """The file with the state of the stack that runs in this home."""
     return home / "stack.json"
 
 
 def save_state(home: Path, state: StackState) -> None:
-    """Replaces the stored state in one step."""
+    """Replaces the stored state atomically."""
     temporary = home / f".stack-{os.getpid()}.json"
     temporary.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=2))
     temporary.replace(state_file(home))
 
 
 def load_state(home: Path) -> StackState | None:
-    """The stored state, or None where there is none that can be read."""
+    """The stored state, or None without a readable one."""
     try:
         return msgspec.json.decode(state_file(home).read_bytes(), type=StackState)
     except (OSError, msgspec.DecodeError):
@@ -57,22 +57,23 @@ def load_state(home: Path) -> StackState | None:
 
 
 def forget_state(home: Path) -> None:
-    """Removes the stored state: nothing runs any more."""
+    """Removes the stored state, once nothing runs any more."""
     state_file(home).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def lock_home(home: Path) -> Iterator[None]:
-    """Holds the home for this process alone. Raises AlreadyRunning."""
+    """Reserves the home for this process during the block. Raises AlreadyRunning."""
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("w") as file:
+        # the kernel releases the lock when the process dies, so a crash leaves no stale one
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             state = load_state(home)
-            who = f" (pid {state.supervisor.pid})" if state else ""
+            pid = f" (pid {state.supervisor.pid})" if state else ""
             raise AlreadyRunning(
-                f"a local stack is already running in {home}{who}: stop it with `baton down --home {home}`,"
+                f"a local stack is already running in {home}{pid}: stop it with `baton down --home {home}`,"
                 " or choose another --home and --port-offset"
             ) from None
         yield

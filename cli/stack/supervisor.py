@@ -1,7 +1,7 @@
-"""Keeps one process running: starts it, tells when it dies, starts it again with back-off, stops it.
+"""Keeps one process running: starts it, reports its death, restarts it with back-off, stops it.
 
-The child has a process group of its own (a Ctrl-C in the terminal reaches only us, so that we choose
-the order) and dies with us, however we end. Used by `cli/stack/local.py` for everything that it runs.
+The child has a process group of its own, so a Ctrl-C in the terminal reaches only us and we choose the order
+of the stop. It dies with us, however we end. `cli/stack/local.py` runs everything this way.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from pathlib import Path
 from cli.stack.faults import NotReady
 from cli.stack.identity import Identity, identify
 from cli.stack.leash import on_leash
+from shared.backoff import Backoff
 
 FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 15.0
 HEALTHY_AFTER_S = 30.0
-"""A process that lived so long has recovered: its next death counts as the first."""
+"""A process that has lived so long has recovered: after its next death the first delay applies again."""
 ATTEMPTS = 3
-"""So many deaths before it was ever ready are a failure of the start."""
+"""After so many deaths before it was ever ready, the start has failed."""
 READY_POLL_S = 0.1
 LOG_LIMIT_BYTES = 50_000_000
 
-Tell = Callable[[str, str], None]
-"""Takes the name of a process and what happened to it, for a person."""
+Report = Callable[[str, str], None]
+"""Gets the name of a process and what happened to it, for a person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """What to run and how to know that it works; `environment` is the whole of it."""
+    """What to run, and how to find out that it is ready; `environment` is the complete one."""
 
     name: str
     argv: list[str]
@@ -44,15 +45,6 @@ class ProcessSpec:
     folder: Path | None = None
     ready_timeout_s: float = 60.0
     stop_timeout_s: float = 30.0
-
-
-def delay_s(deaths: int) -> float:
-    """How long to wait before the next start after so many deaths in a row.
-
-    >>> [delay_s(n) for n in (1, 2, 3, 10)]
-    [0.5, 1.0, 2.0, 15.0]
-    """
-    return float(min(FIRST_DELAY_S * 2 ** (deaths - 1), LONGEST_DELAY_S))
 
 
 def describe_exit(code: int) -> str:
@@ -71,10 +63,10 @@ def describe_exit(code: int) -> str:
 class SupervisedProcess:
     """One process that is kept running from `run()` until `stop()`."""
 
-    def __init__(self, spec: ProcessSpec, tell: Tell, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, spec: ProcessSpec, report: Report, changed: Callable[[], None] = lambda: None) -> None:
         self.spec = spec
         self.starts = 0
-        self._tell = tell
+        self._report = report
         self._changed = changed
         self._process: asyncio.subprocess.Process | None = None
         self._ended = asyncio.Event()
@@ -94,11 +86,11 @@ class SupervisedProcess:
 
     @property
     def identity(self) -> Identity | None:
-        """The process as it can be told from any later one, while it runs."""
+        """The identity of the process while it runs."""
         return None if self.pid is None else identify(self.pid)
 
     async def run(self) -> None:
-        """Keeps it running until `stop()`; when cancelled it is killed."""
+        """Keeps the process running until `stop()`; kills it on cancellation."""
         try:
             await self._keep_running()
         finally:
@@ -109,25 +101,25 @@ class SupervisedProcess:
             self._changed()
 
     async def wait_ready(self) -> None:
-        """Returns when it answers. Raises NotReady when it keeps dying or takes too long."""
+        """Returns when the process is ready. Raises NotReady when it keeps dying or takes too long."""
         deadline = time.monotonic() + self.spec.ready_timeout_s
         while not (self.pid is not None and await self.spec.is_ready()):
             if self._early_deaths >= ATTEMPTS:
-                raise NotReady(f"{self.spec.name} does not start ({self._last_exit}): {self._last_words()}")
+                raise NotReady(f"{self.spec.name} does not start ({self._last_exit}): {self._last_output()}")
             if time.monotonic() > deadline:
                 raise NotReady(
                     f"{self.spec.name} was not ready after {self.spec.ready_timeout_s:g} s:"
-                    f" {self._last_words()}"
+                    f" {self._last_output()}"
                 )
             await asyncio.sleep(READY_POLL_S)
         self._was_ready = True
 
     async def stop(self) -> None:
-        """Ends it in an orderly way, by SIGKILL when that takes too long; it is not started again."""
+        """Stops the process for good, by SIGTERM, and by SIGKILL if that takes too long."""
         await self._end(signal.SIGTERM, self.spec.stop_timeout_s)
 
     async def kill(self, *, restart: bool = True) -> None:
-        """Ends it with SIGKILL and returns when it is dead; supervision starts it again unless told."""
+        """Kills the process and returns when it is dead; it restarts unless `restart` is False."""
         if not restart:
             await self._end(signal.SIGKILL, 10.0)
         elif self._process is not None:
@@ -135,7 +127,7 @@ class SupervisedProcess:
             await self._process.wait()
 
     def send(self, number: signal.Signals) -> None:
-        """Sends a signal (SIGSTOP and SIGCONT make and unmake a zombie); nothing when it is not running."""
+        """Sends a signal if the process runs; SIGSTOP and SIGCONT make it a zombie member and undo that."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
@@ -145,32 +137,35 @@ class SupervisedProcess:
         if self.starts == 0:
             return
         self.send(number)
-        self.send(signal.SIGCONT)
+        self.send(signal.SIGCONT)  # a stopped process cannot react
         try:
             await asyncio.wait_for(self._ended.wait(), timeout_s)
         except TimeoutError:
-            self._tell(self.spec.name, f"did not stop within {timeout_s:g} s, is killed")
+            self._report(self.spec.name, f"did not stop within {timeout_s:g} s, is killed")
             self.send(signal.SIGKILL)
             await self._ended.wait()
 
     async def _keep_running(self) -> None:
-        deaths = 0
+        # without jitter: one supervisor cannot stampede, and its delays are announced
+        backoff = Backoff(first_s=FIRST_DELAY_S, cap_s=LONGEST_DELAY_S, uniform=lambda: 1.0)
         while not self._stopping.is_set():
             began = time.monotonic()
             code = await self._run_once()
             if self._stopping.is_set():
                 return
-            deaths = 1 if time.monotonic() - began > HEALTHY_AFTER_S else deaths + 1
+            if time.monotonic() - began > HEALTHY_AFTER_S:
+                backoff.reset()
+            delay_s = backoff.next_s()
             self._last_exit = describe_exit(code)
-            self._early_deaths += not self._was_ready
-            self._tell(self.spec.name, f"died ({self._last_exit}), starts again in {delay_s(deaths):g} s")
+            self._early_deaths += not self._was_ready  # later deaths are not failures of the start
+            self._report(self.spec.name, f"died ({self._last_exit}), starts again in {delay_s:g} s")
             self._changed()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), delay_s(deaths))
+                await asyncio.wait_for(self._stopping.wait(), delay_s)
 
     async def _run_once(self) -> int:
         self.spec.log.parent.mkdir(parents=True, exist_ok=True)
-        _turn_over(self.spec.log)
+        _rotate(self.spec.log)
         with self.spec.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *on_leash(self.spec.argv),
@@ -183,20 +178,24 @@ class SupervisedProcess:
             )
         self.starts += 1
         self._changed()
-        if self._stopping.is_set():
+        if self._stopping.is_set():  # `stop` came while the process was being created
             self.send(signal.SIGTERM)
         return await self._process.wait()
 
-    def _last_words(self) -> str:
-        try:
-            lines = self.spec.log.read_text(errors="replace").strip().splitlines()
-        except OSError:
-            lines = []
-        words = f"{lines[-1][:300]} " if lines else ""
-        return f"{words}(log: {self.spec.log})"
+    def _last_output(self) -> str:
+        output = b""
+        with contextlib.suppress(OSError):
+            output = self.spec.log.read_bytes()
+        return f"{last_line(output)} (log: {self.spec.log})".lstrip()
 
 
-def _turn_over(log: Path) -> None:
+def last_line(output: bytes) -> str:
+    """The last line of a process's output, cut to 300 characters; "" without any output."""
+    lines = output.decode(errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else ""
+
+
+def _rotate(log: Path) -> None:
     with contextlib.suppress(OSError):
         if log.stat().st_size > LOG_LIMIT_BYTES:
             log.replace(log.with_suffix(".old.log"))

@@ -1,4 +1,4 @@
-"""`baton up`: the local stack in the foreground until Ctrl-C, or with --detach in the background."""
+"""`baton up`: runs the local stack in the foreground until Ctrl-C, or with --detach in the background."""
 
 from __future__ import annotations
 
@@ -23,38 +23,23 @@ from cli.stack.options import StackOptions, ports_of
 from cli.stack.probes import check_ports
 from cli.stack.servers import LOOPBACK
 from cli.stack.state import load_state, lock_home
+from cli.stack.supervisor import last_line
+from cli.terminal.options import home_option, option, port_offset_option
 
 DETACH_TIMEOUT_S = 300.0
 
 
 @click.command()
-@click.option(
-    "--home",
-    type=click.Path(path_type=Path),
-    envvar="BATON_HOME",
-    default=Path(".baton"),
-    show_default=True,
-    help="Folder of the data, logs and pids.",
-)
-@click.option(
-    "--port-offset", envvar="BATON_PORT_OFFSET", default=0, show_default=True, help="Added to every port."
-)
-@click.option(
-    "--consumers", envvar="BATON_CONSUMERS", default=3, show_default=True, help="How many consumers to start."
-)
-@click.option(
-    "--streams",
-    envvar="BATON_STREAMS",
-    default=24,
-    show_default=True,
-    help="Streams of a new stack.",
-)
-@click.option("--namespace", envvar="BATON_NAMESPACE", default="", help="Prefix of every name in the stack.")
-@click.option("--detach", is_flag=True, help="Return when the stack is ready and leave it running.")
+@home_option
+@port_offset_option
+@option("--consumers", "BATON_CONSUMERS", 3, "Number of consumers.")
+@option("--streams", "BATON_STREAMS", 24, "Number of streams, fixed when the stack first starts.")
+@option("--namespace", "BATON_NAMESPACE", "", "Prefix of all names in Kafka and ZooKeeper.")
+@click.option("--detach", is_flag=True, help="Return when the stack is ready, and leave it running.")
 def up(home: Path, port_offset: int, consumers: int, streams: int, namespace: str, detach: bool) -> None:
-    """Start ZooKeeper, Kafka, producer, consumers and control, and keep them running.
+    """Start ZooKeeper, Kafka, a producer, consumers and control, and keep them running.
 
-    The data in the home survive a restart. Ctrl-C stops everything in order.
+    The data in the home survives a restart. Ctrl-C stops everything in order.
     """
     options = StackOptions(
         home=home.absolute(),
@@ -64,7 +49,7 @@ def up(home: Path, port_offset: int, consumers: int, streams: int, namespace: st
         namespace=namespace,
     )
     options.check()
-    # before anything is started or goes to the background, so that the refusals are told right here
+    # here, so that errors show up before anything starts or goes to the background
     with lock_home(options.home):
         prepare(options)
         check_ports(LOOPBACK, ports_of(options))
@@ -83,10 +68,10 @@ async def _run(options: StackOptions, console: Console) -> None:
     def on_signal() -> None:
         nonlocal stopping
         if stopping:
-            # the processes are on a leash: they end with this one
+            # the processes die with this one (cli/stack/leash.py)
             os._exit(130)
         stopping = True
-        console.print("stopping in order; once more to stop at once")
+        console.print("stopping in order; press Ctrl-C again to stop at once")
         serving.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -96,10 +81,10 @@ async def _run(options: StackOptions, console: Console) -> None:
 
 
 async def _serve(options: StackOptions, console: Console) -> None:
-    def tell(name: str, what: str) -> None:
-        console.print(f"{time.strftime('%H:%M:%S')} {name} {what}")
+    def report(name: str, change: str) -> None:
+        console.print(f"{time.strftime('%H:%M:%S')} {name} {change}")
 
-    async with LocalStack(options, tell):
+    async with LocalStack(options, report):
         console.print(_summary(options))
         console.print("Ctrl-C stops everything")
         await asyncio.Event().wait()
@@ -127,12 +112,12 @@ def _detach(options: StackOptions) -> None:
         child = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
         )
-    me = identify(child.pid)
+    supervisor = identify(child.pid)
     deadline = time.monotonic() + DETACH_TIMEOUT_S
     try:
         while child.poll() is None and time.monotonic() < deadline:
             state = load_state(options.home)
-            if state is not None and state.ready and state.supervisor == me:
+            if state is not None and state.ready and state.supervisor == supervisor:
                 Console(highlight=False).print(_summary(options))
                 return
             time.sleep(0.1)
@@ -143,5 +128,4 @@ def _detach(options: StackOptions) -> None:
     if child.poll() is None:
         child.terminate()
         child.wait()
-    words = log.read_text(errors="replace").strip().splitlines() or ["it says nothing"]
-    raise NotReady(words[-1].removeprefix("baton: "))
+    raise NotReady(last_line(log.read_bytes()).removeprefix("baton: ") or f"no output in {log}")

@@ -1,8 +1,8 @@
-"""First and next offsets of many partitions at once, from one consumer that reads none of them.
+"""First and end offsets of many partitions at once, from one consumer that reads none of them.
 
-Asking aiokafka for offsets of a topic that is not among its assigned ones takes it 20 s; one assigned
-partition per topic is enough. The member's watchdog, the sinks of new streams and control's view use
-it. Any failure throws the consumer away, and the next call makes a new one.
+aiokafka needs 20 s for the offsets of a topic of which no partition is assigned; one assigned partition per
+topic is enough. The member's watchdog, the sinks of new streams and control's view use it. After a failure
+the consumer is discarded, and the next call creates a new one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shared.kafka.clients import CALL_TIMEOUT_S, KAFKA_FAILURES, discard_consume
 
 
 class LogBounds:
-    """Asks for offsets; `close` it at the end. `is_stable`: the end is at the first undecided record."""
+    """Reads offsets; call `close` at the end. With `is_stable` the end is the last stable offset."""
 
     def __init__(self, kafka: str, *, is_stable: bool = False) -> None:
         self._kafka = kafka
@@ -34,16 +34,16 @@ class LogBounds:
         return await self._ask(partitions, "end_offsets")
 
     async def firsts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset that retention has left in each partition. Raises KafkaUnavailable."""
+        """The first offset that retention has kept in each partition. Raises KafkaUnavailable."""
         return await self._ask(partitions, "beginning_offsets")
 
     async def bounds(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Both of each partition: half-open offsets. Raises KafkaUnavailable."""
+        """The half-open range of offsets of each partition. Raises KafkaUnavailable."""
         firsts, ends = await self.firsts(partitions), await self.ends(partitions)
         return {partition: (firsts[partition], ends[partition]) for partition in partitions}
 
     async def close(self) -> None:
-        """Lets go of the consumer; never raises, never hangs."""
+        """Discards the consumer; never raises or hangs."""
         await self._drop(self._consumer)
 
     async def _ask(self, partitions: Sequence[TopicPartition], what: str) -> dict[TopicPartition, int]:
@@ -60,7 +60,7 @@ class LogBounds:
     async def _drop(self, consumer: AIOKafkaConsumer | None) -> None:
         if consumer is None:
             return
-        if consumer is self._consumer:  # else another one stands in its place already
+        if consumer is self._consumer:  # else a concurrent call has replaced it already
             self._consumer, self._topics = None, frozenset()
         await discard_consumer(consumer)
 
@@ -75,7 +75,7 @@ class LogBounds:
                     enable_auto_commit=False,
                     request_timeout_ms=int(CALL_TIMEOUT_S * 1000),
                     retry_backoff_ms=20,
-                    consumer_timeout_ms=60_000,  # nothing is ever fetched, so there is nothing to look for
+                    consumer_timeout_ms=60_000,  # it never fetches anything
                 )
                 try:
                     await consumer.start()
@@ -88,6 +88,6 @@ class LogBounds:
                 assigned = [TopicPartition(topic, 0) for topic in sorted(self._topics)]
                 consumer.assign(assigned)
                 for partition in assigned:
-                    consumer.seek(partition, 0)  # a position: none has to be looked up
+                    consumer.seek(partition, 0)  # any position, so that aiokafka does not look one up
                 consumer.pause(*assigned)
             return consumer

@@ -1,7 +1,7 @@
-"""The heads of a group's streams, read from the committed offsets of its Kafka group.
+"""Reads the heads of a group's streams from the committed offsets of its Kafka group.
 
-The sinks of a member, control's view and the audit use it. What Kafka says of one stream never hides the
-others: a committed offset that carries no head is told as that stream's.
+The sinks of a member, control's view and the audit use it. A committed offset without a valid head concerns
+only its own stream: the heads of the others are returned all the same.
 """
 
 from __future__ import annotations
@@ -33,21 +33,22 @@ _COORDINATOR_MOVES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredHeads:
-    """`heads` by stream, and of `unreadable` streams why what is committed is no head; a stream without a
-    committed offset is in neither.
+    """The heads by stream, and for streams with an invalid head the reason.
+
+    A stream without a committed offset is in neither.
     """
 
     heads: Mapping[int, Head]
     unreadable: Mapping[int, str]
 
     def of(self, stream: int) -> Head | None:
-        """The stream's head, None where nothing is committed. Raises InvalidInput when it is unreadable."""
+        """The stream's head, None if nothing is committed. Raises InvalidInput if it is invalid."""
         if stream in self.unreadable:
             raise InvalidInput(f"stream {stream}: {self.unreadable[stream]}")
         return self.heads.get(stream)
 
     def all(self) -> Mapping[int, Head]:
-        """All heads. Raises InvalidInput when one is unreadable."""
+        """All heads. Raises InvalidInput if any of them is invalid."""
         for stream in self.unreadable:
             self.of(stream)
         return self.heads
@@ -55,7 +56,7 @@ class StoredHeads:
 
 @dataclass(slots=True)
 class Coordinator:
-    """The broker (its node id) that keeps a group's offsets, as last found; None: it has to be looked for."""
+    """The node id of the broker that coordinates a Kafka group, as last found; None if unknown."""
 
     node: int | None = None
 
@@ -67,7 +68,7 @@ async def read_heads(
     streams: Iterable[int],
     coordinator: Coordinator | None = None,
 ) -> StoredHeads:
-    """The heads of a group's streams, by one request: 1–3 ms; `coordinator` spares the look for it.
+    """The heads of a group's streams, in one request of 1–3 ms; a reused `coordinator` saves its lookup.
 
     Raises KafkaUnavailable.
     """
@@ -98,7 +99,7 @@ async def _group_offsets(
     partitions: list[TopicPartition],
     coordinator: Coordinator,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Committed offsets; tries again while the group's coordinator is being found or made."""
+    """Committed offsets; retries while the group's coordinator moves or loads."""
     while True:
         try:
             if coordinator.node is None:
@@ -108,8 +109,8 @@ async def _group_offsets(
             )
         except _COORDINATOR_MOVES:
             found = {}
-        # an answer that leaves a partition out is an error that aiokafka does not look at: without this it
-        # would pass for a group that never committed anything
+        # aiokafka ignores an error of a single partition and leaves it out of the answer, which would look
+        # like a stream that never committed anything
         if found.keys() >= set(partitions):
             return found
         coordinator.node = None

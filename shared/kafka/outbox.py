@@ -1,6 +1,6 @@
-"""A queue that is sent to a topic in the background: what a member's events and a producer's rejects share.
+"""Sends a queue to a topic in the background: shared by a member's events and a producer's rejects.
 
-Their owners keep the queue, because they differ in what may be lost and what may stand twice.
+The callers own their queues, because they differ in which records may be lost or duplicated.
 """
 
 from __future__ import annotations
@@ -15,34 +15,35 @@ from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 
 
-async def send_for_ever(
+async def run_outbox(
     wake: asyncio.Event, step: Callable[[], Awaitable[None]], on_waiting: Callable[[str], None]
 ) -> None:
-    """Awaits `step` whenever `wake` is set, until cancelled; after KafkaUnavailable again, in a while.
+    """Runs `step` whenever `wake` is set, until cancelled; retries with back-off after KafkaUnavailable.
 
-    `on_waiting` hears why, once for each reason in a row. `step` clears `wake` when nothing is left to send.
+    `step` clears `wake` when nothing is left to send. `on_waiting` gets the reason of an outage, once until
+    the reason changes.
     """
     backoff = Backoff(first_s=0.1, cap_s=2.0)
-    told = ""
+    reported = ""
     while True:
         await wake.wait()
         try:
             await step()
         except KafkaUnavailable as error:
-            if error.detail != told:
+            if error.detail != reported:
                 on_waiting(error.detail)
-            told = error.detail
+            reported = error.detail
             await asyncio.sleep(backoff.next_s())
         else:
-            told = ""
+            reported = ""
             backoff.reset()
 
 
-async def acknowledged(sending: asyncio.Future[Any], timeout_s: float) -> None:
-    """Returns when the broker has acknowledged the batch. Raises what aiokafka does, or TimeoutError.
+async def wait_for_ack(sending: asyncio.Future[Any], timeout_s: float) -> None:
+    """Returns when the broker has acknowledged the batch. Raises aiokafka's error, or TimeoutError.
 
-    It is not awaited itself: a cancellation of ours must not reach it, and that it is cancelled must not look
-    like one of ours.
+    It does not await the future directly: our cancellation must not cancel the batch, and a cancelled batch
+    must not look like our cancellation.
     """
     await asyncio.wait({sending}, timeout=timeout_s)
     if not sending.done():

@@ -1,4 +1,4 @@
-"""The topics, each with the settings it needs, and the calls that create, list and describe them."""
+"""The topics with the settings that each needs, and calls that create, list and describe them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from shared.kafka.clients import CALL_TIMEOUT_S, KAFKA_FAILURES
 from shared.model.names import Names
 
 MAX_RECORD_BYTES = 2 * 1024 * 1024
-"""Largest record of `sessions` and `checkpoints`, and the largest batch anywhere."""
+"""Largest record of `sessions` and `checkpoints`, and largest batch of any topic."""
 EVENTS_RETENTION_MS = 7 * 86_400_000
-"""A week, as Kafka keeps any topic by default: long enough to look up what happened over a weekend. What
-is true now stands in ZooKeeper, so nothing depends on older events."""
+"""A week, Kafka's default: long enough to look up what happened over a weekend. The current state is in
+ZooKeeper, so nothing depends on older events."""
 REJECTED_RETENTION_MS = 5 * 86_400_000
 REJECTED_SEGMENT_MS = 86_400_000
-"""A segment goes when its newest record is old enough, so no reject stays for longer than both: less than the
-7 days for which Kafka keeps the committed offsets of an idle group, which say what was sent again."""
+"""Kafka deletes a segment when its newest record expires, so a reject lives at most for both times together.
+That is less than the 7 days for which Kafka keeps the committed offsets of an idle group, and those record
+what was replayed."""
 REJECTED_RETENTION_BYTES = 1024 * 1024 * 1024
-"""Whatever clients send, what is refused fills no disk."""
+"""However many fragments are rejected, they do not fill the disk."""
 _TOPIC_EXISTS = 36
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
-    """A topic as Baton wants it."""
+    """A topic to create."""
 
     name: str
     partitions: int = 1
@@ -37,7 +38,7 @@ class TopicSpec:
 
 
 def fragments_topics(names: Names, streams: int, retention_ms: int) -> list[TopicSpec]:
-    """One topic of one partition per stream; the broker's append time is the records' time."""
+    """One topic with one partition per stream; records carry the broker's append time."""
     configs = {
         "message.timestamp.type": "LogAppendTime",
         "cleanup.policy": "delete",
@@ -48,7 +49,7 @@ def fragments_topics(names: Names, streams: int, retention_ms: int) -> list[Topi
 
 
 def sessions_topic(names: Names, group: str, partitions: int, retention_ms: int) -> TopicSpec:
-    """Finished sessions of a group; partition = stream mod partitions."""
+    """The finished sessions of a group; partition = stream mod partitions."""
     configs = {
         "cleanup.policy": "delete",
         "retention.ms": str(retention_ms),
@@ -58,7 +59,7 @@ def sessions_topic(names: Names, group: str, partitions: int, retention_ms: int)
 
 
 def checkpoints_topic(names: Names, group: str, streams: int) -> TopicSpec:
-    """Checkpoints of a group; partition n belongs to stream n, and only its owner deletes there."""
+    """The checkpoints of a group; partition n belongs to stream n, and only its owner deletes records."""
     configs = {
         "cleanup.policy": "delete",
         "retention.ms": "-1",
@@ -69,13 +70,13 @@ def checkpoints_topic(names: Names, group: str, streams: int) -> TopicSpec:
 
 
 def events_topic(names: Names) -> TopicSpec:
-    """What happened, in one partition: its order is that of the ids in `GET /events`."""
+    """Events, in one partition, so that offsets can be the ids of `GET /events`."""
     configs = {"cleanup.policy": "delete", "retention.ms": str(EVENTS_RETENTION_MS)}
     return TopicSpec(name=names.events, configs=configs)
 
 
 def rejected_topic(names: Names) -> TopicSpec:
-    """Refused fragments (shared/model/rejects.py); the broker's append time says when."""
+    """Rejected fragments (shared/model/rejects.py); records carry the broker's append time."""
     configs = {
         "message.timestamp.type": "LogAppendTime",
         "cleanup.policy": "delete",
@@ -88,7 +89,7 @@ def rejected_topic(names: Names) -> TopicSpec:
 
 @contextlib.asynccontextmanager
 async def admin_client(kafka: str) -> AsyncIterator[AIOKafkaAdminClient]:
-    """A started admin client for the block. Raises KafkaUnavailable when no broker answers."""
+    """A started admin client, open during the block. Raises KafkaUnavailable when no broker answers."""
     client = AIOKafkaAdminClient(bootstrap_servers=kafka, request_timeout_ms=int(CALL_TIMEOUT_S * 1000))
     try:
         async with asyncio.timeout(CALL_TIMEOUT_S):
@@ -106,9 +107,10 @@ async def admin_client(kafka: str) -> AsyncIterator[AIOKafkaAdminClient]:
 
 
 async def ensure_topics(kafka: str, specs: Iterable[TopicSpec], replication: int) -> list[str]:
-    """Creates the topics that do not exist yet; the names of those created.
+    """Creates the topics that do not exist yet and returns their names; does not change existing ones.
 
-    Existing topics are left as they are. Raises KafkaUnavailable, or InvalidInput when Kafka refuses.
+    Returns normally if another process creates a topic first. Raises KafkaUnavailable, or InvalidInput when
+    Kafka rejects a topic.
     """
     topics = [
         NewTopic(
@@ -123,17 +125,17 @@ async def ensure_topics(kafka: str, specs: Iterable[TopicSpec], replication: int
         try:
             async with asyncio.timeout(30):
                 response = await admin.create_topics(topics)
-        except (*KAFKA_FAILURES, AttributeError) as error:  # of a broker that knows no controller yet
+        except (*KAFKA_FAILURES, AttributeError) as error:  # AttributeError: the broker has no controller yet
             raise KafkaUnavailable(f"topics cannot be created: {error!r}") from None
     created: list[str] = []
-    refused: list[str] = []
+    rejected: list[str] = []
     for name, code, *message in response.topic_errors:
         if code == 0:
             created.append(name)
         elif code != _TOPIC_EXISTS:
-            refused.append(f"{name}: error {code} {message[0] if message else ''}".rstrip())
-    if refused:
-        raise InvalidInput(f"Kafka refuses to create topics: {'; '.join(refused[:3])}")
+            rejected.append(f"{name}: error {code} {message[0] if message else ''}".rstrip())
+    if rejected:
+        raise InvalidInput(f"Kafka rejects topics: {'; '.join(rejected[:3])}")
     return created
 
 
@@ -148,7 +150,7 @@ async def list_topics(kafka: str) -> list[str]:
 
 
 async def count_partitions(kafka: str, topic: str) -> int:
-    """How many partitions the topic has. Raises KafkaUnavailable, also while it is not there yet."""
+    """The topic's number of partitions. Raises KafkaUnavailable, also while the topic does not exist yet."""
     async with admin_client(kafka) as admin:
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):

@@ -1,12 +1,12 @@
 """The plan: which member should own which stream, computed from a view alone.
 
-Pure; every member (and control) computes the same plan from the same view, so no master is needed. Each
-active member gets floor(n/c) streams and n mod c of them one more: the spread is at most 1. A stream that
-an operator has pinned to an active member is that member's; to whom more than a share is pinned owns just
-that, and the others share the rest as evenly. Within that, as few streams as possible leave their holder
-(the member that has claimed them or is the target of their release), and of the unowned ones as many as
-possible go back to their last owner. Quotas by floor *plus one* instead of Ordasity's ceil, which rests in
-badly unbalanced states; sticky as Kafka's assignor.
+Pure. Every member (and control) computes the same plan from the same view, so no master is needed. With n
+streams and c active members, each gets floor(n/c) streams, and n mod c of them one more, so shares differ by
+at most 1. A stream pinned to an active member goes to that member. A member with more pins than its share
+owns exactly its pins, and the others share the rest evenly. Within these quotas as few streams as possible
+leave their holder (the member that claims them or that their release targets), and as many unowned ones as
+possible return to their last owner. The quotas use floor *plus one* instead of Ordasity's ceil, which can
+settle in badly unbalanced states. Like Kafka's sticky assignor, the plan prefers what is already there.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from shared.model.cluster import View
 
 _HELD, _REMEMBERED, _NOTHING = 0, 1, 2
-"""What a member has of a stream: its claim or a release that targets it; its last ownership; nothing."""
+"""A member's stake in a stream: its claim, or a release that targets it; its last ownership; none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A claimed stream that its owner should give to `target`, and the reason in words."""
+    """A claimed stream that its owner should hand to `target`, and the reason in words."""
 
     stream: int
     source: str
@@ -33,10 +33,9 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Every stream's planned owner (none without an active member), quotas, and what has to move.
+    """The planned owner of every stream (none without an active member), the quotas, and the moves.
 
-    `sum(quota.values()) == len(owner)`, and quotas differ by at most 1, but for members to whom more than
-    that is pinned.
+    `sum(quota.values()) == len(owner)`, and quotas differ by at most 1, except for members with more pins.
     """
 
     owner: Mapping[int, str]
@@ -49,7 +48,7 @@ class Plan:
 
 
 def plan(view: View) -> Plan:
-    """The plan for a view. Cost: about 10 ms for 4,096 streams over 50 members.
+    """The plan for a view. Cost: about 10 ms for 4,096 streams and 50 members.
 
     13 streams over 5 members:
 
@@ -58,7 +57,7 @@ def plan(view: View) -> Plan:
     >>> list(plan(View(count=13, members=members)).quota.values())
     [3, 3, 3, 2, 2]
 
-    With five of them pinned to one, and one to somebody who is not there:
+    With five of them pinned to one member, and one to an absent member:
 
     >>> pinned = plan(View(count=13, members=members, pins=dict.fromkeys(range(8, 13), "e") | {0: "z"}))
     >>> list(pinned.quota.values()), pinned.streams_of("e")
@@ -70,12 +69,13 @@ def plan(view: View) -> Plan:
     pinned = _effective_pins(view, active)
     held, remembered = _stakes(view, set(active), pinned)
     quota = _quotas(view.count, active, pinned, held, remembered)
+    # pins first, then what members hold, then what they owned last; unowned streams fill the rest
     owner = dict(pinned)
     room = dict(quota)
     for member in pinned.values():
         room[member] -= 1
     for member in active:
-        # a target keeps what was released to it before it keeps what it runs: that pause is paid already
+        # a target first keeps what was released to it: that stream has already been paused for the move
         streams = sorted(held[member], key=lambda stream: (stream in view.claims, stream))[: room[member]]
         owner.update(dict.fromkeys(streams, member))
         room[member] -= len(streams)
@@ -91,16 +91,16 @@ def plan(view: View) -> Plan:
 
 
 def _effective_pins(view: View, active: list[str]) -> dict[int, str]:
-    """The pins of streams that there are, to members that are active; ascending."""
+    """The pins of existing streams to active members, ascending."""
     return {n: view.pins[n] for n in sorted(view.pins) if 0 <= n < view.count and view.pins[n] in active}
 
 
 def _stakes(
     view: View, active: set[str], pinned: Collection[int]
 ) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
-    """Per member the streams that it holds, and those that it owned last and nobody holds; ascending.
+    """For each member the streams that it holds, and the unowned ones that it owned last; ascending.
 
-    What is pinned is nobody's stake.
+    Pinned streams are left out.
     """
     held: dict[str, list[int]] = defaultdict(list)
     remembered: dict[str, list[int]] = defaultdict(list)
@@ -127,13 +127,14 @@ def _quotas(
     held: Mapping[str, list[int]],
     remembered: Mapping[str, list[int]],
 ) -> dict[str, int]:
-    """Floor for everyone, one more where it keeps most: a held stream before a remembered one.
+    """The floor for every member, and one more where it keeps most: a held stream before a remembered one.
 
-    A member to whom more than the floor is pinned gets just that, and the others share the rest.
+    A member with more pins than the floor gets exactly its pins, and the others share the rest.
     """
     full: dict[str, int] = {}
     pins = Counter(pinned.values())
     sharers, floor, overflow = active, 0, 0
+    # a member with more pins than the floor stops sharing, which lowers the floor of the others: repeat
     while True:
         floor, overflow = divmod(count - sum(full.values()), len(sharers))
         above = {member: pins[member] for member in sharers if pins[member] > floor}

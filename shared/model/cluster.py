@@ -1,7 +1,7 @@
-"""What stands at the znodes, and the view: what a member (or control) sees of one group.
+"""The data of the znodes, and the view: a group as one member (or control) sees it.
 
-Pure. The coordinator adapters read and write these; `shared/model/balance.py` computes the plan from a view;
-control shows it.
+Pure. The coordinator adapters read and write the znodes; `shared/model/balance.py` computes the plan from a
+view; control shows it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ MemberState = Literal["joining", "active", "draining"]
 
 
 class MemberNode(msgspec.Struct, frozen=True, kw_only=True):
-    """Data of `members/<id>`; what changes often stands only in the member's own `/status`.
+    """Data of `members/<id>`; what changes often is only in the member's own `/status`.
 
-    `address` is the base URL of the member's HTTP face; `since` ms since the epoch.
+    `address` is the base URL of the member's HTTP interface; `since` is in ms since the epoch.
     """
 
     address: str
@@ -39,8 +39,8 @@ class ClaimNode(msgspec.Struct, frozen=True, kw_only=True):
 class StreamNode(msgspec.Struct, frozen=True, kw_only=True):
     """Data of `streams/<n>`: the last (or present) owner.
 
-    `epoch` 0 and `owner` "" while nobody ever owned the stream. `target` and `seq` are written by an
-    orderly release and cleared by the next claim.
+    `epoch` 0 and `owner` "" until the stream is first owned. An orderly release writes `target` and `seq`,
+    and the next claim clears them.
     """
 
     epoch: int = 0
@@ -59,7 +59,7 @@ class ProducerNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_pins(data: bytes) -> dict[int, str]:
-    """Data of `pins`: stream → member. Raises msgspec.DecodeError when it is anything else.
+    """Data of `pins`: stream → member. Raises msgspec.DecodeError for anything else.
 
     >>> parse_pins(b'{"7": "consumer-1"}')
     {7: 'consumer-1'}
@@ -69,17 +69,17 @@ def parse_pins(data: bytes) -> dict[int, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """One group as it stood at one moment: `count` streams numbered 0 … count - 1."""
+    """One group at one moment, with `count` streams numbered 0 … count - 1."""
 
     count: int
     members: Mapping[str, MemberNode] = field(default_factory=dict)
     claims: Mapping[int, ClaimNode] = field(default_factory=dict)
     nodes: Mapping[int, StreamNode] = field(default_factory=dict)
     pins: Mapping[int, str] = field(default_factory=dict)
-    """Stream → the member that an operator wants it to be with, whether that one is there or not."""
+    """Stream → the member that an operator has pinned it to, present or not."""
 
     def node(self, stream: int) -> StreamNode:
-        """The stream's node, or that of a stream which nobody ever owned."""
+        """The stream's node, or that of a stream that was never owned."""
         return self.nodes.get(stream, _NEVER_OWNED)
 
     def streams_of(self, member: str) -> list[int]:

@@ -1,7 +1,7 @@
-"""What happened in a group, as the topic `baton.events` keeps it: one event for every movement.
+"""The events of a group in the topic `baton.events`: one for every movement of a stream or member.
 
-Pure. Members tell events, control reads them back for `GET /events`; both use this one definition. A
-record's value is the event as JSON, what does not apply left out; its id is its offset in the topic.
+Pure. Members write events and control reads them for `GET /events`; both use this definition. A record's
+value is the event as JSON without the fields that do not apply; its id is its offset in the topic.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import msgspec
 from shared.errors import InvalidInput
 
 Kind = Literal["join", "leave", "claim", "release", "handover", "expiry", "fence", "reset", "cut", "rewind"]
-"""`expiry`: a ZooKeeper session ended; `fence`: a later owner wrote; `reset`: ZooKeeper forgot, Kafka did
-not; `cut`: retention took records before they were accounted for; `rewind`: the log lost its end."""
+"""`expiry`: a ZooKeeper session ended; `fence`: a later owner wrote; `reset`: ZooKeeper lost its data, Kafka
+did not; `cut`: retention deleted records before they were accounted for; `rewind`: the log lost its end."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MAX_EVENT_BYTES = 16 * 1024
-"""Far above what any event takes, so that those who keep thousands of them know how much that may be."""
+"""Far above the size of any event; bounds the memory of those who keep thousands of them."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that happened at `at` (ms UTC, by the teller's clock); None and "" are what does not apply.
+    """One event at `at` (ms UTC, by the reporter's clock); None and "" mean that a field does not apply.
 
-    `source` and `target` (on the wire `from` and `to`) are members; `pause_ms` is the time from the
-    donor's last record to the recipient's first; `warm`: the owner went on from memory, without a replay.
+    `source` and `target` (in JSON `from` and `to`) are members. `pause_ms` is the time from the donor's last
+    record to the recipient's first. `warm` means that the owner continued from memory, without a replay.
 
     >>> encode_event(Event(at=5, group="default", kind="join", member="m1"))
     b'{"at":5,"group":"default","kind":"join","member":"m1"}'
@@ -51,26 +51,26 @@ _decode = msgspec.json.Decoder(Event).decode
 
 
 def encode_event(event: Event) -> bytes:
-    """The event as a record's value. Raises InvalidInput when it is too large, or holds what is no text."""
+    """The event as a record's value. Raises InvalidInput if it is too large or contains invalid text."""
     try:
         raw = _encode(event)
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"not to be written: {error}") from None
+        raise InvalidInput(f"the event cannot be encoded: {error}") from None
     if len(raw) > MAX_EVENT_BYTES:
-        raise InvalidInput(f"an event of {len(raw)} bytes: at most {MAX_EVENT_BYTES}")
+        raise InvalidInput(f"the event has {len(raw)} bytes, more than {MAX_EVENT_BYTES}")
     return raw
 
 
 def parse_event(raw: bytes) -> Event:
-    """The event that a record's value holds; fields that a later version may add are passed over.
+    """The event in a record's value; ignores unknown fields, which a later version may add.
 
-    Raises InvalidInput, with what is wrong, for anything else.
+    Raises InvalidInput, with the reason, for anything else.
 
     >>> parse_event(b'{"at":5,"group":"g","kind":"handover","stream":3,"from":"m1","to":"m2"}').target
     'm2'
     """
     if len(raw) > MAX_EVENT_BYTES:
-        raise InvalidInput(f"an event of {len(raw)} bytes: at most {MAX_EVENT_BYTES}")
+        raise InvalidInput(f"the event has {len(raw)} bytes, more than {MAX_EVENT_BYTES}")
     try:
         return _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

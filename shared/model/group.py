@@ -1,7 +1,7 @@
-"""The settings of a group: what makes its sessions a function of the log.
+"""The settings of a group, which together with the log determine its sessions.
 
-They stand as JSON at the znode `groups/<g>`, made by the first member and fixed for the group's
-life: a member with other values refuses to start. The consumer's core, the audit and control read them.
+The first member writes them as JSON to the znode `groups/<g>`. They are fixed for the group's life: a member
+with other values refuses to start. The consumer's core, the audit and control read them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DELIVERIES: tuple[Delivery, ...] = ("exactly_once", "at_least_once", "at_most_on
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Times are integer ms; see design section 4 for each rule."""
+    """All times are integer ms; docs/protocol.md explains each rule."""
 
     gap_ms: int = 1_800_000
     lateness_ms: int = 300_000
@@ -43,7 +43,7 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_group_settings(raw: bytes) -> GroupSettings:
-    """The settings that a group's znode holds. Raises InvalidInput when unreadable."""
+    """The settings in a group's znode. Raises InvalidInput if they are unreadable."""
     try:
         return msgspec.json.decode(raw, type=GroupSettings)
     except msgspec.DecodeError as error:

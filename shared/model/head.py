@@ -1,8 +1,8 @@
-"""The head: metadata of a stream's committed offset; where a restart of the stream would begin.
+"""The head: metadata of a stream's committed offset that says where a restart of the stream begins.
 
-It rides in the Kafka group's offset metadata (at most 4,096 bytes), so every Kafka tool shows it and
-a new owner reads it in 1–3 ms; the offset that it rides on is the safe offset. The consumer writes
-it, control and the audit read it.
+It is the metadata of the offset that the Kafka group has committed, the safe offset, and has at most 4,096
+bytes. So every Kafka tool shows it, and a new owner reads it in 1–3 ms. The consumer writes it; control and
+the audit read it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from shared.errors import InvalidInput
 
 NOTHING = -1
 """W or A of an empty log: below every time."""
+_KEYS = {"checkpoint_from": "ck", "newest": "last"}
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Totals of a stream in a group from its first record up to the head's position.
+    """A stream's totals in a group, from its first record up to the head's position.
 
-    `fragments` and `bytes` count every readable fragment, repeats included; `delivered` and
-    `delivered_bytes` those in the `sessions` that have been closed. They are committed with the head,
-    so a crash neither loses nor doubles a count.
+    `fragments` and `bytes` count every readable fragment, including repeats; `delivered` and
+    `delivered_bytes` count those in closed `sessions`. They are committed with the head, so a crash neither
+    loses nor duplicates a count.
     """
 
     fragments: int = 0
@@ -34,13 +35,13 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     delivered_bytes: int = 0
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True, rename={"checkpoint_from": "ck", "newest": "last"}):
-    """Where a stream stands, as of its last commit.
+class Head(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
+    """A stream's state as of its last commit.
 
     `0 <= safe_offset <= position`. `w`, `a`: W and A (ms) just before the safe offset, -1 for none.
-    `checkpoint_from`, `newest`: offsets in the stream's checkpoints partition where the whole set begins and
-    of the newest checkpoint record, -1 while there is none (`ck` and `last` on the wire). `seq` grows by one
-    with each commit of an epoch's owner and never goes back.
+    `checkpoint_from`, `newest`: offsets in the stream's checkpoints partition, of the first record of the
+    checkpoint set and of the newest record, -1 without one (`ck` and `last` in JSON). `seq` grows by one with
+    each commit of an epoch's owner and never decreases.
     """
 
     epoch: int
@@ -54,48 +55,30 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, rename={"checkpoint_from":
     counts: Counts = Counts()
 
     def metadata(self) -> str:
-        """The head as the committed offset's metadata (JSON; the safe offset is the offset itself)."""
-        return msgspec.json.encode(
-            {
-                "epoch": self.epoch,
-                "seq": self.seq,
-                "position": self.position,
-                "W": self.w,
-                "A": self.a,
-                "ck": self.checkpoint_from,
-                "last": self.newest,
-                "counts": self.counts,
-            }
-        ).decode()
+        """The head as JSON, for the metadata of the committed offset, which is the safe offset itself."""
+        fields = msgspec.structs.asdict(self)
+        del fields["safe_offset"]
+        return msgspec.json.encode(_Metadata(**fields)).decode()
 
 
-class _Wire(msgspec.Struct):
+class _Metadata(msgspec.Struct, kw_only=True, rename=_KEYS | {"w": "W", "a": "A"}):
     epoch: int
     seq: int
     position: int
-    W: int
-    A: int
-    ck: int
-    last: int
+    w: int
+    a: int
+    checkpoint_from: int
+    newest: int
     counts: Counts = Counts()
 
 
 def parse_head(safe_offset: int, metadata: str) -> Head:
-    """The head of a committed offset. Raises InvalidInput when the metadata is not a head."""
+    """The head of a committed offset. Raises InvalidInput if the metadata is not a head."""
     try:
-        wire = msgspec.json.decode(metadata, type=_Wire)
+        found = msgspec.json.decode(metadata, type=_Metadata)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"the committed offset {safe_offset} carries no head: {error}") from None
-    if not 0 <= safe_offset <= wire.position:
-        raise InvalidInput(f"the head's position {wire.position} lies below its offset {safe_offset}")
-    return Head(
-        epoch=wire.epoch,
-        seq=wire.seq,
-        position=wire.position,
-        safe_offset=safe_offset,
-        w=wire.W,
-        a=wire.A,
-        checkpoint_from=wire.ck,
-        newest=wire.last,
-        counts=wire.counts,
-    )
+    # an offset that another tool has moved must not look like a head
+    if not 0 <= safe_offset <= found.position:
+        raise InvalidInput(f"the head's position {found.position} is below its offset {safe_offset}")
+    return Head(safe_offset=safe_offset, **msgspec.structs.asdict(found))

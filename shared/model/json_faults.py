@@ -1,7 +1,7 @@
-"""What is wrong with a text that is no JSON, or no fragment, in a sentence for a person.
+"""Explains in a sentence for a person why a text is not JSON or not a fragment.
 
-Pure. Turns msgspec's messages into the words of the protocol; only asked where a text was refused, so it may
-look at all of it once more. Used by shared/model/fragments.py and the producer.
+Pure. Translates msgspec's messages to the protocol's terms. It runs only for rejected text, so it may scan
+all of it again. Used by shared/model/fragments.py and the producer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _AT = re.compile(r" \(byte (\d+)\)$")
 _TYPE = re.compile(r"Expected `(.+)`, got `(\w+)`(?: - at `\$\.(\w+)`)?")
 _NO_NUMBER = re.compile(rb"-?(?:NaN|nan|Infinity|inf)")
 _ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
-_WANTED = {
+_EXPECTED = {
     "key": "a string",
     "end": "true or false",
     "time": "an integer (ms since the epoch) or an RFC 3339 time in a string",
@@ -30,21 +30,21 @@ _GOT = {
 
 
 def syntax_fault(text: bytes, message: str) -> str:
-    """What is wrong with UTF-8 that msgspec does not take for JSON.
+    """The fault of UTF-8 text that msgspec does not accept as JSON.
 
     >>> syntax_fault(b'[NaN]', "JSON is malformed: invalid character (byte 1)")
-    'not JSON at byte 1: NaN is no number of JSON'
+    'not JSON at byte 1: NaN is not a JSON number'
     """
     surrogate = _lone_surrogate(text)
     if surrogate is not None:
-        return f"half a surrogate pair at byte {surrogate[0]}: {surrogate[1]} alone stands for no character"
+        return f"half a surrogate pair at byte {surrogate[0]}: {surrogate[1]} alone is not a character"
     found = _AT.search(message)
     if found is None:
         return "not JSON: the text ends too early"
     at = int(found[1])
     number = _NO_NUMBER.match(text, max(at - 1, 0)) or _NO_NUMBER.match(text, at)
     if number is not None:
-        return f"not JSON at byte {number.start()}: {number[0].decode()} is no number of JSON"
+        return f"not JSON at byte {number.start()}: {number[0].decode()} is not a JSON number"
     if text[at : at + 1] and text[at] < 0x20:
         return f"not JSON at byte {at}: the control character {text[at]:#04x}, which must be escaped"
     what = message[: found.start()].removeprefix("JSON is malformed: ")
@@ -52,7 +52,7 @@ def syntax_fault(text: bytes, message: str) -> str:
 
 
 def type_fault(message: str) -> tuple[str, str]:
-    """Reason (`invalid`, or `time`) and sentence for JSON that msgspec does not take for a fragment.
+    """Reason (`invalid`, or `time`) and sentence for JSON that msgspec does not accept as a fragment.
 
     >>> type_fault("Expected `str`, got `int` - at `$.key`")
     ('invalid', '`key` must be a string, not an integer')
@@ -67,13 +67,13 @@ def type_fault(message: str) -> tuple[str, str]:
         is_ = _GOT.get(got, got)
         if field is None:
             return "invalid", f"a fragment must be a JSON object, not {is_}"
-        return "invalid", f"`{field}` must be {_WANTED.get(field, wrong[1])}, not {is_}"
-    message = message.replace("Number out of range - at `$.time`", f"`time` must be {_WANTED['time']}")
+        return "invalid", f"`{field}` must be {_EXPECTED.get(field, wrong[1])}, not {is_}"
+    message = message.replace("Number out of range - at `$.time`", f"`time` must be {_EXPECTED['time']}")
     return "invalid", message.replace("Object missing required field", "the fragment has no")
 
 
 def _lone_surrogate(text: bytes) -> tuple[int, str] | None:
-    """Place and text of the first escape that is half a surrogate pair, by escapes alone."""
+    """Position and text of the first escape that is half a surrogate pair."""
     high: re.Match[bytes] | None = None
     for escape in _ESCAPE.finditer(text):
         code = int(escape[1], 16) if escape[1] else 0

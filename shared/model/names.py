@@ -1,8 +1,8 @@
-"""Every name that Baton gives in Kafka and ZooKeeper: topics, groups, transactional ids, znodes.
+"""All names that Baton uses in Kafka and ZooKeeper: topics, groups, transactional ids, znodes.
 
-One class builds (and parses) them all, after Samza's ZkKeyBuilder, so that no other file spells one.
-A `namespace` (setting BATON_NAMESPACE, empty by default) sets several Batons apart on one cluster:
-`x` gives topics `x.fragments.0000`, the Kafka group `x.baton.default` and znodes under `/baton-x`.
+One class builds and parses them, like Samza's ZkKeyBuilder, so that no other file spells a name. A
+`namespace` (setting BATON_NAMESPACE, empty by default) separates several Batons on one cluster: `x` gives
+topics like `x.fragments.0000`, the Kafka group `x.baton.default` and znodes under `/baton-x`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _GROUP = re.compile(r"[a-z0-9][a-z0-9_-]{0,60}")
 
 
 def is_group_name(name: str) -> bool:
-    """Whether `name` may name a group: lower-case letters, digits, `_` and `-`, at most 61."""
+    """Whether `name` is valid for a group: lower-case letters, digits, `_` and `-`, at most 61."""
     return _GROUP.fullmatch(name) is not None
 
 
 def is_namespace(name: str) -> bool:
-    """Whether `name` may be a namespace: empty, or lower-case letters, digits and `-`."""
+    """Whether `name` is a valid namespace: empty, or lower-case letters, digits and `-`."""
     return _NAMESPACE.fullmatch(name) is not None
 
 
@@ -42,11 +42,11 @@ class Names:
         return f"{self.namespace}." if self.namespace else ""
 
     def fragments(self, stream: int) -> str:
-        """The one-partition topic of a stream."""
+        """The topic of a stream; it has one partition."""
         return f"{self._prefix}fragments.{stream:04d}"
 
     def stream_of(self, topic: str) -> int | None:
-        """The stream whose fragments topic this is, or None for any other topic."""
+        """The stream with this fragments topic, or None for any other topic."""
         head, dot, number = topic.rpartition(".")
         if dot and head == f"{self._prefix}fragments" and re.fullmatch(r"\d{4}", number):
             return int(number)
@@ -62,27 +62,27 @@ class Names:
 
     @property
     def events(self) -> str:
-        """The topic of what happened, in all groups."""
+        """The topic of the events of all groups."""
         return f"{self._prefix}baton.events"
 
     @property
     def rejected(self) -> str:
-        """The topic of refused fragments; no stream's (see `stream_of`)."""
+        """The topic of rejected fragments, for which `stream_of` returns None."""
         return f"{self._prefix}fragments.rejected"
 
     def replay(self, reason: str) -> str:
-        """The Kafka group whose committed offsets say how far rejects of this reason were sent again.
+        """The Kafka group whose committed offsets say how far rejects with this reason were replayed.
 
-        No group's own (see `kafka_group`), since no group's name has a dot.
+        It differs from every `kafka_group`, since the name of a group has no dot.
         """
         return f"{self._prefix}baton.rejected.{reason}"
 
     def kafka_group(self, group: str) -> str:
-        """The Kafka consumer group whose committed offsets are a group's safe offsets."""
+        """The Kafka consumer group that commits a group's safe offsets."""
         return f"{self._prefix}baton.{group}"
 
     def transactional_id(self, group: str, stream: int) -> str:
-        """The transactional id by which the owners of a stream fence each other."""
+        """The transactional id with which the owners of a stream fence each other."""
         return f"{self._prefix}baton.{group}.{stream}"
 
     # ZooKeeper
@@ -98,7 +98,7 @@ class Names:
 
     @property
     def secret(self) -> str:
-        """What members and control sign their requests with, where BATON_SECRET is not set."""
+        """The secret that signs requests if BATON_SECRET is not set."""
         return f"{self.root}/secret"
 
     @property
@@ -113,7 +113,7 @@ class Names:
         return f"{self.root}/groups"
 
     def group(self, group: str) -> str:
-        """The group's node; its data are the group's settings."""
+        """The group's node; its data is the group's settings."""
         return f"{self.groups}/{group}"
 
     def members(self, group: str) -> str:

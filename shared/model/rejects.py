@@ -1,8 +1,8 @@
-"""A reject: a fragment that was refused, as it is kept in the topic `fragments.rejected`.
+"""A reject: a rejected fragment, as the topic `fragments.rejected` keeps it.
 
-Pure. The record's value is what was posted, cut to `MAX_KEPT_BYTES`; everything else about it stands in the
-record's headers, so that any Kafka tool shows the one and the other. Producers write them
-(`services/producer/kafka/rejects.py`), `baton rejected` reads them.
+Pure. The record's value is what was posted, cut to `MAX_KEPT_BYTES`; its headers hold everything else, so
+that any Kafka tool shows both. Producers write rejects (`services/producer/kafka/rejects.py`), `baton
+rejected` reads them.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MAX_KEPT_BYTES = 32 * 1024
-"""As long as a fragment may be: what is longer was refused for that, and cannot be sent again."""
+"""The size limit of a fragment: anything longer was rejected for its size and cannot be replayed."""
 MAX_DETAIL_BYTES = 500
-"""A detail may quote what was posted."""
+"""Limits the detail, which may quote what was posted."""
 UNREADABLE = "unreadable"
 """The reason of a whole request that is not JSON; the other reasons are those of FragmentRejected."""
 UNKNOWN = "unknown"
-"""The reason of a record that somebody else wrote."""
+"""The reason of a record that another program wrote."""
 
 _REASON = re.compile(r"[a-z][a-z0-9_-]{0,40}")
 
@@ -27,9 +27,9 @@ Headers = list[tuple[str, bytes]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reject:
-    """What was refused, why, and its place in its request from 0; `size` is that of what was posted.
+    """What was rejected, why, and its index in the request (from 0); `size` is the posted size.
 
-    `len(value) <= size`, and less where it was cut.
+    `len(value) <= size`, and less if the value was cut.
     """
 
     value: bytes
@@ -45,12 +45,12 @@ class Reject:
 
 
 def is_reason(text: str) -> bool:
-    """Whether this may be a reason: a lower-case word."""
+    """Whether this is a valid reason: a lower-case word."""
     return _REASON.fullmatch(text) is not None
 
 
 def reject_of(posted: bytes, *, reason: str, detail: str, index: int) -> Reject:
-    """The reject of what was posted, cut where it is too long."""
+    """The reject of what was posted, cut if it is too long."""
     return Reject(value=posted[:MAX_KEPT_BYTES], reason=reason, detail=detail, size=len(posted), index=index)
 
 
@@ -62,6 +62,7 @@ def headers_of(reason: str, detail: str, size: int, index: int, *, is_cut: bool)
     """
     headers = [
         ("reason", reason.encode()),
+        # characters first, so that a huge detail is not encoded as a whole, then bytes
         ("detail", detail[:MAX_DETAIL_BYTES].encode(errors="replace")[:MAX_DETAIL_BYTES]),
         ("size", b"%d" % size),
         ("index", b"%d" % index),
@@ -72,7 +73,7 @@ def headers_of(reason: str, detail: str, size: int, index: int, *, is_cut: bool)
 
 
 def parse_reject(value: bytes | None, headers: Iterable[tuple[str, bytes]]) -> Reject:
-    """The reject that a record holds; one that somebody else wrote is of the reason `unknown`."""
+    """The reject in a record; the reason is `unknown` if another program wrote it."""
     value = value or b""
     found = dict(headers)
     reason = found.get("reason", b"").decode(errors="replace")
@@ -80,7 +81,7 @@ def parse_reject(value: bytes | None, headers: Iterable[tuple[str, bytes]]) -> R
         value=value,
         reason=reason if is_reason(reason) else UNKNOWN,
         detail=found.get("detail", b"").decode(errors="replace"),
-        # never less than what is there, or more than that where nothing was cut
+        # consistent with the value, whatever the headers of other programs say
         size=max(_number(found.get("size", b"")), len(value) + 1) if "cut" in found else len(value),
         index=_number(found.get("index", b"")),
     )

@@ -1,8 +1,8 @@
-"""Which stream a key belongs to: `slot = crc32(key) & 0xFFF`, then the stream table.
+"""Finds the stream of a key: `slot = crc32(key) & 0xFFF`, then the stream table.
 
-Pure. The producer routes fragments with it, the importer builds its lanes from it, the audit checks
-against it. Hashing into fixed slots and giving slots to streams (instead of `crc32 % n`) is Redis
-Cluster's idea: a later split of a stream moves slots, not every key.
+Pure. The producer routes fragments with it, the importer builds its lanes from it, the audit checks against
+it. Fixed slots that are assigned to streams (instead of `crc32 % n`) are Redis Cluster's idea: splitting a
+stream later moves only its slots, not every key.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from shared.errors import InvalidInput
 
 SLOTS = 4096
-"""Hash buckets of keys; also the highest possible number of streams."""
+"""Number of hash buckets, and so the largest possible number of streams."""
 
 
 class StreamEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,25 +42,22 @@ def slot_for(key: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StreamTable:
-    """Which stream owns which slots; immutable, compared by value.
-
-    `owner_of[slot]` is the stream's number; every slot has exactly one.
-    """
+    """The stream of every slot: `owner_of[slot]`. Immutable, compared by value."""
 
     version: int
     owner_of: tuple[int, ...]
 
     @property
     def count(self) -> int:
-        """How many streams there are."""
+        """The number of streams."""
         return max(self.owner_of) + 1
 
     def stream_for(self, key: bytes) -> int:
         """The stream, 0 … count - 1, of a key's UTF-8 bytes."""
-        return self.owner_of[zlib.crc32(key) & 0xFFF]
+        return self.owner_of[slot_for(key)]
 
     def encode(self) -> bytes:
-        """The table as it stands at the znode `streams` (JSON, design section 3)."""
+        """The table as JSON, as the znode `streams` holds it (docs/protocol.md)."""
         ranges: dict[int, list[tuple[int, int]]] = {}
         start = 0
         for slot in range(1, SLOTS + 1):
@@ -89,9 +86,9 @@ def initial_table(count: int) -> StreamTable:
 
 
 def parse_table(raw: bytes) -> StreamTable:
-    """The table that `raw` (JSON of the znode) describes.
+    """The table in `raw`, the JSON of the znode.
 
-    Raises InvalidInput when it is not JSON of that form, or a slot has no owner or two.
+    Raises InvalidInput if it is malformed, or if a slot has no owner or two.
     """
     try:
         wire = msgspec.json.decode(raw, type=_TableWire)
@@ -101,7 +98,7 @@ def parse_table(raw: bytes) -> StreamTable:
 
 
 def _owners(streams: Mapping[str, StreamEntry]) -> tuple[int, ...]:
-    owner_of: list[int] = [-1] * SLOTS
+    owner_of: list[int] = [-1] * SLOTS  # -1: no stream yet
     for name, entry in streams.items():
         if not name.isdecimal():
             raise InvalidInput(f"the stream table names a stream {name!r}, which is not a number")

@@ -1,7 +1,7 @@
-"""A finished session: its id and its JSON, as they stand in the topic `sessions`.
+"""A finished session: its id, and its JSON in the topic `sessions`.
 
-Pure. Written by the consumer's core, read by control, the CLI and the tests. The fragments are
-joined as the bytes that were posted, never decoded and encoded again.
+Pure. The consumer's core writes sessions; control, the CLI and the tests read them. The fragments are joined
+as the bytes that were posted, never decoded and encoded again.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Reason = Literal["end", "gap", "limit"]
 
 
 def session_id(group: str, stream: int, key: str, first_offset: int) -> str:
-    """The id of the session of `key` whose first fragment stands at `first_offset`: 32 hex digits.
+    """The id of the session of `key` with its first fragment at `first_offset`: 32 hex digits.
 
-    The same in every replay and under every owner, so a session delivered twice is recognised.
+    It is the same in every replay and for every owner, so readers recognise a session delivered twice.
 
     >>> session_id("default", 0, "visitor-1", 7)
     'efe7f956ff60e2a9957663374423d4f3'
@@ -28,10 +28,10 @@ def session_id(group: str, stream: int, key: str, first_offset: int) -> str:
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """A delivered session as its readers see it; times are integer ms UTC.
+    """A delivered session as readers see it; times are integer ms UTC.
 
     `opened_at`: append time of the first fragment; `closed_at`: A when it was closed; `bytes`: sum of
-    the fragments' sizes; `data`: the fragments as they were posted.
+    the fragments' sizes; `data`: the fragments as posted.
     """
 
     id: str
@@ -55,12 +55,12 @@ _decode = msgspec.json.Decoder(Session).decode
 
 
 def parse_session(raw: bytes) -> Session:
-    """A session from its record's value. Raises msgspec.DecodeError (a ValueError) when it is none."""
+    """The session in a record's value. Raises msgspec.DecodeError (a ValueError) for anything else."""
     return _decode(raw)
 
 
 def encode_session(session: Session, data: Sequence[bytes]) -> bytes:
-    """The JSON of a session, `data` being the fragments' bytes (its own `data` is left empty)."""
+    """The JSON of a session with `data` as its fragments; the session's own `data` must be empty."""
     head = msgspec.json.encode(session)
-    # the struct ends in `"data":[]}`; only the list's inside is missing
+    # the struct ends with `"data":[]}`: put the fragments between the brackets
     return b"".join((head[:-2], b",".join(data), b"]}"))

@@ -1,4 +1,4 @@
-"""What all HTTP faces share: problem documents (RFC 9457), the one table of status codes, health.
+"""What the HTTP interfaces of all services share: problem documents (RFC 9457), status codes, health.
 
 Used by the `app.py` of every service.
 """
@@ -37,13 +37,13 @@ STATUS: tuple[tuple[type[BatonError], int], ...] = (
     (InvariantBroken, 500),
     (BatonError, 500),
 )
-"""First match wins, so the more special class stands first."""
+"""The first match wins, so subclasses come first."""
 
 
 def problem(
     status: int, kind: str, detail: str, *, headers: dict[str, str] | None = None, **members: Any
 ) -> Response:
-    """A problem document: `type` is `urn:baton:<kind>`, `title` the status's phrase."""
+    """A problem document: `type` is `urn:baton:<kind>`, `title` the phrase of the status."""
     body = {
         "type": f"urn:baton:{kind}",
         "title": HTTPStatus(status).phrase,
@@ -61,14 +61,14 @@ def kind_for(error: BatonError) -> str:
 
 
 def problem_for(error: BatonError) -> Response:
-    """The problem document of an error of ours."""
+    """The problem document of a BatonError."""
     status = next(status for kind, status in STATUS if isinstance(error, kind))
     headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else None
     return problem(status, kind_for(error), error.detail, headers=headers)
 
 
 def install_problems(app: FastAPI) -> None:
-    """Every error of the app leaves as a problem document."""
+    """Makes the app answer every error with a problem document."""
 
     async def ours(_: Request, error: Exception) -> Response:
         assert isinstance(error, BatonError)
@@ -99,9 +99,9 @@ def install_health(
     *,
     remarks: Callable[[], list[str]] = list,
 ) -> None:
-    """`/livez` (the process answers), `/readyz` (503 with `complaints()` while there are any), `/metrics`.
+    """Adds `/livez` (the process runs), `/readyz` (503 while `complaints()` returns any) and `/metrics`.
 
-    `remarks()` are what a person should look at although the service works: /readyz tells them with its 200.
+    `remarks()` are for a person's attention although the service works: /readyz returns them with its 200.
     """
 
     @app.get("/livez", tags=["health"], summary="The process answers")
@@ -110,10 +110,9 @@ def install_health(
 
     @app.get("/readyz", tags=["health"], summary="The service can do its work")
     async def readyz() -> Response:
-        found = complaints()
-        if found:
-            return problem(503, "not-ready", "; ".join(found), headers={"Retry-After": str(RETRY_AFTER_S)})
-        body = {"status": "ok"} | ({"remarks": told} if (told := remarks()) else {})
+        if faults := complaints():
+            return problem(503, "not-ready", "; ".join(faults), headers={"Retry-After": str(RETRY_AFTER_S)})
+        body = {"status": "ok"} | ({"remarks": notes} if (notes := remarks()) else {})
         return Response(msgspec.json.encode(body), media_type="application/json")
 
     @app.get("/metrics", tags=["health"], summary="Prometheus metrics", include_in_schema=False)

@@ -1,7 +1,7 @@
-"""The shell of a service process: settings or a clear refusal, logging, signals, the HTTP server.
+"""The frame of a service process: settings, logging, signals, exit code, and the HTTP server.
 
-`main` is all that a service's `__main__.py` calls. A first SIGTERM or SIGINT sets `stop`, and the
-service leaves in its own order; a second one ends the process at once.
+A service's `__main__.py` only calls `main`. The first SIGTERM or SIGINT sets `stop`, and the service shuts
+down in its own order; a second one ends the process at once.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and the fields given by `extra`."""
+    """One JSON object per line: time, level, logger, message, and the fields of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as JSON; what is not JSON becomes its `repr`."""
+        """The record as JSON; values that JSON cannot hold become their `repr`."""
         line: dict[str, Any] = {
             "at": self.formatTime(record),
             "level": record.levelname,
@@ -46,9 +46,9 @@ class JsonLines(logging.Formatter):
 
 
 def main(name: str, settings_class: type[S], serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> int:
-    """Runs `serve(settings, stop)` until it returns; the process's exit code.
+    """Runs `serve(settings, stop)` until it returns, and returns the exit code.
 
-    0 after an orderly stop, 1 when it failed, 2 when the settings have faults (each told on stderr).
+    0 after an orderly stop, 1 after a failure, 2 for invalid settings (each fault goes to standard error).
     """
     try:
         settings = load(settings_class, os.environ)
@@ -87,15 +87,17 @@ def _first(group: BaseExceptionGroup[BatonError]) -> BatonError:
 async def _run(settings: S, serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    came: list[int] = []
+    is_stopping = False
 
     def on_signal(number: int, _: object) -> None:
-        # not a handler of the loop: a loop that is busy, or hangs, would not get to the second signal
-        if came:
-            _tell("a second signal: leaves at once", number)
+        # not a handler of the event loop: a busy or blocked loop would never see the second signal
+        nonlocal is_stopping
+        if is_stopping:
+            _log_signal("second signal, exiting at once", number)
             os._exit(128 + number)
-        came.append(number)
-        _tell("stops in order; a second signal leaves at once", number)
+        is_stopping = True
+        _log_signal("stopping in order; a second signal exits at once", number)
+        # wakes up the loop, which may be waiting in `select`
         loop.call_soon_threadsafe(stop.set)
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -103,8 +105,8 @@ async def _run(settings: S, serve: Callable[[S, asyncio.Event], Awaitable[None]]
     await serve(settings, stop)
 
 
-def _tell(message: str, number: int) -> None:
-    """A line of the log, past the buffers and locks that a signal may have interrupted."""
+def _log_signal(message: str, number: int) -> None:
+    """Writes a log line without the buffers and locks that the signal may have interrupted."""
     record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, message, None, None)
     record.signal = signal.Signals(number).name
     with contextlib.suppress(OSError):
@@ -112,7 +114,7 @@ def _tell(message: str, number: int) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn that leaves the signals to `_run`."""
+    """Uvicorn without signal handlers, which `_run` installs."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Any:
@@ -120,7 +122,7 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
-    """A socket bound to host:port, for whoever listens; a shared one lets other processes of ours bind too.
+    """A socket bound to host:port; if shared, other processes of ours can bind the same port.
 
     Raises BatonError when the port is occupied.
     """
@@ -140,10 +142,11 @@ def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
 async def http_server(
     app: Any, host: str, port: int, *, is_shared: bool = False, **options: Any
 ) -> AsyncIterator[None]:
-    """Serves the ASGI `app` at host:port while the block runs; in-flight requests are finished.
+    """Serves the ASGI `app` at host:port during the block; lets requests in flight finish afterwards.
 
     Raises BatonError when the port is occupied.
     """
+    # bound here, because uvicorn would end the process on an occupied port
     listener = listen(host, port, is_shared=is_shared)
     settings: dict[str, Any] = {
         "access_log": False,

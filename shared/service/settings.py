@@ -1,8 +1,8 @@
-"""Reading settings: one frozen dataclass per service, filled from a mapping, all faults told at once.
+"""Reads settings: one frozen dataclass per service, filled from a mapping, with all faults reported at once.
 
-Each service declares `setting(...)` fields; `load` reads `BATON_<FIELD NAME IN CAPITALS>` from the
-mapping that it is given (never from the process by itself), converts, checks the ranges, then lets
-the class check relations (`check() -> list[str]`). `describe` yields the rows of the docs' table.
+Each service declares `setting(...)` fields. `load` reads `BATON_<FIELD NAME IN CAPITALS>` from the given
+mapping (never from the process itself), converts the values, checks their ranges, and then calls the class's
+`check()` for relations between settings. `describe` returns the rows of the page of settings.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from shared.errors import SettingsInvalid
 
 PREFIX = "BATON_"
 T = TypeVar("T")
-_MISSING: Any = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What a setting means: a sentence, its unit, its range, and what goes wrong outside it."""
+    """The meaning, unit and range of a setting, and what goes wrong outside the range."""
 
     doc: str
     unit: str = ""
@@ -36,7 +35,7 @@ class Spec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One setting as the documentation and `--print-config` show it."""
+    """One setting for the documentation and `--print-config`."""
 
     variable: str
     default: str
@@ -45,7 +44,7 @@ class Row:
 
 
 def setting(
-    default: Any = _MISSING,
+    default: Any = dataclasses.MISSING,
     doc: str = "",
     *,
     unit: str = "",
@@ -56,17 +55,14 @@ def setting(
     secret: bool = False,
     factory: Callable[[], Any] | None = None,
 ) -> Any:
-    """A field of a settings dataclass; without `default` and `factory` it is required.
+    """A field of a settings dataclass; required without a `default` or `factory`.
 
-    A `secret` one shows neither in `describe` and faults, nor in the settings' `repr`.
+    The value of a `secret` setting never appears in `describe`, in faults or in the settings' `repr`.
     """
     spec = Spec(doc=doc, unit=unit, low=low, high=high, choices=choices, outside=outside, secret=secret)
-    metadata = {"spec": spec}
     if factory is not None:
-        return dataclasses.field(default_factory=factory, metadata=metadata, repr=not secret)
-    if default is _MISSING:
-        return dataclasses.field(metadata=metadata, repr=not secret)
-    return dataclasses.field(default=default, metadata=metadata, repr=not secret)
+        return dataclasses.field(default_factory=factory, metadata={"spec": spec}, repr=not secret)
+    return dataclasses.field(default=default, metadata={"spec": spec}, repr=not secret)
 
 
 def variable_for(name: str) -> str:
@@ -75,10 +71,10 @@ def variable_for(name: str) -> str:
 
 
 def load(cls: type[T], mapping: Mapping[str, str]) -> T:
-    """The settings of `cls` that `mapping` (usually the environment) gives.
+    """The settings of `cls` from `mapping`, usually the environment.
 
-    Raises SettingsInvalid that names every fault: unreadable values, values out of range, missing
-    ones, and, when each value alone is fine, what the class's own `check()` finds.
+    Raises SettingsInvalid with every fault: unreadable values, values out of range, missing values; and if
+    there are none, the faults that the class's own `check()` finds.
     """
     hints = typing.get_type_hints(cls)
     values: dict[str, Any] = {}
@@ -86,32 +82,32 @@ def load(cls: type[T], mapping: Mapping[str, str]) -> T:
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         variable = variable_for(field.name)
         raw = mapping.get(variable)
+        # compose files and shells easily set a variable to nothing
         if raw is None or (raw == "" and hints[field.name] is not str):
             required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
             if required:
                 faults.append(f"{variable} is missing: {field.metadata['spec'].doc}")
             continue
         spec: Spec = field.metadata["spec"]
-        told = variable if spec.secret else f"{variable}={raw!r}"
+        shown = variable if spec.secret else f"{variable}={raw!r}"
         try:
             values[field.name] = _convert(raw, hints[field.name])
         except ValueError as error:
-            faults.append(f"{told}: {error}")
+            faults.append(f"{shown}: {error}")
             continue
-        fault = _range_fault(values[field.name], spec)
-        if fault:
-            faults.append(f"{told}: {fault}")
+        if fault := _range_fault(values[field.name], spec):
+            faults.append(f"{shown}: {fault}")
     if faults:
         raise SettingsInvalid(faults)
     settings = cls(**values)
-    check = getattr(settings, "check", None)
-    if check is not None and (found := check()):
-        raise SettingsInvalid(found)
+    check = getattr(settings, "check", list)
+    if faults := check():
+        raise SettingsInvalid(faults)
     return settings
 
 
 def describe(settings: Any) -> list[Row]:
-    """Every setting of an instance, in declaration order; secrets are not shown."""
+    """Every setting of an instance in the order of declaration, without the values of secrets."""
     rows = []
     for field in dataclasses.fields(settings):
         spec: Spec = field.metadata["spec"]
@@ -147,24 +143,19 @@ def _convert(raw: str, hint: Any) -> Any:
         if raw.lower() in ("false", "0", "no", "off"):
             return False
         raise ValueError("neither true nor false")
-    if hint is int:
-        try:
-            return int(raw)
-        except ValueError:
-            raise ValueError("not a whole number") from None
-    if hint is float:
-        try:
-            return float(raw)
-        except ValueError:
-            raise ValueError("not a number") from None
-    return raw
+    if hint not in (int, float):
+        return raw
+    try:
+        return hint(raw)
+    except ValueError:
+        raise ValueError("not a whole number" if hint is int else "not a number") from None
 
 
 def _range_fault(value: Any, spec: Spec) -> str:
     if spec.choices and value not in spec.choices:
         return f"must be one of {', '.join(spec.choices)}"
     if isinstance(value, int | float) and not isinstance(value, bool):
-        # written so that NaN fails too
+        # `not >=` instead of `<`, so that NaN fails too
         if spec.low is not None and not value >= spec.low:
             return f"must be at least {spec.low:g}{_why(spec)}"
         if spec.high is not None and not value <= spec.high:

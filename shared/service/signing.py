@@ -1,9 +1,9 @@
-"""Signatures of requests between members, and from control to members: HMAC-SHA256 by a shared secret.
+"""Signs requests between members, and from control to members, with HMAC-SHA256 and a shared secret.
 
-What is signed: method, path, epoch, seq, a digest, and the time of signing, one line each. The digest is that
-of the header `Baton-Handover` where a request has one (which holds the body's digest), else of the body.
-A signature counts for `ACCEPTED_MS` around its time: replayed within it, a request says what is still true
-or is refused by epoch and seq.
+The signature covers method, path, epoch, seq, a digest and the time of signing, one line each. The digest is
+that of the header `Baton-Handover` if a request has one (the header contains the body's digest), else that of
+the body. A signature is valid for `ACCEPTED_MS` around its time. A request replayed within that time is still
+true, or is rejected because of its epoch and seq.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ DIGEST = "Baton-Digest"
 AT = "Baton-At"
 SIGNATURE = "Baton-Signature"
 ACCEPTED_MS = 60_000
-"""How far the clocks of two machines may be apart, the journey included: usually it is less than a second."""
+"""Largest difference between two machines' clocks plus the transfer, which is usually below a second."""
 _MAX_DIGITS = 19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signed:
-    """What a request says of itself under its signature; `member` is who says so, unsigned."""
+    """The signed fields of a request; `member`, the sender, is not covered by the signature."""
 
     member: str
     epoch: int
@@ -38,7 +38,7 @@ class Signed:
 
 
 def digest_of(content: bytes) -> str:
-    """SHA-256 in hex; about 1.2 ms a megabyte."""
+    """SHA-256 in hex; about 1.2 ms per megabyte."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -48,16 +48,8 @@ def signature(secret: bytes, method: str, path: str, *, epoch: int, seq: int, di
     >>> signature(b"s", "POST", "/drain", epoch=0, seq=0, digest=digest_of(b""), at_ms=1)[:16]
     'c5056ec3b9e8a34e'
     """
-    said = "\n".join((method, path, str(epoch), str(seq), digest, str(at_ms)))
-    return hmac.new(secret, said.encode(), hashlib.sha256).hexdigest()
-
-
-def is_signed(
-    secret: bytes, method: str, path: str, *, epoch: int, seq: int, digest: str, at_ms: int, given: str
-) -> bool:
-    """Whether `given` is that signature; takes the same time for every wrong one."""
-    right = signature(secret, method, path, epoch=epoch, seq=seq, digest=digest, at_ms=at_ms)
-    return hmac.compare_digest(right.encode(), given.encode())
+    lines = "\n".join((method, path, str(epoch), str(seq), digest, str(at_ms)))
+    return hmac.new(secret, lines.encode(), hashlib.sha256).hexdigest()
 
 
 def signed_headers(
@@ -71,7 +63,7 @@ def signed_headers(
     digest: str,
     at_ms: int,
 ) -> dict[str, str]:
-    """The headers by which `member` (or control) signs a request."""
+    """The headers with which `member` (or control) signs a request."""
     return {
         MEMBER: member,
         EPOCH: str(epoch),
@@ -83,7 +75,7 @@ def signed_headers(
 
 
 def check_signed(secret: bytes, method: str, path: str, headers: Mapping[str, str], *, now_ms: int) -> Signed:
-    """What the headers say, once their signature is found right; the digest is still to be compared.
+    """The signed fields in the headers, after checking the signature; the caller must compare the digest.
 
     Raises Unauthorized for a missing, wrong or old signature.
     """
@@ -96,17 +88,12 @@ def check_signed(secret: bytes, method: str, path: str, headers: Mapping[str, st
         digest=headers.get(DIGEST, ""),
         at_ms=_number(headers, AT),
     )
-    if not is_signed(
-        secret,
-        method,
-        path,
-        epoch=signed.epoch,
-        seq=signed.seq,
-        digest=signed.digest,
-        at_ms=signed.at_ms,
-        given=headers[SIGNATURE],
-    ):
-        raise Unauthorized("the signature is wrong: are both of one Baton, with one BATON_SECRET?")
+    fields = {"epoch": signed.epoch, "seq": signed.seq, "at_ms": signed.at_ms}
+    valid = signature(secret, method, path, digest=signed.digest, **fields)
+    # takes the same time for every wrong signature
+    if not hmac.compare_digest(valid.encode(), headers[SIGNATURE].encode()):
+        raise Unauthorized("the signature is wrong: do both sides have the same BATON_SECRET?")
+    # after the signature: an unsigned time means nothing
     if abs(now_ms - signed.at_ms) > ACCEPTED_MS:
         raise Unauthorized(f"signed {now_ms - signed.at_ms} ms ago: do the clocks agree?")
     return signed
@@ -115,5 +102,5 @@ def check_signed(secret: bytes, method: str, path: str, headers: Mapping[str, st
 def _number(headers: Mapping[str, str], name: str) -> int:
     raw = headers.get(name, "")
     if not (raw.isascii() and raw.removeprefix("-").isdigit() and len(raw) <= _MAX_DIGITS):
-        raise Unauthorized(f"the header {name} is no number")
+        raise Unauthorized(f"the header {name} is not a number")
     return int(raw)

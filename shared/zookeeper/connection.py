@@ -1,9 +1,9 @@
-"""ZooKeeper that outlives its connections: calls, watches, the ZooKeeper session and when it last answered.
+"""A ZooKeeper client that reconnects: calls, watches, the ZooKeeper session and the time of its last answer.
 
-`ZooKeeper` keeps one `Link` (`shared/zookeeper/link.py`) at a time. It pings; a link that fails in any way is
-thrown away with all that it had in flight, and a new one is made every second, which re-attaches to the same
-ZooKeeper session while the server still has it. What comes out is of `shared/zookeeper/znodes.py`, or a
-ZooKeeperUnavailable. Every service uses it; tests have `InMemoryZooKeeper`.
+`ZooKeeper` has one `Link` (`shared/zookeeper/link.py`) at a time and pings it. When a link fails in any way
+it is discarded with everything in flight, and a new one is tried every second, which re-attaches to the same
+ZooKeeper session while the server still has it. Results are of the types in `shared/zookeeper/znodes.py`;
+every failure is ZooKeeperUnavailable. Every service uses it; tests have `InMemoryZooKeeper`.
 """
 
 from __future__ import annotations
@@ -24,37 +24,38 @@ from shared.zookeeper.link import Credentials, Link
 from shared.zookeeper.znodes import ANY_VERSION, Operation, Watch, Znode, ZooKeeperSession
 
 RETRY_S = 1.0
-"""While disconnected a new client is made this often."""
+"""Interval of the attempts to connect."""
 MAX_ATTEMPT_S = 2.0
-"""How long one attempt to connect may take; with RETRY_S it must not exceed the settle time of 3 s."""
+"""Time limit of one attempt; together with RETRY_S it must not exceed the members' settle time of 3 s."""
 PINGS_PER_TIMEOUT = 6
-"""Pings per session time-out: what an answered request proves is then always fresh."""
+"""Pings per session time-out, so that `answered_s`, on which the lease rests, is always recent."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 def boot_time_s() -> float:
-    """Seconds on a clock that never steps and goes on while the machine sleeps (where there is one)."""
+    """Seconds on a clock that never steps and, where the system has one, also counts suspension."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class ZooKeeper:
-    """A `Znodes` on real servers (`host:port,…`), and the keeping of its connection.
+    """A `Znodes` on real servers (`host:port,…`) that keeps itself connected.
 
-    After `connect()` it lives until `close()`: connections and even ZooKeeper sessions come and go, seen
-    by `session`. Watches are told when what they watch changes, and all of them after a new connection.
+    It lives from `connect()` until `close()`, across connections and even ZooKeeper sessions; `session` shows
+    the current one. A watch fires when its znode changes, and every watch fires after a new connection.
     """
 
     def __init__(
         self, servers: str, session_timeout_s: float, *, clock: Callable[[], float] = boot_time_s
     ) -> None:
+        # shuffled, so that the clients of a cluster spread over its servers
         hosts = [server.strip() for server in servers.split(",")]
         random.shuffle(hosts)
-        # one server per client, so that a mute one costs one attempt
+        # one server per link, so that an unresponsive one costs a single attempt
         self._servers = itertools.cycle(hosts)
         self._patience = 3 * len(hosts)
-        self._wanted_timeout_s = session_timeout_s
+        self._session_timeout_s = session_timeout_s
         self._call_timeout_s = max(1.0, session_timeout_s / 2)
         self._clock = clock
         self._link: Link | None = None
@@ -71,30 +72,30 @@ class ZooKeeper:
 
     @property
     def session(self) -> ZooKeeperSession | None:
-        """The present ZooKeeper session (the last one while disconnected); None before the first."""
+        """See Znodes."""
         return self._session
 
     @property
     def answered_s(self) -> float:
-        """When the last answered request of that session was sent (boot clock, s)."""
+        """See Znodes."""
         return self._answered_s
 
     @property
     def is_connected(self) -> bool:
-        """Whether calls can be sent just now."""
+        """Whether calls can be sent now."""
         return self._link is not None and self._link.is_usable
 
     def now_s(self) -> float:
-        """The boot clock: seconds, monotonic, counting suspension."""
+        """See Znodes."""
         return self._clock()
 
     async def connect(self, timeout_s: float | None = None) -> None:
-        """Returns when connected. Keeps trying in the background even after a time-out.
+        """Returns when connected; keeps trying in the background even after a time-out.
 
-        Raises ZooKeeperUnavailable when there was no connection within `timeout_s`.
+        Raises ZooKeeperUnavailable without a connection within `timeout_s`.
         """
         if self._keeper is None:
-            # aiozk tells every attempt with a traceback; what matters is told here
+            # aiozk logs every attempt with a traceback; this file logs what matters
             logging.getLogger("aiozk").setLevel(logging.CRITICAL)
             self._keeper = asyncio.create_task(self._keep(), name="zookeeper keeper")
         try:
@@ -128,42 +129,42 @@ class ZooKeeper:
     ) -> None:
         await self.close()
 
-    # the calls of `Znodes`
+    # the calls of `Znodes`, where the docstrings are
 
     async def get(self, path: str, *, watch: Watch | None = None, within: int | None = None) -> Znode | None:
-        """The znode, or None where there is none; `watch` is told when it is written, made, deleted."""
+        """See Znodes."""
         self._watch(path, watch)
         return await self._call(within, lambda link: link.get(path, watch is not None))
 
     async def children(
         self, path: str, *, watch: Watch | None = None, within: int | None = None
     ) -> list[str]:
-        """The names of the children, sorted; none where the znode does not exist."""
+        """See Znodes."""
         self._watch(path, watch)
         return await self._call(within, lambda link: link.children(path, watch is not None))
 
     async def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, within: int | None = None
     ) -> bool:
-        """Makes the znode; False when it exists. Raises NotFound when its parent does not."""
+        """See Znodes."""
         return await self._call(within, lambda link: link.create(path, data, ephemeral))
 
     async def set(
         self, path: str, data: bytes, version: int = ANY_VERSION, *, within: int | None = None
     ) -> bool:
-        """Writes the data; False when the znode has another version or does not exist."""
+        """See Znodes."""
         return await self._call(within, lambda link: link.set(path, data, version))
 
     async def delete(self, path: str, version: int = ANY_VERSION, *, within: int | None = None) -> bool:
-        """Deletes it; False when it has another version or children, or does not exist."""
+        """See Znodes."""
         return await self._call(within, lambda link: link.delete(path, version))
 
     async def transact(self, operations: Sequence[Operation], *, within: int | None = None) -> bool:
-        """Does all of the operations in order, or (False) none."""
+        """See Znodes."""
         return await self._call(within, lambda link: link.transact(operations))
 
     async def make_path(self, path: str) -> None:
-        """Makes the znode and its ancestors where they are missing, persistent and empty."""
+        """See Znodes."""
         if await self.get(path) is not None:
             return
         names = path.strip("/").split("/")
@@ -175,7 +176,8 @@ class ZooKeeper:
         if link is None or not link.is_usable:
             raise ZooKeeperUnavailable("not connected to ZooKeeper")
         if within is not None and within != link.session_id:
-            raise ZooKeeperUnavailable("that ZooKeeper session is over")
+            raise ZooKeeperUnavailable("that ZooKeeper session has ended")
+        # the time of sending, not of the answer: that is what the answer proves
         sent_s = self._clock()
         try:
             async with asyncio.timeout(self._call_timeout_s):
@@ -190,21 +192,21 @@ class ZooKeeper:
         if watch is not None:
             self._watches.setdefault(path, set()).add(watch)
 
-    def _tell(self, path: str) -> None:
+    def _fire(self, path: str) -> None:
         for watch in self._watches.pop(path, ()):
             watch(path)
 
-    # the keeping of the connection
+    # the background task that stays connected
 
     async def _keep(self) -> None:
         while True:
             try:
                 link, sent_s = await self._open()
-                self._take(link, sent_s)
+                self._adopt(link, sent_s)
                 await self._ping_until_lost(link)
                 logger.warning("connection to ZooKeeper lost", extra={"server": link.server})
-            except Exception:  # whatever comes out of aiozk: the connection must come back
-                logger.exception("keeping the connection to ZooKeeper failed")
+            except Exception:  # whatever aiozk raises, the connection must come back
+                logger.exception("ZooKeeper client failed, reconnecting")
                 await asyncio.sleep(RETRY_S)
             self._connected.clear()
             if self._link is not None:
@@ -214,13 +216,14 @@ class ZooKeeper:
                 await lost.abandon()
 
     async def _open(self) -> tuple[Link, float]:
-        """A new link, however long it takes, and when its first request was sent."""
+        """A new link, however long it takes, and the time when its first request was sent."""
         for failures in itertools.count():
             started_s = self._clock()
             old = self._credentials
             if old is not None and failures > self._patience:
-                old = replace(old, zxid=None)  # no server has got that far: ZooKeeper was reset
-            link = Link(next(self._servers), self._wanted_timeout_s, old, self._tell)
+                # every server is behind the last change that we have seen, so ZooKeeper was reset
+                old = replace(old, zxid=None)
+            link = Link(next(self._servers), self._session_timeout_s, old, self._fire)
             try:
                 async with asyncio.timeout(min(RETRY_S + 0.25 * failures, MAX_ATTEMPT_S)):
                     await link.open()
@@ -236,7 +239,7 @@ class ZooKeeper:
             await asyncio.sleep(max(0.0, started_s + RETRY_S - self._clock()))
         raise AssertionError("itertools.count() has ended")
 
-    def _take(self, link: Link, sent_s: float) -> None:
+    def _adopt(self, link: Link, sent_s: float) -> None:
         old = self._session
         if old is None or old.id != link.session_id:
             self._session = ZooKeeperSession(
@@ -257,8 +260,9 @@ class ZooKeeper:
                 "same_session": old is not None and old.id == link.session_id,
             },
         )
+        # an event may have been lost with the old connection, so every watcher reads again
         for path in list(self._watches):
-            self._tell(path)
+            self._fire(path)
 
     async def _ping_until_lost(self, link: Link) -> None:
         interval_s = link.timeout_s / PINGS_PER_TIMEOUT

@@ -1,7 +1,7 @@
-"""One connection to ZooKeeper: the only file that speaks aiozk, and only its raw calls.
+"""One connection to ZooKeeper: the only file that uses aiozk, and only its raw calls.
 
-A `Link` is one aiozk client in one connection and one ZooKeeper session, thrown away when anything is wrong
-with it. aiozk's own repairs are never used: they re-send writes, in whatever session exists by then. Its
+A `Link` is one aiozk client with one connection and one ZooKeeper session; it is discarded after any failure.
+aiozk's own reconnection is never used, because it repeats writes in whatever session exists by then. aiozk's
 errors become `None`, `False`, NotFound or ZooKeeperUnavailable here. Used by
 `shared/zookeeper/connection.py`.
 """
@@ -30,16 +30,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """What re-attaches a new connection to a ZooKeeper session."""
+    """What a new connection needs to re-attach to a ZooKeeper session."""
 
     session_id: int
     password: bytes
     zxid: int | None
-    """The last change seen: a server that is behind it refuses, so that no read goes back in time."""
+    """The last change seen: a server that is behind it rejects the connection, so no read goes back in
+    time."""
 
 
 class _Session(Session):  # type: ignore[misc]
-    """aiozk's session, held to one connection; it gives up the old one only at the server's word."""
+    """aiozk's session, limited to one connection; it drops the old session only if the server says so."""
 
     session_id: int | None
     password: bytes
@@ -51,9 +52,12 @@ class _Session(Session):  # type: ignore[misc]
         self.established = False
 
     async def establish_session(self) -> None:
-        """Opens or re-attaches. Raises SessionLost (aiozk then opens a new one) only when refused."""
+        """Opens a session or re-attaches to it.
+
+        Raises SessionLost, after which aiozk opens a new session, only if the server rejects the old one.
+        """
         if self.established:
-            raise ConnectionAbortedError("one client, one connection")
+            raise ConnectionAbortedError("a link has one connection only")
         request = protocol.ConnectRequest(
             protocol_version=0,
             last_seen_zxid=self.last_zxid or 0,
@@ -63,7 +67,7 @@ class _Session(Session):  # type: ignore[misc]
             read_only=False,
         )
         answer = await self.conn.send_connect(request)
-        if answer is None:  # no word about the session: ends this client, the next one tries again
+        if answer is None:  # nothing is known about the session: the next link tries it again
             raise ConnectionAbortedError("the connection was lost while connecting")
         _, response = answer
         if response.session_id == 0:
@@ -73,13 +77,13 @@ class _Session(Session):  # type: ignore[misc]
         self.established = True
 
     def event_dispatch(self, event: Any) -> None:
-        """Hands on what a watch saw; news about the connection (type -1) is its read loop's affair."""
+        """Passes on the event of a watch; the read loop handles those of the connection (type -1)."""
         if event.type > 0:
             self.on_event(event.path)
 
 
 class Link:
-    """One aiozk client in one connection and one ZooKeeper session; `lost` is set when it is done for."""
+    """One aiozk client with one connection and one ZooKeeper session; `lost` is set once it has failed."""
 
     def __init__(
         self, server: str, timeout_s: float, old: Credentials | None, on_event: Callable[[str], None]
@@ -87,6 +91,7 @@ class Link:
         self.server = server
         self.lost = asyncio.Event()
         self.client = ZKClient(server, session_timeout=timeout_s)
+        # replaces the session that ZKClient has made, before it starts
         self.session = self.client.session = _Session(server, timeout_s, on_event)
         if old is not None:
             self.session.session_id, self.session.password = old.session_id, old.password
@@ -109,30 +114,30 @@ class Link:
 
     @property
     def credentials(self) -> Credentials:
-        """What another link needs to go on in this ZooKeeper session."""
+        """What another link needs to continue this ZooKeeper session."""
         session = self.session
         return Credentials(session_id=self.session_id, password=session.password, zxid=session.last_zxid)
 
     async def open(self) -> None:
-        """Connects and re-attaches to the old ZooKeeper session, or opens a new one when it is gone."""
+        """Connects and re-attaches to the old ZooKeeper session, or opens a new one if it has ended."""
         await self.client.start()
-        # aiozk notices a lost connection only after a session time-out; its read loop ends at once
+        # aiozk notices a lost connection only after a session time-out, but its read loop ends at once
         self.session.conn.read_loop_task.add_done_callback(self._on_lost)
 
     def _on_lost(self, task: asyncio.Task[None]) -> None:
-        _look_at(task)
+        _retrieve_exception(task)
         self.lost.set()
-        self.session.conn.abort()  # what is in flight fails now instead of hanging
+        self.session.conn.abort()  # requests in flight fail now instead of hanging
 
     async def end_session(self) -> None:
-        """Ends the ZooKeeper session, so that its ephemerals go at once; bounded, may fail silently."""
+        """Ends the ZooKeeper session, so that its ephemerals vanish at once; bounded, may fail silently."""
         with contextlib.suppress(*_FAILURES):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await self.client.exists("/")  # aiozk cannot close while an answer is under way
+                await self.client.exists("/")  # aiozk cannot close while an answer is pending
                 await self.client.close()
 
     async def abandon(self) -> None:
-        """Drops the connection with what is unsent, fails what is in flight, ends aiozk's tasks."""
+        """Drops the connection, fails requests in flight, and ends aiozk's tasks."""
         session = self.session
         self.lost.set()
         session.closing = True
@@ -151,28 +156,28 @@ class Link:
             await asyncio.wait(running, timeout=CLOSE_TIMEOUT_S)
         for task in tasks:
             if task is not None and task.done():
-                _look_at(task)
-        if session.heartbeat_handle is not None:  # a heartbeat that ended just now has set it again
+                _retrieve_exception(task)
+        if session.heartbeat_handle is not None:  # a heartbeat that ended just now has set a new one
             session.heartbeat_handle.cancel()
 
     async def ping(self) -> None:
-        """Returns when the server has answered."""
+        """Returns when the server answers."""
         await self._ask(self.client.exists("/"))
 
     async def get(self, path: str, watch: bool) -> Znode | None:
-        """The znode or None; `watch` asks for one event when it changes, appears or goes."""
+        """The znode or None; `watch` requests one event when it is created, changed or deleted."""
         while True:
             try:
                 data, stat = await self._ask(self.client.get(path, watch=watch))
             except exc.NoNode:
-                # only `exists` leaves a watch where there is no znode
+                # only `exists` can watch a znode that does not exist
                 if not watch or not await self._ask(self.client.exists(path, watch=True)):
                     return None
             else:
                 return Znode(data=data or b"", version=stat.version, ephemeral_of=stat.ephemeral_owner)
 
     async def children(self, path: str, watch: bool) -> list[str]:
-        """The names of the children, sorted; none where the znode does not exist."""
+        """The sorted names of the children; none if the znode does not exist."""
         while True:
             try:
                 return sorted(await self._ask(self.client.get_children(path, watch=watch)))
@@ -181,7 +186,7 @@ class Link:
                     return []
 
     async def create(self, path: str, data: bytes, ephemeral: bool) -> bool:
-        """Whether it was made (else it exists). Raises NotFound without a parent."""
+        """Whether it was created (else it exists). Raises NotFound without a parent."""
         try:
             await self._ask(self.client.create(path, data=data, ephemeral=ephemeral))
         except exc.NodeExists:
@@ -191,7 +196,7 @@ class Link:
         return True
 
     async def set(self, path: str, data: bytes, version: int) -> bool:
-        """Whether it was written (else: another version, no such znode)."""
+        """Whether it was written (else it has another version or does not exist)."""
         try:
             await self._ask(self.client.set(path, data, version))
         except (exc.BadVersion, exc.NoNode):
@@ -199,7 +204,7 @@ class Link:
         return True
 
     async def delete(self, path: str, version: int) -> bool:
-        """Whether it was deleted (else: another version, children, no such znode)."""
+        """Whether it was deleted (else it has another version or children, or does not exist)."""
         try:
             # aiozk's own `delete` takes its version from a cache
             await self._ask(self.client.send(protocol.DeleteRequest(path=path, version=version)))
@@ -208,7 +213,7 @@ class Link:
         return True
 
     async def transact(self, operations: Sequence[Operation]) -> bool:
-        """Whether all was done (else nothing was)."""
+        """Whether all operations were done (else none was)."""
         transaction = self.client.begin_transaction()
         for operation in operations:
             match operation:
@@ -226,7 +231,7 @@ class Link:
             return False
 
     async def _ask(self, request: Awaitable[T]) -> T:
-        """The answer. Raises what the server refuses with, or ZooKeeperUnavailable: outcome unknown."""
+        """The answer. Raises the server's refusal, or ZooKeeperUnavailable if the outcome is unknown."""
         try:
             return await request
         except _REFUSALS:
@@ -235,9 +240,10 @@ class Link:
             raise ZooKeeperUnavailable(f"ZooKeeper: {error!r}") from error
 
 
-def _look_at(task: asyncio.Task[None]) -> None:
-    """Takes notice of how a task of aiozk ended, so that asyncio does not complain that nobody did: its read
-    loop stumbles over answers to requests that were given up.
+def _retrieve_exception(task: asyncio.Task[None]) -> None:
+    """Retrieves the task's exception, so that asyncio does not log it.
+
+    aiozk's read loop fails on answers to requests that were cancelled.
     """
     if not task.cancelled():
         task.exception()

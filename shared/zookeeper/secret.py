@@ -1,7 +1,8 @@
-"""The secret by which members and control sign their requests: configured, or made once for all.
+"""The secret with which members and control sign their requests: configured, or created once for all.
 
-BATON_SECRET if it is set; else random bytes at the znode `/baton/secret`, made by whoever comes first. Who
-can read that znode can also claim streams: ZooKeeper's border is the secret's. Used by consumer and control.
+It is BATON_SECRET if that is set, else random bytes in the znode `/baton/secret`, which the first process
+creates. Anyone who can read that znode can also claim streams, so access to ZooKeeper protects both. Used by
+consumer and control.
 """
 
 from __future__ import annotations
@@ -13,24 +14,24 @@ from shared.model.names import Names
 from shared.zookeeper.znodes import Znodes
 
 SECRET_BYTES = 32
-"""The size of the hash that is keyed with it (RFC 2104, section 3)."""
-LEAST_BYTES = 16
-"""Shorter ones can be guessed."""
+"""The size of the keyed hash (RFC 2104, section 3)."""
+MIN_BYTES = 16
+"""A shorter secret can be guessed."""
 
 
 async def ensure_secret(znodes: Znodes, names: Names, configured: str) -> bytes:
-    """The one secret of this Baton; `configured` (BATON_SECRET) if it is not empty.
+    """The secret of this Baton: `configured` (BATON_SECRET) unless it is empty.
 
-    Raises ZooKeeperUnavailable; InvalidInput when the znode holds less than `LEAST_BYTES` bytes.
+    Raises ZooKeeperUnavailable; InvalidInput when the znode holds less than `MIN_BYTES` bytes.
     """
     if configured:
         return configured.encode()
     await znodes.make_path(names.root)
     while (znode := await znodes.get(names.secret)) is None:
-        # whoever was first, what is read next is the secret of all
+        # another process may be first: use what the next read returns
         await znodes.create(names.secret, secrets.token_bytes(SECRET_BYTES))
-    if len(znode.data) < LEAST_BYTES:
+    if len(znode.data) < MIN_BYTES:
         raise InvalidInput(
-            f"{names.secret} holds less than {LEAST_BYTES} bytes: delete it, or set BATON_SECRET"
+            f"{names.secret} holds less than {MIN_BYTES} bytes: delete it, or set BATON_SECRET"
         )
     return znode.data

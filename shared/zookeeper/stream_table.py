@@ -1,8 +1,8 @@
-"""The stream table at its znode: made once by whoever comes first, then only read.
+"""The stream table in its znode: the first producer creates it, then everybody only reads it.
 
-Topics are made before the table, so that a table promises topics. Where there is no table (ZooKeeper was
-reset), the fragments topics that exist fix the number of streams. The producer makes it, every service
-reads it; what the table says is in `shared/model/routing.py`.
+Topics are created before the table, so that a table implies its topics. Without a table (ZooKeeper was reset)
+the existing fragments topics determine the number of streams. `shared/model/routing.py` defines the table
+itself.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from shared.model.routing import StreamTable, initial_table, parse_table
 from shared.zookeeper.znodes import Watch, Znodes
 
 REREAD_S = 5.0
-"""The table is read this often without a watch's word: a safety net."""
+"""The table is also read this often without an event of its watch, as a safety net."""
 SETTLE_S = 3.0
-"""How long topics without a table are taken for somebody's work in progress, from the last change on."""
+"""Topics without a table count as work in progress of another process for so long after their last change."""
 
 
 class WrongNumberOfStreams(InvalidInput):
-    """Another number of streams is asked for than there are."""
+    """The configured number of streams differs from the existing one."""
 
 
 async def read_table(znodes: Znodes, names: Names, *, watch: Watch | None = None) -> StreamTable | None:
-    """The stored table, or None where there is none yet.
+    """The stored table, or None if there is none yet.
 
-    Raises ZooKeeperUnavailable, and InvalidInput when the stored table cannot be read.
+    Raises ZooKeeperUnavailable, and InvalidInput if the table is malformed.
     """
     found = await znodes.get(names.table, watch=watch)
     return None if found is None else parse_table(found.data)
 
 
 async def wait_for_table(znodes: Znodes, names: Names) -> StreamTable:
-    """The stored table, as soon as there is one; wait no longer than you like by `asyncio.timeout`.
+    """The stored table, as soon as there is one; limit the wait with `asyncio.timeout`.
 
-    Raises ZooKeeperUnavailable, and InvalidInput when the stored table cannot be read.
+    Raises ZooKeeperUnavailable, and InvalidInput if the table is malformed.
     """
     changed = asyncio.Event()
 
@@ -66,31 +66,32 @@ async def ensure_table(
     retention_ms: int,
     replication: int,
 ) -> StreamTable:
-    """The one table that everybody uses, made when there is none; its topics exist.
+    """The stored table, created if there is none; ensures that its topics exist.
 
-    `streams` None asks for whatever number there is. Raises WrongNumberOfStreams when another number is
-    asked for than is stored (or than there are fragments topics); KafkaUnavailable, ZooKeeperUnavailable.
+    `streams` None accepts any existing number. Raises WrongNumberOfStreams when `streams` differs from the
+    stored number, or from that of existing fragments topics; KafkaUnavailable, ZooKeeperUnavailable.
     """
     table = await read_table(znodes, names)
     if table is None:
+        # topics before the table: a process that finds a table relies on its topics
         table = initial_table(await _first_number(znodes, names, kafka, streams, default_streams))
         await ensure_topics(kafka, fragments_topics(names, table.count, retention_ms), replication)
         await znodes.make_path(names.root)
         await znodes.create(names.table, table.encode())
-        # whoever won, what is stored counts
+        # another process may have been first: the stored table counts
         table = await read_table(znodes, names) or table
     else:
         await ensure_topics(kafka, fragments_topics(names, table.count, retention_ms), replication)
     if streams is not None and table.count != streams:
         raise WrongNumberOfStreams(
             f"{streams} streams are asked for (BATON_STREAMS), but the stream table has {table.count}; "
-            "the number of streams is fixed when they are made"
+            "the number of streams is fixed once they are created"
         )
     return table
 
 
 def count_of(names: Names, topics: Iterable[str]) -> int:
-    """The number of streams that the existing fragments topics fix; 0 where there are none.
+    """The number of streams that the existing fragments topics imply; 0 without any.
 
     >>> count_of(Names(), ["fragments.0000", "fragments.0002", "sessions"])
     3
@@ -102,6 +103,7 @@ async def _first_number(
     znodes: Znodes, names: Names, kafka: str, streams: int | None, default_streams: int
 ) -> int:
     loop = asyncio.get_running_loop()
+    # another process may be creating the topics right now, and a part of them must not count as all
     before, deadline = 0, 0.0
     while True:
         found = count_of(names, await list_topics(kafka))

@@ -1,7 +1,7 @@
-"""What ZooKeeper's users see of it: a znode, the operations of a transaction, the ZooKeeper session.
+"""The port to ZooKeeper: znodes, the operations of a transaction, the ZooKeeper session, and `Znodes`.
 
-Pure. `shared/zookeeper/connection.py` speaks these to a real server, `tests/fakes/coordinator.py` to a
-dictionary. A `Znodes` is all that coordinators, the stream table and control's view ask of ZooKeeper.
+Pure. `shared/zookeeper/connection.py` implements `Znodes` with real servers, `tests/fakes/coordinator.py`
+with a dictionary. Coordinators, the stream table and control's view depend only on this file.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ ANY_VERSION = -1
 """The version that matches every version."""
 
 Watch = Callable[[str], None]
-"""Called once, with the path, when what was read may have changed: then read (and watch) again."""
+"""Called once with the path when the znode may have changed; then read it again, with a new watch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Znode:
-    """Data and version of a znode; `ephemeral_of` is the ZooKeeper session that it dies with, or 0.
+    """Data and version of a znode; `ephemeral_of` is the ZooKeeper session that it ends with, or 0.
 
-    Versions begin at 0 again when a znode is made anew.
+    Versions start at 0 again when a znode is created anew.
     """
 
     data: bytes
@@ -31,7 +31,7 @@ class Znode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperSession:
-    """One ZooKeeper session: its id, negotiated time-out, and when it began (boot clock, s)."""
+    """One ZooKeeper session: its id, negotiated time-out, and start (boot clock, s)."""
 
     id: int
     timeout_s: float
@@ -48,7 +48,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Makes a znode; fails the transaction when it exists."""
+    """Creates a znode; fails the transaction if it exists."""
 
     path: str
     data: bytes
@@ -76,16 +76,16 @@ Operation = Check | Create | Set | Delete
 
 
 class Znodes(Protocol):
-    """ZooKeeper, as its users need it.
+    """The calls to ZooKeeper; each ends in bounded time.
 
-    Every call ends in bounded time. ZooKeeperUnavailable from a write means that its outcome is
-    unknown: read what it did. With `within` (the id of a ZooKeeper session) a call is never sent in
-    another one: what was decided in one session must not be done in the next.
+    ZooKeeperUnavailable from a write means that its outcome is unknown: read the znode to find out. With
+    `within` (the id of a ZooKeeper session) a call is never sent in another session: what was decided in one
+    session must not be done in the next.
     """
 
     @property
     def session(self) -> ZooKeeperSession | None:
-        """The present ZooKeeper session (the last one while disconnected); None before the first."""
+        """The current ZooKeeper session, while disconnected the last one; None before the first."""
 
     @property
     def answered_s(self) -> float:
@@ -95,28 +95,28 @@ class Znodes(Protocol):
         """The boot clock: seconds, monotonic, counting suspension."""
 
     async def get(self, path: str, *, watch: Watch | None = None, within: int | None = None) -> Znode | None:
-        """The znode, or None where there is none; `watch` is told when it is written, made, deleted."""
+        """The znode, or None if it does not exist; `watch` fires when it is created, written or deleted."""
 
     async def children(
         self, path: str, *, watch: Watch | None = None, within: int | None = None
     ) -> list[str]:
-        """The names of the children, sorted; none where the znode does not exist."""
+        """The sorted names of the children; none if the znode does not exist."""
 
     async def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, within: int | None = None
     ) -> bool:
-        """Makes the znode; False when it exists. Raises NotFound when its parent does not."""
+        """Creates the znode; False if it exists. Raises NotFound if its parent does not."""
 
     async def set(
         self, path: str, data: bytes, version: int = ANY_VERSION, *, within: int | None = None
     ) -> bool:
-        """Writes the data; False when the znode has another version or does not exist."""
+        """Writes the data; False if the znode has another version or does not exist."""
 
     async def delete(self, path: str, version: int = ANY_VERSION, *, within: int | None = None) -> bool:
-        """Deletes it; False when it has another version or children, or does not exist."""
+        """Deletes the znode; False if it has another version or children, or does not exist."""
 
     async def transact(self, operations: Sequence[Operation], *, within: int | None = None) -> bool:
-        """Does all of the operations in order, or (False) none."""
+        """Does all operations in order and returns True, or none of them and returns False."""
 
     async def make_path(self, path: str) -> None:
-        """Makes the znode and its ancestors where they are missing, persistent and empty."""
+        """Creates the znode and its missing ancestors, persistent and empty."""

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from pathlib import Path
 from typing import Any
 
-from cli.client import connect
+from cli.http.client import connect
 from cli.stack.local import LocalStack
 from cli.stack.options import StackOptions
 from tests.servers import free_port_offset

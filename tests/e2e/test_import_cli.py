@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cli.demo.log import made_up
+from cli.demo.log import generated_log
 from cli.demo.truth import TruthCheck
 from cli.kafka.sessions import read_sessions
 from shared.model.names import Names
@@ -20,7 +20,7 @@ COLUMNS = {
 
 async def test_the_commands_agree_on_what_was_imported(stacks: Stacks, tmp_path: Path) -> None:
     """What was made up is delivered, and streams, members, lag, groups and plan say so."""
-    log = made_up(tmp_path, 60, 3)
+    log = generated_log(tmp_path, 60, 3)
     visits = log.visits
     assert visits is not None
 
@@ -41,7 +41,7 @@ async def test_the_commands_agree_on_what_was_imported(stacks: Stacks, tmp_path:
         topic = Names(stack.options.namespace).sessions("default")
         async for batch in read_sessions(stack.options.kafka_address, topic):
             for session in batch:
-                check.see(session)
+                check.add(session)
 
     assert (code, err) == (0, "")
     assert summary["lines"] == summary["accepted"] == len(visits.lines)

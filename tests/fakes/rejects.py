@@ -78,11 +78,11 @@ class InMemoryRejectedLog:
         for at in range(0, len(stored), self._page_size):
             yield stored[at : at + self._page_size]
 
-    async def place(self, partition: int) -> int | None:
+    async def committed(self, partition: int) -> int | None:
         """See RejectedLog."""
         return self.places.get(partition)
 
-    async def keep_place(self, partition: int, offset: int) -> None:
+    async def commit(self, partition: int, offset: int) -> None:
         """See RejectedLog."""
         if self.fails_to_keep:
             raise self.fails_to_keep.pop(0)

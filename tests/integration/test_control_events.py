@@ -13,8 +13,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from fastapi import FastAPI
 
-from cli.client import connect
-from cli.sse import ServerSentEvent
+from cli.http.client import connect
+from cli.http.sse import ServerSentEvent
 from services.consumer.adapters.kafka.events import KafkaEventSink
 from services.control.adapters import kafka_events
 from services.control.adapters.kafka_events import KafkaEvents

@@ -1,4 +1,4 @@
-"""Real clients start on what another one has learnt of the brokers, and work like any other."""
+"""Real clients start with the broker list of another client and work like any other."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from shared.kafka.topics import ensure_topics, fragments_topics
 from shared.model.names import Names
 
 
-async def test_clients_that_never_asked_for_the_brokers_write_and_read(kafka: str, namespace: str) -> None:
-    """Of two producers and a consumer only the first asks: it depends on the inside of aiokafka."""
+async def test_clients_with_a_borrowed_broker_list_write_and_read(kafka: str, namespace: str) -> None:
+    """Of two producers and a consumer only the first requests it; this depends on internals of aiokafka."""
     names, known = Names(namespace), KnownBrokers()
     await ensure_topics(kafka, fragments_topics(names, 1, 604_800_000), 1)
     where = TopicPartition(names.fragments(0), 0)

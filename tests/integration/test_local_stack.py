@@ -1,4 +1,4 @@
-"""The local stack, for real: servers that keep what they hold, services that come back, a clean end."""
+"""The real local stack: restarted consumers, kept data, and no process left behind."""
 
 from __future__ import annotations
 
@@ -9,47 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from cli.stack.faults import AlreadyRunning, PortOccupied
+from cli.stack.faults import PortOccupied
 from cli.stack.identity import Identity, is_alive
 from cli.stack.local import LocalStack
 from cli.stack.options import StackOptions
 from cli.stack.probes import is_ready
 from cli.stack.state import load_state
-from shared.kafka.topics import TopicSpec, ensure_topics, list_topics
-from tests.servers import KafkaServer, ZooKeeperServer, free_port_offset
-
-
-async def test_kafka_keeps_its_topics_over_a_restart(kafka_server: KafkaServer, namespace: str) -> None:
-    """What Kafka has acknowledged is there again after an orderly stop and after a SIGKILL."""
-    topic = f"{namespace}.kept"
-    await ensure_topics(kafka_server.address, [TopicSpec(name=topic)], 1)
-
-    kafka_server.stop()
-    kafka_server.start()
-    after_stop = await list_topics(kafka_server.address)
-    kafka_server.kill()
-    kafka_server.start()
-    after_kill = await list_topics(kafka_server.address)
-
-    assert topic in after_stop
-    assert topic in after_kill
-
-
-def test_zookeeper_starts_again(zookeeper_server: ZooKeeperServer) -> None:
-    """A killed ZooKeeper answers again at the same address after a start."""
-    before = zookeeper_server.pid
-
-    zookeeper_server.kill()
-    zookeeper_server.start()
-
-    assert zookeeper_server.pid not in (None, before)
+from shared.kafka.topics import list_topics
+from tests.servers import free_port_offset
 
 
 async def test_consumers_of_a_stack_come_and_go(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """A killed consumer is started again, one can join and one can leave, and at the end all are gone."""
-    told: list[tuple[str, str]] = []
+    """A killed consumer restarts, another joins, one leaves, and in the end all are gone."""
+    reports: list[tuple[str, str]] = []
     options = StackOptions(
         home=tmp_path,
         port_offset=free_port_offset(),
@@ -60,7 +34,7 @@ async def test_consumers_of_a_stack_come_and_go(
         zookeeper=zookeeper,
     )
 
-    async with LocalStack(options, lambda name, what: told.append((name, what))) as stack:
+    async with LocalStack(options, lambda name, change: reports.append((name, change))) as stack:
         first = stack.consumer(0).identity
         await stack.kill_consumer(0)
         await stack.wait_consumer(0)
@@ -76,14 +50,14 @@ async def test_consumers_of_a_stack_come_and_go(
         assert all(map(is_alive, running))
 
     assert not any(map(is_alive, running))
-    assert ("consumer-0", "died (SIGKILL), starts again in 0.5 s") in told
-    assert not any("is killed" in what for _, what in told)
+    assert ("consumer-0", "died (SIGKILL), starts again in 0.5 s") in reports
+    assert not any("is killed" in change for _, change in reports)
 
 
 async def test_an_occupied_port_starts_nothing(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """All ports are looked at before anything is started, and the home is free again afterwards."""
+    """All ports are checked before anything starts, and the home is free again afterwards."""
     options = StackOptions(
         home=tmp_path, port_offset=free_port_offset(), namespace=namespace, kafka=kafka, zookeeper=zookeeper
     )
@@ -96,7 +70,10 @@ async def test_an_occupied_port_starts_nothing(
 
 
 async def test_up_and_down_leave_data_and_no_process(tmp_path: Path) -> None:
-    """`baton up --detach` leaves a stack behind, `baton down` ends it, the next start finds its data."""
+    """`baton up --detach` leaves a stack running, `baton down` stops it, and the next start finds its data.
+
+    While it runs, its home rejects a second stack, which must not disturb the state of the first.
+    """
     offset = free_port_offset()
     kafka = f"127.0.0.1:{9092 + offset}"
     arguments = ("--home", str(tmp_path), "--port-offset", str(offset), "--consumers", "1", "--streams", "3")
@@ -121,25 +98,6 @@ async def test_up_and_down_leave_data_and_no_process(tmp_path: Path) -> None:
         assert set(topics) <= set(await list_topics(kafka))
     finally:
         baton("down", "--home", str(tmp_path))
-
-
-async def test_one_home_runs_one_stack(kafka: str, zookeeper: str, namespace: str, tmp_path: Path) -> None:
-    """While a stack runs in a home a second one is refused, whatever its ports."""
-    options = StackOptions(
-        home=tmp_path,
-        port_offset=free_port_offset(),
-        consumers=0,
-        streams=2,
-        namespace=namespace,
-        kafka=kafka,
-        zookeeper=zookeeper,
-    )
-    async with LocalStack(options):
-        with pytest.raises(AlreadyRunning):
-            async with LocalStack(options):
-                pass
-
-        assert load_state(tmp_path) is not None
 
 
 def identities(home: Path) -> list[Identity]:

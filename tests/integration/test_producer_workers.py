@@ -199,7 +199,7 @@ async def test_a_second_signal_ends_all_at_once(
         await until(waits)
         running.process.send_signal(signal.SIGTERM)
         assert running.process.stderr is not None
-        while b"stops in order" not in await asyncio.wait_for(running.process.stderr.readline(), 60):
+        while b"stopping in order" not in await asyncio.wait_for(running.process.stderr.readline(), 60):
             pass
         running.process.send_signal(signal.SIGTERM)
         await asyncio.wait_for(running.process.wait(), 10)

@@ -14,7 +14,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from click.testing import CliRunner, Result
 
-from cli.client import connect
+from cli.http.client import connect
 from cli.importing.lanes import BatchLimits
 from cli.kafka.rejects import RejectedLog, StoredReject, open_rejected
 from cli.main import cli
@@ -219,7 +219,7 @@ async def test_refused_fragments_are_listed_and_sent_again(
     assert none.output == "nothing was rejected\n"
     assert (dry.exit_code, dry.output) == (
         0,
-        "30 of reason 'size' would be sent again; left out: 1 are cut\n",
+        "30 with reason 'size' would be sent again; skipped: 1 truncated\n",
     )
     assert stored_before == []
     assert locked.exit_code == 1
@@ -228,7 +228,7 @@ async def test_refused_fragments_are_listed_and_sent_again(
     assert (answer["found"], answer["cut"], answer["accepted"], answer["rejected"]) == (31, 1, 30, 0)
     assert json.loads(second.output)["found"] == 0
     assert again.exit_code == 1
-    assert "1 refused again" in again.output
+    assert "1 rejected again" in again.output
     assert "1 × invalid, first at offset 30" in again.output
     stored = await records_of(kafka, names.fragments(0))
     assert [record.value for record in stored] == [
@@ -246,10 +246,10 @@ class ForgetsPlaces:
     def read(self, partition: int, start: int) -> AsyncIterator[Sequence[StoredReject]]:
         return self._log.read(partition, start)
 
-    async def place(self, partition: int) -> int | None:
-        return await self._log.place(partition)
+    async def committed(self, partition: int) -> int | None:
+        return await self._log.committed(partition)
 
-    async def keep_place(self, partition: int, offset: int) -> None:
+    async def commit(self, partition: int, offset: int) -> None:
         raise KafkaUnavailable(f"cut off before {partition}/{offset} was kept")
 
 

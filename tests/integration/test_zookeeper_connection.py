@@ -1,4 +1,4 @@
-"""The connection to a real ZooKeeper: what survives pauses, restarts, mute servers and lost sessions."""
+"""The client of a real ZooKeeper survives pauses, restarts, unresponsive servers and lost sessions."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class TestContract(ZnodesContract):
     """The contract of all clients of ZooKeeper."""
 
 
-async def test_ephemerals_go_at_once_when_the_client_is_closed(
+async def test_closing_the_client_deletes_its_ephemerals_at_once(
     client: ZooKeeper, zookeeper: str, root: str
 ) -> None:
-    """An orderly close ends the ZooKeeper session; nobody waits for its time-out."""
+    """`close` ends the ZooKeeper session instead of letting it time out."""
     other = ZooKeeper(zookeeper, 20.0)
     await other.connect(10)
     await other.create(f"{root}/ephemeral", ephemeral=True)
@@ -46,14 +46,14 @@ async def test_ephemerals_go_at_once_when_the_client_is_closed(
     assert await client.get(f"{root}/ephemeral") is None
 
 
-async def test_a_lost_connection_is_made_again_in_the_same_zookeeper_session(
+async def test_a_lost_connection_is_replaced_in_the_same_zookeeper_session(
     client: ZooKeeper, root: str
 ) -> None:
-    """A new client re-attaches to the old ZooKeeper session: ephemerals stay, watches are told."""
-    told: list[str] = []
+    """A new link re-attaches to the ZooKeeper session: ephemerals stay, and watches fire."""
+    fired: list[str] = []
     before = client.session
     await client.create(f"{root}/ephemeral", ephemeral=True)
-    await client.children(root, watch=told.append)
+    await client.children(root, watch=fired.append)
     link = client._link
     assert link is not None
 
@@ -66,13 +66,13 @@ async def test_a_lost_connection_is_made_again_in_the_same_zookeeper_session(
     znode = await client.get(f"{root}/ephemeral")
     assert znode is not None
     assert znode.ephemeral_of == session_id(client)
-    assert told == [root]
+    assert fired == [root]
 
 
-async def test_a_restarted_server_is_found_again_in_the_same_zookeeper_session(
+async def test_the_client_reconnects_to_a_restarted_server_in_the_same_zookeeper_session(
     client: ZooKeeper, root: str, zookeeper_server: ZooKeeperServer
 ) -> None:
-    """Servers keep sessions over a restart, and so does the client."""
+    """The server keeps sessions across a restart, and so does the client."""
     before = session_id(client)
     await client.create(f"{root}/ephemeral", ephemeral=True)
 
@@ -87,16 +87,16 @@ async def test_a_restarted_server_is_found_again_in_the_same_zookeeper_session(
     assert await client.get(f"{root}/ephemeral") is not None
 
 
-async def test_a_frozen_client_finds_itself_in_a_new_zookeeper_session(
+async def test_a_frozen_client_gets_a_new_zookeeper_session(
     client: ZooKeeper, zookeeper: str, root: str
 ) -> None:
-    """After an expiry the new session's id is visible, and no call decided in the old one is sent."""
+    """After the expiry the new session's id is visible, and calls for the old session are not sent."""
     async with ZooKeeper(zookeeper, 1.0) as frozen:
         before = session_id(frozen)
         await frozen.create(f"{root}/ephemeral", ephemeral=True)
         answered_s = frozen.answered_s
 
-        time.sleep(2.5)  # noqa: ASYNC251  the freeze itself: nothing in this process runs, nor pings
+        time.sleep(2.5)  # noqa: ASYNC251  the freeze: the whole process stands still and sends no pings
         await until(lambda: session_id(frozen) != before)
 
         await frozen.connect(10)
@@ -107,10 +107,10 @@ async def test_a_frozen_client_finds_itself_in_a_new_zookeeper_session(
         assert await frozen.get(f"{root}/late") is None
 
 
-async def test_a_mute_server_ends_calls_in_bounded_time_and_the_outcome_can_be_read_back(
+async def test_calls_to_an_unresponsive_server_end_in_bounded_time(
     client: ZooKeeper, root: str, zookeeper_server: ZooKeeperServer
 ) -> None:
-    """A write into silence is unknown; read back after the pause, it was done once or not at all."""
+    """The outcome of a write is unknown then; a later read shows that it happened once or not at all."""
     before = session_id(client)
     answered_s = client.answered_s
 
@@ -129,8 +129,8 @@ async def test_a_mute_server_ends_calls_in_bounded_time_and_the_outcome_can_be_r
     assert session_id(client) == before
 
 
-async def test_a_mute_server_among_the_servers_only_costs_time(zookeeper: str) -> None:
-    """A server that takes connections and says nothing is passed over."""
+async def test_an_unresponsive_server_of_several_is_skipped(zookeeper: str) -> None:
+    """A server that accepts connections without answering only costs time."""
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
@@ -140,8 +140,8 @@ async def test_a_mute_server_among_the_servers_only_costs_time(zookeeper: str) -
             assert await client.children("/")
 
 
-async def test_no_server_at_all_is_told_and_tried_again(zookeeper: str) -> None:
-    """`connect` ends in a ZooKeeperUnavailable after its time-out, `close` in bounded time."""
+async def test_connecting_without_a_server_fails_after_the_time_out(zookeeper: str) -> None:
+    """With ZooKeeperUnavailable; `close` still ends in bounded time."""
     client = ZooKeeper(f"127.0.0.1:{free_port()}", TIMEOUT_S)
 
     with pytest.raises(ZooKeeperUnavailable):
@@ -151,8 +151,8 @@ async def test_no_server_at_all_is_told_and_tried_again(zookeeper: str) -> None:
         await client.close()
 
 
-async def test_nothing_is_left_running_after_a_close(zookeeper: str) -> None:
-    """No task of aiozk or ours outlives the client, even when its connection was lost in between."""
+async def test_closing_the_client_ends_all_tasks(zookeeper: str) -> None:
+    """No task of aiozk or ours outlives the client, even after lost connections."""
     tasks = asyncio.all_tasks()
     client = ZooKeeper(zookeeper, TIMEOUT_S)
     await client.connect(10)

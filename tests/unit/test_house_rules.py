@@ -37,7 +37,7 @@ SPOKEN_BY = {
     ),
     "aiozk": ("shared/zookeeper/link.py",),
     "httpx": (
-        "cli/client.py",
+        "cli/http/client.py",
         "services/consumer/adapters/http_peers.py",
         "services/control/adapters/http_drain.py",
         "services/control/adapters/http_members.py",
@@ -157,7 +157,9 @@ def users_of(module: str) -> frozenset[str]:
     return frozenset(found)
 
 
-@pytest.mark.parametrize("folder", ["services/consumer", "services/producer", "services/control", "shared"])
+@pytest.mark.parametrize(
+    "folder", ["services/consumer", "services/producer", "services/control", "shared", "cli"]
+)
 def test_a_folder_opens_to_a_few_rooms_without_a_circle(folder: str) -> None:
     """With the folders in it closed, at most ten rooms and thirty arrows, and no two import each other."""
     rooms = {

@@ -20,7 +20,7 @@ from services.producer.core.ingest import Rejected
 from services.producer.ports import RejectCounts
 from shared.errors import KafkaUnavailable
 from shared.kafka.clients import CALL_TIMEOUT_S, discard_producer
-from shared.kafka.outbox import acknowledged, send_for_ever
+from shared.kafka.outbox import run_outbox, wait_for_ack
 from shared.model.names import Names
 from shared.model.rejects import MAX_KEPT_BYTES, headers_of
 
@@ -80,7 +80,7 @@ class KafkaRejects:
     async def run(self) -> None:
         """Sends what is put, for ever; ends by cancellation, and what waits then is lost."""
         try:
-            await send_for_ever(self._wake, self.step, _tell_waiting)
+            await run_outbox(self._wake, self.step, _tell_waiting)
         finally:
             self.counts.dropped += len(self._waiting)
             await self._discard()
@@ -128,7 +128,7 @@ class KafkaRejects:
             sending = await producer.send_batch(builder, self._topic, partition=0)
         # when nobody waits for it any more, its end is of no interest
         sending.add_done_callback(lambda done: done.cancelled() or done.exception())
-        await acknowledged(sending, self._ack_timeout_s)
+        await wait_for_ack(sending, self._ack_timeout_s)
 
     async def _started(self) -> AIOKafkaProducer:
         if self._producer is None:

@@ -1,4 +1,4 @@
-"""A producer and a control in memory, behind httpx's MockTransport, whose answers can go wrong on purpose."""
+"""An in-memory producer and control behind httpx's MockTransport, with scripted faults."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import random
 import socket
 import threading
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import httpx
 import msgspec
 import uvicorn
 
-from cli.client import BatonClient
+from cli.http.client import BatonClient
+from cli.importing.lines import Line
 from shared.model.fragments import FragmentRejected, parse_fragment, time_of
 from shared.model.routing import StreamTable, initial_table
 
@@ -24,9 +25,9 @@ MAX_REQUEST_BYTES = 1_048_576
 
 
 class InMemoryProducer:
-    """Accepts as the real producer does; `logs[stream]` holds what "Kafka" has.
+    """Accepts fragments like the real producer; `logs[stream]` holds what "Kafka" has stored.
 
-    `faults` says what happens to each request, "" for nothing; when it ends, nothing goes wrong any more.
+    `faults` has one entry per request, "" for none; after the last one no more faults occur.
     """
 
     def __init__(
@@ -47,12 +48,12 @@ class InMemoryProducer:
         self._max_request_bytes = max_request_bytes
 
     def client(self, patience_s: float = 1e9) -> BatonClient:
-        """A client of it that never really sleeps."""
+        """A client of this producer that never really sleeps."""
         http = httpx.AsyncClient(transport=httpx.MockTransport(self.answer), base_url="http://producer")
         return BatonClient(http, patience_s=patience_s, sleep=no_sleep, rng=random.Random(0))
 
     async def answer(self, request: httpx.Request) -> httpx.Response:
-        """The answer to a request, after some turns of the loop, so that requests can overlap."""
+        """The response to a request, after some turns of the event loop, so that requests can overlap."""
         if request.url.path == "/table":
             return httpx.Response(200, content=self.table.encode())
         if request.url.path == "/markers":
@@ -122,12 +123,30 @@ def problem(
 
 
 async def no_sleep(_: float) -> None:
-    """Lets others run, without waiting."""
+    """Yields to other tasks without waiting."""
     await asyncio.sleep(0)
 
 
+class ListedLines:
+    """Lines from a list, in blocks of random sizes."""
+
+    def __init__(self, raws: Sequence[bytes], rng: random.Random) -> None:
+        self.bytes_read = sum(map(len, raws))
+        self.position = self.bytes_read
+        self._lines = [Line(number, raw) for number, raw in enumerate(raws, 1)]
+        self._rng = rng
+
+    def read_block(self) -> list[Line] | None:
+        """The next few lines."""
+        if not self._lines:
+            return None
+        size = self._rng.randint(0, 40)
+        block, self._lines = self._lines[:size], self._lines[size:]
+        return block
+
+
 class InMemoryControl:
-    """Answers control's reads from `answers[path]`, and runs of jobs from scripted lists of states."""
+    """Answers reads from `answers[path]`, and runs of jobs from scripted lists of states."""
 
     def __init__(self, answers: dict[str, Any] | None = None) -> None:
         self.answers = answers or {}
@@ -136,7 +155,7 @@ class InMemoryControl:
         self.queries: list[tuple[str, dict[str, str]]] = []
 
     async def answer(self, request: httpx.Request) -> httpx.Response:
-        """The answer to a request; lists are paged by `limit` and `after`."""
+        """The response to a request; lists are paged by `limit` and `after`."""
         path = request.url.path
         self.queries.append((path, dict(request.url.params)))
         if request.method == "POST" and path.endswith("/runs"):
@@ -157,17 +176,15 @@ class InMemoryControl:
         if name is None or "limit" not in params:
             return answer
         cursor = {"streams": "stream", "groups": "name"}.get(name, "id")
-        rows = answer[name]
+        start = 0
         if "after" in params:
-            rows = [row for row in rows if str(row[cursor]) == params["after"]] and rows[
-                [str(row[cursor]) for row in rows].index(params["after"]) + 1 :
-            ]
-        return answer | {name: rows[: int(params["limit"])]}
+            start = [str(row[cursor]) for row in answer[name]].index(params["after"]) + 1
+        return answer | {name: answer[name][start : start + int(params["limit"])]}
 
 
 @contextlib.contextmanager
 def served(answer: Callable[[httpx.Request], Awaitable[httpx.Response]]) -> Iterator[str]:
-    """The URL of a real HTTP server that answers so, in a thread, while the block runs."""
+    """The URL of a real HTTP server with these responses, in a thread, during the block."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         assert scope["type"] == "http"

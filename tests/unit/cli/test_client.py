@@ -1,4 +1,4 @@
-"""What the client makes of answers: values, one sentence, another try."""
+"""How the client treats responses: as values, as errors with one sentence, or with a retry."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 
-from cli.backoff import MAX_DELAY_S, delay_for, parse_retry_after
-from cli.client import BatonClient, connect
+from cli.http.client import BatonClient, connect
+from cli.http.retry_after import MAX_RETRY_AFTER_S, parse_retry_after
 from shared.errors import BatonError, Conflict, InvalidInput, NotFound, Unavailable
 from tests.unit.cli.fake_services import InMemoryControl, problem, served
 
@@ -40,8 +40,8 @@ def client_of(
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-async def test_an_unavailable_service_is_tried_again_until_patience_ends(status: int) -> None:
-    """The last answer's sentence is told, and no try starts after the patience."""
+async def test_requests_to_an_unavailable_service_are_retried_until_patience_ends(status: int) -> None:
+    """Then the error has the sentence of the last response; no attempt starts later."""
     clock = Clock()
     client = client_of(lambda _: problem(status, "Kafka is away"), clock, patience_s=30)
 
@@ -50,11 +50,11 @@ async def test_an_unavailable_service_is_tried_again_until_patience_ends(status:
 
     assert 20 < clock.now_s <= 30
     assert client.retries == len(clock.slept) > 5
-    assert max(clock.slept) <= MAX_DELAY_S
+    assert max(clock.slept) <= 5.0
 
 
-async def test_what_the_server_asks_for_is_the_least_wait() -> None:
-    """`Retry-After` is honoured."""
+async def test_retry_after_is_the_least_wait() -> None:
+    """The client honours what the server asks for."""
     clock = Clock()
     answers = [problem(429, "slowly", {"retry-after": "7"}), httpx.Response(200, json={"streams": []})]
     client = client_of(lambda _: answers.pop(0), clock, patience_s=30)
@@ -65,35 +65,29 @@ async def test_what_the_server_asks_for_is_the_least_wait() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "error"),
-    [(400, InvalidInput), (404, NotFound), (409, Conflict), (422, InvalidInput), (500, BatonError)],
+    ("method", "status", "error"),
+    [
+        ("GET", 404, NotFound),
+        ("GET", 409, Conflict),
+        ("GET", 422, InvalidInput),
+        ("GET", 500, BatonError),
+        *(("POST", status, InvalidInput) for status in (400, 401, 403, 415)),
+    ],
 )
-async def test_other_refusals_are_told_at_once(status: int, error: type[BatonError]) -> None:
-    """They cannot get better by waiting."""
+async def test_other_errors_are_raised_at_once(method: str, status: int, error: type[BatonError]) -> None:
+    """Waiting does not help. Of a POST only 413 and 422, which concern its fragments, are values."""
     clock = Clock()
     client = client_of(lambda _: problem(status, "no"), clock, patience_s=30)
 
     with pytest.raises(BatonError, match="no") as caught:
-        await client.get("/streams")
+        await (client.get("/streams") if method == "GET" else client.post_fragments(b"{}"))
 
     assert type(caught.value) is error
     assert clock.slept == []
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 415])
-async def test_a_producer_that_refuses_a_whole_request_is_not_asked_again(status: int) -> None:
-    """Only the two refusals that speak of the request's fragments (413, 422) are values."""
-    clock = Clock()
-    client = client_of(lambda _: problem(status, "not like this"), clock, patience_s=30)
-
-    with pytest.raises(InvalidInput, match="not like this"):
-        await client.post_fragments(b"{}")
-
-    assert clock.slept == []
-
-
-async def test_every_fault_of_a_problem_document_is_in_the_sentence() -> None:
-    """Errors are listed, each with its place."""
+async def test_the_sentence_lists_every_fault_of_a_problem_document() -> None:
+    """Each with its place in the request."""
     errors = [{"in": "top", "detail": "must be 1"}, {"detail": "also bad"}]
     client = client_of(lambda _: problem(422, "the request has faults", errors=errors), Clock(), 0)
 
@@ -101,23 +95,23 @@ async def test_every_fault_of_a_problem_document_is_in_the_sentence() -> None:
         await client.get("/x")
 
 
-async def test_an_answer_that_is_not_batons_is_told() -> None:
-    """Another service at that port does not crash the command."""
+async def test_another_service_is_recognised() -> None:
+    """The command reports it instead of crashing."""
     client = client_of(lambda _: httpx.Response(200, text="<html>"), Clock(), 0)
 
-    with pytest.raises(BatonError, match="does not answer as Baton does"):
+    with pytest.raises(BatonError, match="is not a Baton service"):
         await client.get("/streams")
     with pytest.raises(InvalidInput, match="stream table cannot be read"):
         await client.table()
 
 
-async def test_a_run_is_not_started_twice_when_it_is_unknown_whether_it_was() -> None:
-    """A connection that breaks in the middle ends it; one that was refused is tried again."""
-    asked: list[str] = []
+async def test_a_run_is_never_started_twice() -> None:
+    """A refused connection is retried; one that breaks half-way is not, since the run may have started."""
+    paths: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url.path)
-        if len(asked) == 1:
+        paths.append(request.url.path)
+        if len(paths) == 1:
             raise httpx.ConnectError("refused", request=request)
         raise httpx.ReadError("reset", request=request)
 
@@ -126,11 +120,11 @@ async def test_a_run_is_not_started_twice_when_it_is_unknown_whether_it_was() ->
     with pytest.raises(Unavailable, match="does not answer: reset"):
         await client.start_run("lake", "default", {})
 
-    assert asked == ["/jobs/lake/runs"] * 2
+    assert paths == ["/jobs/lake/runs"] * 2
 
 
 async def test_pages_are_joined() -> None:
-    """A list of more rows than a page holds comes whole, with what stands beside it."""
+    """A list that is longer than a page is returned as a whole, with the other fields of the answer."""
     rows = [{"stream": n} for n in range(2500)]
     control = InMemoryControl({"/streams": {"streams": rows, "totals": {"lag": 3}}})
     http = httpx.AsyncClient(transport=httpx.MockTransport(control.answer), base_url="http://control")
@@ -143,20 +137,20 @@ async def test_pages_are_joined() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://x", "http://"])
-async def test_what_is_no_url_is_told(url: str) -> None:
-    """One sentence, with an example."""
+async def test_an_invalid_url_is_rejected(url: str) -> None:
+    """With an example of a valid one."""
     with pytest.raises(InvalidInput, match="is not a URL like"):
         async with connect(url):
             pass
 
 
-@pytest.mark.parametrize(("write_key", "shown"), [("s3cret", "Bearer s3cret"), ("", None)])
-async def test_a_write_key_is_shown_to_the_producer(write_key: str, shown: str | None) -> None:
-    """As a bearer token, with every request; nothing without one."""
-    seen: list[str | None] = []
+@pytest.mark.parametrize(("write_key", "header"), [("s3cret", "Bearer s3cret"), ("", None)])
+async def test_the_write_key_is_sent_to_the_producer(write_key: str, header: str | None) -> None:
+    """As a bearer token with every request; no header without a key."""
+    sent: list[str | None] = []
 
     async def answer(request: httpx.Request) -> httpx.Response:
-        seen.append(request.headers.get("authorization"))
+        sent.append(request.headers.get("authorization"))
         return httpx.Response(200, json={"accepted": 1, "rejected": []})
 
     with served(answer) as url:
@@ -164,29 +158,22 @@ async def test_a_write_key_is_shown_to_the_producer(write_key: str, shown: str |
             await client.post_fragments(b'{"key":"a"}')
             await client.post_fragment(b'{"key":"a"}')
 
-    assert seen == [shown, shown]
-
-
-def test_delays_grow_to_their_cap_and_jitter_halves_them_at_most() -> None:
-    """Doubling, capped, between a half and the whole."""
-    assert [delay_for(n, None, 0.999999) for n in range(1, 20)] == sorted(
-        delay_for(n, None, 0.999999) for n in range(1, 20)
-    )
-    assert delay_for(50, None, 0.0) == MAX_DELAY_S / 2
-    assert delay_for(50, 1e9, 0.0) == 60.0
+    assert sent == [header, header]
 
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [
-        (None, None),
+        (None, 0.0),
         ("3", 3.0),
+        ("86400", MAX_RETRY_AFTER_S),
         ("Thu, 01 Jan 2026 00:00:09 GMT", 9.0),
+        ("Thu, 01 Jan 2026 00:09:00 GMT", MAX_RETRY_AFTER_S),
         ("Thu, 01 Jan 2015 00:00:09 GMT", 0.0),
-        ("soon", None),
-        ("-1", None),
+        ("soon", 0.0),
+        ("-1", 0.0),
     ],
 )
-def test_retry_after_is_a_number_or_a_date(value: str | None, seconds: float | None) -> None:
-    """What is neither asks for nothing."""
+def test_retry_after_is_a_number_or_a_date_up_to_a_minute(value: str | None, seconds: float) -> None:
+    """Anything else asks for no wait."""
     assert parse_retry_after(value, NOW) == seconds

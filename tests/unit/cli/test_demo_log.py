@@ -1,4 +1,4 @@
-"""Which format, key and time a demo takes for a log that it is given, and what it refuses."""
+"""How a demo guesses the format, key and time of a log, and which logs it rejects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.demo.log import DemoLog, made_up, real
+from cli.demo.log import DemoLog, generated_log, real_log
 from cli.importing.formats import Fields, Format
 from shared.errors import BatonError, InvalidInput
 
@@ -29,10 +29,10 @@ ACCESS = b'h1 - - [01/Aug/1995:00:00:01 -0400] "GET /a HTTP/1.0" 200 1839\n'
         (ACCESS, "access-log", Fields(key="host", time="time"), "$.data.path"),
     ],
 )
-def test_the_first_lines_say_what_a_log_is(
+def test_the_format_and_the_fields_are_guessed_from_the_first_lines(
     tmp_path: Path, text: bytes, form: Format, fields: Fields, item_path: str
 ) -> None:
-    """Format, key, time, end and what the reports count come from the header or the first line."""
+    """Format, key, time, end and the field to report come from the header or the first line."""
     path = tmp_path / "given.log"
     path.write_bytes(text)
 
@@ -41,8 +41,8 @@ def test_the_first_lines_say_what_a_log_is(
     assert (log.form, log.fields, log.item_path) == (form, fields, item_path)
 
 
-def test_a_packed_log_is_looked_into(tmp_path: Path) -> None:
-    """Gzip is told by the first bytes, whatever the name; blank lines do not count."""
+def test_a_gzipped_log_is_unpacked(tmp_path: Path) -> None:
+    """Gzip is recognised by its first bytes, not by the file's name; blank lines do not count."""
     path = tmp_path / "log"
     path.write_bytes(gzip.compress(b"host\ttime\n\na\t1\nb\t2\n"))
 
@@ -51,12 +51,12 @@ def test_a_packed_log_is_looked_into(tmp_path: Path) -> None:
     assert (log.form, log.lines) == ("tsv", 3)
 
 
-def test_what_the_command_line_says_goes_before_every_guess(tmp_path: Path) -> None:
-    """Options replace the guesses one by one."""
+def test_options_override_guesses(tmp_path: Path) -> None:
+    """Each option replaces one guess."""
     path = tmp_path / "given.tsv"
     path.write_bytes(b"host\ttime\tagent\tseen\na\t1\tb\t2\n")
 
-    log = real(path, "tsv", "agent", "seen", None, "$.data.host")
+    log = real_log(path, "tsv", "agent", "seen", None, "$.data.host")
 
     assert (log.fields, log.item_path) == (Fields(key="agent", time="seen"), "$.data.host")
 
@@ -64,16 +64,16 @@ def test_what_the_command_line_says_goes_before_every_guess(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (b"", "holds no lines"),
-        (b"host\ttime\n", "no lines but a header"),
+        (b"", "has no lines"),
+        (b"host\ttime\n", "no lines except a header"),
         (b"colour\tsize\na\t1\n", "give --key and --time"),
         (b"host\ttime\na\tnoon\n", "cannot be read as tsv"),
         (b"a letter to a friend\n", "cannot be read as access-log"),
         (b"{not json\n", "give --key and --time"),
     ],
 )
-def test_a_log_that_cannot_be_guessed_is_refused(tmp_path: Path, text: bytes, sentence: str) -> None:
-    """One sentence with what to say instead, before anything is started."""
+def test_a_log_of_an_unknown_format_is_rejected(tmp_path: Path, text: bytes, sentence: str) -> None:
+    """The error names the options to set, before anything starts."""
     path = tmp_path / "given.log"
     path.write_bytes(text)
 
@@ -81,26 +81,24 @@ def test_a_log_that_cannot_be_guessed_is_refused(tmp_path: Path, text: bytes, se
         guessed(path)
 
 
-def test_a_log_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    """A missing file is named."""
-    path = tmp_path / "nowhere.log"
-
+def test_a_missing_log_is_rejected(tmp_path: Path) -> None:
+    """The error names the file."""
     with pytest.raises(BatonError, match=r"there is no file .*nowhere\.log"):
-        guessed(path)
+        guessed(tmp_path / "nowhere.log")
 
 
-def test_a_log_that_is_made_up_is_the_same_again(tmp_path: Path) -> None:
-    """Visitors and seed decide every byte; another seed makes another log."""
+def test_a_generated_log_is_reproducible(tmp_path: Path) -> None:
+    """Visitors and seed determine every byte; another seed gives another log."""
     (tmp_path / "again").mkdir()
-    first = made_up(tmp_path, 20, 1)
+    first = generated_log(tmp_path, 20, 1)
     before = first.path.read_bytes()
 
-    again = made_up(tmp_path / "again", 20, 1)
-    other = made_up(tmp_path, 20, 2)
+    again = generated_log(tmp_path / "again", 20, 1)
+    other = generated_log(tmp_path, 20, 2)
 
     assert again.path.read_bytes() == before != other.path.read_bytes()
     assert first.lines == len(before.splitlines())
 
 
 def guessed(path: Path) -> DemoLog:
-    return real(path, None, None, None, None, None)
+    return real_log(path, None, None, None, None, None)

@@ -1,4 +1,4 @@
-"""What a demo prints of the reports and of the ownership."""
+"""What a demo prints about the reports, the owners and the audit."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ import pytest
 from cli.demo.report import period_row, print_audit, print_ownership
 
 
-def test_a_period_fits_into_a_line() -> None:
-    """Times are seconds, related numbers share a cell, the start has no more than minutes."""
+def test_a_period_fits_on_one_line() -> None:
+    """Durations are in seconds, related numbers share a cell, the start is cut to minutes."""
     row = {
         "start": "1995-08-01T07:00:00Z",
         "sessions": 119,
         "fragments": 1236,
-        "bytes": 345_597,
         "duration_ms_p50": 55_000.0,
-        "duration_ms_p90": 1.0,
         "duration_ms_p99": 3_140_820.0,
         "length_p50": 6.0,
-        "length_p90": 7.0,
         "length_p99": 49.28,
         "ended_end": 1,
         "ended_gap": 118,
@@ -34,8 +31,8 @@ def test_a_period_fits_into_a_line() -> None:
     assert cells == ["1995-08-01 07:00", 119, 1236, "55/3,141", "6/49", "1/118/0", "114/4"]
 
 
-def test_ownership_is_told_by_owner(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line for each owner, and one for the streams that nobody owns."""
+def test_ownership_is_printed_by_owner(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line per owner, and one for the unowned streams."""
     rows: list[dict[str, Any]] = [
         {"stream": 0, "owner": "consumer-1", "epoch": 2, "counts": {"sessions": 5}},
         {"stream": 1, "owner": None, "epoch": 1, "counts": {"sessions": 0}},
@@ -50,7 +47,7 @@ def test_ownership_is_told_by_owner(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_audit_with_a_difference_shows_its_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    """The three counts come first, then what they are about."""
+    """The three counts come first, then the examples."""
     example = {"kind": "missing", "id": "x", "stream": 3, "key": "h1", "detail": "offsets 0 … 4"}
     result = {"missing": 1, "extra": 0, "different": 0, "judged": 9, "fragments": 40, "examples": [example]}
 

@@ -1,4 +1,4 @@
-"""The counts and bytes of every stage, and that any that differ are told."""
+"""The counts and bytes of every stage, and the report of those that differ."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ EXACT = Numbers(
 
 
 def test_equal_counts_are_exact() -> None:
-    """Markers and ticks are records of the broker, and no fragments."""
+    """Markers and ticks are records in the broker, but not fragments."""
     stages = stages_of(EXACT)
 
     assert inequalities(stages) == []
     assert {stage.fragments for stage in stages} == {10}
 
 
-def test_repeats_are_counted_apart() -> None:
-    """Fragments that a retry has put into the log again are in the broker and consumed, and in no session."""
+def test_repeats_are_counted_separately() -> None:
+    """A fragment that a retry appended again is in the broker and consumed, but in no session."""
     repeated = replace(
         EXACT,
         end_offsets=EXACT.end_offsets + 2,
@@ -76,6 +76,6 @@ def test_repeats_are_counted_apart() -> None:
         ),
     ],
 )
-def test_a_stage_that_holds_something_else_is_named(numbers: Numbers, sentence: str) -> None:
+def test_a_stage_with_another_count_is_named(numbers: Numbers, sentence: str) -> None:
     """Fragments, bytes and sessions are each compared from stage to stage."""
     assert sentence in inequalities(stages_of(numbers))

@@ -1,4 +1,4 @@
-"""The comparison of delivered sessions with the truth of a log that was made up."""
+"""The comparison of delivered sessions with those of a generated log."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import msgspec
 import pytest
 
 from cli.demo.truth import Findings, TruthCheck
-from cli.generating import TrueSession, Visits, generate
 from cli.importing.formats import Fields, parser_for
 from cli.importing.fragments import encode_fragment, fragment_id, log_digest
+from cli.visits.generator import TrueSession, Visits, generate
 from shared.model.sessions import Session
 
 NAME = "visits.ndjson"
 VISITS = generate(30, 5)
 LONG = next(place for place, session in enumerate(VISITS.truth) if session.fragments > 2)
-"""The place of a session that has a line to lose."""
+"""The index of a session with more than two lines."""
 
 
 def test_the_delivered_truth_is_exact() -> None:
-    """Every session of the truth, delivered once in any order, leaves nothing to find."""
+    """Delivering every session of the truth once, in any order, leaves no difference."""
     sessions = delivered(VISITS)
 
     findings = judge(reversed(sessions))
@@ -30,8 +30,8 @@ def test_the_delivered_truth_is_exact() -> None:
     assert findings.examples == []
 
 
-def test_a_session_that_was_not_delivered_is_missing() -> None:
-    """What was never delivered is missing, and named."""
+def test_an_undelivered_session_is_missing() -> None:
+    """The findings count it and name it."""
     sessions = delivered(VISITS)
     del sessions[LONG]
 
@@ -43,8 +43,8 @@ def test_a_session_that_was_not_delivered_is_missing() -> None:
     ]
 
 
-def test_a_session_that_was_delivered_twice_is_extra() -> None:
-    """A second copy is one too many, even when it is the same."""
+def test_a_session_delivered_twice_is_extra() -> None:
+    """Even if both copies are equal."""
     sessions = delivered(VISITS)
 
     findings = judge([*sessions, sessions[LONG]])
@@ -53,39 +53,37 @@ def test_a_session_that_was_delivered_twice_is_extra() -> None:
 
 
 def cut(session: Session) -> Session:
-    """A session that has lost its last fragment."""
+    """A session without its last fragment."""
     return msgspec.structs.replace(session, data=session.data[:-1], fragments=session.fragments - 1)
 
 
 def doubled(session: Session) -> Session:
-    """A session that holds a fragment twice."""
+    """A session with a fragment twice."""
     return msgspec.structs.replace(
         session, data=[*session.data, session.data[-1]], fragments=session.fragments + 1
     )
 
 
 def forged(session: Session) -> Session:
-    """A session one of whose fragments is not its line."""
+    """A session with a fragment that differs from its line."""
     raw = bytes(session.data[-1]).replace(b'"status":200', b'"status":500')
     raw = raw if raw != bytes(session.data[-1]) else raw.replace(b'"status":404', b'"status":500')
     return msgspec.structs.replace(session, data=[*session.data[:-1], msgspec.Raw(raw)])
 
 
 def limited(session: Session) -> Session:
-    """A session that is said to have met a limit."""
+    """A session closed by a limit."""
     return msgspec.structs.replace(session, reason="limit")
 
 
 def shifted(session: Session) -> Session:
-    """A session that is said to have ended later."""
+    """A session with a later end."""
     return msgspec.structs.replace(session, last_time=session.last_time + 1)
 
 
 @pytest.mark.parametrize("change", [cut, doubled, forged, limited, shifted])
-def test_a_session_that_is_not_as_it_was_made_is_different(
-    change: Callable[[Session], Session],
-) -> None:
-    """A fragment less, twice or forged, another reason or time: each is told as a difference."""
+def test_a_changed_session_is_different(change: Callable[[Session], Session]) -> None:
+    """A missing, repeated or forged fragment, another reason or time: each counts as a difference."""
     sessions = delivered(VISITS)
     sessions[LONG] = change(sessions[LONG])
 
@@ -95,7 +93,7 @@ def test_a_session_that_is_not_as_it_was_made_is_different(
 
 
 def test_fragments_of_another_log_are_extra() -> None:
-    """Ids tell the logs apart: sessions of a log of another name are none of this truth."""
+    """The log's name is part of the ids, so sessions of another log do not match."""
     sessions = delivered(VISITS, name="other.ndjson")
 
     findings = judge(sessions)
@@ -108,7 +106,7 @@ def judge(sessions: Iterable[Session]) -> Findings:
     """What the comparison finds."""
     check = TruthCheck(VISITS, NAME)
     for session in sessions:
-        check.see(session)
+        check.add(session)
     return check.finish()
 
 

@@ -1,4 +1,4 @@
-"""`baton events`: the recent ones, and following over reconnections."""
+"""`baton events`: recent events, and following across reconnections."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.client import BatonClient
 from cli.commands.events import event_line, follow
+from cli.http.client import BatonClient
+from cli.http.sse import ServerSentEvent, SseParser
 from cli.main import cli
-from cli.sse import ServerSentEvent, ServerSentEvents
 from shared.errors import InvalidInput, Unavailable
 from tests.unit.cli.fake_services import InMemoryControl, no_sleep, problem, served
 
@@ -47,8 +47,8 @@ def run(control: InMemoryControl, *arguments: str) -> Result:
         return CliRunner().invoke(cli, ["events", "--url", url, *arguments])
 
 
-def test_each_event_is_a_line_for_people() -> None:
-    """When, what, of which stream, who, and how it went."""
+def test_each_event_is_printed_on_one_line() -> None:
+    """Time, kind, stream, members and details."""
     result = run(InMemoryControl({"/events": {"events": EVENTS}}))
 
     assert result.exit_code == 0, result.output
@@ -61,27 +61,27 @@ def test_each_event_is_a_line_for_people() -> None:
     ]
 
 
-def test_machines_get_what_control_answers() -> None:
-    """One object with one named array."""
+def test_json_output_is_the_answer_of_control() -> None:
+    """One object with one array."""
     result = run(InMemoryControl({"/events": {"events": EVENTS}}), "-o", "json")
 
     assert json.loads(result.stdout)["events"] == EVENTS
 
 
-def test_filters_are_controls() -> None:
-    """What is asked for travels as it was given; what is not, not."""
+def test_filters_are_passed_to_control() -> None:
+    """Only the given ones, unchanged."""
     control = InMemoryControl({"/events": {"events": []}})
 
     run(control, "--stream", "7", "--kind", "handover", "--member", "m1", "--group", "g", "-n", "9")
     run(control)
 
-    asked = {"stream": "7", "kind": "handover", "member": "m1", "group": "g", "limit": "9"}
-    assert control.queries == [("/events", asked), ("/events", {"limit": "50"})]
+    filters = {"stream": "7", "kind": "handover", "member": "m1", "group": "g", "limit": "9"}
+    assert control.queries == [("/events", filters), ("/events", {"limit": "50"})]
 
 
 @pytest.mark.parametrize("arguments", [("--kind", "party"), ("-n", "0"), ("--stream", "-1")])
-def test_what_cannot_be_asked_is_refused_at_once(arguments: tuple[str, ...]) -> None:
-    """Before anything is sent."""
+def test_invalid_filters_are_rejected(arguments: tuple[str, ...]) -> None:
+    """Before a request is sent."""
     control = InMemoryControl()
 
     assert run(control, *arguments).exit_code == 2
@@ -89,16 +89,16 @@ def test_what_cannot_be_asked_is_refused_at_once(arguments: tuple[str, ...]) -> 
 
 
 class ScriptedEvents:
-    """Control's stream of events: each connection brings its part, and then breaks or ends."""
+    """Control's event stream: each connection returns its part, and then fails or ends."""
 
     def __init__(self, *connections: list[ServerSentEvent | Exception]) -> None:
         self.connections = list(connections)
-        self.asked: list[str] = []
+        self.last_ids: list[str] = []
 
     async def listen(
         self, path: str, params: Mapping[str, Any], last_event_id: str
     ) -> AsyncGenerator[ServerSentEvent]:
-        self.asked.append(last_event_id)
+        self.last_ids.append(last_event_id)
         if not self.connections:
             await asyncio.Event().wait()
         for step in self.connections.pop(0):
@@ -108,23 +108,23 @@ class ScriptedEvents:
 
 
 def sent(event_id: int) -> ServerSentEvent:
-    """An event as it comes."""
+    """An event with this id."""
     return ServerSentEvent(str(event_id), json.dumps({"id": event_id}))
 
 
-async def followed(control: ScriptedEvents, count: int, troubles: list[str]) -> list[int]:
-    """The ids of the first events."""
+async def followed(control: ScriptedEvents, count: int, warnings: list[str]) -> list[int]:
+    """The ids of the first `count` events."""
     found: list[int] = []
     async with asyncio.timeout(5):
-        async for event in follow(control, {}, troubles.append, no_sleep):
+        async for event in follow(control, {}, warnings.append, no_sleep):
             found.append(event["id"])
             if len(found) == count:
                 break
     return found
 
 
-async def test_following_goes_over_every_reconnection() -> None:
-    """It asks for what came after the last id that it has seen, also one that came without an event."""
+async def test_following_resumes_after_every_reconnection() -> None:
+    """It asks for the events after the last id received, even if that id came without an event."""
     control = ScriptedEvents(
         [sent(1), sent(2), Unavailable("reset")],
         [Unavailable("refused")],
@@ -132,33 +132,33 @@ async def test_following_goes_over_every_reconnection() -> None:
         [ServerSentEvent("4")],
         [sent(7)],
     )
-    troubles: list[str] = []
+    warnings: list[str] = []
 
-    assert await followed(control, 3, troubles) == [1, 2, 7]
-    assert control.asked == ["", "2", "2", "2", "4"]
-    assert troubles == ["reset; trying again"]
+    assert await followed(control, 3, warnings) == [1, 2, 7]
+    assert control.last_ids == ["", "2", "2", "2", "4"]
+    assert warnings == ["reset; trying again"]
 
 
-async def test_what_was_missed_is_told() -> None:
-    """The comment line of control is for the person who follows."""
+async def test_missing_events_are_reported() -> None:
+    """Control reports them as a comment, which is shown to the user."""
     control = ScriptedEvents([ServerSentEvent(comment="not all is kept"), sent(9)])
-    troubles: list[str] = []
+    warnings: list[str] = []
 
-    assert await followed(control, 1, troubles) == [9]
-    assert troubles == ["not all is kept"]
+    assert await followed(control, 1, warnings) == [9]
+    assert warnings == ["not all is kept"]
 
 
-async def test_a_refusal_ends_following() -> None:
-    """Only what may be well later is tried again."""
+async def test_a_rejected_request_ends_following() -> None:
+    """Only Unavailable is retried."""
     with pytest.raises(InvalidInput):
         await followed(ScriptedEvents([InvalidInput("no")]), 1, [])
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
-def test_events_are_whole_however_the_bytes_are_cut(size: int) -> None:
-    """Also with characters of several bytes, and those that Python takes for line ends."""
+def test_events_are_whole_however_the_bytes_are_split(size: int) -> None:
+    """Including multi-byte characters, and characters that Python treats as line ends."""
     text = ": hello\n\nretry: 5\n\nid: 1\ndata: {„\u2028“}\n\nid: 2\r\ndata: a\r\ndata: b\r\n\r\ndata: x"
-    raw, parser = text.encode(), ServerSentEvents()
+    raw, parser = text.encode(), SseParser()
 
     found = [event for at in range(0, len(raw), size) for event in parser.feed(raw[at : at + size])]
 
@@ -169,8 +169,8 @@ def test_events_are_whole_however_the_bytes_are_cut(size: int) -> None:
     ]
 
 
-async def test_the_client_resumes_and_tells_apart_what_went_wrong() -> None:
-    """`Last-Event-ID` says where; 503 and broken connections are to be tried again, 422 is not."""
+async def test_listening_resumes_and_classifies_failures() -> None:
+    """`Last-Event-ID` says where; 503 and a broken connection are Unavailable, 422 is not."""
     requests: list[httpx.Request] = []
     answers = [
         httpx.Response(200, content=b"retry: 1\n\nid: 5\ndata: {}\n\n"),
@@ -198,6 +198,6 @@ async def test_the_client_resumes_and_tells_apart_what_went_wrong() -> None:
     assert {request.headers["accept"] for request in requests} == {"text/event-stream"}
 
 
-def test_a_line_is_made_of_the_least_there_can_be() -> None:
-    """Fields that a later control leaves out are no reason to fail."""
+def test_an_event_needs_only_its_required_fields() -> None:
+    """A later control may leave out the others."""
     assert event_line(msgspec.json.decode(b'{"id":1,"at":0,"group":"default","kind":"cut"}')).endswith("cut")

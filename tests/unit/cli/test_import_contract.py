@@ -1,4 +1,4 @@
-"""The importer against the producer's own HTTP face, so that both mean the same by every answer."""
+"""The importer against the producer's real HTTP interface, so that both agree on every response."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import random
 
 import httpx
 
-from cli.client import BatonClient
+from cli.http.client import BatonClient
 from cli.importing.formats import Fields, parser_for
 from cli.importing.lanes import BatchLimits
-from cli.importing.lines import Line
 from cli.importing.pipeline import send_log
 from cli.importing.tally import Tally
 from services.producer.app import create_app
@@ -19,25 +18,13 @@ from services.producer.settings import ProducerSettings
 from shared.model.routing import initial_table
 from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
+from tests.unit.cli.fake_services import ListedLines
 
 TABLE = initial_table(3)
 
 
-class OneBlock:
-    """All lines at once."""
-
-    bytes_read = position = 0
-
-    def __init__(self, raws: list[bytes]) -> None:
-        self._blocks = [[Line(number, raw) for number, raw in enumerate(raws, 1)]]
-
-    def read_block(self) -> list[Line] | None:
-        """The lines, then the end."""
-        return self._blocks.pop() if self._blocks else None
-
-
 async def test_importer_and_producer_agree_on_every_answer() -> None:
-    """Partial and whole 503, refused fragments, requests that are too large, table and markers."""
+    """Partial and complete 503, rejected fragments, requests that are too large, table and markers."""
     sink = InMemoryFragmentSink(TABLE.count)
     door = create_app(
         settings=ProducerSettings(max_request_bytes=900, max_fragment_bytes=750),
@@ -48,13 +35,13 @@ async def test_importer_and_producer_agree_on_every_answer() -> None:
         complaints=list,
         metrics=ProducerMetrics(),
     )
-    troubles = [lambda: sink.mute.add(1), lambda: setattr(sink, "down", True)]
+    faults = [lambda: sink.mute.add(1), lambda: setattr(sink, "down", True)]
 
-    async def sleep(_: float) -> None:  # one trouble after the other, then all is well
+    async def sleep(_: float) -> None:  # the next fault on each retry, then none
         sink.mute.clear()
         sink.down = False
-        if troubles:
-            troubles.pop(0)()
+        if faults:
+            faults.pop(0)()
 
     sink.down = True
     raws = [json.dumps({"key": f"k{n % 5}", "time": n, "n": n}).encode() for n in range(40)]
@@ -66,7 +53,7 @@ async def test_importer_and_producer_agree_on_every_answer() -> None:
     tally = Tally()
 
     await send_log(
-        OneBlock(raws),
+        ListedLines(raws, random.Random(0)),
         parser_for("ndjson", Fields(key="key", time="time", unit="ms")),
         name="log",
         table=await client.table(),
@@ -82,5 +69,5 @@ async def test_importer_and_producer_agree_on_every_answer() -> None:
     stored = {json.loads(value)["data"]["n"] for log in sink.logs for key, value in log if key}
     assert stored == set(range(40)) - {10, 20, 30}
     assert client.retries == 3
-    assert not troubles
+    assert not faults
     assert [place.offset for place in markers] == [len(log) - 1 for log in sink.logs]

@@ -1,4 +1,4 @@
-"""What the importer reads out of a line, format by format."""
+"""What the importer reads from a line, format by format."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ KEYED = Fields(key="k", time="t")
 
 
 @pytest.mark.parametrize("line", [COMMON, COMBINED])
-def test_an_access_log_gives_its_fields(line: bytes) -> None:
-    """Common and combined lines are read alike; the path is a field of its own."""
+def test_an_access_log_line_becomes_a_row(line: bytes) -> None:
+    """The common and the combined format give the same fields; the path is a separate one."""
     (row,) = rows("access-log", ACCESS, [line])
 
     assert (row.key, row.time_ms, row.end) == ("127.0.0.1", 971_211_336_000, False)
@@ -46,8 +46,8 @@ def test_an_access_log_gives_its_fields(line: bytes) -> None:
     assert (data["status"], data["bytes"]) == (200, 2326)
 
 
-def test_a_request_that_is_no_request_is_kept_as_text() -> None:
-    """Scanners send anything; the line still counts."""
+def test_an_invalid_http_request_is_kept_as_text() -> None:
+    """Scanners send anything; the line is still imported."""
     (row,) = rows("access-log", ACCESS, [rb'h - - [10/Oct/2000:13:55:36 -0700] "\x16\x03" 400 -'])
 
     data = json.loads(row.data)
@@ -56,8 +56,8 @@ def test_a_request_that_is_no_request_is_kept_as_text() -> None:
     assert "path" not in data
 
 
-def test_an_access_log_can_be_keyed_by_another_of_its_fields_only() -> None:
-    """A field that an access log cannot have is told before anything is read."""
+def test_the_key_of_an_access_log_must_be_one_of_its_fields() -> None:
+    """An unknown field is rejected before anything is read."""
     assert rows("access-log", Fields(key="user", time="time"), [COMMON])[0].key == "frank"
 
     with pytest.raises(InvalidInput, match="no field 'session'"):
@@ -65,7 +65,7 @@ def test_an_access_log_can_be_keyed_by_another_of_its_fields_only() -> None:
 
 
 def test_a_tsv_row_is_an_object_of_its_columns() -> None:
-    """The header names the columns; values stay text."""
+    """The header names the columns; values remain text."""
     (row,) = rows("tsv", Fields(key="host", time="time"), [b"host\ttime\turl", b"h\t807256800\t/a"])
 
     assert (row.key, row.time_ms) == ("h", 807_256_800_000)
@@ -73,22 +73,22 @@ def test_a_tsv_row_is_an_object_of_its_columns() -> None:
 
 
 def test_text_that_is_not_utf8_is_read_as_latin1() -> None:
-    """Old logs are; UTF-8 stays UTF-8."""
+    """Old logs are Latin-1; UTF-8 is still read as UTF-8."""
     found = rows("tsv", KEYED, [b"k\tt", b"\xe9t\xe9\t1", "été\t1".encode()])
 
     assert [row.key for row in found] == ["été", "été"]
 
 
 @pytest.mark.parametrize("form", ["tsv", "csv"])
-def test_a_row_with_other_columns_than_the_header_is_refused(form: Format) -> None:
-    """A row that lost a column would be read wrongly."""
+def test_a_row_must_have_as_many_columns_as_the_header(form: Format) -> None:
+    """Otherwise values would be assigned to the wrong columns."""
     separator = b"\t" if form == "tsv" else b","
 
     assert reason_for(form, KEYED, separator.join((b"k", b"t")), b"only one") == "columns"
 
 
 def test_a_quoted_csv_cell_may_hold_separators_quotes_and_line_ends() -> None:
-    """A record goes on until its quotes are closed."""
+    """A record continues until its quotes are closed."""
     found = rows("csv", KEYED, [b"k,t,x", b'a,1,"one, ""two""', b"", b'three"', b"b,2,"])
 
     assert [(row.key, json.loads(row.data)["x"]) for row in found] == [
@@ -97,13 +97,13 @@ def test_a_quoted_csv_cell_may_hold_separators_quotes_and_line_ends() -> None:
     ]
 
 
-def test_a_csv_that_ends_inside_quotes_is_told() -> None:
-    """The lines that the open quote swallowed are not lost silently."""
+def test_a_csv_that_ends_inside_quotes_is_reported() -> None:
+    """The lines after the open quote are not lost silently."""
     assert reason_for("csv", KEYED, b"k,t", b'a,"1', b"b,2") == "malformed"
 
 
-def test_a_json_line_travels_on_untouched_and_is_read_by_dotted_paths() -> None:
-    """The row is the line's own bytes; numbers are fine as keys."""
+def test_a_json_line_is_kept_unchanged_and_read_by_dotted_paths() -> None:
+    """The row has the line's bytes; numbers are valid keys."""
     line = b'{"u": {"id": 7},  "at": "1970-01-01T00:00:01Z", "last": true}'
 
     (row,) = rows("ndjson", Fields(key="u.id", time="at", end="last"), [b" " + line + b" "])
@@ -128,15 +128,15 @@ def test_a_json_line_travels_on_untouched_and_is_read_by_dotted_paths() -> None:
         (b"[" * 5000, "malformed"),
     ],
 )
-def test_a_json_line_that_cannot_be_used_has_a_reason(line: bytes, reason: str) -> None:
-    """One word to count by."""
+def test_an_unusable_json_line_has_a_reason(line: bytes, reason: str) -> None:
+    """One word to group by."""
     assert reason_for("ndjson", KEYED, line) == reason
 
 
 @pytest.mark.parametrize(
     ("value", "ends"), [("true", True), ("1", True), ("Yes", True), ("0", False), ("", False)]
 )
-def test_the_end_field_is_true_in_the_usual_spellings(value: str, ends: bool) -> None:
+def test_the_end_field_accepts_the_usual_spellings_of_true(value: str, ends: bool) -> None:
     """In text formats `true`, `1` and `yes` end a session."""
     fields = Fields(key="k", time="t", end="e")
 
@@ -145,8 +145,8 @@ def test_the_end_field_is_true_in_the_usual_spellings(value: str, ends: bool) ->
     assert row.end is ends
 
 
-def test_a_header_that_names_a_column_twice_is_refused() -> None:
-    """Which of the two would count is anybody's guess."""
+def test_a_header_with_a_repeated_column_is_rejected() -> None:
+    """It would be unclear which of the two counts."""
     with pytest.raises(InvalidInput, match="twice"):
         rows("csv", KEYED, [b"k,t,t"])
 
@@ -165,7 +165,7 @@ def test_a_header_that_names_a_column_twice_is_refused() -> None:
     ],
 )
 def test_times_of_all_forms_are_exact(text: str, unit: TimeUnit, time_ms: int) -> None:
-    """Fractions floor to ms, nothing goes through floats."""
+    """Fractions are rounded down to ms, without floats."""
     assert parse_time(text, unit) == time_ms
 
 
@@ -186,15 +186,15 @@ def test_times_of_all_forms_are_exact(text: str, unit: TimeUnit, time_ms: int) -
         ("٣", "s"),
     ],
 )
-def test_times_that_cannot_be_read_are_refused(text: str, unit: TimeUnit) -> None:
-    """Never guessed, never another exception."""
+def test_unreadable_times_are_rejected(text: str, unit: TimeUnit) -> None:
+    """They are never guessed, and raise no other exception."""
     with pytest.raises(TimeUnreadable):
         parse_time(text, unit)
 
 
 @given(raw=st.binary(max_size=200), form=st.sampled_from(["access-log", "tsv", "csv", "ndjson"]))
 def test_no_line_crashes_a_parser(raw: bytes, form: Format) -> None:
-    """Any bytes are a row, nothing, or unreadable."""
+    """Any bytes give a row, no row, or LineUnreadable."""
     fields = ACCESS if form == "access-log" else KEYED
     parser = parser_for(form, fields)
     if form in ("tsv", "csv"):

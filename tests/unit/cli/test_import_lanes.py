@@ -1,4 +1,4 @@
-"""Order, completeness and bounded memory of the importer, whatever the producer answers."""
+"""The importer keeps order, completeness and bounded memory, whatever the producer responds."""
 
 from __future__ import annotations
 
@@ -11,35 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.importing.formats import Fields, parser_for
+from cli.http.receipts import Receipt
+from cli.importing.formats import Fields, Parser, parser_for
 from cli.importing.fragments import Outgoing
 from cli.importing.lanes import BatchLimits, Lane
-from cli.importing.lines import Line
 from cli.importing.pipeline import send_log
 from cli.importing.tally import Tally
-from cli.receipts import Receipt
 from shared.errors import BatonError, InvalidInput, Unavailable
-from tests.unit.cli.fake_services import FAULTS, InMemoryProducer
-
-FIELDS = Fields(key="key", time="time")
-
-
-class ListedLines:
-    """Lines from a list, in blocks of random sizes."""
-
-    def __init__(self, raws: Sequence[bytes], rng: random.Random) -> None:
-        self.bytes_read = sum(map(len, raws))
-        self.position = self.bytes_read
-        self._lines = [Line(number, raw) for number, raw in enumerate(raws, 1)]
-        self._rng = rng
-
-    def read_block(self) -> list[Line] | None:
-        """The next few lines."""
-        if not self._lines:
-            return None
-        size = self._rng.randint(0, 40)
-        block, self._lines = self._lines[:size], self._lines[size:]
-        return block
+from tests.unit.cli.fake_services import FAULTS, InMemoryProducer, ListedLines
 
 
 def log_of(keys: int, lines: int, rng: random.Random) -> list[bytes]:
@@ -54,11 +33,13 @@ async def send(
     batch: int = 7,
     patience_s: float = 1e9,
     name: str = "log",
+    parser: Parser | None = None,
+    tally: Tally | None = None,
 ) -> Tally:
-    tally = Tally()
+    tally = Tally() if tally is None else tally
     await send_log(
         ListedLines(raws, random.Random(1)),
-        parser_for("ndjson", FIELDS),
+        parser or parser_for("ndjson", Fields(key="key", time="time")),
         name=name,
         table=producer.table,
         sink=producer.client(patience_s),
@@ -70,7 +51,7 @@ async def send(
 
 
 def numbers_without_repeats(stored: Sequence[bytes]) -> list[int]:
-    """What a consumer that drops repeated ids sees: the lines' numbers in the order of the stream."""
+    """The lines' numbers in the order of the stream, as a consumer that drops repeated ids sees them."""
     seen: set[str] = set()
     numbers = []
     for raw in stored:
@@ -92,7 +73,7 @@ def numbers_without_repeats(stored: Sequence[bytes]) -> list[int]:
 def test_every_line_arrives_once_and_in_order_whatever_goes_wrong(
     seed: int, faults: list[str], lanes: int, batch: int, streams: int
 ) -> None:
-    """After dropping repeats, each stream holds exactly its lines, in the log's order."""
+    """Without repeats, each stream holds exactly its lines in the log's order."""
     rng = random.Random(seed)
     raws = log_of(12, 120, rng)
     producer = InMemoryProducer(streams, faults, rng)
@@ -110,8 +91,8 @@ def test_every_line_arrives_once_and_in_order_whatever_goes_wrong(
     assert not producer.overlapped
 
 
-async def test_the_same_import_again_repeats_the_same_ids() -> None:
-    """An import that is started again sends bytes that are equal to those of the first time."""
+async def test_a_repeated_import_repeats_the_same_ids() -> None:
+    """It sends the same bytes as the first time."""
     raws = log_of(5, 50, random.Random(3))
     first, second, other = InMemoryProducer(), InMemoryProducer(), InMemoryProducer()
 
@@ -126,8 +107,8 @@ async def test_the_same_import_again_repeats_the_same_ids() -> None:
     assert all(len(one.encode()) <= 64 for one in ids[0] | ids[1])
 
 
-async def test_what_is_refused_is_counted_with_its_first_line() -> None:
-    """Lines that cannot be read and fragments that are refused are told apart; the rest arrives."""
+async def test_rejects_are_counted_by_reason_with_their_first_line() -> None:
+    """Unreadable lines and rejected fragments are counted separately; the rest arrives."""
     raws = [
         b'{"key":"a","time":1}',
         b"nonsense",
@@ -150,17 +131,17 @@ async def test_what_is_refused_is_counted_with_its_first_line() -> None:
     assert not tally.all_accepted
 
 
-async def test_a_request_of_which_nothing_is_acceptable_is_no_failure() -> None:
-    """422 carries the same list of reasons as 200, and the import goes on."""
-    refused = b'{"key":"%s","time":1}' % (b"x" * 300)
+async def test_a_request_with_only_rejected_fragments_does_not_end_the_import() -> None:
+    """422 has the same list of reasons as 200."""
+    rejected = b'{"key":"%s","time":1}' % (b"x" * 300)
 
-    tally = await send([refused, b'{"key":"a","time":1}'], InMemoryProducer(1), batch=1)
+    tally = await send([rejected, b'{"key":"a","time":1}'], InMemoryProducer(1), batch=1)
 
     assert (tally.accepted, tally.rejected) == (1, 1)
 
 
-async def test_a_batch_that_is_too_large_for_the_producer_is_sent_in_parts() -> None:
-    """After 413 the batch is halved; a fragment that alone is too large is refused, the others are not."""
+async def test_a_batch_that_is_too_large_for_the_producer_is_split() -> None:
+    """After 413 the batch is halved; only a fragment that is too large by itself is rejected."""
     raws = [b'{"key":"a","time":1,"n":%d}' % n for n in range(20)]
     raws[7] = b'{"key":"a","time":1,"pad":"%s"}' % (b"x" * 600)
     producer = InMemoryProducer(1, max_request_bytes=400)
@@ -172,29 +153,20 @@ async def test_a_batch_that_is_too_large_for_the_producer_is_sent_in_parts() -> 
     assert tally.reasons["size"].line == 8
 
 
-async def test_an_import_without_an_answer_gives_up_when_patience_ends() -> None:
-    """Lines that nobody acknowledged are never counted as accepted."""
-    faults = ["503"] * 100
+async def test_an_import_fails_when_patience_ends() -> None:
+    """Lines without an acknowledgement are never counted as accepted."""
+    producer, raws = InMemoryProducer(1, ["503"] * 100), log_of(3, 50, random.Random(0))
 
     tally = Tally()
     with pytest.raises(Unavailable, match="not now"):
-        await send_log(
-            ListedLines(log_of(3, 50, random.Random(0)), random.Random(0)),
-            parser_for("ndjson", FIELDS),
-            name="log",
-            table=InMemoryProducer(1).table,
-            sink=InMemoryProducer(1, faults).client(patience_s=0.0),
-            lanes=1,
-            limits=BatchLimits(fragments=10),
-            tally=tally,
-        )
+        await send(raws, producer, patience_s=0.0, tally=tally)
 
     assert tally.accepted == 0
     assert not tally.all_accepted
 
 
-async def test_an_answer_that_does_not_account_for_every_fragment_ends_the_import() -> None:
-    """A proxy's friendly 200 is not taken for an acknowledgement."""
+async def test_a_response_must_account_for_every_fragment() -> None:
+    """A proxy's friendly 200 is not an acknowledgement."""
 
     class Friendly:
         async def post_fragments(self, body: bytes) -> Receipt:
@@ -209,8 +181,8 @@ async def test_an_answer_that_does_not_account_for_every_fragment_ends_the_impor
     assert tally.accepted == 0
 
 
-async def test_a_lane_takes_no_more_than_two_requests_ahead() -> None:
-    """Memory is bounded: `offer` waits while two whole requests wait, until one was taken."""
+async def test_a_lane_queues_at_most_two_requests() -> None:
+    """Memory is bounded: `offer` waits until one of two full requests has been sent."""
     producer = InMemoryProducer(1)
     lane = Lane(producer.client(), Tally(), BatchLimits(fragments=5), lambda: None)
     fragment = Outgoing(1, 1, b'{"key":"a","time":1}')
@@ -230,8 +202,8 @@ async def test_a_lane_takes_no_more_than_two_requests_ahead() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 499, 500])
-async def test_no_request_exceeds_its_bytes(size: int) -> None:
-    """A batch ends before the fragment that would make it too large; at least one fragment goes."""
+async def test_no_request_exceeds_the_byte_limit(size: int) -> None:
+    """A batch ends before the fragment that would exceed it, but has at least one fragment."""
     sizes: list[int] = []
 
     class Measuring:
@@ -251,19 +223,11 @@ async def test_no_request_exceeds_its_bytes(size: int) -> None:
 
 
 async def test_a_header_without_the_key_ends_the_import_before_anything_is_sent() -> None:
-    """A misspelt column is told at once, with the columns that there are."""
+    """The error lists the columns."""
     producer = InMemoryProducer(1)
 
+    parser = parser_for("tsv", Fields(key="hots", time="time"))
     with pytest.raises(InvalidInput, match="no column 'hots'; it has host, time"):
-        await send_log(
-            ListedLines([b"host\ttime", b"a\t1"], random.Random(0)),
-            parser_for("tsv", Fields(key="hots", time="time")),
-            name="log",
-            table=producer.table,
-            sink=producer.client(),
-            lanes=2,
-            limits=BatchLimits(),
-            tally=Tally(),
-        )
+        await send([b"host\ttime", b"a\t1"], producer, parser=parser)
 
     assert producer.requests == []

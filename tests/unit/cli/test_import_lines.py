@@ -15,7 +15,7 @@ from shared.errors import InvalidInput
 
 
 class Dripping(io.BytesIO):
-    """Gives at most `step` bytes at once, as a pipe may."""
+    """Returns at most `step` bytes at once, as a pipe may."""
 
     def __init__(self, data: bytes, step: int) -> None:
         super().__init__(data)
@@ -33,8 +33,8 @@ def all_lines(reader: LineReader) -> list[Line]:
 
 
 @given(data=st.binary(max_size=300), step=st.integers(1, 50))
-def test_lines_are_the_same_however_the_bytes_come(data: bytes, step: int) -> None:
-    """Blocks do not show; a last line needs no end."""
+def test_lines_do_not_depend_on_the_blocks(data: bytes, step: int) -> None:
+    """However the bytes arrive, the lines are the same; the last one needs no line end."""
     data = data.replace(b"\xef", b"")
     expected = data.split(b"\n")
     if not expected[-1]:
@@ -47,7 +47,7 @@ def test_lines_are_the_same_however_the_bytes_come(data: bytes, step: int) -> No
 
 
 def test_a_line_that_is_too_long_is_dropped_while_it_is_read() -> None:
-    """It keeps its number, its neighbours are read."""
+    """It keeps its number, and the other lines are read."""
     data = b"a\n" + b"x" * (MAX_LINE_BYTES + 1) + b"\nb"
 
     lines = all_lines(LineReader(Dripping(data, 100_000), io.BytesIO(), None))
@@ -56,8 +56,8 @@ def test_a_line_that_is_too_long_is_dropped_while_it_is_read() -> None:
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_gzip_is_told_by_its_first_bytes(tmp_path: Path, packed: bool) -> None:
-    """Whatever the file is called."""
+def test_gzip_is_recognised_by_its_first_bytes(tmp_path: Path, packed: bool) -> None:
+    """Not by the file's name."""
     file = tmp_path / "log"
     file.write_bytes(gzip.compress(b"a\nb\n") if packed else b"a\nb\n")
 
@@ -69,23 +69,23 @@ def test_gzip_is_told_by_its_first_bytes(tmp_path: Path, packed: bool) -> None:
     assert reader.bytes_read == 4
 
 
-def test_gzip_that_is_cut_off_is_told(tmp_path: Path) -> None:
-    """Half a log is no log."""
+def test_truncated_gzip_is_rejected(tmp_path: Path) -> None:
+    """Half a log must not pass for a whole one."""
     file = tmp_path / "log.gz"
     file.write_bytes(gzip.compress(bytes(range(256)) * 100)[:-20])
 
-    with open_lines(str(file)) as reader, pytest.raises(InvalidInput, match="damaged or cut off"):
+    with open_lines(str(file)) as reader, pytest.raises(InvalidInput, match="damaged or truncated"):
         all_lines(reader)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    """One sentence with its name."""
+def test_a_missing_file_is_rejected(tmp_path: Path) -> None:
+    """With its name."""
     with pytest.raises(InvalidInput, match="No such file"), open_lines(str(tmp_path / "nothing")):
         pass
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
-    """Otherwise the first column's name would start with it."""
+def test_a_byte_order_mark_is_not_part_of_the_first_line(tmp_path: Path) -> None:
+    """Otherwise the name of the first column would start with it."""
     file = tmp_path / "log"
     file.write_bytes(b"\xef\xbb\xbfhost\n")
 

@@ -1,4 +1,4 @@
-"""Running Spark jobs from the command line, against a control in memory behind real HTTP."""
+"""Spark jobs from the command line, against an in-memory control behind real HTTP."""
 
 from __future__ import annotations
 
@@ -17,13 +17,9 @@ def run_of(job: str, state: str, **members: Any) -> dict[str, Any]:
         "id": job,
         "job": job,
         "group": "default",
-        "parameters": {},
         "state": state,
-        "progress": {"tasks": 8, "completed": 3, "active": 2, "failed": 0},
+        "progress": {"tasks": 8, "completed": 3},
         "started_at": 1_700_000_000_000,
-        "ended_at": None,
-        "error": None,
-        "result": None,
     } | members
 
 
@@ -39,7 +35,7 @@ def control_with(**scripts: list[dict[str, Any]]) -> InMemoryControl:
 
 
 def test_wait_follows_a_run_to_its_end_and_prints_its_result() -> None:
-    """Values stand in one table, lists in tables of their own."""
+    """Single values are in one table, each list in a table of its own."""
     result = {"sessions": 1234, "top": [{"item": "/a", "count": 3}, {"item": "/b", "count": 2}], "nested": {}}
     control = control_with(
         reports=[
@@ -49,69 +45,68 @@ def test_wait_follows_a_run_to_its_end_and_prints_its_result() -> None:
         ]
     )
 
-    told = invoke(
-        control, "run", "reports", "-p", "top=2", "-p", "item_path=$.data.url", "--wait", "--group", "g"
-    )
+    parameters = ("-p", "top=2", "-p", "item_path=$.data.url")
+    answer = invoke(control, "run", "reports", *parameters, "--wait", "--group", "g")
 
-    assert told.exit_code == 0
+    assert answer.exit_code == 0
     assert control.started == [("reports", "g", {"top": 2, "item_path": "$.data.url"})]
-    assert [cell for cell in ("succeeded", "1,234", "/a", "/b", "item") if cell not in told.output] == []
+    assert [cell for cell in ("succeeded", "1,234", "/a", "/b", "item") if cell not in answer.output] == []
 
 
 @pytest.mark.parametrize(
-    ("ended", "told"),
+    ("ended", "reason"),
     [
         (run_of("lake", "failed", error={"condition": "DriverLost", "message": "gone"}), "DriverLost: gone"),
         (run_of("lake", "cancelled"), "cancelled"),
     ],
 )
-def test_a_run_that_does_not_succeed_makes_the_exit_code_1(ended: dict[str, Any], told: str) -> None:
-    """Its condition is told in one line."""
+def test_a_run_that_does_not_succeed_makes_the_exit_code_1(ended: dict[str, Any], reason: str) -> None:
+    """The reason is printed on one line."""
     result = invoke(control_with(lake=[ended]), "run", "lake", "--wait")
 
     assert result.exit_code == 1
-    assert told in result.stderr
+    assert reason in result.stderr
 
 
 @pytest.mark.parametrize(("extra", "code"), [(0, 0), (1, 1)])
-def test_an_audit_with_differences_is_no_success(extra: int, code: int) -> None:
-    """A proof that fails must not look like one that holds; the numbers are printed either way."""
+def test_an_audit_with_differences_is_not_a_success(extra: int, code: int) -> None:
+    """A failed proof must not look like a valid one; the counts are printed in both cases."""
     result = {"missing": 0, "extra": extra, "different": 0}
     control = control_with(audit=[run_of("audit", "succeeded", result=result)])
 
-    told = invoke(control, "run", "audit", "--wait", "-o", "json")
+    answer = invoke(control, "run", "audit", "--wait", "-o", "json")
 
-    assert told.exit_code == code
-    assert json.loads(told.stdout)["result"] == result
-    assert ("the audit finds differences: missing 0, extra 1, different 0" in told.stderr) is bool(extra)
-
-
-def test_without_wait_the_runs_id_is_told() -> None:
-    """To be looked at later."""
-    told = invoke(control_with(lake=[run_of("lake", "running")]), "run", "lake")
-
-    assert told.exit_code == 0
-    assert "run lake of lake is starting" in told.output
+    assert answer.exit_code == code
+    assert json.loads(answer.stdout)["result"] == result
+    assert ("the audit found differences: missing 0, extra 1, different 0" in answer.stderr) is bool(extra)
 
 
-def test_a_parameter_that_is_none_is_told() -> None:
-    """NAME=VALUE, or a usage error."""
-    told = invoke(control_with(lake=[run_of("lake", "running")]), "run", "lake", "--param", "top")
+def test_without_wait_the_id_of_the_run_is_printed() -> None:
+    """So that one can look at it later."""
+    answer = invoke(control_with(lake=[run_of("lake", "running")]), "run", "lake")
 
-    assert told.exit_code == 2
-    assert "is not NAME=VALUE" in told.output
+    assert answer.exit_code == 0
+    assert "run lake of lake is starting" in answer.output
 
 
-def test_faults_of_parameters_are_all_told(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_parameter_must_be_name_equals_value() -> None:
+    """Anything else is a usage error."""
+    answer = invoke(control_with(lake=[run_of("lake", "running")]), "run", "lake", "--param", "top")
+
+    assert answer.exit_code == 2
+    assert "is not NAME=VALUE" in answer.output
+
+
+def test_faults_of_parameters_are_reported() -> None:
     """As control lists them."""
-    told = invoke(InMemoryControl(), "run", "reports", "-p", "top=0")
+    answer = invoke(InMemoryControl(), "run", "reports", "-p", "top=0")
 
-    assert told.exit_code != 0
-    assert "top: must be 1 … 9" in str(told.exception)
+    assert answer.exit_code != 0
+    assert "top: must be 1 … 9" in str(answer.exception)
 
 
 def test_jobs_and_runs_are_listed_and_a_run_cancelled() -> None:
-    """Tables with what a person asks for: parameters and defaults, states, tasks, times, conditions."""
+    """With parameters and defaults, states, tasks, times and conditions."""
     ended = run_of("lake", "failed", ended_at=1_700_000_002_500, error={"condition": "X", "message": "y"})
     parameter = {"name": "top", "type": "integer", "description": "how many", "default": 20}
     control = control_with(lake=[run_of("lake", "cancelled")])

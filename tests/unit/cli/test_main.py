@@ -1,4 +1,4 @@
-"""The command line as a whole: quick help, every command there, one sentence for every refusal."""
+"""The command line as a whole: fast help, a place for every command, one sentence for every error."""
 
 from __future__ import annotations
 
@@ -10,13 +10,8 @@ import pytest
 from cli.main import COMMANDS
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "cli.main", *arguments]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-
-
 def test_help_imports_no_command() -> None:
-    """`baton --help` names every command without importing what they need."""
+    """`baton --help` lists every command without importing their libraries."""
     program = "import sys; from cli.main import main; sys.argv = ['baton', '--help']\ntry: main()\n" + (
         "finally: print([name for name in ('rich', 'httpx', 'aiokafka', 'cli.stack') if name in sys.modules])"
     )
@@ -29,24 +24,18 @@ def test_help_imports_no_command() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_where_the_table_says(name: str) -> None:
-    """Each name leads to a command with a help text of its own."""
+    """Each name leads to a command with a help text."""
     assert COMMANDS[name].load().help
 
 
-def test_a_refusal_is_one_sentence_a_fault_and_exit_code_1() -> None:
-    """Settings out of their range are each told on stderr, without a traceback."""
-    answer = run("up", "--streams", "0", "--consumers", "65")
+def test_an_error_is_one_sentence_per_fault_and_exit_code_1() -> None:
+    """Each option out of its range is reported on standard error, without a traceback."""
+    argv = [sys.executable, "-m", "cli.main", "up", "--streams", "0", "--consumers", "65"]
+
+    answer = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
     assert answer.returncode == 1
     assert answer.stderr.splitlines() == [
         "baton: --consumers 65: must be 0 … 64",
         "baton: --streams 0: must be 1 … 4096",
     ]
-
-
-def test_nothing_to_stop_is_told_and_no_failure(tmp_path: object) -> None:
-    """`baton down` in a home where nothing runs says so."""
-    answer = run("down", "--home", str(tmp_path))
-
-    assert answer.returncode == 0
-    assert "no local stack is running" in answer.stdout

@@ -1,4 +1,4 @@
-"""What `baton rejected` shows of rejects."""
+"""What `baton rejected` shows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def stored(offset: int, reason: str, value: bytes = b"{}", detail: str = "why") 
 
 
 def test_rejects_are_counted_by_reason_and_the_newest_are_shown() -> None:
-    """The most frequent reason first; all are counted, `limit` are shown."""
+    """The most frequent reason comes first; all rejects are counted, `limit` are shown."""
     listing = Listing(limit=2)
 
     listing.add([stored(0, "time"), stored(1, "key", b"x" * 40_000)])
@@ -42,8 +42,8 @@ def test_rejects_are_counted_by_reason_and_the_newest_are_shown() -> None:
     }
 
 
-def test_only_those_of_a_reason_where_one_is_given() -> None:
-    """Neither counted nor shown otherwise."""
+def test_a_reason_limits_the_listing() -> None:
+    """Rejects with other reasons are neither counted nor shown."""
     listing = Listing(limit=9, reason="key")
 
     listing.add([stored(0, "time"), stored(1, "key")])
@@ -54,8 +54,8 @@ def test_only_those_of_a_reason_where_one_is_given() -> None:
 @pytest.mark.parametrize(
     "nasty", [b"\x1b[2J", "\u202e".encode(), "\u200b".encode(), b"\r\n", b"\x00", b"\xff", "\x9b1m".encode()]
 )
-def test_what_clients_wrote_cannot_harm_a_terminal(nasty: bytes) -> None:
-    """Escapes, overrides, invisible and invalid characters are shown as what they are."""
+def test_text_from_clients_cannot_control_the_terminal(nasty: bytes) -> None:
+    """Control sequences, overrides, invisible and invalid characters are escaped."""
     row = Listing(limit=1)
     row.add([stored(0, "time", b"a" + nasty + b"z", detail=nasty.decode(errors="replace"))])
 
@@ -67,7 +67,7 @@ def test_what_clients_wrote_cannot_harm_a_terminal(nasty: bytes) -> None:
 
 
 def test_only_the_beginning_is_shown() -> None:
-    """The rest is in Kafka."""
+    """The rest remains in Kafka."""
     listing = Listing(limit=1)
     listing.add([stored(0, "time", b"x" * 5_000)])
 
@@ -84,8 +84,8 @@ def test_only_the_beginning_is_shown() -> None:
         ["--reason", "time", "replay", "--reason", "time"],
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_asked(arguments: list[str]) -> None:
-    """Exit code 2 and a usage message."""
+def test_invalid_options_are_rejected(arguments: list[str]) -> None:
+    """With exit code 2 and a usage message, before Kafka is contacted."""
     result = CliRunner().invoke(cli, ["rejected", *arguments])
 
     assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""Sending rejects again: each once, in order, whatever the producer answers and wherever it is cut off."""
+"""Replaying rejects: each once and in order, whatever the producer responds and wherever it stops."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def send(
 
 
 def stored(producer: InMemoryProducer) -> list[dict[str, object]]:
-    """What the producer has, repeated ids left out, as a consumer would."""
+    """The producer's fragments without repeated ids, as a consumer sees them."""
     found: dict[object, dict[str, object]] = {}
     for raw in producer.logs[producer.table.stream_for(b"k")]:
         fragment = json.loads(raw)
@@ -46,8 +46,8 @@ def stored(producer: InMemoryProducer) -> list[dict[str, object]]:
     return list(found.values())
 
 
-async def test_those_of_the_reason_are_sent_in_their_order() -> None:
-    """With partition and offset as id; the place is kept behind all, those of other reasons too."""
+async def test_rejects_of_the_reason_are_sent_in_order() -> None:
+    """Partition and offset form the id; the committed offset also passes rejects of other reasons."""
     log = InMemoryRejectedLog([numbered(0, 1), numbered(2) + numbered(8, 9, reason="key") + numbered(3)])
     producer = InMemoryProducer()
 
@@ -60,8 +60,8 @@ async def test_those_of_the_reason_are_sent_in_their_order() -> None:
     assert (replayed.found, replayed.tally.accepted, replayed.all_accepted) == (4, 4, True)
 
 
-async def test_what_was_sent_is_not_sent_again() -> None:
-    """A second replay goes on where the first one ended."""
+async def test_a_second_replay_continues_after_the_first() -> None:
+    """Nothing is sent twice."""
     log = InMemoryRejectedLog([numbered(0, 1)])
     producer = InMemoryProducer()
     await send(log, producer)
@@ -88,30 +88,30 @@ async def test_what_was_sent_is_not_sent_again() -> None:
         (b"", None),
     ],
 )
-def test_the_id_stands_behind_the_opening_brace(value: bytes, sent: bytes | None) -> None:
-    """All other bytes are as they were; what is no object gets none."""
+def test_the_id_is_inserted_after_the_opening_brace(value: bytes, sent: bytes | None) -> None:
+    """All other bytes stay the same; anything but an object gets no id."""
     assert with_id(value, "i") == sent
 
 
 @given(fields=st.dictionaries(st.text(max_size=5), st.text(max_size=9) | st.integers() | st.none()))
-def test_an_object_with_an_id_is_the_object_and_the_id(fields: dict[str, object]) -> None:
-    """For any object, however it is indented; a member of its own is the one that counts."""
+def test_the_id_is_added_to_any_object(fields: dict[str, object]) -> None:
+    """However it is indented; an id of its own wins."""
     for indent in (None, 1):
         value = json.dumps(fields, indent=indent).encode()
 
         assert json.loads(with_id(value, "i") or b"") == {"id": "i"} | fields
 
 
-def test_an_id_of_its_own_counts() -> None:
-    """A client that sends the same fragment again has the same id, and so it is stored once."""
+def test_a_fragments_own_id_wins() -> None:
+    """If the client also sends the fragment again, consumers see a repeat."""
     sent = with_id(b'{"key":"k","id":"own"}', "rejected/0/7")
 
     assert sent is not None
     assert parse_fragment(sent).id == "own"
 
 
-async def test_what_cannot_be_sent_is_counted_and_left_out() -> None:
-    """Cut ones have lost their end, and what is no object could be doubled for want of an id."""
+async def test_rejects_that_cannot_be_sent_are_counted_and_skipped() -> None:
+    """Truncated ones have lost their end, and anything but an object cannot carry an id."""
     cut = reject(b'{"key":"k","data":"' + b"x" * MAX_KEPT_BYTES)
     log = InMemoryRejectedLog([[cut, reject(b"nonsense"), *numbered(1), reject(b"[1]")]])
     producer = InMemoryProducer()
@@ -124,8 +124,8 @@ async def test_what_cannot_be_sent_is_counted_and_left_out() -> None:
     assert not replayed.all_accepted
 
 
-async def test_what_is_refused_again_is_told_by_its_new_reason_and_not_tried_again() -> None:
-    """It stands in the topic anew, beyond the end that this run reads to."""
+async def test_a_fragment_that_is_rejected_again_is_reported_and_not_retried() -> None:
+    """With its new reason. The new reject is beyond the end up to which this replay reads."""
     log = InMemoryRejectedLog([[*numbered(0), reject(b'{"key":""}'), *numbered(1)]])
     producer = InMemoryProducer()
 
@@ -138,8 +138,8 @@ async def test_what_is_refused_again_is_told_by_its_new_reason_and_not_tried_aga
     assert log.places == {0: 3}
 
 
-async def test_what_is_written_in_several_lines_goes_alone() -> None:
-    """As one JSON object, since a line break would end a line of NDJSON; in its turn, and whole."""
+async def test_a_multi_line_fragment_is_sent_alone() -> None:
+    """As one JSON object, since a line break would split it in NDJSON; in its turn."""
     odd = reject(b'{"key":"k",\n "n":1}')
     log = InMemoryRejectedLog([[*numbered(0), odd, *numbered(2, 3)]], page_size=9)
     producer = InMemoryProducer()
@@ -152,8 +152,8 @@ async def test_what_is_written_in_several_lines_goes_alone() -> None:
     assert producer.types == ["application/x-ndjson", "application/json", "application/x-ndjson"]
 
 
-async def test_a_body_that_is_still_unreadable_is_one_refusal() -> None:
-    """The producer's 400 does not end the run."""
+async def test_a_body_that_is_still_unreadable_is_counted_as_rejected() -> None:
+    """The producer's 400 does not end the replay."""
     log = InMemoryRejectedLog([[reject(b'{"key":"k"\n', "unreadable"), *numbered(1, reason="unreadable")]])
     producer = InMemoryProducer()
 
@@ -163,8 +163,8 @@ async def test_a_body_that_is_still_unreadable_is_one_refusal() -> None:
     assert list(replayed.tally.reasons) == ["unreadable"]
 
 
-async def test_an_interruption_between_acknowledgement_and_place_doubles_nothing() -> None:
-    """The next run sends the same fragments under the same ids."""
+async def test_an_interruption_before_the_commit_duplicates_nothing() -> None:
+    """The next replay sends the same fragments with the same ids."""
     log = InMemoryRejectedLog([numbered(*range(10))], page_size=10)
     log.fails_to_keep = [KafkaUnavailable("lost")]
     producer = InMemoryProducer()
@@ -178,7 +178,7 @@ async def test_an_interruption_between_acknowledgement_and_place_doubles_nothing
     assert [one["n"] for one in stored(producer)] == list(range(10))
 
 
-async def test_a_producer_that_stays_away_leaves_the_place() -> None:
+async def test_an_unavailable_producer_does_not_advance_the_committed_offset() -> None:
     """What was acknowledged before is not sent again."""
     log = InMemoryRejectedLog([numbered(*range(8))], page_size=8)
     producer = InMemoryProducer(faults=["", *["503"] * 100])
@@ -190,7 +190,7 @@ async def test_a_producer_that_stays_away_leaves_the_place() -> None:
 
 
 async def test_a_dry_run_counts_and_changes_nothing() -> None:
-    """What a replay would find from its place on."""
+    """It counts what a replay would find from the committed offset on."""
     log = InMemoryRejectedLog([[*numbered(0, 1), reject(b"7"), *numbered(5, reason="key")]])
     log.places = {0: 1}
     replayed = Replayed()
@@ -201,8 +201,8 @@ async def test_a_dry_run_counts_and_changes_nothing() -> None:
     assert log.places == {0: 1}
 
 
-async def test_a_place_of_a_topic_that_is_gone_is_no_place() -> None:
-    """The topic was made anew, so its offsets begin again."""
+async def test_the_committed_offset_of_a_deleted_topic_is_ignored() -> None:
+    """A new topic of the same name starts again at offset 0."""
     log = InMemoryRejectedLog([numbered(0, 1)])
     log.places = {0: 99}
 
@@ -214,7 +214,7 @@ async def test_a_place_of_a_topic_that_is_gone_is_no_place() -> None:
 @settings(max_examples=50)
 @given(seed=st.integers(0, 2**32), total=st.integers(0, 40))
 async def test_each_is_stored_once_whatever_happens(seed: int, total: int) -> None:
-    """Faults of the producer, lost places, pages of any size: every fragment, none twice."""
+    """Faults of the producer, failed commits, pages of any size: every fragment, none twice."""
     rng = random.Random(seed)
     pads = [rng.choice(["", " ", "\n", "x" * 90]) for _ in range(total)]
     values = [b'{"key":"k","n":%d,"pad":%b}' % (n, json.dumps(pad).encode()) for n, pad in enumerate(pads)]

@@ -1,7 +1,8 @@
-"""`baton down` goes by stored pids alone, and ends only what was stored."""
+"""`baton down` signals only the very processes whose identity the stack stored."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from cli.stack.down_command import down
-from cli.stack.identity import Identity, identify
+from cli.stack.identity import Identity, identify, is_alive, send_signal
 from cli.stack.state import ProcessState, StackState, load_state, save_state
 
 GONE = Identity(2**22 + 1, "never")
@@ -27,28 +28,44 @@ def run_down(home: Path) -> str:
     return result.output
 
 
-def test_a_process_that_outlived_its_supervisor_is_ended(tmp_path: Path) -> None:
-    """A stack whose supervisor is gone is still taken down whole, and forgotten."""
+def test_a_process_that_outlived_its_supervisor_is_killed(tmp_path: Path) -> None:
+    """Even without its supervisor a stack is stopped completely, and its state removed."""
     with sleeper() as process:
         left = ProcessState(name="kafka", address="a", identity=identify(process.pid))
         save_state(tmp_path, StackState(supervisor=GONE, processes=[left]))
 
-        said = run_down(tmp_path)
+        output = run_down(tmp_path)
 
         assert process.wait(10) == -signal.SIGKILL
-        assert said == "stopped\n"
+        assert output == "stopped\n"
         assert load_state(tmp_path) is None
 
 
-def test_a_process_that_only_has_the_stored_pid_lives_on(tmp_path: Path) -> None:
-    """After a crash of the machine the stored pids belong to others."""
+def test_a_process_that_reuses_the_stored_pid_is_not_signalled(tmp_path: Path) -> None:
+    """After a reboot the stored pids may belong to other processes."""
     with sleeper() as process:
-        other = ProcessState(name="kafka", address="a", identity=Identity(process.pid, "long ago"))
-        save_state(tmp_path, StackState(supervisor=Identity(process.pid, "long ago"), processes=[other]))
+        stored = Identity(process.pid, "another start")
+        other = ProcessState(name="kafka", address="a", identity=stored)
+        save_state(tmp_path, StackState(supervisor=stored, processes=[other]))
 
-        said = run_down(tmp_path)
+        output = run_down(tmp_path)
 
-        assert said == f"no local stack is running in {tmp_path}\n"
+        assert output == f"no local stack is running in {tmp_path}\n"
+        assert not send_signal(stored, signal.SIGKILL)
         assert process.poll() is None
         assert load_state(tmp_path) is None
         process.kill()
+
+
+def test_a_zombie_is_not_alive() -> None:
+    """A process that has ended counts as gone, even before its parent reaps it."""
+    with sleeper() as process:
+        identity = identify(process.pid)
+        assert identity is not None
+        assert is_alive(identity)
+
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # waits for the end without reaping
+
+        assert not is_alive(identity)
+    assert not send_signal(identity, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Fetching the jars: what is kept, what comes anew, what is refused; the resolver is a tiny program."""
+"""Downloading the jars: which are kept, replaced or rejected. The resolver is a tiny program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.stack.faults import JarsUnavailable
-from cli.stack.jars import fetch_jars, ivy_module, sha256_of, share_out
+from cli.stack.jars import Fetched, fetch_jars, ivy_module, sha256_of, share_out
 from cli.stack.lock import Jar
 
 _RESOLVE = """
@@ -35,14 +35,14 @@ def jar(artifact: str, content: str = "", size_bytes: int = 10) -> Jar:
 
 
 class ProgramResolver:
-    """A resolver that writes each jar's artifact as its content, unless told of another (or none)."""
+    """A resolver that writes each jar's artifact as its content, unless `contents` has another (or None)."""
 
     def __init__(self, contents: dict[str, str | None] | None = None) -> None:
         self.contents = contents or {}
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def __call__(self, jars: Sequence[Jar], folder: Path, messages: IO[bytes]) -> subprocess.Popen[bytes]:
-        self.asked += [jar.artifact for jar in jars]
+        self.requested += [jar.artifact for jar in jars]
         files = {
             jar.file: content
             for jar in jars
@@ -52,85 +52,81 @@ class ProgramResolver:
         return subprocess.Popen(argv, stdout=messages, stderr=messages)
 
 
-def test_every_jar_comes_and_the_second_time_asks_for_none(tmp_path: Path) -> None:
-    """What is in the cache with the right sum is not fetched again."""
+def fetch(folder: Path, jars: Sequence[Jar], resolver: ProgramResolver | None = None) -> Fetched:
+    return fetch_jars("kafka", folder=folder, jars=jars, resolver=resolver or ProgramResolver(), quiet=True)
+
+
+def test_every_jar_is_downloaded_once(tmp_path: Path) -> None:
+    """A jar with the right checksum in the cache is not downloaded again."""
     jars, resolver = [jar("a"), jar("b")], ProgramResolver()
 
-    first = fetch_jars("kafka", folder=tmp_path, jars=jars, resolver=resolver, quiet=True)
-    second = fetch_jars("kafka", folder=tmp_path, jars=jars, resolver=resolver, quiet=True)
+    first = fetch(tmp_path, jars, resolver)
+    second = fetch(tmp_path, jars, resolver)
 
     assert (first.kept, len(first.fetched)) == (0, 2)
     assert (second.kept, second.fetched) == (2, [])
-    assert sorted(resolver.asked) == ["a", "b"]
+    assert sorted(resolver.requested) == ["a", "b"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a-1.jar", "b-1.jar"]
 
 
-def test_a_damaged_jar_is_fetched_again_and_only_that(tmp_path: Path) -> None:
-    """The sum of every jar is checked each time, not only when it is fetched."""
+def test_only_a_damaged_jar_is_downloaded_again(tmp_path: Path) -> None:
+    """Every fetch checks the checksums of all jars, not only those of new ones."""
     jars = [jar("a"), jar("b")]
-    fetch_jars("kafka", folder=tmp_path, jars=jars, resolver=ProgramResolver(), quiet=True)
+    fetch(tmp_path, jars)
     (tmp_path / "b-1.jar").write_text("damaged")
     resolver = ProgramResolver()
 
-    fetch_jars("kafka", folder=tmp_path, jars=jars, resolver=resolver, quiet=True)
+    fetch(tmp_path, jars, resolver)
 
-    assert resolver.asked == ["b"]
+    assert resolver.requested == ["b"]
     assert sha256_of(tmp_path / "b-1.jar") == jars[1].sha256
 
 
-def test_a_jar_with_another_sum_is_refused(tmp_path: Path) -> None:
-    """What comes with a sum that the lock file does not have never gets into the cache."""
-    with pytest.raises(JarsUnavailable, match=r"1 of 2 jars .* b-1\.jar \(came with sha256 "):
-        fetch_jars(
-            "kafka",
-            folder=tmp_path,
-            jars=[jar("a"), jar("b")],
-            resolver=ProgramResolver({"b": "forged"}),
-            quiet=True,
-        )
+def test_a_jar_with_another_checksum_is_rejected(tmp_path: Path) -> None:
+    """It never gets into the cache."""
+    with pytest.raises(JarsUnavailable, match=r"1 of 2 jars .* b-1\.jar \(has sha256 "):
+        fetch(tmp_path, [jar("a"), jar("b")], ProgramResolver({"b": "forged"}))
 
     assert [path.name for path in tmp_path.iterdir()] == ["a-1.jar"]
 
 
 def test_a_missing_jar_is_named_in_one_sentence(tmp_path: Path) -> None:
-    """A failed download says how many are missing and which, and leaves nothing half-done."""
+    """A failed download reports how many jars are missing and which, and leaves no files behind."""
     with pytest.raises(JarsUnavailable) as caught:
-        fetch_jars(
-            "kafka", folder=tmp_path, jars=[jar("a")], resolver=ProgramResolver({"a": None}), quiet=True
-        )
+        fetch(tmp_path, [jar("a")], ProgramResolver({"a": None}))
 
-    assert "1 of 1 jars could not be fetched: a-1.jar (missing)" in caught.value.detail
+    assert "1 of 1 jars could not be downloaded: a-1.jar (missing)" in caught.value.detail
     assert "\n" not in caught.value.detail
     assert list(tmp_path.iterdir()) == []
 
 
-def test_jars_that_the_lock_file_no_longer_names_go(tmp_path: Path) -> None:
-    """The folder holds exactly the jars of the lock file, so that all of it may be a class path."""
+def test_jars_that_are_not_in_the_lock_file_are_deleted(tmp_path: Path) -> None:
+    """Spark takes the whole folder as its class path."""
     (tmp_path / "old-1.jar").write_text("old")
 
-    fetch_jars("kafka", folder=tmp_path, jars=[jar("a")], resolver=ProgramResolver(), quiet=True)
+    fetch(tmp_path, [jar("a")])
 
     assert [path.name for path in tmp_path.iterdir()] == ["a-1.jar"]
 
 
-def test_several_fetches_at_once_do_each_other_no_harm(tmp_path: Path) -> None:
-    """Each works in a folder of its own and moves in what is whole."""
+def test_concurrent_fetches_do_not_interfere(tmp_path: Path) -> None:
+    """Each downloads to a folder of its own and moves complete jars into the cache."""
     jars = [jar(f"j{n}") for n in range(8)]
 
-    def fetch(_: int) -> int:
-        fetch_jars("kafka", folder=tmp_path, jars=jars, resolver=ProgramResolver(), quiet=True)
+    def fetch_and_check(_: int) -> int:
+        fetch(tmp_path, jars)
         return sum(sha256_of(tmp_path / one.file) == one.sha256 for one in jars)
 
     with ThreadPoolExecutor(3) as pool:
-        sound = list(pool.map(fetch, range(3)))
+        sound = list(pool.map(fetch_and_check, range(3)))
 
     assert sound == [8, 8, 8]
     assert len(list(tmp_path.iterdir())) == 8
 
 
 @given(st.lists(st.integers(0, 10_000_000), max_size=60), st.integers(1, 8))
-def test_the_shares_hold_every_jar_once(sizes: list[int], shares: int) -> None:
-    """No jar is lost or fetched twice, and no resolver is started for nothing."""
+def test_the_shares_contain_every_jar_once(sizes: list[int], shares: int) -> None:
+    """No jar is missing or repeated, and no share is empty."""
     jars = [jar(f"j{n}", size_bytes=size) for n, size in enumerate(sizes)]
 
     lists = share_out(jars, shares)
@@ -140,8 +136,8 @@ def test_the_shares_hold_every_jar_once(sizes: list[int], shares: int) -> None:
     assert all(lists)
 
 
-def test_ivy_is_asked_for_the_jars_alone() -> None:
-    """Nothing that a jar depends on comes along: the lock file alone decides."""
+def test_ivy_does_not_download_dependencies() -> None:
+    """The lock file alone decides which jars come."""
     module = ElementTree.fromstring(ivy_module([jar("a"), jar("b")], "share"))
 
     dependencies = [dict(element.attrib) for element in module.iter("dependency")]

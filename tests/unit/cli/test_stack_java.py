@@ -1,4 +1,4 @@
-"""Which Java is taken, and the one sentence when there is none that is new enough."""
+"""Which Java is used, and the error without a new enough one."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ def java_home(folder: Path, answer: str) -> str:
     ],
 )
 def test_the_version_is_the_feature_release(text: str, version: int | None) -> None:
-    """Java before 9 calls its release 1.8, later ones 17 or 17.0.15."""
+    """Before Java 9 the release is called 1.8, later 17 or 17.0.15."""
     assert parse_java_version(text) == version
 
 
-def test_a_new_enough_java_of_java_home_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_enough_java_of_java_home_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """JAVA_HOME wins over the PATH."""
     monkeypatch.setenv("JAVA_HOME", java_home(tmp_path, 'openjdk version "17.0.1"'))
 
     assert find_java() == f"{tmp_path}/bin/java"
 
 
-def test_an_old_java_is_refused_with_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sentence says what is needed and what was found."""
+def test_an_old_java_is_rejected_with_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says which version is needed and which was found."""
     monkeypatch.setenv("JAVA_HOME", java_home(tmp_path, 'openjdk version "11.0.2"'))
 
     with pytest.raises(JavaMissing, match=r"Java 17 or newer, and .*/bin/java is version 11"):
         find_java()
 
 
-def test_no_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither in JAVA_HOME nor on the PATH: the sentence says where was looked."""
+def test_a_missing_java_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says where Java was searched."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
 

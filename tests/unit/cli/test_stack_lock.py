@@ -1,21 +1,20 @@
-"""The lock file of jars: what it says, where the jars are kept, and what is refused."""
+"""The lock file of jars: its content, its errors, and the folder of the jars."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from cli.stack.faults import LockMalformed
-from cli.stack.lock import cache_folder, class_path, jar_folder, parse_lock, read_lock
+from cli.stack.lock import cache_folder, jar_folder, parse_lock, read_lock
 
 HEADER = "use\tgroup\tartifact\tversion\tsha256\tbytes"
 SUM = "ab" * 32
 
 
 def test_a_line_becomes_a_jar_and_comments_are_skipped() -> None:
-    """Each line names one jar by use, group, artifact, version, sum and size."""
+    """Each line has a jar's use, group, artifact, version, checksum and size."""
     text = f"# a comment\n{HEADER}\nkafka\torg.yaml\tsnakeyaml\t2.5\t{SUM}\t340015\n\n"
 
     (jar,) = parse_lock(text)
@@ -35,31 +34,24 @@ def test_a_line_becomes_a_jar_and_comments_are_skipped() -> None:
     ],
 )
 def test_a_malformed_line_is_named(row: str, complaint: str) -> None:
-    """A line that cannot be read is refused with its number and what is wrong with it."""
+    """The error has the number of the line and its fault."""
     with pytest.raises(LockMalformed, match=f"line 2 .*{complaint}"):
         parse_lock(f"{HEADER}\n{row}\n")
 
 
-def test_a_file_without_its_columns_is_refused() -> None:
-    """The first line that is no comment must name the columns."""
+def test_a_file_without_column_names_is_rejected() -> None:
+    """They must be on the first line that is not a comment."""
     with pytest.raises(LockMalformed, match="must begin with the columns"):
         parse_lock("# nothing else\n")
 
 
-def test_the_lock_file_of_the_project_names_both_uses() -> None:
-    """Kafka has its class path, Spark its additions, and no file name stands twice in one use."""
+def test_the_lock_file_of_the_project_has_jars_for_both_uses() -> None:
+    """Kafka has its class path, Spark its additions, and no file name occurs twice in one use."""
     for use, count in (("kafka", 46), ("spark", 6)):
         names = [jar.file for jar in read_lock("kafka" if use == "kafka" else "spark")]
 
         assert len(names) == count
         assert len(set(names)) == count
-
-
-def test_the_class_path_names_each_jar_by_itself(tmp_path: Path) -> None:
-    """A stray jar in the folder never gets onto a class path."""
-    jars = parse_lock(f"{HEADER}\nkafka\tg\ta\t1\t{SUM}\t1\nkafka\tg\tb\t2\t{SUM}\t1\n")
-
-    assert class_path(tmp_path, jars) == f"{tmp_path}/a-1.jar{os.pathsep}{tmp_path}/b-2.jar"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +62,7 @@ def test_the_class_path_names_each_jar_by_itself(tmp_path: Path) -> None:
         ({"HOME": "/h", "XDG_CACHE_HOME": "/x", "BATON_CACHE": "/b"}, "/b"),
     ],
 )
-def test_the_cache_lies_where_the_environment_says(environment: dict[str, str], folder: str) -> None:
+def test_the_environment_determines_the_cache_folder(environment: dict[str, str], folder: str) -> None:
     """BATON_CACHE wins over XDG_CACHE_HOME, which wins over `.cache` in the home folder."""
     assert cache_folder(environment) == Path(folder)
     assert jar_folder("spark", environment) == Path(folder, "jars", "spark")

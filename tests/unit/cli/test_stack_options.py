@@ -1,4 +1,4 @@
-"""The options of the local stack: ports, environments, refusals."""
+"""The options of the local stack: ports, environments, faults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cli.stack.options import StackOptions, environment_of, ports_of
 from shared.errors import SettingsInvalid
 
 
-def test_every_port_is_that_of_the_design() -> None:
+def test_the_ports_are_the_documented_ones() -> None:
     """Control 8000, producer 8001, consumers 8010 …, Kafka 9092, ZooKeeper 2181."""
     assert ports_of(StackOptions(consumers=2)) == {
         "control": 8000,
@@ -24,22 +24,22 @@ def test_every_port_is_that_of_the_design() -> None:
 
 
 def test_the_offset_shifts_every_port() -> None:
-    """Two stacks with different offsets never meet."""
+    """So that stacks with different offsets can run side by side."""
     plain, shifted = ports_of(StackOptions()), ports_of(StackOptions(port_offset=100))
 
     assert shifted == {name: port + 100 for name, port in plain.items()}
 
 
-def test_servers_that_run_already_need_no_port() -> None:
-    """With the addresses of Kafka and ZooKeeper given, neither is started."""
+def test_running_servers_need_no_port() -> None:
+    """With addresses of Kafka and ZooKeeper, the stack starts neither."""
     options = StackOptions(consumers=0, kafka="k:1", zookeeper="z:2")
 
     assert ports_of(options) == {"control": 8000, "producer": 8001}
     assert (options.kafka_address, options.zookeeper_address) == ("k:1", "z:2")
 
 
-def test_a_service_is_told_everything_by_its_environment() -> None:
-    """The stack's options win over the launcher's environment, the service's own over both."""
+def test_the_environment_of_a_service_has_all_options() -> None:
+    """The stack's options override the launcher's environment, the service's own values override both."""
     options = StackOptions(home=Path("h"), streams=7, environment={"BATON_GAP_MS": "5", "BATON_PORT": "1"})
     base = {"PATH": "/bin", "BATON_KAFKA": "elsewhere:1", "BATON_GROUP": "fraud"}
 
@@ -52,13 +52,10 @@ def test_a_service_is_told_everything_by_its_environment() -> None:
     assert (found["BATON_PORT"], found["BATON_MEMBER"]) == ("8010", "consumer-0")
 
 
-def test_all_faults_are_told_at_once() -> None:
-    """Each option out of its range is named with the range."""
+def test_all_faults_are_reported_at_once() -> None:
+    """Each option out of its range is named."""
     with pytest.raises(SettingsInvalid) as caught:
         StackOptions(consumers=65, streams=4097, port_offset=60_000).check()
 
-    assert [fault.split()[0] for fault in caught.value.faults] == [
-        "--consumers",
-        "--streams",
-        "--port-offset",
-    ]
+    names = [fault.split()[0] for fault in caught.value.faults]
+    assert names == ["--consumers", "--streams", "--port-offset"]

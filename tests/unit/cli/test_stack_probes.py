@@ -1,4 +1,4 @@
-"""Probes ask real sockets: an open port is not yet a server that answers."""
+"""Readiness probes on real sockets: an open port is not yet a ready server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.servers import free_port
 
 
 class OneAnswer:
-    """A server that answers every connection with the same bytes, after the first bytes of a request."""
+    """A server that answers the first bytes of every request with the same bytes."""
 
     answer = b""
     port = 0
@@ -44,8 +44,10 @@ async def server() -> AsyncIterator[OneAnswer]:
         (b"", False),
     ],
 )
-async def test_a_service_is_ready_when_readyz_says_200(server: OneAnswer, answer: bytes, ready: bool) -> None:
-    """Any other status, and anything that is no HTTP, is not ready."""
+async def test_a_service_is_ready_when_readyz_returns_200(
+    server: OneAnswer, answer: bytes, ready: bool
+) -> None:
+    """With any other status, or without HTTP, it is not ready."""
     server.answer = answer
 
     assert await is_ready("127.0.0.1", server.port) is ready
@@ -54,17 +56,17 @@ async def test_a_service_is_ready_when_readyz_says_200(server: OneAnswer, answer
 @pytest.mark.parametrize(
     ("answer", "ready"), [(b"Zookeeper version: 3.9.5\nMode: standalone\n", True), (b"not serving", False)]
 )
-async def test_zookeeper_answers_when_it_tells_its_mode(
+async def test_zookeeper_is_ready_when_it_reports_its_mode(
     server: OneAnswer, answer: bytes, ready: bool
 ) -> None:
-    """A ZooKeeper that is not serving requests yet says so."""
+    """Before it serves requests, it reports none."""
     server.answer = answer
 
     assert await zookeeper_answers(f"127.0.0.1:{server.port}") is ready
 
 
-async def test_nobody_there_is_no_answer() -> None:
-    """A refused connection is a plain False, for every probe."""
+async def test_a_refused_connection_means_not_ready() -> None:
+    """For every probe, without an exception."""
     port = free_port()
 
     assert not await zookeeper_answers(f"127.0.0.1:{port}")
@@ -72,8 +74,8 @@ async def test_nobody_there_is_no_answer() -> None:
     assert not await is_ready("127.0.0.1", port)
 
 
-async def test_a_mute_server_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A port that takes connections and says nothing does not hold a probe for ever."""
+async def test_an_unresponsive_server_means_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port that accepts connections without answering does not block a probe."""
     monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -82,8 +84,8 @@ async def test_a_mute_server_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> No
         assert not await is_ready("127.0.0.1", port)
 
 
-def test_occupied_ports_are_named_with_who_needs_them() -> None:
-    """All of them in one sentence, and free ones are not mentioned."""
+def test_occupied_ports_are_named_with_their_process() -> None:
+    """All of them in one sentence, without the free ones."""
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         first, second, free = one.getsockname()[1], two.getsockname()[1], free_port()
 

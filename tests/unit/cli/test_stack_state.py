@@ -1,4 +1,4 @@
-"""What a running stack leaves in its home, and the lock that says that it runs."""
+"""The state and the lock of a running stack in its home."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from cli.stack.identity import Identity
 from cli.stack.state import (
     ProcessState,
     StackState,
-    forget_state,
     load_state,
     lock_home,
     save_state,
@@ -25,27 +24,25 @@ STATE = StackState(
 )
 
 
-def test_the_state_comes_back_as_it_was_stored(tmp_path: Path) -> None:
-    """Pids, starts and addresses survive the process that wrote them."""
+def test_the_state_is_loaded_as_it_was_saved(tmp_path: Path) -> None:
+    """Another process can read identities and addresses."""
     save_state(tmp_path, STATE)
 
     assert load_state(tmp_path) == STATE
     assert [path.name for path in tmp_path.iterdir()] == ["stack.json"]
 
 
-def test_no_state_and_a_damaged_one_are_none(tmp_path: Path) -> None:
-    """Whoever reads the state never fails on what a crash left there."""
-    nothing = load_state(tmp_path)
+def test_a_missing_or_damaged_state_is_none(tmp_path: Path) -> None:
+    """Whatever a crash left behind, loading never fails."""
+    assert load_state(tmp_path) is None
+
     state_file(tmp_path).write_text('{"supervisor": ')
-    damaged = load_state(tmp_path)
-    forget_state(tmp_path)
 
-    assert (nothing, damaged) == (None, None)
-    assert not state_file(tmp_path).exists()
+    assert load_state(tmp_path) is None
 
 
-def test_a_home_is_held_by_one_stack_alone(tmp_path: Path) -> None:
-    """The second one is told who holds it and what can be done; after the first it may."""
+def test_a_home_has_one_stack_at_a_time(tmp_path: Path) -> None:
+    """A second one gets the pid of the first; after the first has ended it can start."""
     with lock_home(tmp_path):
         save_state(tmp_path, STATE)
         with pytest.raises(AlreadyRunning, match=r"already running in .* \(pid 42\)"), lock_home(tmp_path):

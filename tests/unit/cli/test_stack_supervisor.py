@@ -1,4 +1,4 @@
-"""Supervision, on real tiny processes: started again, told, stopped in order, never left behind."""
+"""Supervision of real, tiny processes: restarts, reports, orderly stops, and no process left behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from cli.stack import leash, supervisor
 from cli.stack.faults import NotReady
 from cli.stack.identity import identify, is_alive
-from cli.stack.supervisor import ProcessSpec, SupervisedProcess, delay_s
+from cli.stack.supervisor import ProcessSpec, SupervisedProcess
 
 DEADLINE_S = 20.0
 FOREVER = "import time; open('up', 'w').close(); time.sleep(600)"
@@ -36,16 +36,18 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not holds():
-        assert time.monotonic() < deadline, "it did not come to that in time"
+        assert time.monotonic() < deadline, "not in time"
         await asyncio.sleep(0.01)
 
 
 class Run:
-    """A supervised Python program in a folder, and what was told of it; it is ready once `up` exists."""
+    """A supervised Python program in a folder, with its reports; it is ready once the file `up` exists."""
 
-    def __init__(self, folder: Path, program: str, stop_timeout_s: float = 20.0) -> None:
+    def __init__(
+        self, folder: Path, program: str, stop_timeout_s: float = 20.0, ready_timeout_s: float = DEADLINE_S
+    ) -> None:
         self.folder = folder
-        self.told: list[str] = []
+        self.reports: list[str] = []
         spec = ProcessSpec(
             name="it",
             argv=[sys.executable, "-I", "-S", "-c", program],
@@ -53,10 +55,10 @@ class Run:
             is_ready=self._is_up,
             folder=folder,
             environment=os.environ,
-            ready_timeout_s=DEADLINE_S,
+            ready_timeout_s=ready_timeout_s,
             stop_timeout_s=stop_timeout_s,
         )
-        self.process = SupervisedProcess(spec, lambda name, what: self.told.append(what))
+        self.process = SupervisedProcess(spec, lambda name, what: self.reports.append(what))
 
     async def _is_up(self) -> bool:
         return (self.folder / "up").exists()
@@ -71,8 +73,8 @@ class Run:
                 task.cancel()
 
 
-async def test_a_process_that_dies_is_told_and_started_again(tmp_path: Path) -> None:
-    """After a SIGKILL the same program runs again, with another pid."""
+async def test_a_process_that_dies_is_restarted(tmp_path: Path) -> None:
+    """After a SIGKILL the program runs again with another pid, and the death is reported."""
     run = Run(tmp_path, FOREVER)
 
     async with run.supervised() as process:
@@ -82,20 +84,11 @@ async def test_a_process_that_dies_is_told_and_started_again(tmp_path: Path) -> 
         await until(lambda: process.starts == 2 and process.pid is not None)
 
         assert process.pid != before
-        assert run.told == ["died (SIGKILL), starts again in 0.02 s"]
-
-
-def test_the_delay_grows_and_ends_growing() -> None:
-    """Each death in a row doubles the delay, up to the longest."""
-    delays = [delay_s(deaths) for deaths in range(1, 12)]
-
-    assert delays[1] == 2 * delays[0]
-    assert delays == sorted(delays)
-    assert delays[-1] == supervisor.LONGEST_DELAY_S
+        assert run.reports == ["died (SIGKILL), starts again in 0.02 s"]
 
 
 async def test_a_program_that_keeps_dying_is_a_failed_start(tmp_path: Path) -> None:
-    """Whoever waits gets its last words and where its log is, not a time-out."""
+    """The error has the last line of output and the log's path."""
     run = Run(tmp_path, "print('first', flush=True); raise SystemExit('no such broker')")
 
     async with run.supervised() as process:
@@ -106,29 +99,28 @@ async def test_a_program_that_keeps_dying_is_a_failed_start(tmp_path: Path) -> N
 
 
 async def test_a_program_that_is_never_ready_is_a_failed_start(tmp_path: Path) -> None:
-    """Running is not ready: after its time the start has failed."""
-    run = Run(tmp_path, "import time; time.sleep(600)")
-    run.process.spec = _with_timeout(run.process.spec, 0.3)
+    """A running program is not a ready one: after the time-out the start has failed."""
+    run = Run(tmp_path, "import time; time.sleep(600)", ready_timeout_s=0.3)
 
     async with run.supervised() as process:
         with pytest.raises(NotReady, match=r"was not ready after 0\.3 s"):
             await process.wait_ready()
 
 
-async def test_a_stop_lets_the_program_leave_in_order(tmp_path: Path) -> None:
-    """SIGTERM comes first, and a stopped program is not started again."""
+async def test_a_stopped_program_ends_in_order(tmp_path: Path) -> None:
+    """It gets SIGTERM first, and it does not restart."""
     run = Run(tmp_path, ORDERLY)
 
     async with run.supervised() as process:
         await process.wait_ready()
         await process.stop()
 
-        assert (process.pid, process.starts, run.told) == (None, 1, [])
+        assert (process.pid, process.starts, run.reports) == (None, 1, [])
         assert process.spec.log.read_text() == "left in order\n"
 
 
 async def test_a_program_that_does_not_stop_is_killed(tmp_path: Path) -> None:
-    """SIGKILL only after the time-out, and that is told."""
+    """After the time-out, and this is reported."""
     run = Run(tmp_path, STUBBORN, stop_timeout_s=0.2)
 
     async with run.supervised() as process:
@@ -136,11 +128,11 @@ async def test_a_program_that_does_not_stop_is_killed(tmp_path: Path) -> None:
         await process.stop()
 
         assert process.pid is None
-        assert run.told == ["did not stop within 0.2 s, is killed"]
+        assert run.reports == ["did not stop within 0.2 s, is killed"]
 
 
 async def test_a_paused_program_can_be_stopped(tmp_path: Path) -> None:
-    """A program under SIGSTOP is woken up for its orderly end."""
+    """A program under SIGSTOP is continued, so that it can end in order."""
     run = Run(tmp_path, ORDERLY)
 
     async with run.supervised() as process:
@@ -148,11 +140,11 @@ async def test_a_paused_program_can_be_stopped(tmp_path: Path) -> None:
         process.send(signal.SIGSTOP)
         await process.stop()
 
-        assert run.told == []
+        assert run.reports == []
         assert "left in order" in process.spec.log.read_text()
 
 
-async def test_a_kill_for_good_is_not_followed_by_a_start(tmp_path: Path) -> None:
+async def test_a_program_can_be_killed_for_good(tmp_path: Path) -> None:
     """`restart=False` ends the program and its supervision."""
     run = Run(tmp_path, FOREVER)
 
@@ -164,7 +156,7 @@ async def test_a_kill_for_good_is_not_followed_by_a_start(tmp_path: Path) -> Non
 
 
 async def test_a_cancelled_supervision_leaves_nothing_running(tmp_path: Path) -> None:
-    """Whoever supervises may go at any moment."""
+    """Even if the program ignores SIGTERM."""
     run = Run(tmp_path, STUBBORN)
 
     async with run.supervised() as process:
@@ -175,9 +167,9 @@ async def test_a_cancelled_supervision_leaves_nothing_running(tmp_path: Path) ->
     await until(lambda: not is_alive(identity))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the leash is the kernel's, of Linux alone")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a parent-death signal")
 async def test_a_process_on_the_leash_dies_with_its_killed_parent(tmp_path: Path) -> None:
-    """Not even a SIGKILL of the supervisor leaves something running."""
+    """Even a SIGKILL of the supervisor leaves nothing running."""
     pid_file = tmp_path / "pid"
     child = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     program = (
@@ -194,9 +186,3 @@ async def test_a_process_on_the_leash_dies_with_its_killed_parent(tmp_path: Path
 
     assert identity is not None
     await until(lambda: not is_alive(identity))
-
-
-def _with_timeout(spec: ProcessSpec, seconds: float) -> ProcessSpec:
-    return ProcessSpec(
-        name=spec.name, argv=spec.argv, log=spec.log, is_ready=spec.is_ready, ready_timeout_s=seconds
-    )

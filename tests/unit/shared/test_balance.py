@@ -1,4 +1,4 @@
-"""The plan: examples, properties on random views, and a dumb twin that tries every assignment."""
+"""The plan: examples, properties of random views, and a brute-force twin that tries every assignment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.model import balance
 from shared.model.balance import Plan, plan
 from shared.model.cluster import ClaimNode, MemberNode, MemberState, StreamNode, View
 
@@ -35,7 +34,7 @@ def claims(**streams: list[int]) -> dict[int, ClaimNode]:
 
 
 def random_view(seed: int, count: int, names: str) -> View:
-    """Any view, possible or not: claims of members that are gone, targets that drain, …"""
+    """Any view, even an impossible one: claims of absent members, targets that drain, …"""
     rng = random.Random(seed)
     states: list[MemberState] = ["joining", "active", "active", "active", "draining"]
     present = {name: rng.choice(states) for name in names if rng.random() < 0.7}
@@ -54,12 +53,12 @@ def random_view(seed: int, count: int, names: str) -> View:
 
 
 def views(max_count: int = 40, names: str = "abcdef") -> st.SearchStrategy[View]:
-    """Seeded instead of drawn piece by piece: a hundred times as fast."""
+    """Views from seeds: a hundred times as fast as drawing their parts."""
     return st.builds(random_view, st.integers(0, 2**40), st.integers(1, max_count), st.just(names))
 
 
 def holder(view: View, stream: int) -> str | None:
-    """Who runs the stream, or is about to: the active claimer, else the active target."""
+    """The active member that runs the stream or will: its claimer, else its target."""
     claim = view.claims.get(stream)
     name = claim.member if claim is not None else view.node(stream).target
     return name if name is not None and is_active(view, name) else None
@@ -75,7 +74,7 @@ def pins_of(view: View) -> dict[int, str]:
 
 
 def kept(view: View, owner: dict[int, str]) -> tuple[int, int]:
-    """How many streams stay with their holder, and how many unowned ones go back to their last owner."""
+    """How many streams stay with their holder, and how many unowned ones return to their last owner."""
     held = sum(1 for n, name in owner.items() if holder(view, n) == name)
     back = sum(
         1
@@ -86,7 +85,7 @@ def kept(view: View, owner: dict[int, str]) -> tuple[int, int]:
 
 
 def best(view: View) -> tuple[int, int] | None:
-    """The dumb twin: the most that any assignment keeps which is as even as the pins allow."""
+    """The most streams that any assignment keeps, among those that are as even as the pins allow."""
     names = [name for name in sorted(view.members) if is_active(view, name)]
     pins = pins_of(view).items()
     results = []
@@ -98,7 +97,7 @@ def best(view: View) -> tuple[int, int] | None:
 
 
 def fault_in(view: View) -> str | None:
-    """What is wrong about the plan of a view, if anything: owners, quotas, pins, the spread."""
+    """The fault of a view's plan, if any, in its owners, quotas, pins or spread."""
     result = plan(view)
     names = [name for name in view.members if is_active(view, name)]
     shares = {name: len(result.streams_of(name)) for name in names}
@@ -117,14 +116,6 @@ def fault_in(view: View) -> str | None:
     return None
 
 
-def test_thirteen_streams_over_five_members_are_3_3_3_2_2() -> None:
-    """The example of the design."""
-    result = plan(View(count=13, members=active("abcde")))
-
-    assert list(result.quota.values()) == [3, 3, 3, 2, 2]
-    assert Counter(result.owner.values()) == {"a": 3, "b": 3, "c": 3, "d": 2, "e": 2}
-
-
 def test_a_fourth_member_takes_only_what_it_needs() -> None:
     """12 streams at 3 members, one joins: one stream of each moves, and nothing else."""
     held = claims(a=[0, 1, 2, 3], b=[4, 5, 6, 7], c=[8, 9, 10, 11])
@@ -135,8 +126,8 @@ def test_a_fourth_member_takes_only_what_it_needs() -> None:
     assert {move.why for move in result.moves} == {f"{name} holds 4, its share is 3" for name in "abc"}
 
 
-def test_a_draining_member_gets_nothing_and_gives_everything() -> None:
-    """Its streams are planned for the others, with the reason."""
+def test_a_draining_member_hands_over_all_its_streams() -> None:
+    """The plan assigns them to the others, with the reason."""
     view = View(count=4, members=members(a="draining", b="active"), claims=claims(a=[0, 1], b=[2, 3]))
 
     result = plan(view)
@@ -149,7 +140,7 @@ def test_a_draining_member_gets_nothing_and_gives_everything() -> None:
 
 
 def test_unowned_streams_go_to_their_target_then_to_their_last_owner() -> None:
-    """A live target counts as an owner; a last owner is preferred where that costs no move."""
+    """An active target counts as the owner; the last owner is preferred if that costs no move."""
     nodes = {
         0: StreamNode(epoch=1, owner="a", target="b"),
         1: StreamNode(epoch=1, owner="b"),
@@ -165,7 +156,7 @@ def test_unowned_streams_go_to_their_target_then_to_their_last_owner() -> None:
 
 
 def test_a_target_above_its_share_keeps_what_was_released_to_it() -> None:
-    """That stream was just moved there; to move it on before it runs would only lengthen its pause."""
+    """Moving that stream again before it runs would only lengthen its pause."""
     nodes = {2: StreamNode(epoch=1, owner="b", target="a")}
 
     result = plan(View(count=4, members=active("ab"), claims=claims(a=[0, 1], b=[3]), nodes=nodes))
@@ -175,22 +166,14 @@ def test_a_target_above_its_share_keeps_what_was_released_to_it() -> None:
 
 @pytest.mark.parametrize("state", ["joining", "draining"])
 def test_without_an_active_member_nothing_is_planned(state: MemberState) -> None:
-    """Nobody is there to own anything."""
+    """No member could own a stream."""
     assert plan(View(count=3, members=members(a=state), claims=claims(a=[0]))) == Plan(
         owner={}, quota={}, moves=()
     )
 
 
-def test_with_more_members_than_streams_some_own_nothing() -> None:
-    """Each stream has one owner, and the rest a quota of 0."""
-    result = plan(View(count=2, members=active("abc"), claims=claims(c=[0])))
-
-    assert result.quota == {"a": 1, "b": 0, "c": 1}
-    assert result.owner == {0: "c", 1: "a"}
-
-
-def test_a_pinned_stream_is_taken_in_exchange_for_another() -> None:
-    """Its new owner gives one of its own back where it would have more than its share."""
+def test_a_pinned_stream_is_exchanged_for_another() -> None:
+    """Its new owner gives up one of its own if it would exceed its share."""
     held = claims(a=[0, 1], b=[2, 3])
 
     result = plan(View(count=4, members=active("ab"), claims=held, pins={0: "b"}))
@@ -213,7 +196,7 @@ def test_more_pins_than_a_share_are_honoured_and_the_rest_is_shared_evenly() -> 
 
 @pytest.mark.parametrize("state", [None, "joining", "draining"])
 def test_a_pin_has_no_effect_until_its_member_is_active(state: MemberState | None) -> None:
-    """Nothing waits for somebody who is not there; when it comes, the stream moves."""
+    """Nothing waits for an absent member; once it is active, the stream moves."""
     held, pins = claims(a=[0, 1], b=[2, 3]), {0: "c", 9: "a"}
     before = {"c": MemberNode(address="", state=state)} if state else {}
 
@@ -227,23 +210,14 @@ def test_a_pin_has_no_effect_until_its_member_is_active(state: MemberState | Non
 @settings(max_examples=600, deadline=None)
 @given(view=views())
 def test_every_stream_has_one_active_owner_and_the_spread_is_as_small_as_pins_allow(view: View) -> None:
-    """Floor for everyone, one more for n mod c of them; more only for those to whom more is pinned."""
+    """The floor for every member, one more for n mod c of them, and more only for pinned streams."""
     assert fault_in(view) is None
-
-
-@settings(max_examples=300, deadline=None)
-@given(view=views())
-def test_without_pins_the_spread_is_at_most_1(view: View) -> None:
-    """Pins of members that are not active are none."""
-    quota = plan(replace(view, pins={0: "nobody"})).quota.values()
-
-    assert max(quota, default=0) - min(quota, default=0) <= 1
 
 
 @settings(max_examples=300, deadline=None)
 @given(view=views(), seed=st.integers(0, 2**40))
 def test_one_more_pin_moves_two_streams_at_most(view: View, seed: int) -> None:
-    """On a group at rest, the stream itself and one in exchange; taking the pin away moves nothing more."""
+    """In a group at rest: the stream and one in exchange; removing the pin moves nothing."""
     owner = plan(replace(view, pins={})).owner
     if not owner:
         return
@@ -259,61 +233,10 @@ def test_one_more_pin_moves_two_streams_at_most(view: View, seed: int) -> None:
     assert plan(replace(rest, claims=after)).moves == ()
 
 
-def pins_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """Nothing is pinned."""
-    patch.setattr(balance, "_effective_pins", lambda view, active: {})
-
-
-def pins_of_members_that_drain(patch: pytest.MonkeyPatch) -> None:
-    """A pin counts whatever its member does."""
-    patch.setattr(
-        balance,
-        "_effective_pins",
-        lambda view, active: {n: m for n, m in view.pins.items() if m in view.members},
-    )
-
-
-def quotas_without_pins(patch: pytest.MonkeyPatch) -> None:
-    """Who has many pins still gets a share of the rest."""
-    quotas = balance._quotas
-    patch.setattr(
-        balance,
-        "_quotas",
-        lambda count, active, pinned, held, remembered: {
-            name: share + sum(1 for n in pinned if pinned[n] == name)
-            for name, share in quotas(count - len(pinned), active, {}, held, remembered).items()
-        },
-    )
-
-
-def stakes_in_what_is_pinned(patch: pytest.MonkeyPatch) -> None:
-    """Who holds a stream keeps it before the pin is looked at."""
-    stakes = balance._stakes
-    patch.setattr(balance, "_stakes", lambda view, active, pinned: stakes(view, active, ()))
-
-
-@pytest.mark.parametrize(
-    "plant", [pins_forgotten, pins_of_members_that_drain, quotas_without_pins, stakes_in_what_is_pinned]
-)
-def test_a_planted_fault_is_found(
-    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The property above bites: each of these shows in some of a few random views."""
-    plant(monkeypatch)
-
-    def shows(view: View) -> bool:
-        try:
-            return fault_in(view) is not None
-        except (KeyError, ValueError):
-            return True
-
-    assert any(shows(random_view(seed, 12, "abcd")) for seed in range(200))
-
-
 @settings(max_examples=600, deadline=None)
 @given(view=views(), seed=st.integers(0, 10**6))
 def test_the_plan_is_the_same_whatever_the_order_of_the_view(view: View, seed: int) -> None:
-    """Members that got the same facts in another order agree."""
+    """Members that received the same facts in another order agree."""
     rng = random.Random(seed)
 
     def shuffled(mapping: Mapping[K, V]) -> dict[K, V]:
@@ -333,7 +256,7 @@ def test_the_plan_is_the_same_whatever_the_order_of_the_view(view: View, seed: i
 @settings(max_examples=500, deadline=None)
 @given(view=views(max_count=6, names="abc"))
 def test_no_assignment_moves_fewer_streams(view: View) -> None:
-    """As many streams as possible stay; then as many unowned ones as possible go back to their last owner."""
+    """First as many streams as possible stay, then as many as possible return to their last owner."""
     result = plan(view)
 
     if result.owner:
@@ -361,9 +284,9 @@ def test_a_plan_that_was_carried_out_plans_no_more_moves(view: View) -> None:
 @settings(max_examples=600, deadline=None)
 @given(view=views(), seed=st.integers(0, 2**40))
 def test_any_part_of_a_plan_carried_out_leads_to_no_further_moves(view: View, seed: int) -> None:
-    """While the members act one by one, quotas stand and no further stream has to move.
+    """While the members act one by one, the quotas stay and no further stream has to move.
 
-    Which stream a member gives up may change when releases targeted more at it than its share.
+    Which stream a member gives up may change when releases target more streams at it than its share.
     """
     result = plan(view)
     if not result.owner:
@@ -387,7 +310,7 @@ def test_any_part_of_a_plan_carried_out_leads_to_no_further_moves(view: View, se
 
 
 def test_a_large_view_is_planned_in_milliseconds() -> None:
-    """4,096 streams over 50 members: each member plans at every change, so it must not cost."""
+    """4,096 streams, 50 members: every member plans after every change, so a plan must be cheap."""
     rng = random.Random(7)
     names = [f"member-{i}" for i in range(50)]
     view = View(

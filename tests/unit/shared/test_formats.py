@@ -1,4 +1,4 @@
-"""Heads, sessions, group settings and names: written and read again they are the same."""
+"""Heads, sessions, group settings and names survive a round trip through their formats."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ numbers = st.integers(0, BIG)
     counts=st.lists(numbers, min_size=9, max_size=9),
 )
 def test_a_head_is_read_as_it_was_committed_and_fits_kafka(values: list[int], counts: list[int]) -> None:
-    """Offset metadata takes at most 4,096 bytes; more would kill the producer."""
+    """Kafka accepts at most 4,096 bytes of offset metadata."""
     epoch, seq, w, a, ck, last, safe = values
     head = Head(
         epoch=epoch,
@@ -42,8 +42,8 @@ def test_a_head_is_read_as_it_was_committed_and_fits_kafka(values: list[int], co
     assert len(head.metadata()) < 1024
 
 
-def test_the_head_has_the_fields_that_the_protocol_names() -> None:
-    """Tools read it with their eyes."""
+def test_the_head_has_the_fields_of_the_protocol() -> None:
+    """Kafka's tools show them to people."""
     metadata = json.loads(
         Head(epoch=3, seq=9, position=12, safe_offset=4, w=5, a=6, checkpoint_from=0, newest=7).metadata()
     )
@@ -54,13 +54,13 @@ def test_the_head_has_the_fields_that_the_protocol_names() -> None:
 
 
 @pytest.mark.parametrize("metadata", ["", "{}", "none", '{"epoch":1}'])
-def test_an_offset_that_carries_no_head_is_told(metadata: str) -> None:
-    """Somebody else committed there: nothing may be built on it."""
+def test_an_offset_without_a_head_is_rejected(metadata: str) -> None:
+    """Another program committed it, so it must not be used."""
     with pytest.raises(InvalidInput, match="carries no head"):
         parse_head(5, metadata)
 
 
-def test_a_head_whose_position_lies_below_its_offset_is_refused() -> None:
+def test_a_head_with_a_position_below_its_offset_is_rejected() -> None:
     """`0 <= safe_offset <= position` always holds."""
     with pytest.raises(InvalidInput):
         parse_head(13, Head(epoch=1, seq=1, position=12, safe_offset=12).metadata())
@@ -75,7 +75,7 @@ def test_a_head_whose_position_lies_below_its_offset_is_refused() -> None:
 def test_a_session_carries_its_fragments_as_they_were_posted(
     key: str, data: list[dict[str, int | str]]
 ) -> None:
-    """The bytes between its brackets are those of the fragments, spaces and all."""
+    """`data` has exactly the posted bytes, including spaces."""
     raws = [json.dumps(fields, indent=1).encode() for fields in data]
     session = Session(
         id=session_id("g", 3, key, 7),
@@ -103,8 +103,8 @@ def test_a_session_carries_its_fragments_as_they_were_posted(
     assert json.loads(raw)["data"] == json.loads(b"[" + b",".join(raws) + b"]")
 
 
-def test_a_session_s_id_never_changes_and_tells_sessions_apart() -> None:
-    """Derived from group, stream, key and first offset, and from nothing else."""
+def test_the_id_of_a_session_is_stable_and_unique() -> None:
+    """It depends on group, stream, key and first offset, and on nothing else."""
     assert session_id("default", 0, "visitor-1", 7) == "efe7f956ff60e2a9957663374423d4f3"
     ids = {
         session_id(group, stream, key, offset)
@@ -118,29 +118,31 @@ def test_a_session_s_id_never_changes_and_tells_sessions_apart() -> None:
 
 @given(st.builds(GroupSettings, gap_ms=numbers, delivery=st.sampled_from(["exactly_once", "at_most_once"])))
 def test_the_settings_of_a_group_are_read_as_they_were_written(settings: GroupSettings) -> None:
-    """The audit reads what the first member wrote."""
+    """The audit reads what the first member has written."""
     assert parse_group_settings(settings.encode()) == settings
     assert settings.differences(settings) == []
 
 
 @given(stream=st.integers(0, 4095), namespace=st.sampled_from(["", "a", "a-b"]))
-def test_a_fragments_topic_tells_its_stream_in_its_own_namespace_only(stream: int, namespace: str) -> None:
-    """Without a stream table the existing topics fix the number of streams, those of other Batons do not."""
+def test_a_fragments_topic_belongs_to_a_stream_of_its_own_namespace(stream: int, namespace: str) -> None:
+    """Without a stream table only the topics of its own Baton determine the number of streams."""
     names = Names(namespace)
 
     assert names.stream_of(names.fragments(stream)) == stream
     assert Names("other").stream_of(names.fragments(stream)) is None
 
 
-@pytest.mark.parametrize(
-    "topic", ["fragments", "fragments.1", "fragments.00001", "fragments.rejected", "sessions"]
-)
-def test_other_topics_are_no_streams(topic: str) -> None:
-    """The topic of rejected fragments begins alike."""
-    assert Names().stream_of(topic) is None
+@pytest.mark.parametrize("namespace", ["", "x"])
+def test_other_topics_do_not_belong_to_a_stream(namespace: str) -> None:
+    """Not even the topic of rejected fragments, which starts alike."""
+    names, prefix = Names(namespace), f"{namespace}." if namespace else ""
+
+    assert names.rejected == f"{prefix}fragments.rejected"
+    for topic in ("fragments", "fragments.1", "fragments.00001", "fragments.rejected", "sessions"):
+        assert names.stream_of(prefix + topic) is None
 
 
-def test_names_that_would_break_a_path_or_a_topic_are_refused() -> None:
+def test_names_that_would_break_a_path_or_a_topic_are_rejected() -> None:
     """Groups and namespaces become parts of topics and znodes."""
     assert is_group_name("fraud_2-a")
     assert is_namespace("")

@@ -1,4 +1,4 @@
-"""Reading a fragment: what is refused and why, times, markers, and that no stack decides."""
+"""Parsing fragments: reasons of rejects, times, markers, and independence from the stack depth."""
 
 from __future__ import annotations
 
@@ -22,32 +22,27 @@ from shared.model.fragments import (
     time_of,
 )
 
-REFUSED = [
+# besides the texts of test_json_faults.py
+REJECTED = [
     (b"", "malformed"),
     (b"nonsense", "malformed"),
     (b'{"key":"a"} {"key":"b"}', "malformed"),
-    (b'{"key":"a","data":NaN}', "malformed"),
-    (b'{"key":"a","data":Infinity}', "malformed"),
-    (b'{"key":"a","data":"\\ud800"}', "malformed"),
     (b'\xef\xbb\xbf{"key":"a"}', "malformed"),
     (b"[]", "invalid"),
     (b'"key"', "invalid"),
     (b'{"data":1}', "invalid"),
     (b'{"key":7}', "invalid"),
-    (b'{"key":null}', "invalid"),
     (b'{"key":"a","end":1}', "invalid"),
     (b'{"key":"a","end":null}', "invalid"),
     (b'{"key":"a","time":1.5}', "invalid"),
     (b'{"key":"a","time":true}', "invalid"),
     (b'{"key":"a","time":null}', "invalid"),
     (b'{"key":"a","id":7}', "invalid"),
-    (b'{"key":"a","data":"\xff"}', "encoding"),
     (b'{"key":""}', "key"),
     (b'{"key":"' + "ж".encode() * 129 + b'"}', "key"),
     (b'{"key":"a","id":"' + "ж".encode() * 33 + b'"}', "id"),
     (b'{"key":"a","time":-1}', "time"),
     (b'{"key":"a","time":253402300800000}', "time"),
-    (b'{"key":"a","time":18446744073709551616}', "time"),
     (b'{"key":"a","time":"1995-08-01"}', "time"),
     (b'{"key":"a","time":"2026-02-30T00:00:00Z"}', "time"),
     (b'{"key":"a","time":"2026-01-01T00:00:00+24:00"}', "time"),
@@ -60,14 +55,14 @@ def read(raw: bytes) -> tuple[Fragment, int | None]:
     return fragment, time_of(fragment)
 
 
-@pytest.mark.parametrize(("raw", "reason"), REFUSED)
-def test_what_is_no_fragment_is_refused_with_a_word(raw: bytes, reason: str) -> None:
-    """Strict reading: one reason each, and a sentence for a person."""
-    with pytest.raises(FragmentRejected) as refused:
+@pytest.mark.parametrize(("raw", "reason"), REJECTED)
+def test_an_invalid_fragment_is_rejected_with_a_reason(raw: bytes, reason: str) -> None:
+    """Parsing is strict; every reject has one reason and a sentence for a person."""
+    with pytest.raises(FragmentRejected) as rejected:
         read(raw)
 
-    assert refused.value.reason == reason
-    assert refused.value.detail
+    assert rejected.value.reason == reason
+    assert rejected.value.detail
 
 
 json_values = st.recursive(
@@ -76,7 +71,7 @@ json_values = st.recursive(
     max_leaves=12,
 )
 local_times = st.datetimes(
-    min_value=datetime(1970, 1, 2),  # noqa: DTZ001  what zone it is in is the other argument
+    min_value=datetime(1970, 1, 2),  # noqa: DTZ001  the other argument is the time zone
     max_value=datetime(9999, 12, 30),  # noqa: DTZ001
 )
 keys = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
@@ -90,10 +85,10 @@ keys = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60
     data=json_values,
     ascii_only=st.booleans(),
 )
-def test_every_fragment_that_keeps_the_rules_is_read(
+def test_every_valid_fragment_is_read(
     key: str, end: bool, time: int, fragment_id: str, data: Any, ascii_only: bool
 ) -> None:
-    """Whatever JSON it carries, escaped or not, in whatever order of fields."""
+    """With any JSON as data, escaped or not, and fields in any order."""
     fields = {"data": data, "id": fragment_id, "key": key, "end": end, "time": time}
     try:
         raw = json.dumps(fields, ensure_ascii=ascii_only).encode()
@@ -108,8 +103,8 @@ def test_every_fragment_that_keeps_the_rules_is_read(
 
 
 @given(local_times, st.integers(-1439, 1439))
-def test_an_rfc_3339_time_is_floored_to_milliseconds(moment: datetime, offset: int) -> None:
-    """Whatever its offset; the standard library is the twin."""
+def test_an_rfc_3339_time_is_rounded_down_to_milliseconds(moment: datetime, offset: int) -> None:
+    """With any offset, as the standard library does."""
     sign, (hours, minutes) = "-" if offset < 0 else "+", divmod(abs(offset), 60)
     text = f"{moment.isoformat()}{sign}{hours:02d}:{minutes:02d}"
 
@@ -120,7 +115,7 @@ def test_an_rfc_3339_time_is_floored_to_milliseconds(moment: datetime, offset: i
 
 
 def test_a_leap_second_is_the_first_of_the_next_minute() -> None:
-    """RFC 3339 allows it, and event time must not fail over it."""
+    """RFC 3339 allows leap seconds, so they must be accepted."""
     assert parse_rfc3339("2016-12-31T23:59:60Z") == parse_rfc3339("2017-01-01T00:00:00Z")
 
 
@@ -128,8 +123,8 @@ def test_a_leap_second_is_the_first_of_the_next_minute() -> None:
     "depth", [2, 500, MAX_NESTING - 20, MAX_NESTING - 1, MAX_NESTING, MAX_NESTING + 1, 50_000]
 )
 @pytest.mark.parametrize("frames", [0, 300, 800])
-def test_the_reader_s_stack_does_not_decide_what_is_readable(depth: int, frames: int) -> None:
-    """Nested up to the limit is read and above it refused, however deep the call."""
+def test_the_stack_depth_does_not_decide_what_is_readable(depth: int, frames: int) -> None:
+    """Text is read up to the nesting limit and rejected above it, at any call depth."""
     raw = b'{"key":"a","data":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
 
     def called(levels: int) -> str:
@@ -137,8 +132,8 @@ def test_the_reader_s_stack_does_not_decide_what_is_readable(depth: int, frames:
             return called(levels - 1)
         try:
             return parse_fragment(raw).key
-        except FragmentRejected as refused:
-            return refused.reason
+        except FragmentRejected as rejected:
+            return rejected.reason
 
     assert called(frames) == ("a" if depth <= MAX_NESTING else "nesting")
 
@@ -152,7 +147,7 @@ def test_a_marker_or_tick_is_read_as_it_was_written(time: int | None) -> None:
 @pytest.mark.parametrize(
     "raw", [b"", b"null", b"[]", b'{"time":"now"}', b'{"time":-1}', b'{"times":1}', b"\xff", b'{"t\xff":1}']
 )
-def test_another_record_without_a_key_is_refused(raw: bytes) -> None:
-    """Nothing may close sessions by accident."""
+def test_any_other_record_without_a_key_is_rejected(raw: bytes) -> None:
+    """It must not close sessions by accident."""
     with pytest.raises(FragmentRejected):
         parse_marker(raw)

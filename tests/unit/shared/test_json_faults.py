@@ -1,4 +1,4 @@
-"""What people are told of a text that is no JSON, or no fragment."""
+"""The explanations of text that is not JSON or not a fragment."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ RANGE = "`time` must lie in the years 1970 … 9999, in ms"
 @pytest.mark.parametrize(
     ("raw", "reason", "sentence"),
     [
-        (rb'{"key":"a","data":NaN}', "malformed", "not JSON at byte 18: NaN is no number of JSON"),
+        (rb'{"key":"a","data":NaN}', "malformed", "not JSON at byte 18: NaN is not a JSON number"),
         (
             rb'{"key":"a","data":[1,-Infinity]}',
             "malformed",
-            "not JSON at byte 21: -Infinity is no number of JSON",
+            "not JSON at byte 21: -Infinity is not a JSON number",
         ),
-        (rb'{"key":"a","data":Infinity}', "malformed", "not JSON at byte 18: Infinity is no number of JSON"),
+        (rb'{"key":"a","data":Infinity}', "malformed", "not JSON at byte 18: Infinity is not a JSON number"),
         (
             rb'{"key":"a","data":"\ud800"}',
             "malformed",
-            r"half a surrogate pair at byte 19: \ud800 alone stands for no character",
+            r"half a surrogate pair at byte 19: \ud800 alone is not a character",
         ),
         (
             rb'{"key":"a","data":["\\ud800","\ud83d\ude00","\uDFFF"]}',
             "malformed",
-            r"half a surrogate pair at byte 45: \uDFFF alone stands for no character",
+            r"half a surrogate pair at byte 45: \uDFFF alone is not a character",
         ),
         (
             rb'{"key":"\ud800\ud800\udc00"}',
             "malformed",
-            r"half a surrogate pair at byte 8: \ud800 alone stands for no character",
+            r"half a surrogate pair at byte 8: \ud800 alone is not a character",
         ),
         (
             b'{"key":"a","data":"\x01"}',
@@ -65,18 +65,18 @@ RANGE = "`time` must lie in the years 1970 … 9999, in ms"
         ),
     ],
 )
-def test_a_refusal_says_what_is_wrong_in_words(raw: bytes, reason: str, sentence: str) -> None:
-    """A person who reads it knows what to change, and where."""
-    with pytest.raises(FragmentRejected) as refused:
+def test_a_reject_explains_the_fault(raw: bytes, reason: str, sentence: str) -> None:
+    """The sentence says what to change, and where."""
+    with pytest.raises(FragmentRejected) as rejected:
         time_of(parse_fragment(raw))
 
-    assert (refused.value.reason, refused.value.detail) == (reason, sentence)
+    assert (rejected.value.reason, rejected.value.detail) == (reason, sentence)
 
 
 @settings(max_examples=200)
 @given(text=st.text(st.sampled_from('\\u0dD8cCfF12/"ab'), max_size=30))
-def test_half_a_pair_is_found_where_pythons_own_reader_finds_one(text: str) -> None:
-    """The escapes of any text: half a pair is told of if and only if the string decoded holds one."""
+def test_half_a_surrogate_pair_is_found_exactly_where_python_decodes_one(text: str) -> None:
+    """For any escapes: the explanation names half a pair if and only if the decoded string has one."""
     raw = f'"{text}"'.encode()
     try:
         decoded = json.loads(raw)

@@ -1,4 +1,4 @@
-"""A consumer that is thrown away takes nothing and nobody with it."""
+"""Discarding a consumer takes bounded time and never disturbs the caller."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared.kafka.clients import discard_consumer
 
 
 class StubbornConsumer:
-    """Stops as aiokafka's does at its worst; its client tells whether it was closed."""
+    """Stops as aiokafka's consumer does in the worst case; it is its own client."""
 
     def __init__(self, how: str) -> None:
         self.how = how
@@ -36,7 +36,7 @@ class StubbornConsumer:
 
 @pytest.mark.parametrize("how", ["well", "as if cancelled", "with an error"])
 async def test_however_a_consumer_stops_its_connections_are_closed(how: str) -> None:
-    """What its own tasks end with is not the caller's: the caller is not cancelled."""
+    """A cancellation or error of its own tasks does not reach the caller."""
     consumer = StubbornConsumer(how)
 
     await discard_consumer(consumer)
@@ -44,8 +44,8 @@ async def test_however_a_consumer_stops_its_connections_are_closed(how: str) -> 
     assert consumer.is_closed
 
 
-async def test_a_consumer_that_does_not_stop_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even one that swallows its cancellation."""
+async def test_a_consumer_that_does_not_stop_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even one that ignores its cancellation, which `asyncio.timeout` would wait for."""
     monkeypatch.setattr(kafka, "DISCARD_TIMEOUT_S", 0.01)
     consumer = StubbornConsumer("never")
     before = asyncio.all_tasks()

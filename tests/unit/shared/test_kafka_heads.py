@@ -1,4 +1,4 @@
-"""Reading heads: an answer that leaves streams out is asked for again, never taken for a new stream."""
+"""Reading heads: an incomplete answer is requested again, never mistaken for a new stream."""
 
 from __future__ import annotations
 
@@ -24,22 +24,20 @@ WHOLE = {
 
 
 class ScriptedAdmin:
-    """Answers as told, one answer a call; an exception is raised. The coordinator is another one each time
-    that it is looked for.
-    """
+    """Returns one scripted answer per call, or raises it. Every lookup finds another coordinator."""
 
     def __init__(self, answers: Sequence[Any]) -> None:
         self.answers = list(answers)
-        self.looked = 0
+        self.lookups = 0
 
     async def find_coordinator(self, group: str) -> int:
-        self.looked += 1
-        return self.looked
+        self.lookups += 1
+        return self.lookups
 
     async def list_consumer_group_offsets(
         self, group: str, group_coordinator_id: int, partitions: list[TopicPartition]
     ) -> Any:
-        assert group_coordinator_id == self.looked
+        assert group_coordinator_id == self.lookups
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -47,15 +45,15 @@ class ScriptedAdmin:
 
 
 async def test_a_stream_without_a_committed_offset_has_no_head() -> None:
-    """Kafka says -1 for it; the others keep theirs."""
+    """Kafka returns -1 for it; the other streams have theirs."""
     found = await read_heads(ScriptedAdmin([WHOLE]), NAMES, "default", [0, 1])
 
     assert found == StoredHeads(heads={0: HEAD}, unreadable={})
     assert (found.of(0), found.of(1), found.all()) == (HEAD, None, {0: HEAD})
 
 
-async def test_an_answer_without_the_partitions_is_no_answer() -> None:
-    """A coordinator that is loading answers with nothing, or with an error: then it is asked again."""
+async def test_an_incomplete_answer_is_requested_again() -> None:
+    """A coordinator that is loading returns nothing, or an error."""
     some = dict(list(WHOLE.items())[1:])
     admin = ScriptedAdmin([{}, GroupLoadInProgressError(), some, WHOLE])
 
@@ -63,23 +61,23 @@ async def test_an_answer_without_the_partitions_is_no_answer() -> None:
     assert admin.answers == []
 
 
-async def test_the_coordinator_is_looked_for_once_and_again_when_it_does_not_answer() -> None:
-    """Looking for it costs a request; one that has moved is not asked for ever."""
+async def test_the_coordinator_is_looked_up_once_and_again_after_a_failure() -> None:
+    """A lookup costs a request, but a coordinator may move."""
     coordinator = Coordinator()
     admin = ScriptedAdmin([WHOLE, WHOLE, KafkaConnectionError("gone"), WHOLE, {}, WHOLE])
 
-    for looked in (1, 1):
+    for lookups in (1, 1):
         await read_heads(admin, NAMES, "default", [0, 1], coordinator)
-        assert admin.looked == looked
+        assert admin.lookups == lookups
     with pytest.raises(KafkaUnavailable):
         await read_heads(admin, NAMES, "default", [0, 1], coordinator)
-    for looked in (2, 3):
+    for lookups in (2, 3):
         await read_heads(admin, NAMES, "default", [0, 1], coordinator)
-        assert admin.looked == looked
+        assert admin.lookups == lookups
 
 
-async def test_a_committed_offset_without_a_head_is_that_stream_s_matter() -> None:
-    """Somebody reset the group's offset of one stream by another tool: the others open as ever."""
+async def test_a_committed_offset_without_a_head_affects_only_its_stream() -> None:
+    """If another tool resets the offset of one stream, the others still open."""
     strange = WHOLE | {TopicPartition(NAMES.fragments(1), 0): OffsetAndMetadata(7, "")}
 
     found = await read_heads(ScriptedAdmin([strange]), NAMES, "default", [0, 1])

@@ -1,12 +1,11 @@
-"""Rejects as records: written and read again they are the same, and strangers' records do no harm."""
+"""Rejects as records: they survive a round trip, and records of other programs do no harm."""
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.kafka.topics import fragments_topics, rejected_topic
+from shared.kafka.topics import rejected_topic
 from shared.model.names import Names
 from shared.model.rejects import (
     MAX_DETAIL_BYTES,
@@ -27,7 +26,7 @@ from shared.model.rejects import (
     index=st.integers(0, 2_500),
 )
 def test_a_reject_is_read_as_it_was_written(posted: bytes, reason: str, detail: str, index: int) -> None:
-    """All of it, and whether it was cut."""
+    """Including whether it was cut."""
     reject = reject_of(posted, reason=reason, detail=detail, index=index)
     headers = headers_of(reason, detail, len(posted), index, is_cut=reject.is_cut)
 
@@ -36,8 +35,8 @@ def test_a_reject_is_read_as_it_was_written(posted: bytes, reason: str, detail: 
     assert posted.startswith(reject.value)
 
 
-def test_a_long_detail_is_cut_within_a_character_at_worst() -> None:
-    """It is for people; it must not be what fills the topic."""
+def test_a_long_detail_is_cut() -> None:
+    """Details are for people and must not fill the topic."""
     headers = headers_of("time", "é" * MAX_DETAIL_BYTES + "é", 0, 0, is_cut=False)
 
     assert dict(headers)["detail"] == ("é" * (MAX_DETAIL_BYTES // 2)).encode()
@@ -50,7 +49,7 @@ def test_a_long_detail_is_cut_within_a_character_at_worst() -> None:
     ),
 )
 def test_any_record_can_be_read(value: bytes | None, headers: list[tuple[str, bytes]]) -> None:
-    """Whoever wrote it: the reason is a reason, and the size not below what is there."""
+    """Whatever its headers are, the reason is valid and the size is at least that of the value."""
     reject = parse_reject(value, headers)
 
     assert is_reason(reject.reason)
@@ -59,30 +58,19 @@ def test_any_record_can_be_read(value: bytes | None, headers: list[tuple[str, by
     assert reject.index >= 0
 
 
-def test_a_record_without_headers_is_of_an_unknown_reason() -> None:
-    """It is shown, and can be replayed under that name."""
+def test_a_record_without_headers_has_the_reason_unknown() -> None:
+    """It is listed and can be replayed by that reason."""
     assert parse_reject(b"{}", []) == Reject(value=b"{}", reason=UNKNOWN, detail="", size=2, index=0)
 
 
-@pytest.mark.parametrize("namespace", ["", "x"])
-def test_the_topic_of_rejects_is_no_streams(namespace: str) -> None:
-    """Nobody may fold it into sessions, or count it as a stream."""
-    names = Names(namespace)
-    topic = rejected_topic(names).name
-
-    assert topic == f"{namespace}.fragments.rejected".lstrip(".")
-    assert names.stream_of(topic) is None
-    assert topic not in {spec.name for spec in fragments_topics(names, 100, 1)}
-
-
-def test_no_group_has_the_name_of_a_replays() -> None:
-    """A group's offsets are heads: a replay must never write among them."""
+def test_the_kafka_group_of_a_replay_is_never_that_of_a_group() -> None:
+    """A group's committed offsets carry heads, and a replay must not overwrite them."""
     assert Names("x").replay("time") == "x.baton.rejected.time"
     assert Names("x").kafka_group("rejected") != Names("x").replay("time")
 
 
-def test_rejects_go_before_kafka_forgets_what_was_sent_again() -> None:
-    """Committed offsets of an idle group are kept for 7 days; the newest of a segment keeps the oldest."""
+def test_rejects_expire_before_the_offsets_of_their_replays() -> None:
+    """Kafka keeps an idle group's offsets for 7 days; a segment expires with its newest record."""
     configs = rejected_topic(Names()).configs
     week_ms = 7 * 86_400_000
 

@@ -1,4 +1,4 @@
-"""Routing: golden values, and the stream table as its znode has it."""
+"""Routing: golden values, and the format of the stream table."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ COUNTS = (1, 13, 24, 97, 4096)
 
 
 @pytest.mark.parametrize("key", GOLDEN)
-def test_a_key_belongs_to_the_stream_that_it_always_belonged_to(key: str) -> None:
-    """Producers of every version and the importer agree: these values never change."""
+def test_the_stream_of_a_key_never_changes(key: str) -> None:
+    """Producers of every version and the importer agree."""
     slot, *streams = GOLDEN[key]
 
     assert slot_for(key.encode()) == slot
@@ -31,7 +31,7 @@ def test_a_key_belongs_to_the_stream_that_it_always_belonged_to(key: str) -> Non
 
 @given(count=st.integers(1, SLOTS), key=st.binary(min_size=1, max_size=256))
 def test_the_first_table_gives_every_slot_to_one_stream_in_equal_ranges(count: int, key: bytes) -> None:
-    """Stream i of n owns `[i·4096//n, (i+1)·4096//n)`, and the key goes where its slot is."""
+    """Stream i of n owns `[i·4096//n, (i+1)·4096//n)`, and a key belongs to the stream of its slot."""
     table = initial_table(count)
 
     stream = table.stream_for(key)
@@ -42,14 +42,14 @@ def test_the_first_table_gives_every_slot_to_one_stream_in_equal_ranges(count: i
 
 @given(count=st.integers(1, SLOTS))
 def test_a_table_is_read_as_it_was_written(count: int) -> None:
-    """The znode's JSON holds all of the table."""
+    """The znode's JSON holds the complete table."""
     table = initial_table(count)
 
     assert parse_table(table.encode()) == table
 
 
-def test_the_table_stands_at_its_znode_in_the_agreed_form() -> None:
-    """Half-open ranges of slots and a state per stream."""
+def test_the_znode_has_the_documented_format() -> None:
+    """Half-open ranges of slots and a state for each stream."""
     raw = initial_table(2).encode()
 
     assert msgspec.json.decode(raw) == {
@@ -74,7 +74,7 @@ def test_the_table_stands_at_its_znode_in_the_agreed_form() -> None:
         (b'{"version":1,"streams":{"1":{"slots":[[0,4096]]}}}', "without a gap"),
     ],
 )
-def test_a_table_that_leaves_a_slot_to_nobody_or_to_two_is_refused(raw: bytes, words: str) -> None:
+def test_every_slot_must_have_exactly_one_stream(raw: bytes, words: str) -> None:
     """A damaged table must not route anything."""
     with pytest.raises(InvalidInput, match=words):
         parse_table(raw)
@@ -82,6 +82,6 @@ def test_a_table_that_leaves_a_slot_to_nobody_or_to_two_is_refused(raw: bytes, w
 
 @pytest.mark.parametrize("count", [0, -1, SLOTS + 1])
 def test_there_are_between_one_and_4096_streams(count: int) -> None:
-    """A slot is the least that a stream can own."""
+    """A stream owns at least one slot."""
     with pytest.raises(InvalidInput):
         initial_table(count)

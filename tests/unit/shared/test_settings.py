@@ -1,13 +1,15 @@
-"""Settings: converted, checked, and every fault told at once."""
+"""Settings: conversion, checks, and the report of all faults at once."""
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 
 import pytest
 
 from services.consumer.settings import ConsumerSettings
 from shared.errors import SettingsInvalid
+from shared.service.service_settings import ServiceSettings
 from shared.service.settings import describe, load, setting
 
 
@@ -32,8 +34,8 @@ class Example:
         )
 
 
-def test_values_are_converted_and_the_rest_is_default() -> None:
-    """From text, as the environment has it; an empty value is none."""
+def test_values_are_converted_from_text() -> None:
+    """Missing and empty values become the default."""
     found = load(
         Example,
         {"BATON_COUNT": "7", "BATON_LOUD": "Yes", "BATON_LIMIT": "", "BATON_PLACE": "here", "OTHER": "x"},
@@ -42,9 +44,9 @@ def test_values_are_converted_and_the_rest_is_default() -> None:
     assert found == Example(count=7, loud=True, place="here")
 
 
-def test_all_faults_are_told_at_once() -> None:
-    """Nobody likes to learn of them one by one."""
-    with pytest.raises(SettingsInvalid) as refused:
+def test_all_faults_are_reported_at_once() -> None:
+    """So that one attempt is enough to fix them."""
+    with pytest.raises(SettingsInvalid) as rejected:
         load(
             Example,
             {
@@ -56,7 +58,7 @@ def test_all_faults_are_told_at_once() -> None:
             },
         )
 
-    assert refused.value.faults == [
+    assert rejected.value.faults == [
         "BATON_COUNT='eleven': not a whole number",
         "BATON_SHARE='nan': must be at least 0",
         "BATON_LOUD='maybe': neither true nor false",
@@ -66,20 +68,20 @@ def test_all_faults_are_told_at_once() -> None:
     ]
 
 
-def test_a_value_outside_its_range_says_what_goes_wrong_there() -> None:
-    """The range alone does not convince."""
+def test_a_fault_explains_the_range() -> None:
+    """It says what goes wrong outside."""
     with pytest.raises(SettingsInvalid, match=r"must be at most 10 \(too many do harm\)"):
         load(Example, {"BATON_COUNT": "11", "BATON_PLACE": "here"})
 
 
-def test_relations_are_checked_when_each_value_is_fine() -> None:
-    """They would only confuse before."""
+def test_relations_are_checked_once_all_values_are_valid() -> None:
+    """Before that they would only confuse."""
     with pytest.raises(SettingsInvalid, match="too much for"):
         load(Example, {"BATON_COUNT": "9", "BATON_PLACE": "here"})
 
 
-def test_secrets_are_not_shown() -> None:
-    """`--print-config` ends up in logs."""
+def test_secrets_are_hidden() -> None:
+    """The output of `--print-config` ends up in logs."""
     rows = {row.variable: row.value for row in describe(Example(place="here", token="hush"))}
 
     assert rows["BATON_TOKEN"] == "(secret)"
@@ -87,16 +89,16 @@ def test_secrets_are_not_shown() -> None:
     assert "hush" not in repr(Example(place="here", token="hush"))
 
 
-def test_the_fault_of_a_secret_does_not_tell_it() -> None:
-    """Faults end up in logs, too."""
-    with pytest.raises(SettingsInvalid) as refused:
+def test_the_fault_of_a_secret_does_not_reveal_it() -> None:
+    """Faults end up in logs too."""
+    with pytest.raises(SettingsInvalid) as rejected:
         load(ConsumerSettings, {"BATON_SECRET": "hush"})
 
-    assert refused.value.faults == ["BATON_SECRET has less than 16 bytes: it can be guessed"]
+    assert rejected.value.faults == ["BATON_SECRET has less than 16 bytes: it can be guessed"]
 
 
-def test_a_consumer_s_faults_are_told_at_once() -> None:
-    """Unreadable values first; then the relations: a session must have room for a fragment."""
+def test_the_faults_of_a_consumer_are_reported_at_once() -> None:
+    """First those of single values, then those of relations, such as room for a fragment in a session."""
     with pytest.raises(SettingsInvalid) as unreadable:
         load(ConsumerSettings, {"BATON_PORT": "80000", "BATON_GAP_MS": "0", "BATON_DELIVERY": "once"})
     with pytest.raises(SettingsInvalid) as unrelated:
@@ -109,8 +111,25 @@ def test_a_consumer_s_faults_are_told_at_once() -> None:
     assert len(unrelated.value.faults) == 3
 
 
-def test_idle_is_gap_and_lateness_together_unless_set() -> None:
-    """Silence in append time: nothing that is merely late is cut off."""
+def test_idle_defaults_to_gap_plus_lateness() -> None:
+    """So a fragment that is merely late does not come too late."""
     found = load(ConsumerSettings, {"BATON_GAP_MS": "1000", "BATON_LATENESS_MS": "200"})
 
     assert found.group_settings.idle_ms == 1200
+
+
+@pytest.mark.parametrize(
+    ("environment", "address"),
+    [
+        ({"BATON_HOST": "127.0.0.1", "BATON_PORT": "8010"}, "http://127.0.0.1:8010"),
+        ({"BATON_HOST": "::1", "BATON_PORT": "8010"}, "http://[::1]:8010"),
+        ({"BATON_HOST": "0.0.0.0", "BATON_PORT": "8010"}, f"http://{socket.gethostname()}:8010"),
+        ({"BATON_HOST": "::", "BATON_PORT": "8010"}, f"http://{socket.gethostname()}:8010"),
+        ({"BATON_HOST": "0.0.0.0", "BATON_ADVERTISE": "https://baton.example/"}, "https://baton.example"),
+    ],
+)
+def test_the_published_address_is_reachable(environment: dict[str, str], address: str) -> None:
+    """A service on all interfaces publishes the machine's name, unless it advertises a URL."""
+    settings = load(ServiceSettings, environment)
+
+    assert settings.address == address

@@ -1,4 +1,4 @@
-"""The in-memory ZooKeeper keeps the contract of the real one."""
+"""The in-memory ZooKeeper meets the contract of the real one."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ class TestContract(ZnodesContract):
     """The contract of all clients of ZooKeeper."""
 
 
-async def test_watches_are_told_after_a_reconnection(store: ZnodeStore, client: Znodes, root: str) -> None:
-    """As with the real one: what was watched may have changed meanwhile."""
-    told: list[str] = []
+async def test_watches_fire_after_a_reconnection(store: ZnodeStore, client: Znodes, root: str) -> None:
+    """Like those of the real one, since the znodes may have changed meanwhile."""
+    fired: list[str] = []
     watching = InMemoryZooKeeper(store)
-    await watching.children(root, watch=told.append)
+    await watching.children(root, watch=fired.append)
 
     watching.disconnect()
     with pytest.raises(ZooKeeperUnavailable):
         await watching.children(root)
     watching.reconnect()
 
-    assert told == [root]
+    assert fired == [root]
 
 
-async def test_an_expired_session_takes_its_ephemerals_and_is_noticed_at_the_next_call(
+async def test_an_expired_session_loses_its_ephemerals_and_the_next_call_fails(
     store: ZnodeStore, client: Znodes, root: str
 ) -> None:
-    """The next call fails, the one after it runs in a new ZooKeeper session."""
+    """The call after that runs in a new ZooKeeper session."""
     other = InMemoryZooKeeper(store)
     await other.create(f"{root}/ephemeral", ephemeral=True)
     assert other.session is not None

@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaProducer
 
 from shared.errors import InvalidInput, KafkaUnavailable
 from shared.kafka.clients import discard_producer
-from shared.kafka.outbox import acknowledged, send_for_ever
+from shared.kafka.outbox import run_outbox, wait_for_ack
 from shared.model.events import Event, encode_event
 from shared.model.names import Names
 
@@ -69,7 +69,7 @@ class KafkaEventSink:
 
     async def run(self) -> None:
         """Sends what is told, for ever; ends by cancellation, and leaves what waits then to `close`."""
-        await send_for_ever(self._wake, self.step, self._tell_waiting)
+        await run_outbox(self._wake, self.step, self._tell_waiting)
 
     async def step(self) -> None:
         """Sends all that waits. Raises KafkaUnavailable; then it still waits, in the same order."""
@@ -98,7 +98,7 @@ class KafkaEventSink:
             async with asyncio.timeout(ACK_TIMEOUT_S):
                 self._sending = await self._begin(await self._started())
         # `close` goes on waiting for it where `run` was cancelled
-        await acknowledged(self._sending, ACK_TIMEOUT_S)
+        await wait_for_ack(self._sending, ACK_TIMEOUT_S)
         self._sending = None
         self._batch.clear()
 

@@ -1,9 +1,8 @@
-"""The one HTTP client of the command line: calls the producer and control, retries, tells errors.
+"""The command line's only HTTP client: calls the producer and control, retries, translates errors.
 
-Every answer becomes a value or one of our errors with one sentence for a person. Only `Unavailable`
-(connection errors, 429, 502, 503, 504) is tried again, in `_send` and nowhere else, with capped jittered
-back-off that honours `Retry-After`; who listens resumes by himself. The only file of `cli/` that imports
-httpx.
+Every response becomes a value or a BatonError with one sentence for a person. Only `Unavailable` (connection
+errors, 429, 502, 503, 504) is retried, and only in `_send`, with capped jittered back-off that honours
+`Retry-After`. `listen` does not retry: its caller resumes. The only file of `cli/` that imports httpx.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ from urllib.parse import quote, urlsplit
 import httpx
 import msgspec
 
-from cli.backoff import delay_for, parse_retry_after
-from cli.receipts import MarkerPosition, Markers, Receipt, Rejected, RequestTooLarge
-from cli.sse import ServerSentEvent, ServerSentEvents
+from cli.http.receipts import MarkerPosition, Markers, Receipt, Rejected, RequestTooLarge
+from cli.http.retry_after import parse_retry_after
+from cli.http.sse import ServerSentEvent, SseParser
+from shared.backoff import Backoff
 from shared.errors import BatonError, Conflict, InvalidInput, NotFound, Unavailable
 from shared.model.rejects import UNREADABLE
 from shared.model.routing import StreamTable, parse_table
 
 PAGE = 1000
-"""Rows asked for at once of a paged list."""
+"""Rows per page of a list."""
 NDJSON = "application/x-ndjson"
-_TRY_AGAIN = frozenset({429, 502, 503, 504})
+_RETRIED = frozenset({429, 502, 503, 504})
 
 
 class BatonClient:
-    """Calls of one service at `url`; `patience_s` is how long one call may be tried again.
+    """Calls one service; retries each call for up to `patience_s`, and counts repeated requests in `retries`.
 
-    `sleep`, `clock` (monotonic seconds) and `rng` are arguments so that tests need neither time nor
-    luck; `retries` counts the requests that were sent again.
+    `sleep`, `clock` (monotonic seconds) and `rng` are parameters so that tests need neither time nor luck.
     """
 
     def __init__(
@@ -63,21 +62,21 @@ class BatonClient:
     # the producer
 
     async def table(self) -> StreamTable:
-        """The stream table in force."""
+        """The producer's current stream table."""
         return parse_table((await self._send("GET", "/table")).content)
 
     async def post_fragments(self, body: bytes) -> Receipt:
-        """Posts NDJSON; what was accepted (acknowledged by Kafka) and what refused for good.
+        """Posts NDJSON; returns which fragments Kafka acknowledged and which the producer rejected.
 
-        Sent again as a whole while the producer is unavailable, so fragments need ids. Raises
-        RequestTooLarge (413), Unavailable when patience ends, another BatonError on any other answer.
+        Retried as a whole while the producer is unavailable, so fragments need ids. Raises RequestTooLarge
+        (413), Unavailable when patience ends, another BatonError on any other response.
         """
         return await self._post(body, NDJSON, accept=(413, 422))
 
     async def post_fragment(self, body: bytes) -> Receipt:
-        """Posts one JSON object, which may have several lines; else as `post_fragments`.
+        """Like `post_fragments`, for one JSON object that may span several lines.
 
-        What is no JSON is refused with the reason `unreadable`.
+        A body that is not JSON is reported as rejected with the reason `unreadable`.
         """
         return await self._post(body, "application/json", accept=(400, 413, 422))
 
@@ -94,28 +93,27 @@ class BatonClient:
         return receipt
 
     async def post_markers(self, time_ms: int) -> list[MarkerPosition]:
-        """Writes a marker into every stream; where they stand."""
-        response = await self._send("POST", "/markers", json={"time": time_ms})
-        answer: Markers = _decode(response, Markers)
-        return answer.markers
+        """Writes a marker into every stream and returns their positions."""
+        markers: Markers = _decode(await self._send("POST", "/markers", json={"time": time_ms}), Markers)
+        return markers.markers
 
     # control
 
     async def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
-        """The JSON at `path`. Raises NotFound, InvalidInput, Unavailable, … as the service answers."""
+        """The JSON at `path`. Raises NotFound, InvalidInput, Unavailable, … by the status of the response."""
         return _decode(await self._send("GET", path, params=params), Any)
 
     async def pages(
         self, path: str, name: str, after: str, params: Mapping[str, str | int] | None = None
     ) -> dict[str, Any]:
-        """The list object at `path` with all pages of its array `name`; `after` is the row's cursor field."""
+        """The list object at `path` with all pages of its array `name`; `after` names the cursor field."""
         whole: dict[str, Any] | None = None
         cursor: dict[str, str | int] = {}
         while True:
             page = await self.get(path, {**(params or {}), "limit": PAGE, **cursor})
             rows = page.get(name) if isinstance(page, dict) else None
             if not isinstance(rows, list):
-                raise BatonError(f"{self._http.base_url}{path} answers without a list {name!r}")
+                raise BatonError(f"{self._http.base_url}{path} does not return a list named {name!r}")
             if whole is None:
                 whole = page
             else:
@@ -125,96 +123,98 @@ class BatonClient:
             cursor = {"after": rows[-1][after]}
 
     async def start_run(self, job: str, group: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Starts a run of a job; the run as control answers it (202)."""
+        """Starts a run of a job and returns it as control reports it (202)."""
         path = f"/jobs/{quote(job, safe='')}/runs"
         params = {"group": group}
         response = await self._send("POST", path, params=params, json=dict(parameters), repeatable=False)
         run: dict[str, Any] = _decode(response, dict[str, Any]) if response.content else {}
-        if "id" not in run:
+        if "id" not in run:  # then the header has it
             run["id"] = response.headers.get("location", "").rstrip("/").rpartition("/")[2]
         return run
 
     async def cancel_run(self, run: str) -> dict[str, Any]:
-        """Cancels a run; the run afterwards, or an empty object when control says nothing more."""
+        """Cancels a run and returns it; an empty object when the response has no body."""
         response = await self._send("DELETE", f"/runs/{quote(run, safe='')}")
         return _decode(response, dict[str, Any]) if response.content else {}
 
-    async def operate(self, wish: Mapping[str, Any]) -> dict[str, Any]:
-        """Begins an operation (202), or says what it would do (200, with `dry_run`)."""
-        answer: dict[str, Any] = _decode(
-            await self._send("POST", "/operations", json=dict(wish), repeatable=False), dict[str, Any]
-        )
-        return answer
+    async def operate(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Starts an operation (202), or returns what it would do (200, with `dry_run`)."""
+        response = await self._send("POST", "/operations", json=dict(request), repeatable=False)
+        operation: dict[str, Any] = _decode(response, dict[str, Any])
+        return operation
 
     async def listen(
         self, path: str, params: Mapping[str, Any], last_event_id: str
     ) -> AsyncGenerator[ServerSentEvent]:
-        """Server-sent events at `path` after that id, for as long as the connection holds.
+        """Server-sent events at `path` that follow `last_event_id`, until the server ends the response.
 
-        Raises Unavailable when it breaks or is not to be had now; the caller resumes.
+        Raises Unavailable when the connection fails or the service is unavailable; the caller resumes.
         """
         headers = {"accept": "text/event-stream"} | (
             {"last-event-id": last_event_id} if last_event_id else {}
         )
-        found = ServerSentEvents()
+        parser = SseParser()
         try:
             async with self._http.stream("GET", path, params=dict(params), headers=headers) as response:
                 if not response.is_success:
                     await response.aread()
-                    if response.status_code in _TRY_AGAIN:
+                    if response.status_code in _RETRIED:
                         raise Unavailable(_sentence(response))
                     raise _error_for(response)
                 async for chunk in response.aiter_bytes():
-                    for event in found.feed(chunk):
+                    for event in parser.feed(chunk):
                         yield event
         except httpx.TransportError as error:
-            raise Unavailable(f"{self._http.base_url}{path} does not answer: {_words(error)}") from None
+            raise self._unreachable(path, error) from None
 
     # one request
 
     async def _send(
         self, method: str, path: str, *, accept: tuple[int, ...] = (), repeatable: bool = True, **request: Any
     ) -> httpx.Response:
-        """The answer, 2xx or one of `accept`.
+        """The response, 2xx or one of `accept`.
 
-        `repeatable=False`: after a connection that broke in the middle it is not known whether the request
-        was carried out, so it is not sent again.
+        With `repeatable=False` a request that may have reached the service is not sent again: a connection
+        that breaks half-way does not tell whether the service acted on it.
         """
-        give_up = self._clock() + self._patience_s
-        attempt = 0
+        deadline = self._clock() + self._patience_s
+        backoff = Backoff(uniform=self._rng.random)
         while True:
-            attempt += 1
-            retry_after: float | None = None
+            least_s = 0.0
             try:
                 response = await self._http.request(method, path, **request)
             except httpx.TransportError as error:
-                failure = Unavailable(f"{self._http.base_url}{path} does not answer: {_words(error)}")
+                failure = self._unreachable(path, error)
+                # without a connection the service has not seen the request, so any request can be sent again
                 unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
                 if not (repeatable or unsent):
                     raise failure from None
             except httpx.HTTPError as error:
-                raise BatonError(f"{self._http.base_url}{path}: {_words(error)}") from None
+                raise BatonError(f"{self._http.base_url}{path}: {_text(error)}") from None
             else:
                 if response.is_success or response.status_code in accept:
                     return response
-                if response.status_code not in _TRY_AGAIN:
+                if response.status_code not in _RETRIED:
                     raise _error_for(response)
                 failure = Unavailable(_sentence(response))
-                retry_after = parse_retry_after(response.headers.get("retry-after"), datetime.now(UTC))
-            delay = delay_for(attempt, retry_after, self._rng.random())
-            if self._clock() + delay > give_up:
+                least_s = parse_retry_after(response.headers.get("retry-after"), datetime.now(UTC))
+            delay_s = max(backoff.next_s(), least_s)
+            if self._clock() + delay_s > deadline:
                 raise failure
             self.retries += 1
-            await self._sleep(delay)
+            await self._sleep(delay_s)
+
+    def _unreachable(self, path: str, error: httpx.TransportError) -> Unavailable:
+        return Unavailable(f"{self._http.base_url}{path} does not answer: {_text(error)}")
 
 
 @contextlib.asynccontextmanager
 async def connect(
     url: str, *, patience_s: float = 2.0, connections: int = 4, write_key: str = ""
 ) -> AsyncIterator[BatonClient]:
-    """A client of the service at `url` for the block; a producer may ask for a write key.
+    """A client of the service at `url`, open during the block; `write_key` authenticates with a producer.
 
-    Raises InvalidInput when `url` is no HTTP URL.
+    Raises InvalidInput when `url` is not an HTTP URL.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -224,7 +224,7 @@ async def connect(
         headers={"authorization": f"Bearer {write_key}"} if write_key else {},
         timeout=httpx.Timeout(60, connect=5),
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
-        trust_env=not _is_loopback(parts.hostname),  # no proxy of the environment between us and ourselves
+        trust_env=not _is_loopback(parts.hostname),  # a proxy from the environment must not get in between
     )
     async with http:
         yield BatonClient(http, patience_s=patience_s)
@@ -241,7 +241,7 @@ def _decode(response: httpx.Response, shape: Any) -> Any:
     try:
         return msgspec.json.decode(response.content, type=shape)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BatonError(f"{response.url} does not answer as Baton does: {error}") from None
+        raise BatonError(f"{response.url} is not a Baton service: {error}") from None
 
 
 def _error_for(response: httpx.Response) -> BatonError:
@@ -257,22 +257,22 @@ def _error_for(response: httpx.Response) -> BatonError:
 
 
 def _sentence(response: httpx.Response) -> str:
-    """One sentence out of a problem document (RFC 9457), or out of the bare status without one."""
-    bare = f"{response.request.method} {response.url} answers {response.status_code}"
+    """One sentence from a problem document (RFC 9457), or from the bare status without one."""
+    bare = f"{response.request.method} {response.url} returned {response.status_code}"
     try:
         problem = msgspec.json.decode(response.content, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
         return bare
-    said = problem.get("detail") or problem.get("title")
-    if not said:
+    detail = problem.get("detail") or problem.get("title")
+    if not detail:
         return bare
     faults = [
         f"{fault.get('in')}: {fault.get('detail')}" if fault.get("in") else str(fault.get("detail"))
         for fault in problem.get("errors") or []
         if isinstance(fault, dict)
     ]
-    return f"{said} ({'; '.join(faults)})" if faults else str(said)
+    return f"{detail} ({'; '.join(faults)})" if faults else str(detail)
 
 
-def _words(error: Exception) -> str:
+def _text(error: Exception) -> str:
     return str(error) or type(error).__name__

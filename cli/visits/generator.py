@@ -1,13 +1,14 @@
-"""A log of web visits that is made up, seeded, and whose sessions are known because they were made first.
+"""Generates a log of web visits from a seed, with sessions that are known because they are generated first.
 
-Pure: the same seed and number of visitors give the same bytes on every machine (only `Random.random`, whose
-sequence Python guarantees, and whole numbers are used). Sessions are made one by one, their lines are then
-put in the order in which they "arrive", a little out of order, and numbered; nothing is assembled here.
+Pure: the same seed and number of visitors give the same bytes on every machine (it uses only whole numbers
+and `Random.random`, whose sequence Python guarantees). Sessions are generated one by one; their lines are
+then ordered by arrival, slightly out of order, and numbered. Nothing is assembled here.
 
-Why the truth agrees with design section 4: lines arrive up to DISORDER_MS late, less than the lateness;
-pauses inside a session stay 2 · DISORDER_MS below the gap, so no order of arrival makes one of them longer
-than the gap; between two sessions of a visitor lies either an `end`, whose line arrives after all others of
-its session, or more than the gap. The marker at the end of an import closes the rest.
+The truth agrees with the rules of sessions (docs/protocol.md) for three reasons. Lines arrive at most
+DISORDER_MS late, which is less than the lateness. Pauses inside a session stay 2 · DISORDER_MS below the gap,
+so no order of arrival stretches one beyond the gap. Two sessions of a visitor are separated by more than the
+gap, or by an `end` whose line arrives after all others of its session. The marker at the end of an import
+closes the rest.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ import msgspec
 
 from shared.model.group import GroupSettings
 
+VISITORS = 800
+"""Visitors by default, about 20,000 lines: in the demo a consumer has time to die during the import."""
 GAP_MS = GroupSettings().gap_ms
 DISORDER_MS = 60_000
-"""How late a line may arrive; well below the group's lateness (5 min)."""
+"""The latest arrival of a line after its time; well below the group's lateness (5 min)."""
 MAX_PAUSE_MS = GAP_MS - 2 * DISORDER_MS
 START_MS = 1_741_000_000_000
-"""3 March 2025: every time lies in the past."""
+"""3 March 2025, so that every time is in the past."""
 SPAN_MS = 86_400_000
-"""First sessions begin within a day."""
+"""First sessions begin within one day."""
 MAX_SESSIONS = 8
 MAX_LENGTH = 200
 PATHS = 400
@@ -74,7 +77,7 @@ class Visits:
 
 
 def generate(visitors: int, seed: int) -> Visits:
-    """The log of so many visitors; about 25 lines for each. Deterministic in both arguments."""
+    """A log of that many visitors, about 25 lines each. Deterministic in both arguments."""
     rng = Random(seed)
     arrivals: list[tuple[int, int, int, VisitLine]] = []
     sessions = 0
@@ -83,13 +86,14 @@ def generate(visitors: int, seed: int) -> Visits:
             for arrival, line in _arrivals(rng, session):
                 arrivals.append((arrival, len(arrivals), sessions, line))
             sessions += 1
+    # the running number decides between equal arrival times, so the order is the same everywhere
     arrivals.sort(key=lambda entry: entry[:2])
     numbers: list[list[int]] = [[] for _ in range(sessions)]
-    made: list[list[VisitLine]] = [[] for _ in range(sessions)]
+    sessions_lines: list[list[VisitLine]] = [[] for _ in range(sessions)]
     for number, (_, _, session_number, line) in enumerate(arrivals, 1):
         numbers[session_number].append(number)
-        made[session_number].append(line)
-    truth = [_truth(lines, places) for lines, places in zip(made, numbers, strict=True)]
+        sessions_lines[session_number].append(line)
+    truth = [_truth(lines, places) for lines, places in zip(sessions_lines, numbers, strict=True)]
     truth.sort(key=lambda session: session.lines[0])
     return Visits([line for *_, line in arrivals], truth)
 
@@ -107,7 +111,7 @@ def _truth(lines: Sequence[VisitLine], numbers: list[int]) -> TrueSession:
 
 
 def _sessions_of(rng: Random, key: str) -> Iterator[list[VisitLine]]:
-    """The sessions of one visitor, each in the order of its times, at least one line."""
+    """The sessions of one visitor, each with at least one line, in the order of their times."""
     time = START_MS + int(rng.random() * SPAN_MS)
     for _ in range(_draw(rng, _SESSIONS)):
         length = _draw(rng, _LENGTHS)
@@ -118,7 +122,7 @@ def _sessions_of(rng: Random, key: str) -> Iterator[list[VisitLine]]:
             time += _pause(rng)
         yield session
         last = session[-1].time
-        if ended:  # a revisit may follow at once: the end has closed the session
+        if ended:  # the visitor may come back at once: the end has closed the session
             time = last + 1 + int(rng.random() * rng.random() * 4 * GAP_MS)
         else:
             time = last + GAP_MS + 1 + int(rng.random() * rng.random() * 16 * GAP_MS)
@@ -131,14 +135,14 @@ def _line(rng: Random, key: str, time: int, *, end: bool) -> VisitLine:
 
 
 def _pause(rng: Random) -> int:
-    """Milliseconds to the next line: mostly seconds, now and then almost the gap; at least 0."""
+    """Milliseconds to the next line, at least 0: usually seconds, sometimes almost the gap."""
     if rng.random() < _SLOW_PAUSES:
         return MAX_PAUSE_MS // 2 + int(rng.random() * (MAX_PAUSE_MS - MAX_PAUSE_MS // 2 + 1))
     return int(rng.random() * rng.random() * 90_000)
 
 
 def _arrivals(rng: Random, session: Sequence[VisitLine]) -> Iterator[tuple[int, VisitLine]]:
-    """The session's lines with their times of arrival; nothing arrives after an `end`."""
+    """The session's lines with their arrival times; no line arrives after the `end`."""
     closed = session[-1].time if session[-1].end else None
     for line in session:
         late = int(rng.random() * DISORDER_MS) if rng.random() < _LATE_LINES and not line.end else 0
@@ -147,7 +151,7 @@ def _arrivals(rng: Random, session: Sequence[VisitLine]) -> Iterator[tuple[int, 
 
 
 def _key_for(visitor: int) -> str:
-    """Some keys are not ASCII, as some are in life."""
+    """A visitor's key; some are not ASCII, like some real keys."""
     return f"visitör-{visitor:06d}" if visitor % 50 == 49 else f"visitor-{visitor:06d}"
 
 
@@ -157,13 +161,13 @@ def _path_for(rank: int) -> str:
 
 
 def _long_tail(highest: int) -> list[int]:
-    """Cumulated weights of the ranks 1 … highest, each proportional to rank ** -1.5, in whole numbers."""
+    """Cumulative weights of the ranks 1 … highest, proportional to rank ** -1.5, as whole numbers."""
     return list(accumulate(10**12 // isqrt(rank**3 * 10**6) for rank in range(1, highest + 1)))
 
 
-def _draw(rng: Random, cumulated: Sequence[int]) -> int:
-    """A rank, 1 … len(cumulated)."""
-    return bisect(cumulated, int(rng.random() * cumulated[-1])) + 1
+def _draw(rng: Random, weights: Sequence[int]) -> int:
+    """A random rank, 1 … len(weights); `weights` are cumulative."""
+    return bisect(weights, int(rng.random() * weights[-1])) + 1
 
 
 _SESSIONS = _long_tail(MAX_SESSIONS)

@@ -1,72 +1,38 @@
-"""How commands print: tables for people, JSON for machines (`-o json`), progress on standard error.
+"""How commands print: tables for people, JSON for programs (`-o json`), progress on standard error.
 
-Numbers go to standard output, everything that moves to standard error, so that a pipe gets only numbers.
+Results go to standard output and progress to standard error, so that a pipe receives only results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 import msgspec
 from rich import box
 from rich.console import Console
+from rich.progress import Progress, ProgressColumn
 from rich.table import Table
 from rich.text import Text
 
 PLAIN_WIDTH = 240
-"""Width of tables where there is no terminal: wide enough that no column is cut."""
-
-output_option = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="A table for people, or JSON for machines.",
-)
-
-url_option = click.option(
-    "--url",
-    envvar="BATON_URL",
-    default="http://127.0.0.1:8000",
-    show_default=True,
-    show_envvar=True,
-    help="Base URL of control.",
-)
-
-producer_url_option = click.option(
-    "--url",
-    envvar="BATON_PRODUCER_URL",
-    default="http://127.0.0.1:8001",
-    show_default=True,
-    show_envvar=True,
-    help="Base URL of the producer.",
-)
-
-write_key_option = click.option(
-    "--write-key",
-    envvar="BATON_WRITE_KEY",
-    default="",
-    show_envvar=True,
-    help="What the producer knows its writers by, where it asks for it; better in the environment.",
-)
-
-group_option = click.option("--group", default="default", show_default=True, help="The group.")
+"""Width of tables without a terminal: wide enough that no column is cut."""
 
 
 def print_json(value: Any) -> None:
-    """The value as indented JSON on standard output."""
+    """Prints the value as indented JSON."""
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]], *, title: str = "") -> None:
-    """A table on standard output; numbers stand to the right, None is `-`."""
+    """Prints a table; columns of numbers are right-aligned, None is `-`."""
     cells = [list(row) for row in rows]
     table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for at, column in enumerate(columns):
         numeric = bool(cells) and all(isinstance(row[at], int | float | None) for row in cells)
+        # fold instead of cut: people copy ids from tables
         table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=True)
     for row in cells:
         table.add_row(*(Text(cell_text(value)) for value in row))
@@ -76,8 +42,16 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]], *, title:
     console.print(table)
 
 
+def print_list(answer: Any, output: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Prints the service's answer as JSON, or its rows as a table."""
+    if output == "json":
+        print_json(answer)
+    else:
+        print_table(columns, rows)
+
+
 def cell_text(value: Any) -> str:
-    """A value as it stands in a cell: None is `-`, numbers have thousands apart.
+    """A value as a table cell shows it: None is `-`, numbers have thousands separators.
 
     >>> cell_text(1234567), cell_text(0.5), cell_text(None), cell_text("x")
     ('1,234,567', '0.50', '-', 'x')
@@ -93,9 +67,10 @@ def cell_text(value: Any) -> str:
     return str(value)
 
 
-def progress_console() -> Console:
-    """Where progress is drawn: standard error."""
-    return Console(stderr=True)
+def progress_bar(*columns: ProgressColumn | str) -> Progress:
+    """A progress bar on standard error that draws nothing where that is not a terminal."""
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, disable=not console.is_terminal)
 
 
 def bytes_text(size: float) -> str:
@@ -109,6 +84,15 @@ def bytes_text(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def time_text(ms: int | None) -> str | None:
+    """A time (ms since the epoch) in UTC, to the second.
+
+    >>> time_text(807256800000)
+    '1995-08-01 06:00:00Z'
+    """
+    return None if ms is None else f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
 def pick(row: Mapping[str, Any], path: str) -> Any:

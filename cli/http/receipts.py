@@ -1,6 +1,6 @@
-"""What a producer answers: which fragments it took, which it refused, where its markers stand.
+"""The producer's answers: which fragments it accepted, which it rejected, where its markers are.
 
-Read by `cli/client.py`, used by everything that sends fragments.
+`cli/http/client.py` decodes them; everything that sends fragments uses them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from shared.errors import InvalidInput
 
 
 class RequestTooLarge(InvalidInput):
-    """The producer refuses a request of this size."""
+    """The producer rejects a request of this size."""
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """One refused fragment: its place in the request, a word to count by, a sentence."""
+    """One rejected fragment: its index in the request, the reason (one word), the detail (a sentence)."""
 
     index: int
     reason: str
@@ -23,14 +23,14 @@ class Rejected(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What became of a request's fragments."""
+    """The outcome of a request: how many fragments were accepted, and the rejected ones."""
 
     accepted: int = 0
     rejected: list[Rejected] = []
 
 
 class MarkerPosition(msgspec.Struct, frozen=True):
-    """Where a marker stands: its stream and offset."""
+    """The stream and offset of a marker."""
 
     stream: int
     offset: int

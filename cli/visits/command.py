@@ -1,4 +1,4 @@
-"""`baton generate`: writes the log of web visits that `cli/generating.py` makes up, and its truth."""
+"""`baton generate`: writes the log of web visits that `cli/visits/generator.py` makes, and its truth."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from typing import BinaryIO
 import click
 import msgspec
 
-from cli.generating import generate
+from cli.visits.generator import VISITORS, generate
 from shared.errors import BatonError
-
-VISITORS = 800
 
 
 @click.command("generate")
@@ -23,20 +21,20 @@ VISITORS = 800
     type=click.IntRange(1, 1_000_000),
     default=VISITORS,
     show_default=True,
-    help="How many visitors; about 25 lines each.",
+    help="Number of visitors; about 25 lines each.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same log.")
 @click.option("--out", default="-", show_default=True, help="File for the log (`-`: standard output).")
-@click.option("--truth", help="File for the sessions that the log holds.")
+@click.option("--truth", help="File for the sessions that the log contains.")
 def generate_command(visitors: int, seed: int, out: str, truth: str | None) -> None:
-    """Make up a log of web visits (NDJSON) whose sessions are known.
+    """Generate a log of web visits (NDJSON) whose sessions are known.
 
     Import it with: baton import FILE --format ndjson --key key --time time --end end
 
-    The truth is NDJSON, one session a line, in the order of their first lines: key, first_time and last_time
-    (lowest and highest time, ms), fragments, reason (`end`, or `gap` for silence), lines (numbers of its
-    lines in the log, from 1). It holds for a group with the default gap and lateness, and a log that is
-    imported as a whole.
+    The truth is NDJSON, one session a line, ordered by the session's first line: key, first_time and
+    last_time (lowest and highest time, ms), fragments, reason (`end`, or `gap` for silence), lines (the
+    numbers of its lines in the log, from 1). It holds for a group with the default gap and lateness, and for
+    a log that is imported completely.
     """
     visits = generate(visitors, seed)
     _write(out, visits.lines)
@@ -48,12 +46,12 @@ def generate_command(visitors: int, seed: int, out: str, truth: str | None) -> N
 
 
 def _write(file: str, rows: Iterable[msgspec.Struct]) -> None:
-    with _opened(file) as target:
+    with _open(file) as target:
         target.writelines(msgspec.json.encode(row) + b"\n" for row in rows)
 
 
 @contextlib.contextmanager
-def _opened(file: str) -> Iterator[BinaryIO]:
+def _open(file: str) -> Iterator[BinaryIO]:
     if file == "-":
         yield sys.stdout.buffer
         return
