@@ -19,7 +19,7 @@ from services.consumer.adapters.kafka.events import KafkaEventSink
 from services.control.adapters import kafka_events
 from services.control.adapters.kafka_events import KafkaEvents
 from services.control.api.events import events_routes
-from services.control.core.recent_events import Wanted
+from services.control.core.recent_events import EventFilter
 from services.control.live.feed import EventFeed
 from shared.kafka.topics import ensure_topics, events_topic
 from shared.model.names import Names
@@ -137,7 +137,8 @@ async def test_reading_goes_on_after_the_broker_was_away(
             await come_to(feed, 3)
         await event_sink.close()
 
-    assert [told.event for told in feed.recent_events.newest(10, Wanted())] == [numbered(n) for n in range(3)]
+    newest = feed.recent_events.newest(10, EventFilter())
+    assert [stored.event for stored in newest] == [numbered(n) for n in range(3)]
 
 
 async def test_what_is_no_event_is_passed_over_and_a_new_topic_is_a_new_history(
@@ -156,7 +157,7 @@ async def test_what_is_no_event_is_passed_over_and_a_new_topic_is_a_new_history(
         async with running(event_sink):
             event_sink.tell(numbered(0))
             await come_to(feed, 3)
-            before = [told.id for told in feed.recent_events.newest(10, Wanted())]
+            before = [told.id for told in feed.recent_events.newest(10, EventFilter())]
         await event_sink.close()
         await producer.stop()
         unreadable = feed.recent_events.unreadable
@@ -168,4 +169,4 @@ async def test_what_is_no_event_is_passed_over_and_a_new_topic_is_a_new_history(
         await come_to(feed, 0)
 
     assert (before, unreadable) == ([2], 2)
-    assert feed.recent_events.newest(10, Wanted()) == []
+    assert feed.recent_events.newest(10, EventFilter()) == []

@@ -153,7 +153,7 @@ async def test_control_shows_the_cluster_as_it_is(
     assert before["totals"]["sessions"] == 1
     assert [stream["lag"] for stream in before["streams"]] == [4, 2]
     assert groups[0]["settings"]["gap_ms"] == 77
-    assert (begun.status_code, waiting["why"]) == (202, "stream 1 is not claimed by m0 yet")
+    assert (begun.status_code, waiting["why"]) == (202, "m0 has not claimed stream 1 yet")
     assert (silent.status_code, silent.json()["detail"]) == (503, "m0 does not answer")
     assert [(member["id"], member["streams"], member["answers"]) for member in members] == [
         ("m0", [0], False)

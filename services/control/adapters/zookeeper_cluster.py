@@ -1,7 +1,8 @@
-"""Everything that stands in ZooKeeper, kept current by watches: what did not change is not read again.
+"""Everything in ZooKeeper, kept current by watches: a znode that has not changed is not read again.
 
-A refresh of a quiet cluster of a thousand streams costs one request, which shows that ZooKeeper answers
-and brings the watches' news with it. As a safety net for lost watches, all is read afresh every RESYNC_S.
+A refresh of a quiet cluster of a thousand streams costs one request. It shows that ZooKeeper answers, and
+all watches that fired earlier arrive before its answer. As a safety net for lost watches, everything is
+read again every RESYNC_S.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ class ZooKeeperCluster:
         return f"<ZooKeeperCluster under {self._names.root}, {self._tree!r}>"
 
     async def read(self) -> Cluster:
-        """All of it, as it stands now; the very same object as before when nothing changed.
+        """The cluster as it is now; the same object as before if nothing changed.
 
-        Raises ZooKeeperUnavailable. A node that cannot be read is logged and left out.
+        Raises ZooKeeperUnavailable. An unreadable znode is logged and left out.
         """
         await self._tree.sync()
         changes = self._tree.changes
@@ -91,7 +92,7 @@ class ZooKeeperCluster:
 
 
 class _WatchedTree:
-    """Parsed znodes and lists of children, each forgotten when its watch tells of a change."""
+    """Parsed znodes and lists of children, each dropped when its watch fires."""
 
     def __init__(self, znodes: Znodes, root: str) -> None:
         self._znodes = znodes
@@ -107,9 +108,9 @@ class _WatchedTree:
         return f"{len(self._known)} znodes known"
 
     async def sync(self) -> None:
-        """Returns when every watch that has fired has been heard of. Raises ZooKeeperUnavailable.
+        """Returns once every watch that has fired was delivered. Raises ZooKeeperUnavailable.
 
-        Forgets everything when that has not happened for RESYNC_S.
+        Every RESYNC_S it also drops everything that is cached.
         """
         await self._znodes.get(self._root)
         if self._znodes.now_s() - self._synced_s > RESYNC_S:
@@ -120,7 +121,7 @@ class _WatchedTree:
             self._synced_s = self._znodes.now_s()
 
     async def value(self, path: str, decode: Callable[[bytes], T]) -> T | None:
-        """What the znode holds, None where there is none or it cannot be read."""
+        """The znode's decoded data; None if the znode is missing, empty or unreadable."""
         if path not in self._known:
             return await self._fetch(path, self._known, lambda: self._decoded(path, decode))
         known: T | None = self._known[path]
@@ -141,14 +142,14 @@ class _WatchedTree:
         try:
             return decode(znode.data)
         except (InvalidInput, msgspec.DecodeError) as error:
-            logger.warning("a znode cannot be read", extra={"path": path, "why": str(error)})
+            logger.warning("unreadable znode", extra={"path": path, "why": str(error)})
             return None
 
     async def _fetch(self, path: str, cache: dict[str, Any], read: Callable[[], Awaitable[T]]) -> T:
         async with self._slots:
             self._reading.add(path)
             fetched = await read()
-            if path in self._reading:  # else its watch fired before the answer was looked at
+            if path in self._reading:  # otherwise its watch fired while we waited, and the answer is old
                 self._reading.discard(path)
                 cache[path] = fetched
             return fetched

@@ -180,7 +180,7 @@ def test_a_move_is_done_when_the_recipient_says_that_the_stream_runs() -> None:
     group.opening = set()
 
     assert (started.state, started.done, started.why) == ("running", 0, "stream 0 is still with a")
-    assert (opening.state, opening.why) == ("running", "b does not say yet that stream 0 is running")
+    assert (opening.state, opening.why) == ("running", "b does not report stream 0 as running yet")
     assert (seen(opening, group).state, seen(opening, group).done) == ("done", 1)
 
 
@@ -215,10 +215,10 @@ def test_a_drain_is_done_wherever_the_streams_went() -> None:
 @pytest.mark.parametrize(
     ("node", "why"),
     [
-        (None, "b has left; the pin stands, and counts when it is back"),
+        (None, "b has left; the pin stays, and takes effect when it returns"),
         (
             MemberNode(address="", state="draining"),
-            "b is draining; the pin stands, and counts when it is back",
+            "b is draining; the pin stays, and takes effect when it returns",
         ),
     ],
 )

@@ -144,7 +144,7 @@ class Member:
     async def drain(self) -> None:
         """Asks it."""
         async with HttpDrain(_secret, httpx.MockTransport(self), wall_ms=lambda: AT_MS) as drain:
-            await drain.drain("m1", "http://m1:8010", "asked for by an operator")
+            await drain.drain("m1", "http://m1:8010", "drained by an operator")
 
 
 async def test_the_request_to_drain_is_signed_with_its_body() -> None:
@@ -157,7 +157,7 @@ async def test_the_request_to_drain_is_signed_with_its_body() -> None:
     signed = check_signed(SECRET, "POST", "/drain", request.headers, now_ms=AT_MS + ACCEPTED_MS)
     assert str(request.url) == "http://m1:8010/drain"
     assert (signed.member, signed.digest) == (SENDER, digest_of(request.content))
-    assert msgspec.json.decode(request.content) == {"why": "asked for by an operator"}
+    assert msgspec.json.decode(request.content) == {"why": "drained by an operator"}
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from services.control.core.ownership_history import OwnershipHistory
-from services.control.core.recent_events import RecentEvents, Wanted
+from services.control.core.recent_events import EventFilter, RecentEvents
 from shared.model.events import MAX_EVENT_BYTES, Event, Kind, encode_event
 
-ALL = Wanted()
+ALL = EventFilter()
 LARGE = b'{"at":1,"group":"g","kind":"join","why":"%b"}' % (b"x" * MAX_EVENT_BYTES)
 
 
@@ -87,15 +87,15 @@ def test_records_that_are_no_events_are_passed_over_and_counted() -> None:
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
-        (Wanted(group="fraud"), [3]),
-        (Wanted(stream=0), [1, 2]),
-        (Wanted(kinds=frozenset({"claim", "leave"})), [1, 3]),
-        (Wanted(member="m1"), [0, 1, 2]),
-        (Wanted(group="default", stream=0, kinds=frozenset({"handover"}), member="m2"), [2]),
-        (Wanted(member="m9"), []),
+        (EventFilter(group="fraud"), [3]),
+        (EventFilter(stream=0), [1, 2]),
+        (EventFilter(kinds=frozenset({"claim", "leave"})), [1, 3]),
+        (EventFilter(member="m1"), [0, 1, 2]),
+        (EventFilter(group="default", stream=0, kinds=frozenset({"handover"}), member="m2"), [2]),
+        (EventFilter(member="m9"), []),
     ],
 )
-def test_filters_hold_together(wanted: Wanted, found: list[int]) -> None:
+def test_filters_hold_together(wanted: EventFilter, found: list[int]) -> None:
     """Each one narrows; a member is found as the one who gives and the one who takes, too."""
     recent_events = RecentEvents()
     recent_events.add(0, told("join", member="m1"))

@@ -34,8 +34,8 @@ def test_a_row_joins_claim_head_end_and_the_owners_word() -> None:
     assert (row.owner, row.epoch, row.state) == ("m1", 3, "running")
     assert (row.position, row.end, row.lag, row.safe_offset) == (90, 100, 10, 80)
     assert (row.open_sessions, row.state_bytes) == (7, 700)
-    assert row.counts["fragments"] == 90
-    assert row.counts["ticks"] == 0
+    assert row.counts.fragments == 90
+    assert row.counts.ticks == 0
 
 
 def test_what_an_owner_says_of_another_epoch_does_not_count() -> None:
@@ -103,10 +103,10 @@ def test_totals_are_the_sums_of_the_rows() -> None:
 
     totals = totals_of(rows)
 
-    assert totals["streams"] == 4
-    assert totals["lag"] == 10 + 0 + 40 + 100
-    assert totals["fragments"] == 90 + 100 + 60
-    assert totals["open_sessions"] == 7
+    assert totals.streams == 4
+    assert totals.lag == 10 + 0 + 40 + 100
+    assert totals.fragments == 90 + 100 + 60
+    assert totals.open_sessions == 7
 
 
 def test_a_groups_lag_is_that_of_its_streams() -> None:
