@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from pathlib import Path
 
 from services.control.adapters.http_drain import HttpDrain
 from services.control.adapters.http_members import HttpMembers
@@ -16,7 +17,7 @@ from services.control.adapters.kafka_events import KafkaEvents
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.adapters.run_store import RunStore
 from services.control.adapters.spark_progress import SparkProgress
-from services.control.adapters.spark_runner import SparkPlace, SparkRunner, run_folder
+from services.control.adapters.spark_runner import SparkPlace, SparkRunner
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
 from services.control.app import create_app
@@ -89,7 +90,7 @@ def _runner(settings: ControlSettings, progress: SparkProgress) -> SparkRunner:
         master=spark_master_for(settings, os.environ),
     )
     return SparkRunner(
-        RunStore(run_folder(settings.runs)),
+        RunStore(Path(settings.runs)),
         place,
         timeout_s=settings.run_timeout_s,
         kept=settings.runs_kept,

@@ -44,6 +44,6 @@ def create_app(
     install_schemas(
         app,
         answered=[struct for resource in resources for struct in resource.ANSWERED],
-        taken=operations_api.TAKEN,
+        taken=[operations_api.OperationRequest],
     )
     return app

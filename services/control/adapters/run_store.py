@@ -30,10 +30,11 @@ class DriverUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunStore:
-    """The runs under one folder."""
+    """The runs under one folder, which is created if it is missing. Raises OSError."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder.absolute()
+        self.folder.mkdir(parents=True, exist_ok=True)
 
     def __repr__(self) -> str:
         return f"<RunStore {self.folder}>"

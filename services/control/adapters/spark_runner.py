@@ -12,8 +12,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import msgspec
@@ -243,15 +242,10 @@ class SparkRunner:
             logger.exception("run record not written", extra={"run": run.id, "why": str(error)})
 
     def _request(self, run: Run, settings: GroupSettings, streams: int) -> dict[str, Any]:
-        return {
+        return asdict(self._place) | {
             "id": run.id,
             "job": run.job,
             "parameters": run.parameters,
-            "kafka": self._place.kafka,
-            "namespace": self._place.namespace,
-            "lake": self._place.lake,
-            "jars": self._place.jars,
-            "master": self._place.master,
             "group": run.group,
             "group_settings": settings,
             "streams": streams,
@@ -262,10 +256,3 @@ class SparkRunner:
 def _new_id(now_ms: int) -> str:
     at = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_ms / 1000))
     return f"{at}-{secrets.token_hex(4)}"
-
-
-def run_folder(path: str) -> Path:
-    """The folder of all runs, created if it is missing. Raises OSError."""
-    folder = Path(path).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

@@ -19,7 +19,7 @@ from services.control.api.pages import (
     page,
 )
 from services.control.core.rows import GroupRow, MemberRow, PlanRow, ProducerRow
-from services.control.live.cluster_view import ClusterView, UnknownGroup
+from services.control.live.cluster_view import ClusterView
 from shared.model.names import DEFAULT_GROUP
 
 
@@ -58,25 +58,21 @@ def cluster_routes(view: ClusterView) -> APIRouter:
         limit: Limit = MAX_LIMIT,
         after: AfterName = "",
     ) -> Response:
-        served = view.served(with_offsets=False)
-        pairs = zip(served.report.members, served.members, strict=True)
-        rows = [encoded for row, encoded in pairs if row.id > after and group in (None, row.group)]
+        found = view.served(with_offsets=False).members
+        rows = [encoded for row, encoded in found if row.id > after and group in (None, row.group)]
         return page("members", rows[:limit], view.stale_ms())
 
     @routes.get(
         "/producers", summary="List the producers", responses=answers(ProducerPage, "A page of the producers")
     )
     async def producers(limit: Limit = MAX_LIMIT, after: AfterName = "") -> Response:
-        served = view.served(with_offsets=False)
-        pairs = zip(served.report.producers, served.producers, strict=True)
-        rows = [encoded for row, encoded in pairs if row.id > after]
+        found = view.served(with_offsets=False).producers
+        rows = [encoded for row, encoded in found if row.id > after]
         return page("producers", rows[:limit], view.stale_ms())
 
     @routes.get("/groups", summary="List the groups", responses=answers(GroupPage, "A page of the groups"))
     async def groups(limit: Limit = MAX_LIMIT, after: AfterName = "") -> Response:
-        served = view.served()
-        pairs = zip(served.report.groups, served.groups, strict=True)
-        rows = [encoded for row, encoded in pairs if row.name > after]
+        rows = [encoded for row, encoded in view.served().groups if row.name > after]
         return page("groups", rows[:limit], view.stale_ms())
 
     @routes.get(
@@ -85,9 +81,6 @@ def cluster_routes(view: ClusterView) -> APIRouter:
         responses=answers(PlanRow, "The plan of one of the group's members") | NOT_FOUND,
     )
     async def plan(group: Group = DEFAULT_GROUP) -> Response:
-        plans = view.served(with_offsets=False).plans
-        if group not in plans:
-            raise UnknownGroup(f"there is no group {group!r}")
-        return Response(plans[group], media_type=JSON)
+        return Response(view.plan(group), media_type=JSON)
 
     return routes

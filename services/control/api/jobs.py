@@ -66,16 +66,15 @@ def jobs_routes(view: ClusterView, runner: JobRunner) -> APIRouter:
         except ParametersInvalid as error:
             faults = [{"in": parameter, "detail": fault} for parameter, fault in error.faults]
             return problem(422, kind_for(error), error.detail, errors=faults)
-        cluster = view.served(with_offsets=False).observed.cluster
-        found = cluster.groups.get(group)
-        if found is None or found.settings is None:
-            raise UnknownGroup(f"there is no group {group!r}: no member of it has ever started")
+        found = view.group(group)
+        if found.settings is None:
+            raise UnknownGroup(f"group {group!r} has no settings: no member of it has ever started")
         run = await runner.start(
             job,
             group=group,
             parameters=values,
             settings=found.settings,
-            streams=cluster.count,
+            streams=found.view.count,
             timeout_s=timeout_s,
         )
         return encoded(detail_of(run), 202, location=f"/runs/{run.id}")

@@ -90,9 +90,7 @@ def encoded(value: object, status: int = 200, *, location: str | None = None) ->
     return Response(msgspec.json.encode(value), status, headers=headers, media_type=JSON)
 
 
-def install_schemas(
-    app: FastAPI, *, answered: Iterable[type[msgspec.Struct]], taken: Iterable[type[msgspec.Struct]]
-) -> None:
+def install_schemas(app: FastAPI, *, answered: Iterable[type[msgspec.Struct]], taken: Iterable[Any]) -> None:
     """The app's OpenAPI document holds the schemas of these structs, and of all that they contain."""
     schemas = _schemas(answered, taken)
 
@@ -104,7 +102,7 @@ def install_schemas(
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
 
 
-def _schemas(answered: Iterable[type[msgspec.Struct]], taken: Iterable[type[msgspec.Struct]]) -> Content:
+def _schemas(answered: Iterable[type[msgspec.Struct]], taken: Iterable[Any]) -> Content:
     answered = [*answered, Problem]
     _, schemas = msgspec.json.schema_components(answered, ref_template=REF)
     sparse = {struct.__name__ for struct in answered if struct.__struct_config__.omit_defaults}

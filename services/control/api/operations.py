@@ -56,7 +56,6 @@ class OperationPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ANSWERED = (Forecast, Operation, OperationPage)
-TAKEN = (MoveRequest, DrainRequest, RebalanceRequest)
 
 
 def wish_of(request: OperationRequest) -> Wish:

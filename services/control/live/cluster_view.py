@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
 
 from services.control.core.burrow import LagHistory, Status
-from services.control.core.observed import Answers, Cluster, Observed, Offsets
+from services.control.core.observed import Answers, Cluster, Group, Observed, Offsets
 from services.control.core.ownership_history import OwnershipHistory
 from services.control.core.report import (
     Report,
@@ -26,7 +26,7 @@ from services.control.core.report import (
     stream_detail,
     totals_of,
 )
-from services.control.core.rows import StreamDetail
+from services.control.core.rows import GroupRow, MemberRow, ProducerRow, StreamDetail
 from services.control.ports import ClusterSource, MemberSource, OffsetSource
 from shared.errors import BatonError, KafkaUnavailable, NotFound, Unavailable, ZooKeeperUnavailable
 from shared.model.names import Names
@@ -56,7 +56,7 @@ class StreamList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """One reading, ready to send: every row as JSON, and the report for filters and metrics.
+    """One reading, ready to send: every row as JSON, those of named things beside the row itself.
 
     `has_cluster`, `has_offsets`: whether ZooKeeper, whether Kafka has been read.
     """
@@ -66,9 +66,9 @@ class Served:
     observed: Observed
     report: Report
     streams: dict[str, StreamList]
-    members: list[bytes]
-    producers: list[bytes]
-    groups: list[bytes]
+    members: list[tuple[MemberRow, bytes]]
+    producers: list[tuple[ProducerRow, bytes]]
+    groups: list[tuple[GroupRow, bytes]]
     plans: dict[str, bytes]
 
 
@@ -129,10 +129,15 @@ class ClusterView:
 
     def streams(self, group: str) -> StreamList:
         """The streams of a group. Raises UnknownGroup, Unavailable."""
-        streams = self.served().streams
-        if group not in streams:
-            raise UnknownGroup(f"there is no group {group!r}")
-        return streams[group]
+        return _of_group(self.served().streams, group)
+
+    def plan(self, group: str) -> bytes:
+        """What would move in the group, as JSON. Raises UnknownGroup, Unavailable."""
+        return _of_group(self.served(with_offsets=False).plans, group)
+
+    def group(self, group: str) -> Group:
+        """The group in ZooKeeper. Raises UnknownGroup, Unavailable."""
+        return _of_group(self.served(with_offsets=False).observed.cluster.groups, group)
 
     def stream(self, group: str, stream: int) -> StreamDetail:
         """All that is known of one stream. Raises UnknownGroup, UnknownStream, Unavailable."""
@@ -231,6 +236,12 @@ class _Reading(Generic[T]):
         return f"{self.name} cannot be read: {self._error or 'no answer yet'}"
 
 
+def _of_group(values: Mapping[str, T], group: str) -> T:
+    if group not in values:
+        raise UnknownGroup(f"there is no group {group!r}")
+    return values[group]
+
+
 def _serve(observed: Observed, report: Report, *, has_cluster: bool) -> Served:
     encode = msgspec.json.Encoder().encode
     return Served(
@@ -242,8 +253,8 @@ def _serve(observed: Observed, report: Report, *, has_cluster: bool) -> Served:
             group: StreamList(rows=[encode(row) for row in rows], totals=encode(totals_of(rows)))
             for group, rows in report.streams.items()
         },
-        members=[encode(row) for row in report.members],
-        producers=[encode(row) for row in report.producers],
-        groups=[encode(row) for row in report.groups],
+        members=[(row, encode(row)) for row in report.members],
+        producers=[(row, encode(row)) for row in report.producers],
+        groups=[(row, encode(row)) for row in report.groups],
         plans={group: encode(plan) for group, plan in report.plans.items()},
     )

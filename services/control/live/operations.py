@@ -29,7 +29,7 @@ from services.control.core.operations import (
     pins_after,
     situation_in,
 )
-from services.control.live.cluster_view import ClusterView, UnknownGroup, UnknownStream
+from services.control.live.cluster_view import ClusterView, UnknownStream
 from services.control.ports import MemberDrain, PinStore
 from shared.errors import PeerUnavailable, Unavailable
 
@@ -141,13 +141,10 @@ class Operations:
             )
 
     def _situation(self, wish: Wish) -> Situation:
+        view = self._view.group(wish.group).view
+        if wish.stream is not None and wish.stream >= view.count:
+            raise UnknownStream(f"there is no stream {wish.stream}; there are 0 … {view.count - 1}")
         observed = self._view.served(with_offsets=False).observed
-        if wish.group not in observed.cluster.groups:
-            raise UnknownGroup(f"there is no group {wish.group!r}")
-        if wish.stream is not None and wish.stream >= observed.cluster.count:
-            raise UnknownStream(
-                f"there is no stream {wish.stream}; there are 0 … {observed.cluster.count - 1}"
-            )
         situation = situation_in(observed, wish.group)
         check(wish, situation.view)
         if wish.member is not None:
@@ -156,8 +153,8 @@ class Operations:
 
     async def _make(self, wish: Wish) -> None:
         if wish.member is not None:
-            view = self._view.served(with_offsets=False).observed.cluster.groups[wish.group].view
-            await self._drain.drain(wish.member, view.members[wish.member].address, "drained by an operator")
+            member = self._view.group(wish.group).view.members[wish.member]
+            await self._drain.drain(wish.member, member.address, "drained by an operator")
         await self._pins.change(wish.group, lambda pins: pins_after(wish, pins))
 
     def _forget(self) -> None:
