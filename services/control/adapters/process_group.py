@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 TERM_S = 1.5
@@ -38,9 +38,7 @@ class ProcessGroup:
         return f"<ProcessGroup {self.leader}>"
 
     @classmethod
-    def start(
-        cls, argv: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
-    ) -> ProcessGroup:
+    def start(cls, argv: Sequence[str], *, log: Path) -> ProcessGroup:
         """A new group in its own session, with its output in `log`. Raises OSError."""
         with log.open("ab") as output:
             process = subprocess.Popen(
@@ -49,7 +47,6 @@ class ProcessGroup:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=environment,
             )
         return cls(process.pid, born_of(process.pid), process)
 

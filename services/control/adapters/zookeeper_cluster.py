@@ -26,6 +26,7 @@ RESYNC_S = 30.0
 READS_AT_ONCE = 32
 
 T = TypeVar("T")
+K = TypeVar("K", int, str)
 logger = logging.getLogger(__name__)
 
 
@@ -57,7 +58,7 @@ class ZooKeeperCluster:
         names = self._names
         table = await self._tree.value(names.table, parse_table)
         count = table.count if table else 0
-        producers = await self._values(names.producers, names.producer, _decoder(ProducerNode))
+        producers = await self._named(names.producers, names.producer, ProducerNode)
         groups = {}
         for group in await self._tree.children(names.groups):
             groups[group] = Group(
@@ -69,26 +70,24 @@ class ZooKeeperCluster:
     async def _read_view(self, group: str, count: int) -> View:
         names = self._names
         members, claims, nodes = await asyncio.gather(
-            self._values(names.members(group), lambda m: names.member(group, m), _decoder(MemberNode)),
-            self._numbered(names.claims(group), lambda n: names.claim(group, n), _decoder(ClaimNode)),
-            self._numbered(names.streams(group), lambda n: names.stream(group, n), _decoder(StreamNode)),
+            self._named(names.members(group), lambda m: names.member(group, m), MemberNode),
+            self._numbered(names.claims(group), lambda n: names.claim(group, n), ClaimNode),
+            self._numbered(names.streams(group), lambda n: names.stream(group, n), StreamNode),
         )
         pins = await self._tree.value(names.pins(group), parse_pins)
         return View(count=count, members=members, claims=claims, nodes=nodes, pins=pins or {})
 
-    async def _values(
-        self, parent: str, path_of: Callable[[str], str], decode: Callable[[bytes], T]
-    ) -> dict[str, T]:
-        children = await self._tree.children(parent)
-        values = await asyncio.gather(*(self._tree.value(path_of(child), decode) for child in children))
-        return {child: value for child, value in zip(children, values, strict=True) if value is not None}
+    async def _named(self, parent: str, path_of: Callable[[str], str], kind: type[T]) -> dict[str, T]:
+        return await self._values(await self._tree.children(parent), path_of, kind)
 
-    async def _numbered(
-        self, parent: str, path_of: Callable[[int], str], decode: Callable[[bytes], T]
-    ) -> dict[int, T]:
+    async def _numbered(self, parent: str, path_of: Callable[[int], str], kind: type[T]) -> dict[int, T]:
         numbers = [int(child) for child in await self._tree.children(parent) if child.isdecimal()]
-        values = await asyncio.gather(*(self._tree.value(path_of(n), decode) for n in numbers))
-        return {n: value for n, value in zip(numbers, values, strict=True) if value is not None}
+        return await self._values(numbers, path_of, kind)
+
+    async def _values(self, keys: list[K], path_of: Callable[[K], str], kind: type[T]) -> dict[K, T]:
+        decode = msgspec.json.Decoder(kind).decode
+        values = await asyncio.gather(*(self._tree.value(path_of(key), decode) for key in keys))
+        return {key: value for key, value in zip(keys, values, strict=True) if value is not None}
 
 
 class _WatchedTree:
@@ -159,7 +158,3 @@ class _WatchedTree:
         self._reading.discard(path)
         self._known.pop(path, None)
         self._children.pop(path, None)
-
-
-def _decoder(kind: type[T]) -> Callable[[bytes], T]:
-    return msgspec.json.Decoder(kind).decode

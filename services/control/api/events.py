@@ -10,13 +10,14 @@ import contextlib
 import re
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Header, Query, Request, Response
 from msgspec import Meta
 from starlette.responses import StreamingResponse
 from starlette.types import Send
 
 from services.control.api.openapi import answers, refuses, schema_of
-from services.control.api.pages import INVALID, MAX_LIMIT, Page, page
+from services.control.api.pages import INVALID, MAX_LIMIT, StaleMs, joined
 from services.control.core.recent_events import EventFilter
 from services.control.live.feed import EventFeed
 from shared.model.events import Event, Kind
@@ -34,10 +35,11 @@ class EventRow(Event, frozen=True, kw_only=True):
     id: Annotated[int, Meta(description="its offset in the topic")]
 
 
-class EventPage(Page, frozen=True, kw_only=True):
+class EventPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of the events, oldest first."""
 
     events: list[EventRow]
+    stale_ms: StaleMs
 
 
 ANSWERED = (EventPage, EventRow)
@@ -64,7 +66,7 @@ class EventStream(StreamingResponse):
 
 def events_routes(feed: EventFeed) -> APIRouter:
     """The route over the feed."""
-    responses = answers(EventPage, "The events; for `Accept: text/event-stream`, each one as it happens")
+    responses = answers(EventPage, description="For `Accept: text/event-stream`, each event as it happens")
     responses[200]["content"][EVENT_STREAM] = {
         "schema": {
             "type": "string",
@@ -95,15 +97,15 @@ def events_routes(feed: EventFeed) -> APIRouter:
             str, Header(description="the last id that the client saw: server-sent events continue after it")
         ] = "",
     ) -> Response:
-        wanted = EventFilter(group=group, stream=stream, kinds=frozenset(kind or ()), member=member)
+        event_filter = EventFilter(group=group, stream=stream, kinds=frozenset(kind or ()), member=member)
         if EVENT_STREAM in request.headers.get("accept", ""):
             # we never sent such an id, so a malformed one counts as none
             seen = int(last_event_id) if _OFFSET.fullmatch(last_event_id) else after
-            chunks = feed.follow(seen, limit, wanted)
+            chunks = feed.follow(seen, limit, event_filter)
             return EventStream(chunks, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         feed.require_read()
         past = feed.recent_events
-        found = past.newest(limit, wanted) if after is None else past.after(after, limit, wanted)
-        return page("events", [event.row for event in found], feed.stale_ms())
+        found = past.newest(limit, event_filter) if after is None else past.after(after, limit, event_filter)
+        return joined("events", [event.row for event in found], feed.stale_ms())
 
     return routes

@@ -36,7 +36,7 @@ def jobs_routes(view: ClusterView, runner: JobRunner) -> APIRouter:
     """The routes that list and start jobs."""
     routes = APIRouter(tags=["jobs"])
 
-    @routes.get("/jobs", summary="List the jobs and their parameters", responses=answers(JobList, "All jobs"))
+    @routes.get("/jobs", summary="List the jobs and their parameters", responses=answers(JobList))
     async def jobs() -> Response:
         return encoded(JobList(jobs=list(JOBS.values())))
 
@@ -44,7 +44,7 @@ def jobs_routes(view: ClusterView, runner: JobRunner) -> APIRouter:
         "/jobs/{name}/runs",
         status_code=202,
         summary="Run a job",
-        responses=answers(RunDetail, "The run has started; `Location` names it", 202)
+        responses=answers(RunDetail, 202, "The run has started; `Location` names it")
         | BAD_BODY
         | INVALID
         | NOT_FOUND
@@ -86,9 +86,7 @@ def runs_routes(runner: JobRunner) -> APIRouter:
     """The routes that show and cancel runs."""
     routes = APIRouter(tags=["jobs"], responses=INVALID | NOT_FOUND)
 
-    @routes.get(
-        "/runs", summary="List the runs, newest first", responses=answers(RunPage, "A page of the runs")
-    )
+    @routes.get("/runs", summary="List the runs, newest first", responses=answers(RunPage))
     async def runs(limit: Limit = 100, after: AfterName = "") -> Response:
         found = list(runner.runs())
         if after:
@@ -98,7 +96,7 @@ def runs_routes(runner: JobRunner) -> APIRouter:
     @routes.get(
         "/runs/{run_id}",
         summary="Show a run with its progress or result",
-        responses=answers(RunDetail, "The run"),
+        responses=answers(RunDetail),
     )
     async def run(run_id: str) -> Response:
         return encoded(detail_of(runner.run_of(run_id), runner.result_of(run_id)))
@@ -106,7 +104,7 @@ def runs_routes(runner: JobRunner) -> APIRouter:
     @routes.delete(
         "/runs/{run_id}",
         summary="Cancel a run",
-        responses=answers(RunDetail, "The run, ended; no process of it is left"),
+        responses=answers(RunDetail, description="The run has ended; no process of it is left"),
     )
     async def cancel(run_id: str) -> Response:
         await runner.cancel(run_id)

@@ -7,6 +7,7 @@ description of its JSON. Used by every file of this folder and by app.py.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -47,8 +48,9 @@ def schema_of(struct: type) -> Content:
     return {"$ref": REF.format(name=struct.__name__)}
 
 
-def answers(struct: type, description: str, status: int = 200) -> Responses:
-    """The response that carries the struct as JSON."""
+def answers(struct: type[msgspec.Struct], status: int = 200, description: str = "") -> Responses:
+    """The response that carries the struct as JSON; its description is the struct's, if none is given."""
+    description = description or inspect.getdoc(struct) or ""
     return {status: {"description": description, "content": {JSON: {"schema": schema_of(struct)}}}}
 
 

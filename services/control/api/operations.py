@@ -78,8 +78,8 @@ def operations_routes(operations: Operations) -> APIRouter:
         status_code=202,
         summary="Move a stream, drain a member, or remove all pins",
         openapi_extra=takes(OperationRequest, "the operation; `kind` selects its fields"),
-        responses=answers(Operation, "The operation has begun; `Location` names it", 202)
-        | answers(Forecast, "With `dry_run`: what would move")
+        responses=answers(Operation, 202, "The operation has begun; `Location` names it")
+        | answers(Forecast, description="With `dry_run`: what would move")
         | BAD_BODY
         | refuses(409, "The member cannot take streams, or another operation moves the same stream")
         | refuses(503, "ZooKeeper or the member does not answer"),
@@ -92,11 +92,7 @@ def operations_routes(operations: Operations) -> APIRouter:
         operation = await operations.start(wish)
         return encoded(operation, 202, location=f"/operations/{operation.id}")
 
-    @routes.get(
-        "/operations",
-        summary="List the operations, newest first",
-        responses=answers(OperationPage, "A page of the operations"),
-    )
+    @routes.get("/operations", summary="List the operations, newest first", responses=answers(OperationPage))
     async def listed(
         limit: Annotated[int, Query(ge=1, le=1000, description="maximum number of rows")] = LISTED,
         after: Annotated[
@@ -111,7 +107,7 @@ def operations_routes(operations: Operations) -> APIRouter:
     @routes.get(
         "/operations/{operation_id}",
         summary="Show an operation and its progress",
-        responses=answers(Operation, "The operation"),
+        responses=answers(Operation),
     )
     async def one(operation_id: str) -> Response:
         return encoded(operations.operation_of(operation_id))

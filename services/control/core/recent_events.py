@@ -83,16 +83,16 @@ class RecentEvents:
             self.floor = self._ring.popleft().id + 1
         self.ownership_history.add(event)
 
-    def newest(self, limit: int, wanted: EventFilter) -> list[StoredEvent]:
+    def newest(self, limit: int, event_filter: EventFilter) -> list[StoredEvent]:
         """The newest `limit` events that match, oldest first."""
-        matching = (stored for stored in reversed(self._ring) if wanted.matches(stored.event))
+        matching = (stored for stored in reversed(self._ring) if event_filter.matches(stored.event))
         return list(itertools.islice(matching, limit))[::-1]
 
-    def after(self, event_id: int, limit: int, wanted: EventFilter) -> list[StoredEvent]:
+    def after(self, event_id: int, limit: int, event_filter: EventFilter) -> list[StoredEvent]:
         """The first `limit` events above that id that match, oldest first."""
         # from the newest down, since followers are nearly always at the end of the ring
         newer = itertools.takewhile(lambda stored: stored.id > event_id, reversed(self._ring))
-        return [stored for stored in newer if wanted.matches(stored.event)][::-1][:limit]
+        return [stored for stored in newer if event_filter.matches(stored.event)][::-1][:limit]
 
     def is_known_after(self, event_id: int) -> bool:
         """Whether every event after that id is kept; False for an id that lies in the future."""

@@ -1,4 +1,4 @@
-"""The cached view of the cluster: read in the background, encoded once per refresh, served to every request.
+"""The cached view of the cluster: read and encoded in the background, served to every request.
 
 No request reaches ZooKeeper, Kafka or a member; a page of a thousand streams is a join of bytes. While a
 source fails, its last good reading is served, `stale_ms` grows, and `/readyz` complains.
@@ -26,7 +26,7 @@ from services.control.core.report import (
     stream_detail,
     totals_of,
 )
-from services.control.core.rows import GroupRow, MemberRow, ProducerRow, StreamDetail
+from services.control.core.rows import PlanRow, StreamDetail
 from services.control.ports import ClusterSource, MemberSource, OffsetSource
 from shared.errors import BatonError, KafkaUnavailable, NotFound, Unavailable, ZooKeeperUnavailable
 from shared.model.names import Names
@@ -56,7 +56,7 @@ class StreamList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """One reading, ready to send: every row as JSON, those of named things beside the row itself.
+    """One reading, ready to send. Rows of streams are encoded in advance: there may be thousands of them.
 
     `has_cluster`, `has_offsets`: whether ZooKeeper, whether Kafka has been read.
     """
@@ -66,10 +66,6 @@ class Served:
     observed: Observed
     report: Report
     streams: dict[str, StreamList]
-    members: list[tuple[MemberRow, bytes]]
-    producers: list[tuple[ProducerRow, bytes]]
-    groups: list[tuple[GroupRow, bytes]]
-    plans: dict[str, bytes]
 
 
 class ClusterView:
@@ -131,9 +127,9 @@ class ClusterView:
         """The streams of a group. Raises UnknownGroup, Unavailable."""
         return _of_group(self.served().streams, group)
 
-    def plan(self, group: str) -> bytes:
-        """What would move in the group, as JSON. Raises UnknownGroup, Unavailable."""
-        return _of_group(self.served(with_offsets=False).plans, group)
+    def plan(self, group: str) -> PlanRow:
+        """What would move in the group. Raises UnknownGroup, Unavailable."""
+        return _of_group(self.served(with_offsets=False).report.plans, group)
 
     def group(self, group: str) -> Group:
         """The group in ZooKeeper. Raises UnknownGroup, Unavailable."""
@@ -253,8 +249,4 @@ def _serve(observed: Observed, report: Report, *, has_cluster: bool) -> Served:
             group: StreamList(rows=[encode(row) for row in rows], totals=encode(totals_of(rows)))
             for group, rows in report.streams.items()
         },
-        members=[(row, encode(row)) for row in report.members],
-        producers=[(row, encode(row)) for row in report.producers],
-        groups=[(row, encode(row)) for row in report.groups],
-        plans={group: encode(plan) for group, plan in report.plans.items()},
     )

@@ -84,7 +84,7 @@ class EventFeed:
         self._is_closed = True
         self._wake()
 
-    def follow(self, after: int | None, limit: int, wanted: EventFilter) -> AsyncGenerator[bytes]:
+    def follow(self, after: int | None, limit: int, event_filter: EventFilter) -> AsyncGenerator[bytes]:
         """Server-sent events: those after an id, or the newest `limit`, and then each new one.
 
         Raises TooManyFollowers, KafkaUnavailable.
@@ -92,16 +92,18 @@ class EventFeed:
         self.require_read()
         if self.followers >= MAX_FOLLOWERS:
             raise TooManyFollowers(f"there are {MAX_FOLLOWERS} followers already")
-        return self._follow(after, limit, wanted)
+        return self._follow(after, limit, event_filter)
 
-    async def _follow(self, after: int | None, limit: int, wanted: EventFilter) -> AsyncGenerator[bytes]:
+    async def _follow(
+        self, after: int | None, limit: int, event_filter: EventFilter
+    ) -> AsyncGenerator[bytes]:
         recent_events = self.recent_events
         self.followers += 1
         try:
             yield b"retry: %d\n\n" % RECONNECT_MS
             if after is None:
                 reached = recent_events.next_id - 1
-                yield _chunk(recent_events.newest(limit, wanted), reached)
+                yield _chunk(recent_events.newest(limit, event_filter), reached)
             elif recent_events.is_known_after(after):
                 reached = after
             else:
@@ -110,7 +112,7 @@ class EventFeed:
             while recent_events.is_known_after(reached):
                 # taken before the events are read: an event that arrives meanwhile sets this very one
                 changed, until = self._changed, recent_events.next_id
-                found = recent_events.after(reached, CHUNK, wanted)
+                found = recent_events.after(reached, CHUNK, event_filter)
                 # after a full chunk, some matching events may be left for the next round
                 reached = found[-1].id if len(found) == CHUNK else until - 1
                 if found:

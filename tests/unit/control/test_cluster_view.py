@@ -27,7 +27,7 @@ async def test_nothing_is_served_before_it_was_read() -> None:
         view.served(with_offsets=False)
     await view.step()
 
-    assert len(view.served(with_offsets=False).members) == 2
+    assert len(view.served(with_offsets=False).report.members) == 2
     with pytest.raises(KafkaUnavailable, match="down for the test"):
         view.streams(DEFAULT_GROUP)
 

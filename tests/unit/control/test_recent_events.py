@@ -75,7 +75,7 @@ def test_records_that_are_not_events_are_skipped_and_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("event_filter", "found"),
     [
         (EventFilter(group="fraud"), [3]),
         (EventFilter(stream=0), [1, 2]),
@@ -85,7 +85,7 @@ def test_records_that_are_not_events_are_skipped_and_counted() -> None:
         (EventFilter(member="m9"), []),
     ],
 )
-def test_filters_combine(wanted: EventFilter, found: list[int]) -> None:
+def test_filters_combine(event_filter: EventFilter, found: list[int]) -> None:
     """An event must pass all of them; a member matches as donor and recipient, too."""
     recent_events = RecentEvents()
     recent_events.add(0, encoded("join", member="m1"))
@@ -93,8 +93,8 @@ def test_filters_combine(wanted: EventFilter, found: list[int]) -> None:
     recent_events.add(2, encoded("handover", stream=0, epoch=2, source="m1", target="m2"))
     recent_events.add(3, encoded("leave", group="fraud", member="m3"))
 
-    assert [one.id for one in recent_events.after(-1, 100, wanted)] == found
-    assert [one.id for one in recent_events.newest(100, wanted)] == found
+    assert [one.id for one in recent_events.after(-1, 100, event_filter)] == found
+    assert [one.id for one in recent_events.newest(100, event_filter)] == found
 
 
 def history_of(*events: bytes) -> OwnershipHistory:
