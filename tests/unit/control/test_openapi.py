@@ -52,6 +52,16 @@ def test_the_document_is_valid_and_complete(document: Any) -> None:
     assert refs_in(raw) <= {f"#/components/schemas/{name}" for name in raw["components"]["schemas"]}
 
 
+def test_the_document_says_which_fields_may_be_missing(document: Any) -> None:
+    """Control sends every field of an answer, but leaves out what does not apply to an event."""
+    schemas = document.raw_schema["components"]["schemas"]
+
+    for name in ("StreamRow", "CountsRow", "Rates", "RunDetail", "Move"):
+        assert set(schemas[name]["required"]) == set(schemas[name]["properties"])
+    assert set(schemas["EventRow"]["required"]) == {"id", "at", "group", "kind"}
+    assert set(schemas["MoveRequest"]["required"]) == {"kind", "stream", "to"}
+
+
 @pytest.mark.parametrize("mode", GenerationMode)
 def test_every_answer_is_documented(document: Any, mode: GenerationMode) -> None:
     """Valid and invalid requests get a documented status, type and body, and never an error 500."""
