@@ -20,7 +20,6 @@ from services.control.core.rows import (
     PlanRow,
     ProducerRow,
     StreamDetail,
-    StreamNodeRow,
     StreamRow,
     StreamTotals,
 )
@@ -107,8 +106,7 @@ def totals_of(rows: Sequence[StreamRow]) -> StreamTotals:
 def stream_detail(observed: Observed, group: str, row: StreamRow, topic: str) -> StreamDetail:
     """The row with everything else that is known of its stream; `topic` is the stream's topic."""
     known = _known(observed, group)
-    head, node = known.heads.get(row.stream), known.view.node(row.stream)
-    reported = known.reported.get(row.stream)
+    head, reported = known.heads.get(row.stream), known.reported.get(row.stream)
     owner = known.view.members.get(row.owner) if row.owner else None
     return StreamDetail(
         **{name: getattr(row, name) for name in StreamRow.__struct_fields__},
@@ -118,9 +116,7 @@ def stream_detail(observed: Observed, group: str, row: StreamRow, topic: str) ->
         last=row.end - 1,
         seq=head.seq if head else None,
         address=owner.address if owner else None,
-        node=StreamNodeRow(
-            epoch=node.epoch, owner=node.owner, address=node.address, seq=node.seq, target=node.target
-        ),
+        node=known.view.node(row.stream),
         read_position=reported.position if reported and reported.position >= 0 else None,
         covered=reported.covered if reported else 0,
         cut=reported.cut if reported else 0,

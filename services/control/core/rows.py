@@ -13,6 +13,7 @@ from msgspec import Meta
 from services.control.core.burrow import Status
 from services.control.core.observed import Move, Rates, StreamState
 from services.control.core.ownership_history import HandoverRow, OwnerRow
+from shared.model.cluster import StreamNode
 from shared.model.group import GroupSettings
 from shared.model.head import Counts
 
@@ -47,16 +48,6 @@ class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
     counts: CountsRow
 
 
-class StreamNodeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The stream's node in ZooKeeper."""
-
-    epoch: int
-    owner: Annotated[str, Meta(description="the present owner, or the last one")]
-    address: str
-    seq: int | None
-    target: Annotated[str | None, Meta(description="the member that the stream moves to")]
-
-
 class StreamDetail(StreamRow, frozen=True, kw_only=True):
     """One stream of a group, with all that is known of it."""
 
@@ -66,7 +57,7 @@ class StreamDetail(StreamRow, frozen=True, kw_only=True):
     last: Annotated[int, Meta(description="offset of the last record; `first` - 1 if there is none")]
     seq: Annotated[int | None, Meta(description="number of the last commit in its epoch")]
     address: Annotated[str | None, Meta(description="the owner's")]
-    node: StreamNodeRow
+    node: Annotated[StreamNode, Meta(description="its node in ZooKeeper: the present or last owner")]
     read_position: Annotated[int | None, Meta(description="next offset that the owner will read")]
     covered: Annotated[int, Meta(description="keys whose closed sessions a replay would skip")]
     cut: Annotated[int, Meta(description="offsets that retention took before they were accounted for")]
