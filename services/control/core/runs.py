@@ -133,7 +133,7 @@ def decide(run: Run, seen: DriverState) -> Step:
     """
     has_published = seen.has_result or seen.error is not None
     lingers = seen.published_at is not None and seen.at_ms - seen.published_at > GRACE_MS
-    if not seen.alive or (has_published and lingers):
+    if not seen.alive or lingers:
         return Step(run=_verdict(run, seen), kill=True)
     if has_published:
         return Step(run=run)

@@ -149,12 +149,12 @@ async def test_a_follower_resumes_without_gap_or_repeat(listener: Listener, last
 
 @pytest.mark.parametrize("seen", ["", "x", "-1", "9" * 5000, "٣"])
 async def test_a_malformed_last_event_id_counts_as_none(listener: Listener, seen: str) -> None:
-    """Control never sent such an id, so the client starts like a new one."""
+    """Control never sent such an id, so the query decides where the client starts."""
     listener.receive(*range(5))
     listener.feed.close()
     headers = [(b"accept", EVENT_STREAM.encode()), (b"last-event-id", seen.encode())]
 
-    response = await listener.http.get("/events?limit=2", headers=headers)
+    response = await listener.http.get("/events?after=2", headers=headers)
 
     assert ids_in(response.text) == [3, 4]
 

@@ -48,7 +48,9 @@ def dead(at_ms: int = 2_000, **fields: Any) -> DriverState:
     [
         pytest.param(alive(), "starting", False, id="Spark is starting"),
         pytest.param(alive(is_up=True), "running", False, id="Spark is up"),
-        pytest.param(alive(has_result=True, published_at=1_900), "starting", False, id="it is exiting"),
+        pytest.param(
+            alive(is_up=True, has_result=True, published_at=1_900), "starting", False, id="it is exiting"
+        ),
         pytest.param(dead(has_result=True), "succeeded", True, id="it exited after its result"),
         pytest.param(dead(has_result=True, exit_code=-9), "succeeded", True, id="killed after its result"),
         pytest.param(
