@@ -1,6 +1,6 @@
-"""Wires control: ZooKeeper, Kafka, the members, Spark, the HTTP face; and the order in which it stops.
+"""Wires control (ZooKeeper, Kafka, the members, Spark, the HTTP face), and stops it in order.
 
-It answers from the start (503 until it has read the cluster), so that it may start before the rest.
+It answers from its start, with 503 until it has read the cluster, so it may start before everything else.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from pathlib import Path
 
 from services.control.adapters.http_drain import HttpDrain
 from services.control.adapters.http_members import HttpMembers
@@ -16,7 +17,7 @@ from services.control.adapters.kafka_events import KafkaEvents
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.adapters.run_store import RunStore
 from services.control.adapters.spark_progress import SparkProgress
-from services.control.adapters.spark_runner import SparkPlace, SparkRunner, run_folder
+from services.control.adapters.spark_runner import SparkPlace, SparkRunner
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
 from services.control.app import create_app
@@ -31,7 +32,7 @@ from shared.zookeeper.secret import ensure_secret
 
 
 async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
-    """Runs control until `stop`; then takes no more requests, ends the drivers, closes its clients."""
+    """Runs control until `stop`. Then it refuses requests, ends the drivers, and closes its clients."""
     async with contextlib.AsyncExitStack() as stack:
         zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
         stack.push_async_callback(zookeeper.close)
@@ -58,62 +59,42 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             timeout_s=settings.operation_timeout_s,
             look_every_s=settings.refresh_s,
         )
-        runner = SparkRunner(
-            RunStore(run_folder(settings.runs)),
-            _place_of(settings),
-            timeout_s=settings.run_timeout_s,
-            kept=settings.runs_kept,
-            progress=progress,
-        )
-        app = create_app(
-            view=view,
-            feed=feed,
-            operations=operations,
-            runner=runner,
-            registry=registry_for(view, runner, feed),
-        )
-        await _run(app, settings, stop, zookeeper, view, feed, operations, runner)
+        runner = _runner(settings, progress)
+        events = KafkaEvents(settings.kafka, settings.names, feed, replication=settings.replication)
+        registry = registry_for(view, runner, feed)
+        app = create_app(view=view, feed=feed, operations=operations, runner=runner, registry=registry)
+
+        async def keep_view() -> None:
+            await zookeeper.connect()
+            await view.run()
+
+        loops = {"view": keep_view, "events": events.run, "operations": operations.run, "runs": runner.run}
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(loop(), name=name) for name, loop in loops.items()]
+            try:
+                async with http_server(app, settings.host, settings.port, ws="none", lifespan="off"):
+                    await stop.wait()
+                    feed.close()  # otherwise the server would wait for the followers to leave
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await runner.stop()
 
 
-async def _run(
-    app: object,
-    settings: ControlSettings,
-    stop: asyncio.Event,
-    zookeeper: ZooKeeper,
-    view: ClusterView,
-    feed: EventFeed,
-    operations: Operations,
-    runner: SparkRunner,
-) -> None:
-    async def keep_view() -> None:
-        await zookeeper.connect()
-        await view.run()
-
-    events = KafkaEvents(settings.kafka, settings.names, feed, replication=settings.replication)
-    async with asyncio.TaskGroup() as tasks:
-        running = [
-            tasks.create_task(keep_view(), name="view"),
-            tasks.create_task(events.run(), name="events"),
-            tasks.create_task(operations.run(), name="operations"),
-            tasks.create_task(runner.run(), name="runs"),
-        ]
-        try:
-            async with http_server(app, settings.host, settings.port, ws="none", lifespan="off"):
-                await stop.wait()
-                feed.close()
-        finally:
-            for task in running:
-                task.cancel()
-            await runner.stop()
-
-
-def _place_of(settings: ControlSettings) -> SparkPlace:
-    return SparkPlace(
+def _runner(settings: ControlSettings, progress: SparkProgress) -> SparkRunner:
+    place = SparkPlace(
         kafka=settings.kafka,
         namespace=settings.namespace,
         lake=lake_for(settings),
         jars=str(spark_jars_for(settings, os.environ)),
         master=spark_master_for(settings, os.environ),
+    )
+    return SparkRunner(
+        RunStore(Path(settings.runs)),
+        place,
+        timeout_s=settings.run_timeout_s,
+        kept=settings.runs_kept,
+        progress=progress,
     )
 
 

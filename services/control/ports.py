@@ -1,6 +1,6 @@
-"""What control needs of the world: three sources for its view, two effects, and something that runs jobs.
+"""What control needs from the world: three sources for its view, two effects, and a runner of jobs.
 
-The adapters implement these on ZooKeeper, Kafka, HTTP and processes; tests with in-memory twins.
+The adapters implement these on ZooKeeper, Kafka, HTTP and processes; tests use in-memory twins.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from shared.model.group import GroupSettings
 
 
 class ClusterSource(Protocol):
-    """What stands in ZooKeeper."""
+    """Reads ZooKeeper."""
 
     async def read(self) -> Cluster:
-        """All of it, as it stands now. Raises Unavailable."""
+        """The cluster as it is now. Raises Unavailable."""
 
 
 class OffsetSource(Protocol):
-    """What Kafka says of the streams."""
+    """Reads Kafka's offsets."""
 
     async def read(self, count: int, groups: Iterable[str]) -> Offsets:
         """Offsets of streams 0 … count - 1, and their heads in each group. Raises Unavailable."""
 
 
 class MemberSource(Protocol):
-    """What the members say of themselves."""
+    """Asks the members."""
 
     async def read(self, members: Mapping[tuple[str, str], MemberNode]) -> Answers:
-        """The statuses of the members (by group and id), and a plan per group. A mute one is told as such."""
+        """The members' statuses, a plan per group, and which members are silent."""
 
 
 class PinStore(Protocol):
-    """Writes which streams are pinned to whom."""
+    """Writes the pins of a group."""
 
     async def change(self, group: str, change: Callable[[Mapping[int, str]], dict[int, str]]) -> None:
-        """Makes the pins of the group what `change` says of them. Raises Unavailable, Conflict."""
+        """Replaces the group's pins by what `change` returns for them. Raises Unavailable, Conflict."""
 
 
 class MemberDrain(Protocol):
-    """Speaks to members."""
+    """Makes members drain."""
 
     async def drain(self, member: str, address: str, why: str) -> None:
-        """Returns once the member has begun to drain (or had before). Raises PeerUnavailable."""
+        """Returns once the member is draining. Raises PeerUnavailable."""
 
 
 class JobRunner(Protocol):
@@ -66,16 +66,16 @@ class JobRunner(Protocol):
         """A new run. Raises JobAlreadyRunning, SparkUnavailable."""
 
     def runs(self) -> Sequence[Run]:
-        """All runs that are remembered, the newest first."""
+        """All remembered runs, newest first."""
 
     def run_of(self, run_id: str) -> Run:
         """The run. Raises UnknownRun."""
 
     def result_of(self, run_id: str) -> Any:
-        """The result that the run has published, None without one. Raises UnknownRun."""
+        """The result of a run that has succeeded, else None. Raises UnknownRun."""
 
     async def cancel(self, run_id: str) -> Run:
-        """The run, ended, and no process of it left; one that has ended before stays as it is.
+        """Ends the run and all its processes; a run that has already ended is returned unchanged.
 
         Raises UnknownRun.
         """

@@ -1,4 +1,4 @@
-"""Control's settings: where runs and tables live, how Spark is reached, how often the view is read."""
+"""Control's settings: where runs and tables live, how to reach Spark, how often to read the cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ControlSettings(ServiceSettings):
     )
     status_window_s: float = setting(
         20.0,
-        "span of a stream's history from which its status (OK, WARN, STOP, STALL, REWIND) is told",
+        "span of a stream's history that decides its status (OK, WARN, STOP, STALL, REWIND)",
         unit="s",
         low=1,
         high=3600,
@@ -32,19 +32,19 @@ class ControlSettings(ServiceSettings):
     )
     operation_timeout_s: float = setting(
         120.0,
-        "how long an operation (move, drain, rebalance) may take until it is told as failed",
+        "how long an operation (move, drain, rebalance) may take before it counts as failed",
         unit="s",
         low=1,
         high=86_400,
-        outside="shorter gives up on a drain that goes on, longer blocks others on the same stream",
+        outside="shorter reports a drain as failed while it goes on, longer blocks others on the same stream",
     )
     runs: str = setting(".baton/runs", "folder with one folder per run of a job")
     runs_kept: int = setting(
         200,
-        "ended runs that are remembered; older ones and their folders go",
+        "ended runs to keep; older ones and their folders are removed",
         low=1,
         high=100_000,
-        outside="all folders of runs are looked at when control starts",
+        outside="control reads the folders of all runs when it starts",
     )
     lake: str = setting(".baton/lake", "folder or URL (`s3a://…`) under which the Delta tables live")
     jars: str = setting("", "folder with Spark's jars; empty: where `baton jars` keeps them")
@@ -53,16 +53,16 @@ class ControlSettings(ServiceSettings):
     )
     run_timeout_s: float = setting(
         3600.0,
-        "longest time that a run may take; a run may ask for less",
+        "longest time that a run may take; a run may set a shorter limit",
         unit="s",
         low=1,
         high=7 * 86_400,
-        outside="longer lets a run that hangs hold its job",
+        outside="longer lets a hanging run block its job",
     )
 
 
 def spark_master_for(settings: ControlSettings, environment: Mapping[str, str]) -> str:
-    """The master to hand to Spark: the setting, else `SPARK_MASTER`, else two local threads."""
+    """Spark's master: the setting, else `SPARK_MASTER`, else two local threads."""
     return settings.spark_master or environment.get("SPARK_MASTER") or "local[2]"
 
 
@@ -78,5 +78,5 @@ def spark_jars_for(settings: ControlSettings, environment: Mapping[str, str]) ->
 
 
 def lake_for(settings: ControlSettings) -> str:
-    """Where the tables live, as Spark is told: a URL as it is, a folder by its absolute path."""
+    """Where the tables live, in Spark's form: a URL unchanged, a folder as an absolute path."""
     return settings.lake if "://" in settings.lake else str(Path(settings.lake).absolute())

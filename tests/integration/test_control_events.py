@@ -1,4 +1,4 @@
-"""From a member's telling to control's `GET /events`, on a real Kafka and over real HTTP."""
+"""From a member's event to control's `GET /events`, on a real Kafka and over real HTTP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from services.consumer.adapters.kafka.events import KafkaEventSink
 from services.control.adapters import kafka_events
 from services.control.adapters.kafka_events import KafkaEvents
 from services.control.api.events import events_routes
-from services.control.core.recent_events import Wanted
+from services.control.core.recent_events import EventFilter
 from services.control.live.feed import EventFeed
 from shared.kafka.topics import ensure_topics, events_topic
 from shared.model.names import Names
@@ -32,7 +32,7 @@ from tests.servers import KafkaServer, free_port
 
 @contextlib.asynccontextmanager
 async def reading(kafka: str, names: Names) -> AsyncIterator[EventFeed]:
-    """A feed of the topic, for the block."""
+    """A feed that reads the topic during the block."""
     feed = EventFeed()
     task = asyncio.create_task(KafkaEvents(kafka, names, feed, replication=1).run(), name="events")
     try:
@@ -44,7 +44,7 @@ async def reading(kafka: str, names: Names) -> AsyncIterator[EventFeed]:
 
 @contextlib.asynccontextmanager
 async def face_of(feed: EventFeed) -> AsyncIterator[str]:
-    """The URL of control's routes of events; the block's end is control's orderly one."""
+    """The URL of the events' routes; the end of the block is an orderly stop of control."""
     app = FastAPI()
     install_problems(app)
     app.include_router(events_routes(feed))
@@ -55,21 +55,21 @@ async def face_of(feed: EventFeed) -> AsyncIterator[str]:
 
 
 async def come_to(feed: EventFeed, next_id: int) -> None:
-    """The feed has received all before that id."""
+    """Waits until the feed has received every event before that id."""
     async with asyncio.timeout(120):
         while feed.recent_events.next_id != next_id or feed.stale_ms() > 10_000:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
 async def ready(url: str) -> None:
-    """The topic has been read."""
+    """Waits until the topic has been read."""
     async with asyncio.timeout(60), httpx.AsyncClient(base_url=url) as http:
         while (await http.get("/events")).status_code == 503:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
 async def heard(url: str, last: int | None, count: int) -> list[ServerSentEvent]:
-    """The first events of a new follower."""
+    """The first `count` events that a new follower receives."""
     found: list[ServerSentEvent] = []
     async with asyncio.timeout(30), connect(url) as control:
         listening = control.listen("/events", {}, "" if last is None else str(last))
@@ -81,8 +81,8 @@ async def heard(url: str, last: int | None, count: int) -> list[ServerSentEvent]
     return found
 
 
-async def test_what_members_tell_is_listed_and_followed(kafka: str, namespace: str) -> None:
-    """In order; a follower that comes back gets what it missed, once; control's end ends it."""
+async def test_events_of_members_are_listed_and_followed(kafka: str, namespace: str) -> None:
+    """In order; a follower that reconnects gets what it missed, once, and ends when control stops."""
     names = Names(namespace)
     event_sink = KafkaEventSink(kafka, names)
     async with reading(kafka, names) as feed, face_of(feed) as url, running(event_sink):
@@ -109,10 +109,10 @@ async def test_what_members_tell_is_listed_and_followed(kafka: str, namespace: s
     assert await to_the_end == []
 
 
-async def test_reading_goes_on_after_the_broker_was_away(
+async def test_reading_continues_after_an_outage_of_the_broker(
     kafka_server: KafkaServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed or mute: what comes later is read, each record once."""
+    """Whether it was killed or mute: later records are read, each once."""
     monkeypatch.setattr(kafka_events, "POLL_S", 0.5)
     monkeypatch.setattr(kafka_events, "CALL_TIMEOUT_S", 2.0)
     monkeypatch.setattr("shared.kafka.bounds.CALL_TIMEOUT_S", 2.0)
@@ -137,13 +137,14 @@ async def test_reading_goes_on_after_the_broker_was_away(
             await come_to(feed, 3)
         await event_sink.close()
 
-    assert [told.event for told in feed.recent_events.newest(10, Wanted())] == [numbered(n) for n in range(3)]
+    newest = feed.recent_events.newest(10, EventFilter())
+    assert [stored.event for stored in newest] == [numbered(n) for n in range(3)]
 
 
-async def test_what_is_no_event_is_passed_over_and_a_new_topic_is_a_new_history(
+async def test_foreign_records_are_skipped_and_a_new_topic_is_a_new_history(
     kafka: str, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stranger's record does not stop control, nor does somebody who deletes the topic."""
+    """Neither a foreign record nor the deletion of the topic stops control."""
     monkeypatch.setattr(kafka_events, "POLL_S", 0.5)
     names = Names(namespace)
     await ensure_topics(kafka, [events_topic(names)], 1)
@@ -156,7 +157,7 @@ async def test_what_is_no_event_is_passed_over_and_a_new_topic_is_a_new_history(
         async with running(event_sink):
             event_sink.tell(numbered(0))
             await come_to(feed, 3)
-            before = [told.id for told in feed.recent_events.newest(10, Wanted())]
+            before = [stored.id for stored in feed.recent_events.newest(10, EventFilter())]
         await event_sink.close()
         await producer.stop()
         unreadable = feed.recent_events.unreadable
@@ -168,4 +169,4 @@ async def test_what_is_no_event_is_passed_over_and_a_new_topic_is_a_new_history(
         await come_to(feed, 0)
 
     assert (before, unreadable) == ([2], 2)
-    assert feed.recent_events.newest(10, Wanted()) == []
+    assert feed.recent_events.newest(10, EventFilter()) == []

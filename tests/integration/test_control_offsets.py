@@ -20,7 +20,7 @@ from tests.servers import KafkaServer
 
 
 async def write_fragments(kafka: str, names: Names, counts: Mapping[int, int]) -> None:
-    """So many records into each stream."""
+    """Writes `counts` records by stream."""
     producer = AIOKafkaProducer(bootstrap_servers=kafka)
     await producer.start()
     try:
@@ -46,12 +46,12 @@ async def write_head(kafka: str, names: Names, group: str, stream: int, head: He
 
 
 async def make_streams(kafka: str, names: Names, count: int) -> None:
-    """The topics of so many streams."""
+    """Creates the topics of `count` streams."""
     await ensure_topics(kafka, fragments_topics(names, count, 3_600_000), 1)
 
 
 async def read_at_last(source: KafkaOffsets, count: int, groups: Sequence[str] = ("default",)) -> Offsets:
-    """A reading; a broker that is new, or new to these topics, refuses at first, as it does to control."""
+    """The first reading that succeeds: a new broker, or new topics, may refuse some."""
     deadline = time.monotonic() + 30
     while True:
         try:
@@ -61,7 +61,7 @@ async def read_at_last(source: KafkaOffsets, count: int, groups: Sequence[str] =
 
 
 async def test_ends_firsts_and_heads_are_read(kafka: str, namespace: str) -> None:
-    """Every stream has an end, even an empty one; heads are those of the group asked for."""
+    """Every stream has an end, even an empty one; heads are grouped by the requested groups."""
     names = Names(namespace)
     await make_streams(kafka, names, 3)
     await write_fragments(kafka, names, {0: 5, 2: 9})
@@ -76,8 +76,8 @@ async def test_ends_firsts_and_heads_are_read(kafka: str, namespace: str) -> Non
     assert offsets.heads == {"default": {2: head}, "other": {}}
 
 
-async def test_later_readings_see_what_was_written_since(kafka: str, namespace: str) -> None:
-    """The clients are kept, their answers are not; what retention cut shows at a new reader."""
+async def test_later_readings_see_new_records(kafka: str, namespace: str) -> None:
+    """The clients are kept, their answers are not; a new reader sees what retention removed."""
     names = Names(namespace)
     await make_streams(kafka, names, 2)
 
@@ -95,7 +95,7 @@ async def test_later_readings_see_what_was_written_since(kafka: str, namespace: 
 
 
 async def test_many_streams_are_one_reading(kafka: str, namespace: str) -> None:
-    """A hundred streams take one request each for ends, firsts and heads, not one per stream."""
+    """Ends, firsts and heads of a hundred streams take one request each, not one per stream."""
     names = Names(namespace)
     await make_streams(kafka, names, 100)
 
@@ -108,10 +108,10 @@ async def test_many_streams_are_one_reading(kafka: str, namespace: str) -> None:
     assert time.monotonic() - begun < 2  # a request per stream, or aiokafka's wait of 20 s, would take longer
 
 
-async def test_a_mute_broker_is_told_in_time(
+async def test_a_mute_broker_is_reported_in_time(
     kafka_server: KafkaServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that keeps its connections and says nothing is unavailable, and later it is back."""
+    """A broker that keeps its connections but does not answer is unavailable until it answers again."""
     monkeypatch.setattr("shared.kafka.bounds.CALL_TIMEOUT_S", 1.0)
     monkeypatch.setattr("shared.kafka.clients.CALL_TIMEOUT_S", 1.0)
     names = Names(namespace)

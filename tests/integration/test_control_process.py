@@ -1,4 +1,4 @@
-"""Control as a process of its own, on real Kafka, ZooKeeper and Spark."""
+"""Control as its own process, on real Kafka, ZooKeeper and Spark."""
 
 from __future__ import annotations
 
@@ -58,19 +58,19 @@ class ControlProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts it; it dies with the test process."""
+        """Starts control; it dies with the test process."""
         argv = on_leash([sys.executable, "-m", "services.control"])
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(argv, env=os.environ | self._environment, stdout=log, stderr=log)
 
     async def stop(self) -> int:
-        """Stops it in its own order; the exit code."""
+        """Stops control in its own order. Returns the exit code."""
         assert self.process is not None
         self.process.terminate()
         return await asyncio.to_thread(self.process.wait, DEADLINE_S)
 
     async def until(self, path: str, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The answer at `path` once it is as wanted."""
+        """The answer at `path`, once `reached` accepts it."""
         answer: dict[str, Any] = {}
 
         async def is_so() -> bool:
@@ -85,16 +85,16 @@ class ControlProcess:
         return answer
 
     def processes_of(self, run_id: str) -> ProcessGroup:
-        """The processes of a run, as control has written them down."""
+        """The processes of a run, from control's record."""
         (run,) = (run for run in self.store.load() if run.id == run_id)
         return ProcessGroup(run.pid, run.born)
 
 
-async def poll(reached: Callable[[], Awaitable[bool]], told: Callable[[], str]) -> None:
-    """Returns when `reached` says so; fails at the deadline with what `told` tells."""
+async def poll(reached: Callable[[], Awaitable[bool]], state: Callable[[], str]) -> None:
+    """Returns once `reached` is true; fails at the deadline, and shows `state`."""
     deadline = time.monotonic() + DEADLINE_S
     while not await reached():
-        assert time.monotonic() < deadline, told()
+        assert time.monotonic() < deadline, state()
         await asyncio.sleep(0.05)
 
 
@@ -128,7 +128,7 @@ async def small_baton(kafka: str, zookeeper: str, names: Names) -> AsyncIterator
 async def test_control_shows_the_cluster_as_it_is(
     tmp_path: Path, kafka: str, zookeeper: str, namespace: str
 ) -> None:
-    """Claims, heads and ends of real servers; a member that is gone leaves its stream unowned."""
+    """Claims, heads and ends from real servers; a lost claim leaves its stream unowned."""
     names = Names(namespace)
     control = ControlProcess(tmp_path, kafka, zookeeper, namespace)
     async with control.http, small_baton(kafka, zookeeper, names) as znodes:
@@ -153,7 +153,7 @@ async def test_control_shows_the_cluster_as_it_is(
     assert before["totals"]["sessions"] == 1
     assert [stream["lag"] for stream in before["streams"]] == [4, 2]
     assert groups[0]["settings"]["gap_ms"] == 77
-    assert (begun.status_code, waiting["why"]) == (202, "stream 1 is not claimed by m0 yet")
+    assert (begun.status_code, waiting["why"]) == (202, "m0 has not claimed stream 1 yet")
     assert (silent.status_code, silent.json()["detail"]) == (503, "m0 does not answer")
     assert [(member["id"], member["streams"], member["answers"]) for member in members] == [
         ("m0", [0], False)
@@ -164,7 +164,7 @@ async def test_control_shows_the_cluster_as_it_is(
 async def test_a_real_run_leaves_no_process(
     tmp_path: Path, kafka: str, zookeeper: str, namespace: str
 ) -> None:
-    """Cancelled while Spark runs, or ended with control: driver and JVM are gone within 2 s."""
+    """Cancelled, or ended with control, while Spark runs: driver and JVM are gone within 2 s."""
     fetch_jars("spark", quiet=True)
     control = ControlProcess(tmp_path, kafka, zookeeper, namespace)
     async with control.http, small_baton(kafka, zookeeper, Names(namespace)):

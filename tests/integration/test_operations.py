@@ -1,4 +1,4 @@
-"""Operations on real servers: control's effects reach real members, and it sees what becomes of them."""
+"""Operations on real servers: control's effects reach real members, and it follows them to their end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Control:
         self.operations = operations
 
     async def start(self, wish: Wish) -> Operation:
-        """The operation, begun on a fresh view in which every member answers."""
+        """Starts the operation on a fresh view in which every member answers."""
 
         async def is_seen() -> bool:
             await self._view.step()
@@ -41,7 +41,7 @@ class Control:
         return await self.operations.start(wish)
 
     async def ended(self, operation: Operation) -> Operation:
-        """The operation once it has ended."""
+        """Waits for the end of the operation."""
 
         async def has_ended() -> bool:
             await self._view.step()
@@ -67,10 +67,10 @@ async def control(found: Group, zookeeper: str) -> AsyncIterator[Control]:
         yield Control(view, Operations(view, pins, drain, timeout_s=60.0, look_every_s=0.1))
 
 
-async def test_a_pin_moves_a_stream_between_two_members_and_a_rebalance_moves_it_back(
+async def test_a_pin_moves_a_stream_and_a_rebalance_moves_it_back(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """While fragments come in; every session is delivered once."""
+    """While fragments arrive; every session is delivered once."""
     visits = Visits(random.Random(3))
     async with group(kafka, zookeeper, namespace, tmp_path, streams=3) as found:
         found.fleet.environment["BATON_REST_S"] = "0.1"
@@ -106,7 +106,7 @@ async def test_a_pin_moves_a_stream_between_two_members_and_a_rebalance_moves_it
 async def test_a_drained_member_hands_everything_over_and_leaves(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """By its own signed `POST /drain`; what was pinned to it is no longer."""
+    """After a signed `POST /drain` to it; its pins are removed."""
     visits = Visits(random.Random(4))
     async with group(kafka, zookeeper, namespace, tmp_path, streams=4) as found:
         found.fleet.environment["BATON_REST_S"] = "0.1"

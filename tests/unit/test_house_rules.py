@@ -50,7 +50,7 @@ SPOKEN_BY = {
     "uvloop": ("shared/service/runtime.py",),
     "rich": ("cli/*.py", "cli/*/*.py"),
     "click": ("cli/*.py", "cli/*/*.py"),
-    "pydantic": ("services/producer/app.py", "services/control/api/*models.py"),
+    "pydantic": ("services/producer/app.py",),
 }
 """Libraries that touch the world (or belong to one border), and the files that may import them."""
 

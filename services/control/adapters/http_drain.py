@@ -1,7 +1,7 @@
-"""Asks a member to drain, by its own signed `POST /drain`.
+"""Makes a member drain, by a signed `POST /drain` to it.
 
-One of control's files that import httpx. It speaks only to addresses that members have registered, follows
-no redirect, and takes any answer but the accepting one as a refusal with the member's own words.
+One of control's files that import httpx. It sends only to addresses that members have registered, and follows
+no redirect. Any answer but success is a refusal, reported in the member's own words.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from shared.service.signing import digest_of, signed_headers
 ANSWER_TIMEOUT_S = 5.0
 PATH = "/drain"
 SENDER = "control"
-"""Who control says that it is; only members have names of their own."""
+"""The sender's name in the signature: members sign with their ids, control has none."""
 
 
 class HttpDrain:
     """A `MemberDrain`; an async context manager that closes its connections.
 
-    `secret` gives what requests between Baton's processes are signed with.
+    `secret` returns the key that signs requests between Baton's processes.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class HttpDrain:
         await self._client.aclose()
 
     async def drain(self, member: str, address: str, why: str) -> None:
-        """Returns once the member has begun to drain (or had before). Raises PeerUnavailable."""
+        """Returns once the member is draining. Raises PeerUnavailable."""
         body = msgspec.json.encode({"why": why})
         secret = await self._secret()
         headers = signed_headers(secret, SENDER, "POST", PATH, digest=digest_of(body), at_ms=self._wall_ms())
@@ -61,7 +61,7 @@ class HttpDrain:
 
 def _words_of(response: httpx.Response) -> str:
     try:
-        said: dict[str, Any] = msgspec.json.decode(response.content, type=dict[str, Any])
+        answer = msgspec.json.decode(response.content, type=dict[str, Any])
     except msgspec.DecodeError:
-        said = {}
-    return str(said.get("detail") or f"it answers {response.status_code}")
+        answer = {}
+    return str(answer.get("detail") or f"it answers {response.status_code}")

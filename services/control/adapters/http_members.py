@@ -1,7 +1,7 @@
 """Asks every member for its status, and one active member of each group for the plan, over HTTP.
 
-One of control's files that import httpx. Answers are bounded in time; a member that does not answer
-keeps its last status for as long as it is registered, and is told as silent.
+One of control's files that import httpx. Every answer has a deadline. A member that misses it is marked
+silent, and keeps its last status for as long as it is registered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class HttpMembers:
     """A `MemberSource`; an async context manager that closes its connections."""
 
     def __init__(self, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        # proxies of the environment are for the outside world, members are next door
+        # trust_env: proxies in the environment lead to the outside world, members are on our own network
         self._client = httpx.AsyncClient(transport=transport, timeout=ANSWER_TIMEOUT_S, trust_env=False)
         self._statuses: dict[tuple[str, str], MemberStatus] = {}
 
@@ -46,7 +46,7 @@ class HttpMembers:
         self._statuses = {name: status for name, status in self._statuses.items() if name in members}
         silent = set()
         for name, answer in zip(names, answers, strict=True):
-            # an address may have been taken over by another member: its answer is not this one's
+            # another member may have taken over the address: its answer is not this member's
             if answer is not None and (answer.group, answer.id) == name:
                 self._statuses[name] = answer
             else:

@@ -1,7 +1,7 @@
-"""Reads the topic `baton.events` for the feed: from its beginning, for ever, through any outage.
+"""Reads the topic `baton.events` into the feed: from its beginning, without end, through any outage.
 
-Kafka's consumer may stall for good after a broker came back, so whenever nothing comes for a while the
-log's bounds are asked for: a reader that is behind them, or beyond, is thrown away and made anew.
+aiokafka's consumer may stall forever after a broker has returned. So whenever no record arrives for a while,
+the reader asks for the log's bounds; if its position is behind or beyond them, it starts a new consumer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class KafkaEvents:
-    """Feeds `feed` while `run()` runs; makes the topic where it is missing."""
+    """Fills `feed` while `run()` runs; creates the topic if it is missing."""
 
     def __init__(self, kafka: str, names: Names, feed: EventFeed, *, replication: int) -> None:
         self._kafka = kafka
@@ -36,7 +36,7 @@ class KafkaEvents:
         self._feed = feed
         self._replication = replication
         self._partition = TopicPartition(names.events, 0)
-        # a consumer of its own, since the one that reads would let the question wait behind its long poll
+        # LogBounds has its own consumer: on the reading one, the request would wait behind the long poll
         self._bounds = LogBounds(kafka)
         self._has_begun = False
 
@@ -44,29 +44,29 @@ class KafkaEvents:
         return f"<KafkaEvents of {self._partition.topic} at {self._kafka}>"
 
     async def run(self) -> None:
-        """Reads for ever; ends by cancellation."""
+        """Reads until cancelled."""
         try:
-            await self._read_for_ever()
+            await self._read_until_cancelled()
         finally:
             await self._bounds.close()
 
-    async def _read_for_ever(self) -> None:
+    async def _read_until_cancelled(self) -> None:
         backoff = Backoff(first_s=0.2, cap_s=3.0)
-        told = ""
+        logged = ""
         while True:
             try:
                 await ensure_topics(self._kafka, [events_topic(self._names)], self._replication)
                 async with self._started() as consumer:
                     backoff.reset()
-                    told = ""
+                    logged = ""
                     await self._read(consumer)
-            # aiokafka fails in more ways than it tells of, and control does not stop for its history
+            # aiokafka raises more than it documents, and control must not stop for the sake of its history
             except Exception as error:
                 why = error.detail if isinstance(error, BatonError) else repr(error)
-                self._feed.fails(why)
-                if why != told:
+                self._feed.mark_failed(why)
+                if why != logged:
                     logger.warning("events unread", extra={"why": why})
-                told = why
+                logged = why
             await asyncio.sleep(backoff.next_s())
 
     @contextlib.asynccontextmanager
@@ -83,14 +83,14 @@ class KafkaEvents:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 await consumer.start()
             consumer.assign([self._partition])
-            consumer.seek(self._partition, 0)  # a position: none has to be looked up
+            consumer.seek(self._partition, 0)  # without a position, the consumer would look one up in Kafka
             consumer.pause(self._partition)
             yield consumer
         finally:
             await discard_consumer(consumer)
 
     async def _read(self, consumer: AIOKafkaConsumer) -> None:
-        """Receives what comes, from where the feed stands. Raises KafkaUnavailable when it stalls."""
+        """Receives records from where the feed stands. Raises KafkaUnavailable when the consumer stalls."""
         recent_events = self._feed.recent_events
         first, end = (await self._bounds.bounds([self._partition]))[self._partition]
         if not self._has_begun or not first <= recent_events.next_id <= end:
@@ -100,7 +100,7 @@ class KafkaEvents:
         consumer.resume(self._partition)
         while True:
             if recent_events.next_id >= end:
-                self._feed.is_current()
+                self._feed.mark_current()
             async with asyncio.timeout(POLL_S + CALL_TIMEOUT_S):
                 found = await consumer.getmany(
                     self._partition, timeout_ms=int(POLL_S * 1000), max_records=MAX_RECORDS
@@ -110,7 +110,7 @@ class KafkaEvents:
                 self._feed.receive((record.offset, record.value) for record in records)
                 continue
             if recent_events.next_id < end:
-                raise KafkaUnavailable(f"nothing came for {POLL_S:g} s although there is more")
+                raise KafkaUnavailable(f"no record for {POLL_S:g} s, although the log has more")
             first, end = (await self._bounds.bounds([self._partition]))[self._partition]
             if end < recent_events.next_id:
-                raise KafkaUnavailable("the topic was made anew")
+                raise KafkaUnavailable("the topic was recreated")

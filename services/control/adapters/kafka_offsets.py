@@ -1,6 +1,6 @@
 """First and next offsets of every stream, and the heads of every group, from Kafka.
 
-Keeps one admin client and one `LogBounds`. Any failure throws both away.
+Keeps one admin client and one `LogBounds`; any failure discards both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 2.0
 READS_PER_FIRST = 10
-"""First offsets move only by retention, so they are asked for in every tenth reading."""
+"""First offsets move only by retention, so every tenth reading asks for them."""
 
 
 class KafkaOffsets:
@@ -51,7 +51,7 @@ class KafkaOffsets:
     async def read(self, count: int, groups: Iterable[str]) -> Offsets:
         """Offsets of streams 0 … count - 1, and their heads in each group.
 
-        A committed offset that carries no head is left out, and told. Raises KafkaUnavailable.
+        A committed offset without a readable head is left out and logged. Raises KafkaUnavailable.
         """
         if count == 0:
             return Offsets()
@@ -59,7 +59,7 @@ class KafkaOffsets:
         try:
             if self._admin is None:
                 self._admin = await self._clients.enter_async_context(admin_client(self._kafka))
-            # the heads first: a position read later might lie above an end read before it
+            # heads first: a position that is read after the end might lie above it
             heads = {group: await self._heads(self._admin, group, count) for group in groups}
             end = await self._bounds.ends(partitions)
             if self._reads % READS_PER_FIRST == 0 or len(self._first) != count:

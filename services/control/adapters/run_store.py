@@ -1,7 +1,7 @@
-"""The folders of the runs on disk: what control writes for the driver, and what it finds there.
+"""The folders of the runs on disk: what control writes for the driver, and what the driver leaves there.
 
-`<runs>/<id>/` holds `request.json` and `run.json` (control's), `driver.json`, `result.json` or
-`error.json`, and `driver.log` (the driver's). Every file appears whole, by a rename.
+In `<runs>/<id>/`, control writes `request.json` and `run.json`; the driver writes `driver.json`,
+`driver.log`, and `result.json` or `error.json`. Every JSON file appears whole, by a rename.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class DriverUp(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver tells once Spark is up: where Spark's UI answers, and the application's id."""
+    """What a driver reports once Spark is up: the address of Spark's UI, and the application's id."""
 
     pid: int = 0
     ui: str | None = None
@@ -30,20 +30,21 @@ class DriverUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunStore:
-    """The runs under one folder; `folder_of` is where one run's files are."""
+    """The runs under one folder, which is created if it is missing. Raises OSError."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder.absolute()
+        self.folder.mkdir(parents=True, exist_ok=True)
 
     def __repr__(self) -> str:
         return f"<RunStore {self.folder}>"
 
     def folder_of(self, run_id: str) -> Path:
-        """The run's folder."""
+        """The folder of the run's files."""
         return self.folder / run_id
 
     def create(self, run: Run, request: dict[str, Any]) -> None:
-        """Makes the run's folder with its request and record. Raises OSError."""
+        """Creates the run's folder with its request and record. Raises OSError."""
         self.folder_of(run.id).mkdir(parents=True)
         _write(self.folder_of(run.id) / "request.json", msgspec.json.encode(request))
         self.save(run)
@@ -53,7 +54,7 @@ class RunStore:
         _write(self.folder_of(run.id) / "run.json", msgspec.json.encode(run))
 
     def load(self) -> list[Run]:
-        """Every run whose record can be read, the oldest first."""
+        """Every run with a readable record, oldest first."""
         runs = []
         for path in sorted(self.folder.glob("*/run.json")):
             run = _read(path, Run)
@@ -62,11 +63,11 @@ class RunStore:
         return sorted(runs, key=lambda run: (run.started_at, run.id))
 
     def remove(self, run_id: str) -> None:
-        """Removes the run's folder; what cannot be removed stays."""
+        """Removes the run's folder, as far as it can be removed."""
         shutil.rmtree(self.folder_of(run_id), ignore_errors=True)
 
     def driver(self, run_id: str) -> DriverUp | None:
-        """What the driver told, None before Spark is up."""
+        """What the driver reported; None before Spark is up."""
         return _read(self.folder_of(run_id) / "driver.json", DriverUp)
 
     def has_result(self, run_id: str) -> bool:
@@ -74,15 +75,15 @@ class RunStore:
         return (self.folder_of(run_id) / "result.json").is_file()
 
     def result(self, run_id: str) -> dict[str, Any] | None:
-        """The result that the driver has published, None without one."""
+        """The result that the driver has published, or None."""
         return _read(self.folder_of(run_id) / "result.json", dict)
 
     def error(self, run_id: str) -> RunError | None:
-        """The error that the driver has published, None without one."""
+        """The error that the driver has published, or None."""
         return _read(self.folder_of(run_id) / "error.json", RunError)
 
     def last_words(self, run_id: str) -> str:
-        """The last line that is not empty of what the driver printed, shortened."""
+        """The last non-empty line of the driver's output, shortened; "" without one."""
         with contextlib.suppress(OSError), (self.folder_of(run_id) / "driver.log").open("rb") as log:
             log.seek(0, os.SEEK_END)
             log.seek(max(0, log.tell() - 8192))

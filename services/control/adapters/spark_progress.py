@@ -1,6 +1,6 @@
 """The progress of a run, from the REST interface of its driver's Spark UI.
 
-One of control's files that import httpx. The UI lives only as long as its driver: no answer is no news.
+One of control's files that import httpx. The UI ends with its driver, so a missing answer is not an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class SparkJob(msgspec.Struct, frozen=True, rename="camel"):
-    """One of Spark's jobs; `numTasks` counts those of skipped stages too."""
+    """One of Spark's jobs; `numTasks` includes the tasks of skipped stages."""
 
     num_tasks: int = 0
     num_completed_tasks: int = 0
@@ -47,7 +47,7 @@ class SparkProgress:
         await self._client.aclose()
 
     async def read(self, driver: DriverUp) -> Progress | None:
-        """The task counts so far, or None when the UI does not tell."""
+        """The task counts so far, or None if the UI does not answer."""
         if not driver.ui:
             return None
         applications = f"{driver.ui.rstrip('/')}/api/v1/applications"
@@ -69,7 +69,7 @@ class SparkProgress:
 
 
 def progress_of(jobs: list[SparkJob]) -> Progress:
-    """The sums over Spark's jobs; tasks of stages that were skipped need not be done.
+    """The sums over Spark's jobs, without the tasks of skipped stages, which never run.
 
     >>> progress_of([SparkJob(9, 4, 3, 1, 0), SparkJob(2, 2, 0, 0, 1)])
     Progress(tasks=8, completed=6, active=1, failed=1)

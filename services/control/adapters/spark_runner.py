@@ -1,7 +1,7 @@
-"""Runs Spark programs, each as a child process of its own group, and keeps their story on disk.
+"""Runs Spark programs, each in its own process group, and keeps their records on disk.
 
-It looks (files, processes, Spark's REST), lets `core/runs.py` decide, and does it. A restarted control
-finds its runs again, also those whose driver still runs; a stopping one ends all drivers.
+It looks (files, processes, Spark's REST), `core/runs.py` decides, and it acts. A restarted control resumes
+all its runs, including those whose driver is still alive. A control that stops ends all drivers.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import msgspec
@@ -23,9 +22,9 @@ from services.control.adapters.run_store import RunStore
 from services.control.adapters.spark_progress import SparkProgress
 from services.control.core.jobs import Job
 from services.control.core.runs import (
+    DriverState,
     JobAlreadyRunning,
     Run,
-    Seen,
     UnknownRun,
     cancelled,
     decide,
@@ -42,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkPlace:
-    """Where Spark runs and works: the part of a request that is the same for all runs."""
+    """Where Spark runs and works: the part of a request that all runs share."""
 
     kafka: str
     namespace: str
@@ -53,9 +52,9 @@ class SparkPlace:
 
 @dataclass(slots=True)
 class _Watched:
-    """A run that has not ended, with its processes; `lock` is held by who decides about it.
+    """A run that has not ended, with its processes; hold `lock` to decide about it.
 
-    `is_cancelled`: its end is to be called so, whatever else its driver looks like by then.
+    `is_cancelled`: the run ends as cancelled, even if its dying driver looks lost meanwhile.
     """
 
     run: Run
@@ -66,7 +65,7 @@ class _Watched:
 
 
 class SparkRunner:
-    """A `JobRunner`. `run()` watches until cancelled; `stop()` ends what still runs."""
+    """A `JobRunner`. `run()` watches until cancelled; `stop()` ends all runs under way."""
 
     def __init__(
         self,
@@ -97,7 +96,7 @@ class SparkRunner:
         return f"<SparkRunner, {len(self._watched)} of {len(self._runs)} runs under way>"
 
     def runs(self) -> list[Run]:
-        """All runs that are remembered, the newest first."""
+        """All remembered runs, newest first."""
         return sorted(self._runs.values(), key=lambda run: (run.started_at, run.id), reverse=True)
 
     def run_of(self, run_id: str) -> Run:
@@ -149,24 +148,24 @@ class SparkRunner:
         return run
 
     async def cancel(self, run_id: str) -> Run:
-        """The run, ended, and no process of it left; one that has ended before stays as it is.
+        """Ends the run and all its processes in less than 2 s; an ended run is returned unchanged.
 
-        Takes less than 2 s. Raises UnknownRun.
+        Raises UnknownRun.
         """
         return await self._cancel(run_id, "the run was cancelled on request")
 
     async def run(self) -> None:
-        """Watches the runs for ever."""
+        """Watches the runs until cancelled."""
         while True:
             await self.step()
             await asyncio.sleep(POLL_S)
 
     async def step(self) -> None:
-        """Looks at every run that has not ended, and does what is due."""
+        """Looks at every run that has not ended, and takes its next step."""
         await asyncio.gather(*(self._look_after(watched) for watched in list(self._watched.values())))
 
     async def stop(self) -> None:
-        """Ends every run that is under way, in less than 2 s."""
+        """Ends every run under way, in less than 2 s."""
         why = "control was stopped"
         await asyncio.gather(*(self._cancel(run_id, why) for run_id in list(self._watched)))
 
@@ -182,7 +181,7 @@ class SparkRunner:
         watched = self._watched.get(run_id)
         if watched is not None:
             watched.is_cancelled = True
-            # before the lock, whose holder may be waiting for Spark's answer
+            # before taking the lock: its holder may be waiting for Spark's UI
             await self._end(watched)
             async with watched.lock:
                 if not watched.run.has_ended:
@@ -206,14 +205,14 @@ class SparkRunner:
                 watched.run = run
                 self._keep(run)
 
-    def _see(self, watched: _Watched) -> Seen:
+    def _see(self, watched: _Watched) -> DriverState:
         run_id, now_ms = watched.run.id, self._now_ms()
-        # the processes first: a driver that is seen dead has written all that it ever will
+        # the process first: once the driver is dead, its files are final
         alive = watched.processes.is_alive()
         has_result, error = self._store.has_result(run_id), self._store.error(run_id)
         if watched.published_at is None and (has_result or error):
             watched.published_at = now_ms
-        return Seen(
+        return DriverState(
             at_ms=now_ms,
             alive=alive,
             is_up=self._store.driver(run_id) is not None,
@@ -226,7 +225,7 @@ class SparkRunner:
 
     async def _end(self, watched: _Watched) -> None:
         if not await watched.processes.end():
-            logger.error("processes do not end", extra={"run": watched.run.id, "group": watched.run.pid})
+            logger.error("processes survive SIGKILL", extra={"run": watched.run.id, "group": watched.run.pid})
 
     def _conclude(self, watched: _Watched, run: Run) -> None:
         watched.run = run
@@ -240,18 +239,13 @@ class SparkRunner:
         try:
             self._store.save(run)
         except OSError as error:
-            logger.exception("a run's record cannot be written", extra={"run": run.id, "why": str(error)})
+            logger.exception("run record not written", extra={"run": run.id, "why": str(error)})
 
     def _request(self, run: Run, settings: GroupSettings, streams: int) -> dict[str, Any]:
-        return {
+        return asdict(self._place) | {
             "id": run.id,
             "job": run.job,
             "parameters": run.parameters,
-            "kafka": self._place.kafka,
-            "namespace": self._place.namespace,
-            "lake": self._place.lake,
-            "jars": self._place.jars,
-            "master": self._place.master,
             "group": run.group,
             "group_settings": settings,
             "streams": streams,
@@ -262,10 +256,3 @@ class SparkRunner:
 def _new_id(now_ms: int) -> str:
     at = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_ms / 1000))
     return f"{at}-{secrets.token_hex(4)}"
-
-
-def run_folder(path: str) -> Path:
-    """The folder of all runs, made when it is missing. Raises OSError."""
-    folder = Path(path).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

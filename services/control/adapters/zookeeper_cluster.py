@@ -1,7 +1,8 @@
-"""Everything that stands in ZooKeeper, kept current by watches: what did not change is not read again.
+"""Everything in ZooKeeper, kept current by watches: a znode that has not changed is not read again.
 
-A refresh of a quiet cluster of a thousand streams costs one request, which shows that ZooKeeper answers
-and brings the watches' news with it. As a safety net for lost watches, all is read afresh every RESYNC_S.
+A refresh of a quiet cluster of a thousand streams costs one request. It shows that ZooKeeper answers, and
+all watches that fired earlier arrive before its answer. As a safety net for lost watches, everything is
+read again every RESYNC_S.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ RESYNC_S = 30.0
 READS_AT_ONCE = 32
 
 T = TypeVar("T")
+K = TypeVar("K", int, str)
 logger = logging.getLogger(__name__)
 
 
@@ -41,9 +43,9 @@ class ZooKeeperCluster:
         return f"<ZooKeeperCluster under {self._names.root}, {self._tree!r}>"
 
     async def read(self) -> Cluster:
-        """All of it, as it stands now; the very same object as before when nothing changed.
+        """The cluster as it is now; the same object as before if nothing changed.
 
-        Raises ZooKeeperUnavailable. A node that cannot be read is logged and left out.
+        Raises ZooKeeperUnavailable. An unreadable znode is logged and left out.
         """
         await self._tree.sync()
         changes = self._tree.changes
@@ -56,7 +58,7 @@ class ZooKeeperCluster:
         names = self._names
         table = await self._tree.value(names.table, parse_table)
         count = table.count if table else 0
-        producers = await self._values(names.producers, names.producer, _decoder(ProducerNode))
+        producers = await self._named(names.producers, names.producer, ProducerNode)
         groups = {}
         for group in await self._tree.children(names.groups):
             groups[group] = Group(
@@ -68,30 +70,28 @@ class ZooKeeperCluster:
     async def _read_view(self, group: str, count: int) -> View:
         names = self._names
         members, claims, nodes = await asyncio.gather(
-            self._values(names.members(group), lambda m: names.member(group, m), _decoder(MemberNode)),
-            self._numbered(names.claims(group), lambda n: names.claim(group, n), _decoder(ClaimNode)),
-            self._numbered(names.streams(group), lambda n: names.stream(group, n), _decoder(StreamNode)),
+            self._named(names.members(group), lambda m: names.member(group, m), MemberNode),
+            self._numbered(names.claims(group), lambda n: names.claim(group, n), ClaimNode),
+            self._numbered(names.streams(group), lambda n: names.stream(group, n), StreamNode),
         )
         pins = await self._tree.value(names.pins(group), parse_pins)
         return View(count=count, members=members, claims=claims, nodes=nodes, pins=pins or {})
 
-    async def _values(
-        self, parent: str, path_of: Callable[[str], str], decode: Callable[[bytes], T]
-    ) -> dict[str, T]:
-        children = await self._tree.children(parent)
-        values = await asyncio.gather(*(self._tree.value(path_of(child), decode) for child in children))
-        return {child: value for child, value in zip(children, values, strict=True) if value is not None}
+    async def _named(self, parent: str, path_of: Callable[[str], str], kind: type[T]) -> dict[str, T]:
+        return await self._values(await self._tree.children(parent), path_of, kind)
 
-    async def _numbered(
-        self, parent: str, path_of: Callable[[int], str], decode: Callable[[bytes], T]
-    ) -> dict[int, T]:
+    async def _numbered(self, parent: str, path_of: Callable[[int], str], kind: type[T]) -> dict[int, T]:
         numbers = [int(child) for child in await self._tree.children(parent) if child.isdecimal()]
-        values = await asyncio.gather(*(self._tree.value(path_of(n), decode) for n in numbers))
-        return {n: value for n, value in zip(numbers, values, strict=True) if value is not None}
+        return await self._values(numbers, path_of, kind)
+
+    async def _values(self, keys: list[K], path_of: Callable[[K], str], kind: type[T]) -> dict[K, T]:
+        decode = msgspec.json.Decoder(kind).decode
+        values = await asyncio.gather(*(self._tree.value(path_of(key), decode) for key in keys))
+        return {key: value for key, value in zip(keys, values, strict=True) if value is not None}
 
 
 class _WatchedTree:
-    """Parsed znodes and lists of children, each forgotten when its watch tells of a change."""
+    """Parsed znodes and lists of children, each dropped when its watch fires."""
 
     def __init__(self, znodes: Znodes, root: str) -> None:
         self._znodes = znodes
@@ -107,9 +107,9 @@ class _WatchedTree:
         return f"{len(self._known)} znodes known"
 
     async def sync(self) -> None:
-        """Returns when every watch that has fired has been heard of. Raises ZooKeeperUnavailable.
+        """Returns once every watch that has fired was delivered. Raises ZooKeeperUnavailable.
 
-        Forgets everything when that has not happened for RESYNC_S.
+        Every RESYNC_S it also drops everything that is cached.
         """
         await self._znodes.get(self._root)
         if self._znodes.now_s() - self._synced_s > RESYNC_S:
@@ -120,7 +120,7 @@ class _WatchedTree:
             self._synced_s = self._znodes.now_s()
 
     async def value(self, path: str, decode: Callable[[bytes], T]) -> T | None:
-        """What the znode holds, None where there is none or it cannot be read."""
+        """The znode's decoded data; None if the znode is missing, empty or unreadable."""
         if path not in self._known:
             return await self._fetch(path, self._known, lambda: self._decoded(path, decode))
         known: T | None = self._known[path]
@@ -141,14 +141,14 @@ class _WatchedTree:
         try:
             return decode(znode.data)
         except (InvalidInput, msgspec.DecodeError) as error:
-            logger.warning("a znode cannot be read", extra={"path": path, "why": str(error)})
+            logger.warning("unreadable znode", extra={"path": path, "why": str(error)})
             return None
 
     async def _fetch(self, path: str, cache: dict[str, Any], read: Callable[[], Awaitable[T]]) -> T:
         async with self._slots:
             self._reading.add(path)
             fetched = await read()
-            if path in self._reading:  # else its watch fired before the answer was looked at
+            if path in self._reading:  # otherwise its watch fired while we waited, and the answer is old
                 self._reading.discard(path)
                 cache[path] = fetched
             return fetched
@@ -158,7 +158,3 @@ class _WatchedTree:
         self._reading.discard(path)
         self._known.pop(path, None)
         self._children.pop(path, None)
-
-
-def _decoder(kind: type[T]) -> Callable[[bytes], T]:
-    return msgspec.json.Decoder(kind).decode

@@ -1,6 +1,6 @@
-"""Writes a group's pins in ZooKeeper: version checked, and an unknown outcome is read back.
+"""Writes a group's pins to ZooKeeper: version checked, with an unknown outcome resolved by reading back.
 
-Pins that cannot be read count as none for everybody, so the next change replaces them.
+All readers treat unreadable pins as none, so the next change replaces them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shared.model.names import Names
 from shared.zookeeper.znodes import Znodes
 
 ATTEMPTS = 5
-"""Operators are few: who loses that often has met something else than another operator."""
+"""Operators are few: losing this many races in a row is not a coincidence of two of them."""
 logger = logging.getLogger(__name__)
 
 Change = Callable[[Mapping[int, str]], dict[int, str]]
@@ -30,35 +30,34 @@ class ZooKeeperPins:
         self._names = names
 
     async def change(self, group: str, change: Change) -> None:
-        """Makes the pins of the (existing) group what `change` says of them.
+        """Replaces the pins of the (existing) group by what `change` returns for them.
 
-        Raises ZooKeeperUnavailable, when it is not known whether they are; Conflict, when others change
-        them all the time.
+        Raises ZooKeeperUnavailable when the outcome is unknown, Conflict after losing ATTEMPTS races.
         """
         path = self._names.pins(group)
         for _ in range(ATTEMPTS):
             znode = await self._znodes.get(path)
             pins = self._parsed(path, znode.data) if znode is not None else {}
-            wanted = msgspec.json.encode(dict(sorted(change(pins).items())))
-            if wanted == (znode.data if znode is not None else b"{}"):
+            data = msgspec.json.encode(dict(sorted(change(pins).items())))
+            if data == (znode.data if znode is not None else b"{}"):
                 return
             try:
                 if znode is None:
-                    done = await self._znodes.create(path, wanted)
+                    done = await self._znodes.create(path, data)
                 else:
-                    done = await self._znodes.set(path, wanted, znode.version)
+                    done = await self._znodes.set(path, data, znode.version)
             except ZooKeeperUnavailable:
                 now = await self._znodes.get(path)
-                if now is None or now.data != wanted:
+                if now is None or now.data != data:
                     raise
                 return
             if done:
                 return
-        raise Conflict("the pins are being changed by others; look again")
+        raise Conflict("others keep changing the pins; look again")
 
     def _parsed(self, path: str, data: bytes) -> dict[int, str]:
         try:
             return parse_pins(data) if data else {}
         except msgspec.DecodeError as error:
-            logger.warning("pins that cannot be read are replaced", extra={"path": path, "why": str(error)})
+            logger.warning("unreadable pins replaced", extra={"path": path, "why": str(error)})
             return {}

@@ -1,6 +1,6 @@
-"""`GET /events`: what happened, as a list, or for as long as one listens as server-sent events.
+"""`GET /events`: what happened, as a list, or as server-sent events for as long as a client listens.
 
-Which of both the `Accept` header says. Everything comes from the feed's memory.
+The `Accept` header selects the form. Everything comes from the feed's memory.
 """
 
 from __future__ import annotations
@@ -10,38 +10,48 @@ import contextlib
 import re
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Header, Query, Request, Response
+from msgspec import Meta
 from starlette.responses import StreamingResponse
 from starlette.types import Send
 
-from services.control.api import event_models
-from services.control.core.recent_events import Wanted
+from services.control.api.openapi import answers, refuses, schema_of
+from services.control.api.pages import INVALID, MAX_LIMIT, StaleMs, joined
+from services.control.core.recent_events import EventFilter
 from services.control.live.feed import EventFeed
-from shared.model.events import Kind
-from shared.service.http import PROBLEM
+from shared.model.events import Event, Kind
 
 EVENT_STREAM = "text/event-stream"
-MAX_LIMIT = 5000
 SEND_TIMEOUT_S = 30.0
-"""A follower that takes nothing for so long is cut off: it is gone, or its events would only grow old."""
+"""A follower that accepts no data for this long is cut off: it is gone, or would only see stale events."""
 
 _OFFSET = re.compile(r"[0-9]{1,18}")
-_RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The events; asked for text/event-stream, each as it happens",
-        "content": {EVENT_STREAM: {}},
-    },
-    503: {"description": "The events have not been read yet", "content": {PROBLEM: {}}},
-}
+
+
+class EventRow(Event, frozen=True, kw_only=True):
+    """One event; fields that do not apply are left out."""
+
+    id: Annotated[int, Meta(description="its offset in the topic")]
+
+
+class EventPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of the events, oldest first."""
+
+    events: list[EventRow]
+    stale_ms: StaleMs
+
+
+ANSWERED = (EventPage, EventRow)
 
 
 class EventStream(StreamingResponse):
-    """A response that goes on for as long as it is listened to, and not longer."""
+    """A response that lasts as long as its client reads it."""
 
     media_type = EVENT_STREAM
 
     async def stream_response(self, send: Send) -> None:
-        """Sends each chunk in bounded time; a client that does not take it is left, and may come back."""
+        """Sends each chunk within SEND_TIMEOUT_S, or ends the response; the client may reconnect."""
         chunks: Any = self.body_iterator
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         async with contextlib.aclosing(chunks):
@@ -55,42 +65,47 @@ class EventStream(StreamingResponse):
 
 
 def events_routes(feed: EventFeed) -> APIRouter:
-    """The route, on this feed."""
-    routes = APIRouter(tags=["events"], responses=_RESPONSES)
+    """The route over the feed."""
+    responses = answers(EventPage, description="For `Accept: text/event-stream`, each event as it happens")
+    responses[200]["content"][EVENT_STREAM] = {
+        "schema": {
+            "type": "string",
+            "description": "each `data` line holds one event, each `id` line its id",
+            "contentMediaType": "application/json",
+            "contentSchema": schema_of(EventRow),
+        }
+    }
+    routes = APIRouter(tags=["events"], responses=INVALID | refuses(503, "The events have not been read yet"))
 
-    @routes.get("/events", response_model=event_models.Events, summary="What happened, and what happens")
+    @routes.get("/events", summary="List or follow the events", responses=responses)
     async def events(
         request: Request,
-        limit: Annotated[
-            int, Query(ge=1, le=MAX_LIMIT, description="events at most (of those that are there)")
-        ] = 100,
+        limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="maximum number of past events")] = 100,
         after: Annotated[
-            int | None, Query(ge=-1, description="only events above this id; without it the newest")
+            int | None, Query(ge=-1, description="return only events above this id; without it, the newest")
         ] = None,
-        group: Annotated[str | None, Query(max_length=100, description="only of this group")] = None,
-        stream: Annotated[int | None, Query(ge=0, description="only of this stream")] = None,
-        kind: Annotated[list[Kind] | None, Query(description="only of this kind; may be repeated")] = None,
+        group: Annotated[str | None, Query(max_length=100, description="only events of this group")] = None,
+        stream: Annotated[int | None, Query(ge=0, description="only events of this stream")] = None,
+        kind: Annotated[
+            list[Kind] | None, Query(description="only events of this kind; may be repeated")
+        ] = None,
         member: Annotated[
-            str | None, Query(max_length=300, description="only of this member, as giver and taker too")
+            str | None,
+            Query(max_length=300, description="only events of this member, as donor or recipient too"),
         ] = None,
         last_event_id: Annotated[
-            str, Header(description="the last id that was seen: server-sent events go on after it")
+            str, Header(description="the last id that the client saw: server-sent events continue after it")
         ] = "",
     ) -> Response:
-        wanted = Wanted(group=group, stream=stream, kinds=frozenset(kind or ()), member=member)
+        event_filter = EventFilter(group=group, stream=stream, kinds=frozenset(kind or ()), member=member)
         if EVENT_STREAM in request.headers.get("accept", ""):
-            # what is no id of ours was never given by us: as without one
+            # we never sent such an id, so a malformed one counts as none
             seen = int(last_event_id) if _OFFSET.fullmatch(last_event_id) else after
-            chunks = feed.follow(seen, limit, wanted)
+            chunks = feed.follow(seen, limit, event_filter)
             return EventStream(chunks, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         feed.require_read()
-        recent_events = feed.recent_events
-        found = (
-            recent_events.newest(limit, wanted)
-            if after is None
-            else recent_events.after(after, limit, wanted)
-        )
-        body = b'{"events":[%b],"stale_ms":%d}' % (b",".join(told.row for told in found), feed.stale_ms())
-        return Response(body, media_type="application/json")
+        past = feed.recent_events
+        found = past.newest(limit, event_filter) if after is None else past.after(after, limit, event_filter)
+        return joined("events", [event.row for event in found], feed.stale_ms())
 
     return routes

@@ -1,63 +1,115 @@
-"""The routes under /operations: what an operator may have done to who owns what."""
+"""`/operations`: an operator moves a stream, drains a member, or removes all pins.
+
+`kind` selects the struct of a request. The core works on the common form of the three, `Wish`.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Body, Query, Response
+from msgspec import Meta
 
-from services.control.api import operation_models as models
+from services.control.api.openapi import answers, encoded, read_body, refuses, takes
+from services.control.api.pages import BAD_BODY, INVALID, NOT_FOUND
+from services.control.core.operations import Forecast, Operation, Wish
 from services.control.live.operations import Operations
-from shared.service.http import PROBLEM
+from shared.model.names import DEFAULT_GROUP
 
-JSON = "application/json"
 LISTED = 100
 
-_REFUSED: dict[int | str, dict[str, Any]] = {
-    404: {"description": "There is no such group, stream, member or operation", "content": {PROBLEM: {}}},
-}
-_CONFLICT: dict[int | str, dict[str, Any]] = {
-    200: {"description": "What would move (dry_run)", "model": models.Forecast},
-    409: {
-        "description": "The member takes no streams, or another operation is about the same stream",
-        "content": {PROBLEM: {}},
-    },
-    503: {"description": "ZooKeeper or the member does not answer", "content": {PROBLEM: {}}},
-}
+Name = Annotated[str, Meta(min_length=1, max_length=300)]
+
+
+class _Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    group: Annotated[str, Meta(max_length=100, description="the group whose members carry it out")] = (
+        DEFAULT_GROUP
+    )
+    dry_run: Annotated[bool, Meta(description="only answer what would move, and what that costs")] = False
+
+
+class MoveRequest(_Request, frozen=True, kw_only=True, tag="move"):
+    """Pin a stream to a member, so that it moves there."""
+
+    stream: Annotated[int, Meta(ge=0)]
+    to: Annotated[Name, Meta(description="the member that gets the stream")]
+
+
+class DrainRequest(_Request, frozen=True, kw_only=True, tag="drain"):
+    """Make a member hand over all its streams and leave."""
+
+    member: Name
+
+
+class RebalanceRequest(_Request, frozen=True, kw_only=True, tag="rebalance"):
+    """Remove all pins, so that shares become even."""
+
+
+OperationRequest = MoveRequest | DrainRequest | RebalanceRequest
+
+
+class OperationPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of the operations, newest first."""
+
+    operations: list[Operation]
+
+
+ANSWERED = (Forecast, Operation, OperationPage)
+
+
+def wish_of(request: OperationRequest) -> Wish:
+    """The request in the core's form."""
+    match request:
+        case MoveRequest():
+            return Wish(kind="move", group=request.group, stream=request.stream, to=request.to)
+        case DrainRequest():
+            return Wish(kind="drain", group=request.group, member=request.member)
+        case RebalanceRequest():
+            return Wish(kind="rebalance", group=request.group)
 
 
 def operations_routes(operations: Operations) -> APIRouter:
     """The routes over `operations`."""
-    routes = APIRouter(tags=["operations"], responses=_REFUSED)
+    routes = APIRouter(tags=["operations"], responses=INVALID | NOT_FOUND)
 
     @routes.post(
         "/operations",
         status_code=202,
-        response_model=models.Operation,
-        summary="Move a stream, drain a member, or take all pins away",
-        responses=_CONFLICT,
+        summary="Move a stream, drain a member, or remove all pins",
+        openapi_extra=takes(OperationRequest, "the operation; `kind` selects its fields"),
+        responses=answers(Operation, 202, "The operation has begun; `Location` names it")
+        | answers(Forecast, description="With `dry_run`: what would move")
+        | BAD_BODY
+        | refuses(409, "The member cannot take streams, or another operation moves the same stream")
+        | refuses(503, "ZooKeeper or the member does not answer"),
     )
-    async def start(request: models.OperationRequest) -> Response:
-        wish = request.wish()
+    async def start(body: Annotated[Any, Body()]) -> Response:
+        request: OperationRequest = read_body(body, OperationRequest)
+        wish = wish_of(request)
         if request.dry_run:
-            return Response(msgspec.json.encode(operations.forecast(wish)), media_type=JSON)
+            return encoded(operations.forecast(wish))
         operation = await operations.start(wish)
-        location = {"Location": f"/operations/{operation.id}"}
-        return Response(msgspec.json.encode(operation), 202, headers=location, media_type=JSON)
+        return encoded(operation, 202, location=f"/operations/{operation.id}")
 
-    @routes.get("/operations", response_model=models.Operations, summary="The operations, the newest first")
+    @routes.get("/operations", summary="List the operations, newest first", responses=answers(OperationPage))
     async def listed(
-        limit: Annotated[int, Query(ge=1, le=1000)] = LISTED,
-        after: Annotated[str, Query(max_length=100, description="only those older than this one")] = "",
+        limit: Annotated[int, Query(ge=1, le=1000, description="maximum number of rows")] = LISTED,
+        after: Annotated[
+            str, Query(max_length=100, description="return only operations older than this one")
+        ] = "",
     ) -> Response:
         found = list(operations.all())
         if after:
             found = found[found.index(operations.operation_of(after)) + 1 :]
-        return Response(msgspec.json.encode({"operations": found[:limit]}), media_type=JSON)
+        return encoded(OperationPage(operations=found[:limit]))
 
-    @routes.get("/operations/{operation_id}", response_model=models.Operation, summary="How far one is")
+    @routes.get(
+        "/operations/{operation_id}",
+        summary="Show an operation and its progress",
+        responses=answers(Operation),
+    )
     async def one(operation_id: str) -> Response:
-        return Response(msgspec.json.encode(operations.operation_of(operation_id)), media_type=JSON)
+        return encoded(operations.operation_of(operation_id))
 
     return routes

@@ -1,8 +1,7 @@
 """How a stream is doing, in Burrow's words, from a short history of its committed position and its end.
 
-Pure. No threshold of lag is needed: only how lag and commits move over the window counts. After
-LinkedIn's Burrow (its wiki, "Consumer Lag Evaluation Rules"); what its rules call a commit is here a
-head with another (epoch, seq).
+Pure. It needs no lag threshold: only how lag and commits move over the window counts. After LinkedIn's
+Burrow (its wiki, "Consumer Lag Evaluation Rules"); a commit in its rules is a new (epoch, seq) here.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from typing import Literal
 Status = Literal["OK", "WARN", "STOP", "STALL", "REWIND"]
 
 MIN_COMMITS = 3
-"""Commits of which each must have more lag than the one before until a stream counts as falling behind."""
+"""A stream falls behind when this many commits in a row each leave more lag than the one before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A stream at one moment: `at_ms` of any steady clock, `commit` = (epoch, seq) of its head."""
+    """A stream at one moment: `at_ms` by a steady clock, `commit` is (epoch, seq) of its head."""
 
     at_ms: int
     position: int
@@ -35,12 +34,12 @@ class Sample:
 
 
 def status_for(samples: Sequence[Sample], *, window_ms: int) -> Status:
-    """The status that the samples (oldest first, at least one, none older than the window) tell.
+    """The status that follows from the samples (oldest first, at least one, none older than the window).
 
     REWIND: the position went back, or the log ends below it.
-    OK: some sample had no lag, or the samples do not span the window yet, or none of the below.
+    OK: some sample had no lag, or the samples do not span the window yet, or none of the following holds.
     STOP: no commit in the whole window. STALL: commits, but the position does not advance.
-    WARN: the position advances, and the lag at each commit is higher than at the one before.
+    WARN: the position advances, but each commit leaves more lag than the one before.
 
     >>> behind = [Sample(at_ms=t, position=5, end=9, commit=(1, 1)) for t in (0, 500, 1000)]
     >>> status_for(behind, window_ms=1000)
@@ -74,15 +73,15 @@ class LagHistory:
         return f"<LagHistory of {len(self._samples)} streams over {self._window_ms} ms>"
 
     def observe(self, samples: Iterable[tuple[int, Sample]]) -> dict[int, Status]:
-        """The statuses after one more (stream, sample) each; streams that are not named are forgotten."""
+        """The statuses after one more sample per stream; drops the history of streams without one."""
         kept: dict[int, deque[Sample]] = {}
         statuses: dict[int, Status] = {}
         for stream, sample in samples:
-            recent_events = kept[stream] = self._samples.get(stream, deque())
-            recent_events.append(sample)
-            # the newest sample that is a window old stays, so that the rest spans the window
-            while len(recent_events) > 1 and sample.at_ms - recent_events[1].at_ms >= self._window_ms:
-                recent_events.popleft()
-            statuses[stream] = status_for(recent_events, window_ms=self._window_ms)
+            recent = kept[stream] = self._samples.get(stream, deque())
+            recent.append(sample)
+            # keep one sample that is at least a window old: without it the rest would not span the window
+            while len(recent) > 1 and sample.at_ms - recent[1].at_ms >= self._window_ms:
+                recent.popleft()
+            statuses[stream] = status_for(recent, window_ms=self._window_ms)
         self._samples = kept
         return statuses

@@ -1,15 +1,17 @@
-"""The registry of jobs: which Spark programs there are, and which parameters each takes.
+"""The registry of jobs: the Spark programs that users may run, and the parameters of each.
 
-Pure. `parse_parameters` turns what a user sent into the full, typed parameters of a run, or tells
-every fault at once. The programs themselves live in `services/control/spark`, picked by these names.
+Pure. `parse_parameters` turns a user's input into the complete, typed parameters of a run, or reports every
+fault at once. The programs live in `services/control/spark`, under the same names.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
 
 from shared.errors import InvalidInput, NotFound
 
@@ -23,24 +25,23 @@ class UnknownJob(NotFound):
 
 
 class ParametersInvalid(InvalidInput):
-    """The parameters have faults; `faults` names each with the parameter that it is about."""
+    """The parameters have faults: `faults` pairs each parameter's name with what is wrong."""
 
     def __init__(self, job: str, faults: list[tuple[str, str]]) -> None:
         self.faults = faults
         super().__init__(f"the parameters of job {job!r} have faults")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
-    """One parameter of a job; `default` None = may be left out. `low`, `high` bound integers."""
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+    """One parameter of a job."""
 
     name: str
     type: Literal["string", "integer"]
     description: str
-    default: str | int | None = None
-    low: int | None = None
-    high: int | None = None
-    pattern: str | None = None
+    default: Annotated[str | int | None, Meta(description="null: the parameter is optional")] = None
+    low: Annotated[int | None, Meta(description="least value of an integer")] = None
+    high: Annotated[int | None, Meta(description="greatest value of an integer")] = None
+    pattern: Annotated[str | None, Meta(description="regular expression for the whole string")] = None
 
     def fault_of(self, value: object) -> str | None:
         """What is wrong with the value, or None."""
@@ -61,8 +62,7 @@ class Parameter:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One Spark program that users may run."""
 
     name: str
@@ -75,7 +75,7 @@ JOBS: Mapping[str, Job] = {
     for job in (
         Job(
             name="lake",
-            description="Brings the delivered sessions into the Delta table `sessions`, each exactly once.",
+            description="Merges the delivered sessions into the Delta table `sessions`, each exactly once.",
         ),
         Job(
             name="reports",
@@ -100,23 +100,23 @@ JOBS: Mapping[str, Job] = {
         ),
         Job(
             name="audit",
-            description="Recomputes all sessions from the raw fragments, compares them with the delivered.",
+            description="Recomputes all sessions from the fragments and compares them with those delivered.",
         ),
     )
 }
 
 
 def job_named(name: str, jobs: Mapping[str, Job] = JOBS) -> Job:
-    """The job. Raises UnknownJob, which names those that there are."""
+    """The job. Raises UnknownJob, which lists the known jobs."""
     if name not in jobs:
         raise UnknownJob(f"there is no job {name!r}; there are {', '.join(sorted(jobs))}")
     return jobs[name]
 
 
 def parse_parameters(job: Job, given: Mapping[str, Any]) -> dict[str, str | int]:
-    """The parameters of a run: what was given, and the defaults of the rest.
+    """The parameters of a run: the given ones, and the defaults of the rest.
 
-    Raises ParametersInvalid that names every fault: unknown names, wrong types, values out of range.
+    Raises ParametersInvalid, which lists every fault: unknown names, wrong types, values out of range.
 
     >>> parse_parameters(JOBS["reports"], {"top": 5})
     {'item_path': '$.data.path', 'top': 5}

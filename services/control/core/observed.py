@@ -1,7 +1,7 @@
-"""What control was told: by ZooKeeper (cluster), by Kafka (offsets and heads), by the members (status, plan).
+"""What control observes: the cluster (ZooKeeper), offsets and heads (Kafka), statuses and plans (members).
 
-Pure values. The adapters fill them, `core/report.py` joins them; a status that misses a field reads
-as that field's default, so a newer control understands an older member.
+Pure values. The adapters fill them, `core/report.py` joins them. A field that a status lacks takes its
+default, so a newer control understands an older member.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ StreamState = Literal["unowned", "opening", "replaying", "running", "stopping", 
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member read and closed lately, per second."""
+    """What a member has read and closed recently, per second."""
 
     fragments_per_s: float = 0.0
     bytes_per_s: float = 0.0
@@ -29,7 +29,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream as its owner tells of it; `position` is the next offset to read, -1 while opening."""
+    """One stream as its owner reports it; `position` is the next offset to read, -1 while opening."""
 
     stream: int
     epoch: int
@@ -55,7 +55,7 @@ class MemberStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream that the plan gives to another member than it has now."""
+    """A stream that the plan assigns to a new owner; null is no owner."""
 
     stream: int
     from_: str | None = msgspec.field(name="from", default=None)
@@ -72,7 +72,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """One group as it stands in ZooKeeper; `settings` is None while nobody wrote them."""
+    """One group in ZooKeeper; `settings` is None before its first member has written them."""
 
     settings: GroupSettings | None
     view: View
@@ -80,7 +80,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """All that stands in ZooKeeper; `count` is the number of streams, 0 without a stream table."""
+    """Everything in ZooKeeper; `count` is the number of streams, 0 without a stream table."""
 
     count: int = 0
     groups: Mapping[str, Group] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offsets:
-    """What Kafka says: by stream the first and the next offset, by group and stream the heads."""
+    """Everything in Kafka: by stream the first and the next offset, by group and stream the heads."""
 
     first: Mapping[int, int] = field(default_factory=dict)
     end: Mapping[int, int] = field(default_factory=dict)
@@ -98,9 +98,9 @@ class Offsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """What the members say: statuses by group and member, plans by group with the member that made it.
+    """What the members report: statuses by group and member, plans by group with their author.
 
-    A member that does not answer just now is `silent`, and its last status stands.
+    A member that did not answer the last request is `silent`; its last status is kept.
     """
 
     statuses: Mapping[tuple[str, str], MemberStatus] = field(default_factory=dict)

@@ -1,21 +1,22 @@
 """What an operator's operation would move, what that costs, and whether it is done or has failed.
 
-Pure. `move` pins a stream to a member, `drain` has a member hand over everything and leave, `rebalance`
-takes all pins away. The effect of each stands in ZooKeeper (pins, the member's state), and the members carry
-it out by their plan; so what would move is the difference of two plans, and what has moved shows in the
-claims. `services/control/live/operations.py` has the effects made and follows them.
+Pure. `move` pins a stream to a member, `drain` makes a member hand over everything and leave, `rebalance`
+removes all pins. The effect of each is a change in ZooKeeper (pins, the member's state), which changes the
+plan that the members carry out. So a forecast is the difference of two plans, and progress shows in the
+claims. `services/control/live/operations.py` makes the effects and follows the operations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from services.control.core.observed import Observed, StreamStatus
-from services.control.core.report import told_by_owners
+from services.control.core.report import owner_statuses
 from shared.errors import Conflict, NotFound
 from shared.model.balance import plan
 from shared.model.cluster import View
@@ -29,39 +30,39 @@ class UnknownMember(NotFound):
 
 
 class UnknownOperation(NotFound):
-    """There is no operation of that id; control remembers them only while it runs."""
+    """There is no operation of that id; control forgets all of them when it restarts."""
 
 
 class MoveRefused(Conflict):
-    """The member cannot be given a stream now."""
+    """The member cannot take a stream now."""
 
 
 class OperationUnderWay(Conflict):
-    """Another operation that has not ended yet is about the same stream or member."""
+    """Another operation on the same stream or member is still under way."""
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator asks for: `stream` and `to` of a move, `member` of a drain."""
+    """What an operator asks for."""
 
     kind: Kind
     group: str
-    stream: int | None = None
-    to: str | None = None
-    member: str | None = None
+    stream: Annotated[int | None, Meta(description="of a move")] = None
+    to: Annotated[str | None, Meta(description="of a move: the member that gets the stream")] = None
+    member: Annotated[str | None, Meta(description="of a drain: the member that leaves")] = None
 
 
 class StreamMove(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream that moves, None for nobody; `sessions` (open) and `bytes` (their size) travel with it."""
+    """A stream that changes its owner; null is no owner."""
 
     stream: int
     source: str | None = msgspec.field(name="from")
     to: str | None
-    sessions: int
-    bytes: int
+    sessions: Annotated[int, Meta(description="open sessions that travel with it")]
+    bytes: Annotated[int, Meta(description="their size in memory")]
 
 
-class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """The sums over some moves."""
+class MoveTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """The sums over the moves."""
 
     moves: int
     sessions: int
@@ -69,78 +70,77 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forecast(Wish, frozen=True, kw_only=True):
-    """What an operation would do."""
+    """What an operation would do; fields that its kind does not have are null."""
 
     moves: list[StreamMove]
-    totals: Totals
+    totals: MoveTotals
 
 
 class Operation(Wish, frozen=True, kw_only=True):
-    """An operation whose effect stands; `done` of `total` moves have been made.
-
-    `why`: what it waits for, or why it has failed. `since`, `ended_at`: ms since the epoch.
-    """
+    """An operation and its progress; fields that its kind does not have are null."""
 
     id: str
-    state: OperationState
-    moves: list[StreamMove]
-    done: int
+    state: Annotated[
+        OperationState, Meta(description="pending: control has not seen the effect in ZooKeeper yet")
+    ]
+    moves: Annotated[list[StreamMove], Meta(description="as forecast when it began")]
+    done: Annotated[int, Meta(description="how many of the moves are complete")]
     total: int
     sessions: int
     bytes: int
-    why: str
-    since: int
-    ended_at: int | None = None
+    why: Annotated[str, Meta(description="what it waits for, or why it failed")]
+    since: Annotated[int, Meta(description="ms UTC")]
+    ended_at: Annotated[int | None, Meta(description="ms UTC")] = None
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing will change about it any more."""
+        """Whether the operation is final."""
         return self.state in ("done", "failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """One group at one moment: its view, the plan for it, and what the owners say of their streams."""
+    """One group at one moment: its view, the planned owner by stream, and what the present owners report."""
 
     view: View
     owner: Mapping[int, str]
-    told: Mapping[int, StreamStatus]
+    reported: Mapping[int, StreamStatus]
 
 
 def situation_in(observed: Observed, group: str) -> Situation:
-    """The group (which must be there) as it was observed."""
+    """The situation of a group, which must exist."""
     view = observed.cluster.groups[group].view
-    told = told_by_owners(view, group, observed.answers.statuses)
-    return Situation(view=view, owner=plan(view).owner, told=told)
+    reported = owner_statuses(view, group, observed.answers.statuses)
+    return Situation(view=view, owner=plan(view).owner, reported=reported)
 
 
 def check(wish: Wish, view: View) -> None:
-    """Raises UnknownMember for a drain of nobody, MoveRefused for a move to whom nothing can be given now."""
+    """Raises UnknownMember for a drain of an absent member, MoveRefused if the recipient cannot take it."""
     if wish.member is not None and wish.member not in view.members:
         raise UnknownMember(f"there is no member {wish.member!r} in group {wish.group!r}")
     if wish.to is not None:
         node = view.members.get(wish.to)
         if node is None:
-            raise MoveRefused(f"{wish.to!r} is no member of group {wish.group!r} now")
+            raise MoveRefused(f"{wish.to!r} is not a member of group {wish.group!r} now")
         if node.state != "active":
             raise MoveRefused(f"{wish.to!r} is {node.state}")
 
 
 def check_alone(wish: Wish, moves: Iterable[StreamMove], others: Iterable[Operation]) -> None:
-    """Raises OperationUnderWay when one of `others` has not ended and is about the same stream or member."""
+    """Raises OperationUnderWay if one of `others` is still under way on the same stream or member."""
     streams = _streams(wish, moves)
     for other in others:
         if other.has_ended or other.group != wish.group:
             continue
-        both = streams & _streams(other, other.moves)
-        if both:
-            raise OperationUnderWay(f"stream {min(both)} is being moved by operation {other.id}")
+        shared = streams & _streams(other, other.moves)
+        if shared:
+            raise OperationUnderWay(f"operation {other.id} is moving stream {min(shared)}")
         if wish.member is not None and wish.member == other.member:
-            raise OperationUnderWay(f"{wish.member!r} is being drained by operation {other.id}")
+            raise OperationUnderWay(f"operation {other.id} is draining {wish.member!r}")
 
 
 def pins_after(wish: Wish, pins: Mapping[int, str]) -> dict[int, str]:
-    """The pins as they stand once the wish is fulfilled.
+    """The pins after the wish has been carried out.
 
     >>> pins_after(Wish(kind="move", group="g", stream=3, to="b"), {1: "a"})
     {1: 'a', 3: 'b'}
@@ -154,7 +154,7 @@ def pins_after(wish: Wish, pins: Mapping[int, str]) -> dict[int, str]:
 
 
 def moves_for(wish: Wish, now: Situation) -> list[StreamMove]:
-    """The streams that would get another owner by the wish; what moves anyway is not among them."""
+    """The streams whose owner the wish would change; excludes those that move without it."""
     view, members = now.view, dict(now.view.members)
     if wish.member in members:
         members[wish.member] = msgspec.structs.replace(members[wish.member], state="draining")
@@ -166,34 +166,33 @@ def moves_for(wish: Wish, now: Situation) -> list[StreamMove]:
         is_new = to != now.owner.get(stream) or (source is not None and source == wish.member)
         if to == source or not (is_new or stream == wish.stream):
             continue
-        told = now.told.get(stream)
+        status = now.reported.get(stream)
         moves.append(
             StreamMove(
                 stream=stream,
                 source=source,
                 to=to,
-                sessions=told.open_sessions if told else 0,
-                bytes=told.state_bytes if told else 0,
+                sessions=status.open_sessions if status else 0,
+                bytes=status.state_bytes if status else 0,
             )
         )
     return moves
 
 
-def totals_for(moves: Iterable[StreamMove]) -> Totals:
-    """Their number and sums."""
-    moves = list(moves)
+def totals_for(moves: Sequence[StreamMove]) -> MoveTotals:
+    """The number of the moves, and what they carry."""
     sessions, size = sum(move.sessions for move in moves), sum(move.bytes for move in moves)
-    return Totals(moves=len(moves), sessions=sessions, bytes=size)
+    return MoveTotals(moves=len(moves), sessions=sessions, bytes=size)
 
 
 def forecast(wish: Wish, now: Situation) -> Forecast:
-    """What the wish would do, made now."""
+    """What the wish would do in this situation."""
     moves = moves_for(wish, now)
     return Forecast(**msgspec.structs.asdict(wish), moves=moves, totals=totals_for(moves))
 
 
 def begin(wish: Wish, moves: list[StreamMove], operation_id: str, at_ms: int) -> Operation:
-    """The operation right after its effect was made."""
+    """The operation right after its effect was made, with these forecast moves."""
     totals = totals_for(moves)
     return Operation(
         **msgspec.structs.asdict(wish),
@@ -204,16 +203,16 @@ def begin(wish: Wish, moves: list[StreamMove], operation_id: str, at_ms: int) ->
         total=totals.moves,
         sessions=totals.sessions,
         bytes=totals.bytes,
-        why="its effect has not been seen yet",
+        why="its effect does not show in ZooKeeper yet",
         since=at_ms,
     )
 
 
 def follow(operation: Operation, now: Situation, *, at_ms: int, age_ms: float, limit_ms: float) -> Operation:
-    """The operation as of this situation; one that has not ended by `limit_ms` has failed.
+    """The operation, updated from this situation; it fails if it is not done within `limit_ms`.
 
-    It is pending until its effect shows in the view, and done when each of its streams runs where the plan
-    of that moment wants it (which may be another member than at first, if others came or went).
+    It is pending until its effect shows in the view. It is done once each of its streams runs on the member
+    that the current plan names, which may differ from the forecast if members have come or gone since.
     """
     if operation.has_ended:
         return operation
@@ -221,16 +220,16 @@ def follow(operation: Operation, now: Situation, *, at_ms: int, age_ms: float, l
     operation = msgspec.structs.replace(operation, done=operation.total - len(waiting))
     if (failure := _failure(operation, now.view)) is not None:
         return _ended(operation, "failed", failure, at_ms)
-    is_seen = operation.state == "running" or _is_seen(operation, now.view)
-    rest = [*waiting, *_goal_missed(operation, now)] if is_seen else [operation.why]
+    is_visible = operation.state == "running" or _is_visible(operation, now.view)
+    rest = [*waiting, *_goal_missed(operation, now)] if is_visible else [operation.why]
     if not rest:
         return _ended(operation, "done", "", at_ms)
     if age_ms > limit_ms:
         return _ended(operation, "failed", f"not done within {limit_ms / 1000:g} s: {rest[0]}", at_ms)
-    return msgspec.structs.replace(operation, state="running" if is_seen else "pending", why=rest[0])
+    return msgspec.structs.replace(operation, state="running" if is_visible else "pending", why=rest[0])
 
 
-def give_up(operation: Operation, why: str, at_ms: int) -> Operation:
+def failed(operation: Operation, why: str, at_ms: int) -> Operation:
     """The operation, failed for that reason."""
     return _ended(operation, "failed", why, at_ms)
 
@@ -245,18 +244,18 @@ def _ended(operation: Operation, state: OperationState, why: str, at_ms: int) ->
 
 
 def _waits_for(stream: int, now: Situation) -> str | None:
-    """What is missing until the stream runs where the plan wants it; None when it does."""
-    claim, owner, told = now.view.claims.get(stream), now.owner.get(stream), now.told.get(stream)
+    """What keeps the stream from running on its planned owner; None if nothing does."""
+    claim, owner, status = now.view.claims.get(stream), now.owner.get(stream), now.reported.get(stream)
     if claim is None:
-        return None if owner is None else f"stream {stream} is not claimed by {owner} yet"
+        return None if owner is None else f"{owner} has not claimed stream {stream} yet"
     if claim.member != owner:
         return f"stream {stream} is still with {claim.member}"
-    if told is None or told.state not in ("running", "rewind"):
-        return f"{owner} does not say yet that stream {stream} is running"
+    if status is None or status.state not in ("running", "rewind"):
+        return f"{owner} does not report stream {stream} as running yet"
     return None
 
 
-def _is_seen(operation: Operation, view: View) -> bool:
+def _is_visible(operation: Operation, view: View) -> bool:
     match operation.kind:
         case "move":
             return operation.stream is not None and view.pins.get(operation.stream) == operation.to
@@ -268,7 +267,7 @@ def _is_seen(operation: Operation, view: View) -> bool:
 
 
 def _goal_missed(operation: Operation, now: Situation) -> list[str]:
-    """What is missing besides the moves that were foreseen."""
+    """What is missing besides the forecast moves."""
     if operation.kind == "move" and operation.stream is not None:
         missing = _waits_for(operation.stream, now)
         return [missing] if missing is not None else []
@@ -278,14 +277,14 @@ def _goal_missed(operation: Operation, now: Situation) -> list[str]:
 
 
 def _failure(operation: Operation, view: View) -> str | None:
-    """Why it can no longer be done, if so."""
+    """Why the operation can no longer succeed; None while it can."""
     if operation.kind != "move" or operation.to is None or operation.stream is None:
         return None
     node = view.members.get(operation.to)
     if node is None:
-        return f"{operation.to} has left; the pin stands, and counts when it is back"
+        return f"{operation.to} has left; the pin stays, and takes effect when it returns"
     if node.state == "draining":
-        return f"{operation.to} is draining; the pin stands, and counts when it is back"
+        return f"{operation.to} is draining; the pin stays, and takes effect when it returns"
     if operation.state == "running" and view.pins.get(operation.stream) != operation.to:
         return f"stream {operation.stream} is no longer pinned to {operation.to}"
     return None

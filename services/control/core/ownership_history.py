@@ -1,43 +1,50 @@
-"""Who owned each stream lately, and how it came to its owner: what events say of streams.
+"""The recent owners of each stream, and how it got to each: derived from the events of claims and handovers.
 
-Pure. Every claim and every handover is remembered as it is told, so that this reaches further back than
-the newest events; `GET /streams` and `GET /streams/{n}` show it.
+Pure. The last owners of a stream are kept however many events follow, so this reaches further back than the
+list of events. `GET /streams` and `GET /streams/{n}` show it.
 """
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from shared.model.events import Event
 
 OWNERS_KEPT = 10
 MAX_STREAMS = 4096
-"""As many as there are slots; a higher number is nobody's."""
+"""The number of slots, so no stream has a higher number: an event that names one is bogus."""
 
 
 class HandoverRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One handover as its event tells of it: the fields of `Event`, None for what was not told."""
+    """One handover; null is what its event did not report."""
 
-    at: int
-    epoch: int | None
+    at: Annotated[int, Meta(description="ms UTC, by the clock of the reporting member")]
+    epoch: Annotated[int | None, Meta(description="epoch of the claim that followed")]
     from_: str = msgspec.field(name="from")
     to: str
     why: str
-    sessions: int | None
-    bytes: int | None
-    copy_ms: float | None
-    pause_ms: float | None
-    warm: bool | None
+    sessions: Annotated[int | None, Meta(description="open sessions that moved")]
+    bytes: Annotated[int | None, Meta(description="size of their fragments")]
+    copy_ms: Annotated[float | None, Meta(description="duration of the first copy, while the donor ran on")]
+    pause_ms: Annotated[
+        float | None, Meta(description="from the donor's last record to the recipient's first")
+    ]
+    warm: Annotated[
+        bool | None, Meta(description="whether the owner continued from memory instead of a replay")
+    ]
 
 
 class OwnerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One owner that a stream has or had, since its claim; `warm`: it went on from memory."""
+    """One owner that a stream has or had."""
 
     owner: str
     epoch: int
-    since: int
+    since: Annotated[int, Meta(description="time of its claim, ms UTC")]
     why: str
-    warm: bool | None
+    warm: Annotated[bool | None, Meta(description="whether it continued from memory, without a replay")]
     pause_ms: float | None
 
 
@@ -52,7 +59,7 @@ class OwnershipHistory:
         return f"<OwnershipHistory of {len(self._owners)} streams>"
 
     def owners(self, group: str, stream: int) -> list[OwnerRow]:
-        """The stream's last owners, as far as they have been told."""
+        """The stream's last owners that events have reported."""
         return self._owners.get((group, stream), [])
 
     def handover(self, group: str, stream: int) -> HandoverRow | None:
@@ -60,12 +67,12 @@ class OwnershipHistory:
         return self._handovers.get((group, stream))
 
     def forget(self) -> None:
-        """Nothing has been told."""
+        """Drops everything: the topic was recreated."""
         self._owners.clear()
         self._handovers.clear()
 
-    def remember(self, event: Event) -> None:
-        """Takes in what the event says of its stream."""
+    def add(self, event: Event) -> None:
+        """Keeps what the event says about its stream."""
         if event.stream is None or not 0 <= event.stream < MAX_STREAMS:
             return
         key = (event.group, event.stream)
@@ -78,9 +85,10 @@ class OwnershipHistory:
 
 
 def _with_owner(owners: list[OwnerRow], owner: str, epoch: int, event: Event) -> list[OwnerRow]:
-    """The owners with what the event says of one: its claim, or the handover that the claim came from.
+    """The owners, updated by the event: a claim, or the handover that led to it.
 
-    Members tell independently of each other, so what they tell is put in order by their clocks.
+    Both events of one change describe the same owner, and arrive in any order because two members report
+    them. So they are merged by (owner, epoch) and sorted by the members' clocks.
     """
     known = next((row for row in owners if (row.owner, row.epoch) == (owner, epoch)), None)
     row = OwnerRow(

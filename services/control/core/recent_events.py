@@ -1,13 +1,13 @@
-"""What is remembered of the topic `baton.events`: the newest events, and what they say of each stream.
+"""The newest events of the topic `baton.events`, in a bounded ring, and the ownership history they add up to.
 
-Pure. The feed adds records in the order of their offsets, which are the events' ids; the lists of
-`GET /events` and the pasts of the streams are read from here. Records that are no events are counted.
+Pure. The feed adds records in the order of their offsets, which are the events' ids. `GET /events` lists them
+from here. Records that are not events are counted and skipped.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from services.control.core.ownership_history import OwnershipHistory
@@ -15,7 +15,7 @@ from shared.errors import InvalidInput
 from shared.model.events import Event, encode_event, parse_event
 
 KEPT = 10_000
-"""Events that are kept: some MB. What is older stands in the topic, for Kafka's own tools."""
+"""Events that are kept: a few MB. Older ones are in the topic, for Kafka's own tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +28,16 @@ class StoredEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Which events are asked for; None and an empty set are all. `member` may also be giver or taker."""
+class EventFilter:
+    """Which events to return; None and an empty set match all. `member` may also be donor or recipient."""
 
     group: str | None = None
     stream: int | None = None
     kinds: frozenset[str] = frozenset()
     member: str | None = None
 
-    def takes(self, event: Event) -> bool:
-        """Whether the event is one of them."""
+    def matches(self, event: Event) -> bool:
+        """Whether the event passes every part of the filter."""
         return (
             self.group in (None, event.group)
             and self.stream in (None, event.stream)
@@ -47,9 +47,9 @@ class Wanted:
 
 
 class RecentEvents:
-    """The newest `kept` events; `begin` says from which id on there are any, then `add` them in order.
+    """The newest `kept` events. `begin` sets the first id of the topic, `add` takes records in order.
 
-    `floor <= id < next_id` for every kept event; none is missing in between but those that are no events.
+    `floor <= id < next_id` for every kept event; only records that are not events are missing in between.
     """
 
     def __init__(self, kept: int = KEPT) -> None:
@@ -64,13 +64,13 @@ class RecentEvents:
         return f"<RecentEvents of {len(self._ring)} events before {self.next_id}>"
 
     def begin(self, first: int) -> None:
-        """Forgets everything: what comes next is the first event that there is, at id `first` or above."""
+        """Drops everything: the topic's first record has the id `first` or a higher one."""
         self._ring.clear()
         self.ownership_history.forget()
         self.floor = self.next_id = first
 
     def add(self, event_id: int, raw: bytes | None) -> None:
-        """Takes in the record with the next (or any higher) offset."""
+        """Keeps the event of the record, whose offset is the next one or a higher one."""
         self.next_id = event_id + 1
         try:
             event = parse_event(raw or b"")
@@ -81,29 +81,19 @@ class RecentEvents:
         self._ring.append(StoredEvent(event_id, event, row))
         if len(self._ring) > self._kept:
             self.floor = self._ring.popleft().id + 1
-        self.ownership_history.remember(event)
+        self.ownership_history.add(event)
 
-    def newest(self, limit: int, wanted: Wanted) -> list[StoredEvent]:
-        """The newest `limit` of the wanted events, in their order."""
-        found: list[StoredEvent] = []
-        for told in reversed(self._ring):
-            if len(found) == limit:
-                break
-            if wanted.takes(told.event):
-                found.append(told)
-        return found[::-1]
+    def newest(self, limit: int, event_filter: EventFilter) -> list[StoredEvent]:
+        """The newest `limit` events that match, oldest first."""
+        matching = (stored for stored in reversed(self._ring) if event_filter.matches(stored.event))
+        return list(itertools.islice(matching, limit))[::-1]
 
-    def after(self, event_id: int, limit: int, wanted: Wanted) -> list[StoredEvent]:
-        """The first `limit` of the wanted events above that id, in their order."""
-        found = [told for told in self._down_to(event_id) if wanted.takes(told.event)]
-        return found[::-1][:limit]
+    def after(self, event_id: int, limit: int, event_filter: EventFilter) -> list[StoredEvent]:
+        """The first `limit` events above that id that match, oldest first."""
+        # from the newest down, since followers are nearly always at the end of the ring
+        newer = itertools.takewhile(lambda stored: stored.id > event_id, reversed(self._ring))
+        return [stored for stored in newer if event_filter.matches(stored.event)][::-1][:limit]
 
     def is_known_after(self, event_id: int) -> bool:
-        """Whether all that came after that id is kept; False for an id that has not been given yet."""
+        """Whether every event after that id is kept; False for an id that lies in the future."""
         return self.floor <= event_id + 1 <= self.next_id
-
-    def _down_to(self, event_id: int) -> Iterator[StoredEvent]:
-        for told in reversed(self._ring):
-            if told.id <= event_id:
-                return
-            yield told

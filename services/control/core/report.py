@@ -1,12 +1,12 @@
-"""What control answers, from what it was told: rows of streams, members, groups, and their totals.
+"""What control answers, joined from its three sources: rows of streams, members and groups, and their totals.
 
-Pure. `services/control/live/cluster_view.py` calls it once per refresh and serves the result to
-every request; the app only pages it.
+Pure. ZooKeeper says who owns what, Kafka says how far each stream is, and each owner says what it holds in
+memory. `services/control/live/cluster_view.py` calls this once per refresh and serves the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -14,25 +14,26 @@ import msgspec
 from services.control.core.burrow import Sample, Status
 from services.control.core.observed import Group, MemberStatus, Observed, Rates, StreamState, StreamStatus
 from services.control.core.rows import (
+    CountsRow,
     GroupRow,
     MemberRow,
     PlanRow,
     ProducerRow,
     StreamDetail,
-    StreamNodeRow,
     StreamRow,
+    StreamTotals,
 )
 from shared.model.cluster import View
-from shared.model.head import Counts, Head
+from shared.model.head import Head
 from shared.model.names import DEFAULT_GROUP
 
-_NO_COUNTS = msgspec.structs.asdict(Counts())
+_NO_COUNTS = CountsRow()
 _NO_GROUP = Group(settings=None, view=View(count=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All that is served, by group where there are groups."""
+    """Everything that control serves; streams and plans by group."""
 
     streams: Mapping[str, Sequence[StreamRow]]
     members: Sequence[MemberRow]
@@ -42,12 +43,12 @@ class Report:
 
 
 def group_names(observed: Observed) -> list[str]:
-    """The groups to report on, sorted; `default` always, so that its streams show before a member came."""
+    """The groups to report on, sorted. Includes `default`, so a fresh stack shows its streams at once."""
     return sorted({DEFAULT_GROUP, *observed.cluster.groups})
 
 
 def samples_for(observed: Observed, group: str, at_ms: int) -> list[tuple[int, Sample]]:
-    """Each stream's sample for the group's lag history; a stream whose end is not known has none."""
+    """Each stream's sample for the group's lag history; none for a stream whose end is unknown."""
     heads = observed.offsets.heads.get(group, {})
     samples = []
     for stream in range(observed.cluster.count):
@@ -91,22 +92,21 @@ def report_on(observed: Observed, statuses: Mapping[str, Mapping[int, Status]]) 
     )
 
 
-def totals_of(rows: Iterable[StreamRow]) -> dict[str, int]:
-    """The sums over the rows: every count, `lag`, `open_sessions`, and `streams`, their number."""
-    totals = dict(_NO_COUNTS) | {"streams": 0, "lag": 0, "open_sessions": 0}
-    for row in rows:
-        for name, count in row.counts.items():
-            totals[name] += count
-        totals["streams"] += 1
-        totals["lag"] += row.lag
-        totals["open_sessions"] += row.open_sessions
-    return totals
+def totals_of(rows: Sequence[StreamRow]) -> StreamTotals:
+    """The sums over the rows; `streams` is the number of rows."""
+    counts = {name: sum(getattr(row.counts, name) for row in rows) for name in CountsRow.__struct_fields__}
+    return StreamTotals(
+        **counts,
+        streams=len(rows),
+        lag=sum(row.lag for row in rows),
+        open_sessions=sum(row.open_sessions for row in rows),
+    )
 
 
 def stream_detail(observed: Observed, group: str, row: StreamRow, topic: str) -> StreamDetail:
-    """The row with what else is known of its stream; `topic` is the stream's topic."""
+    """The row with everything else that is known of its stream; `topic` is the stream's topic."""
     known = _known(observed, group)
-    head, told, node = known.heads.get(row.stream), known.told.get(row.stream), known.view.node(row.stream)
+    head, reported = known.heads.get(row.stream), known.reported.get(row.stream)
     owner = known.view.members.get(row.owner) if row.owner else None
     return StreamDetail(
         **{name: getattr(row, name) for name in StreamRow.__struct_fields__},
@@ -116,12 +116,10 @@ def stream_detail(observed: Observed, group: str, row: StreamRow, topic: str) ->
         last=row.end - 1,
         seq=head.seq if head else None,
         address=owner.address if owner else None,
-        node=StreamNodeRow(
-            epoch=node.epoch, owner=node.owner, address=node.address, seq=node.seq, target=node.target
-        ),
-        read_position=told.position if told and told.position >= 0 else None,
-        covered=told.covered if told else 0,
-        cut=told.cut if told else 0,
+        node=known.view.node(row.stream),
+        read_position=reported.position if reported and reported.position >= 0 else None,
+        covered=reported.covered if reported else 0,
+        cut=reported.cut if reported else 0,
         pinned_to=known.view.pins.get(row.stream),
         owners=observed.ownership_history.owners(group, row.stream),
     )
@@ -129,41 +127,44 @@ def stream_detail(observed: Observed, group: str, row: StreamRow, topic: str) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """What is known of one group: its view, heads by stream, and what the owners say by stream."""
+    """One group: its view, and by stream the heads and what the owners report."""
 
     group: str
     view: View
     heads: Mapping[int, Head]
-    told: Mapping[int, StreamStatus]
+    reported: Mapping[int, StreamStatus]
 
 
 def _known(observed: Observed, group: str) -> _Known:
     view = observed.cluster.groups.get(group, _NO_GROUP).view
-    told = told_by_owners(view, group, observed.answers.statuses)
-    return _Known(group=group, view=view, heads=observed.offsets.heads.get(group, {}), told=told)
+    reported = owner_statuses(view, group, observed.answers.statuses)
+    return _Known(group=group, view=view, heads=observed.offsets.heads.get(group, {}), reported=reported)
 
 
-def told_by_owners(
+def owner_statuses(
     view: View, group: str, statuses: Mapping[tuple[str, str], MemberStatus]
 ) -> dict[int, StreamStatus]:
-    """What the owners say of their streams; what another epoch's owner says does not count."""
-    told = {}
+    """What the owners report on their streams; reports of another epoch are dropped.
+
+    Statuses and claims are read at different moments, so a status may still speak for an earlier claim.
+    """
+    reported = {}
     for member in view.members:
         status = statuses.get((group, member))
         for stream in status.streams if status else ():
             claim = view.claims.get(stream.stream)
             if claim and (claim.member, claim.epoch) == (member, stream.epoch):
-                told[stream.stream] = stream
-    return told
+                reported[stream.stream] = stream
+    return reported
 
 
 def _stream_row(observed: Observed, known: _Known, stream: int, status: Status) -> StreamRow:
     claim, node = known.view.claims.get(stream), known.view.node(stream)
-    head, told = known.heads.get(stream), known.told.get(stream)
+    head, reported = known.heads.get(stream), known.reported.get(stream)
     first = observed.offsets.first.get(stream, 0)
     end = observed.offsets.end.get(stream, first)
     position = head.position if head else first
-    state: StreamState = "unowned" if claim is None else told.state if told else "opening"
+    state: StreamState = "unowned" if claim is None else reported.state if reported else "opening"
     return StreamRow(
         stream=stream,
         owner=claim.member if claim else None,
@@ -173,11 +174,11 @@ def _stream_row(observed: Observed, known: _Known, stream: int, status: Status) 
         end=end,
         lag=max(0, end - position),
         safe_offset=head.safe_offset if head else first,
-        open_sessions=told.open_sessions if told else 0,
-        state_bytes=told.state_bytes if told else 0,
+        open_sessions=reported.open_sessions if reported else 0,
+        state_bytes=reported.state_bytes if reported else 0,
         status="REWIND" if state == "rewind" else status,
         last_handover=observed.ownership_history.handover(known.group, stream),
-        counts=msgspec.structs.asdict(head.counts) if head else _NO_COUNTS,
+        counts=CountsRow(**msgspec.structs.asdict(head.counts)) if head else _NO_COUNTS,
     )
 
 

@@ -1,81 +1,84 @@
-"""The rows that control answers with: what each list of its HTTP face holds, as it is encoded.
+"""The rows that control answers with, and the only description of their JSON: schemas are derived from them.
 
-Pure values. `core/report.py` fills them; `models.py` documents the same fields, and a test compares both.
+Pure values. `core/report.py` fills them, `services/control/live/cluster_view.py` encodes them.
 """
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from services.control.core.burrow import Status
 from services.control.core.observed import Move, Rates, StreamState
 from services.control.core.ownership_history import HandoverRow, OwnerRow
+from shared.model.cluster import StreamNode
 from shared.model.group import GroupSettings
+from shared.model.head import Counts
+
+
+class CountsRow(Counts, frozen=True, kw_only=True, omit_defaults=False):
+    """Totals from the first record up to the committed position, zeros included."""
+
+
+class StreamTotals(CountsRow, frozen=True, kw_only=True):
+    """Sums over all streams of the group, whatever the page."""
+
+    streams: int
+    lag: int
+    open_sessions: int
 
 
 class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream of a group; `position` and `counts` are those of the committed head."""
+    """One stream of a group."""
 
     stream: int
-    owner: str | None
+    owner: Annotated[str | None, Meta(description="the member that has claimed it")]
     epoch: int
     state: StreamState
-    position: int
-    end: int
-    lag: int
-    safe_offset: int
+    position: Annotated[int, Meta(description="committed: every record before it is accounted for")]
+    end: Annotated[int, Meta(description="offset of the next record that will be written")]
+    lag: Annotated[int, Meta(description="records between position and end")]
+    safe_offset: Annotated[int, Meta(description="where a replay would begin")]
     open_sessions: int
-    state_bytes: int
-    status: Status
-    last_handover: HandoverRow | None = None
-    counts: dict[str, int]
-
-
-class StreamNodeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The stream's node in ZooKeeper: its last owner (or present one) and its target."""
-
-    epoch: int
-    owner: str
-    address: str
-    seq: int | None
-    target: str | None
+    state_bytes: Annotated[int, Meta(description="memory of the open sessions' fragments")]
+    status: Annotated[Status, Meta(description="how lag and commits move, in Burrow's words")]
+    last_handover: HandoverRow | None
+    counts: CountsRow
 
 
 class StreamDetail(StreamRow, frozen=True, kw_only=True):
-    """One stream of a group with what `GET /streams/{n}` adds.
-
-    `first`, `last`: first offset still in the log and that of its last record (`first - 1` if empty).
-    `read_position`, `covered`, `cut`: what the owner says of its memory. `owners`: the last, newest first.
-    """
+    """One stream of a group, with all that is known of it."""
 
     group: str
     topic: str
-    first: int
-    last: int
-    seq: int | None
-    address: str | None
-    node: StreamNodeRow
-    read_position: int | None
-    covered: int
-    cut: int
-    pinned_to: str | None
-    owners: list[OwnerRow]
+    first: Annotated[int, Meta(description="first offset that is still in the log")]
+    last: Annotated[int, Meta(description="offset of the last record; `first` - 1 if there is none")]
+    seq: Annotated[int | None, Meta(description="number of the last commit in its epoch")]
+    address: Annotated[str | None, Meta(description="the owner's")]
+    node: Annotated[StreamNode, Meta(description="its node in ZooKeeper: the present or last owner")]
+    read_position: Annotated[int | None, Meta(description="next offset that the owner will read")]
+    covered: Annotated[int, Meta(description="keys whose closed sessions a replay would skip")]
+    cut: Annotated[int, Meta(description="offsets that retention took before they were accounted for")]
+    pinned_to: Annotated[str | None, Meta(description="the member that an operator pinned it to")]
+    owners: Annotated[list[OwnerRow], Meta(description="newest first, at most 10")]
 
 
 class MemberRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One member; `streams` are those that it has claimed, `answers` whether it told its status just now."""
+    """One member of a group."""
 
     id: str
     group: str
     address: str
     pid: int
     state: str
-    since: int
-    streams: list[int]
+    since: Annotated[int, Meta(description="ms UTC")]
+    streams: Annotated[list[int], Meta(description="the streams that it has claimed")]
     rates: Rates
-    lease_ms: float | None
+    lease_ms: Annotated[float | None, Meta(description="what remains of its lease")]
     zookeeper_session: str | None
-    answers: bool
+    answers: Annotated[bool, Meta(description="whether it answered the last request for its status")]
 
 
 class ProducerRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,27 +87,24 @@ class ProducerRow(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     address: str
     pid: int
-    since: int
+    since: Annotated[int, Meta(description="ms UTC")]
 
 
 class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One group; `streams` is their number, `members` the members' ids."""
+    """One group."""
 
     name: str
-    settings: GroupSettings | None
-    members: list[str]
-    streams: int
+    settings: Annotated[GroupSettings | None, Meta(description="fixed for the group's life")]
+    members: Annotated[list[str], Meta(description="ids, sorted")]
+    streams: Annotated[int, Meta(description="number of streams")]
     lag: int
 
 
 class PlanRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What would move in a group, as `computed_by` (a member, None without any) computed it.
-
-    `pins` are those that stand in ZooKeeper.
-    """
+    """What would move in a group, as one of its members computed it."""
 
     group: str
-    computed_by: str | None
+    computed_by: Annotated[str | None, Meta(description="null if no active member answers")]
     moves: list[Move]
-    quota: dict[str, int]
-    pins: dict[int, str]
+    quota: Annotated[dict[str, int], Meta(description="member → how many streams it should own")]
+    pins: Annotated[dict[int, str], Meta(description="stream → the member that it is pinned to")]

@@ -1,18 +1,19 @@
-"""The life of a run: starting → running → succeeded, failed or cancelled; decided from what is seen.
+"""The life of a run: starting → running → succeeded, failed or cancelled.
 
-Pure. `decide` is the whole state machine: from the record, what the driver left in its folder, whether
-its processes live, and the time, it returns what to do next. `adapters/spark_runner.py` looks and does.
+Pure. `decide` is the whole state machine: from the record, the files in the run's folder, whether the
+driver is alive, and the time, it returns the next step. `adapters/spark_runner.py` looks and acts.
 
     starting ── driver.json ──► running ── result.json ──► succeeded
-        │                          │ ├──── error.json, died, took too long ──► failed
-        └────── (the same) ────────┘ └──── asked for ──► cancelled
+        │                          │ ├──── error.json, death, time-out ──► failed
+        └────── (the same) ────────┘ └──── cancel ──► cancelled
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from shared.errors import Conflict, InvariantBroken, NotFound
 
@@ -20,7 +21,7 @@ RunState = Literal["starting", "running", "succeeded", "failed", "cancelled"]
 ENDED: frozenset[RunState] = frozenset({"succeeded", "failed", "cancelled"})
 
 GRACE_MS = 10_000
-"""How long a driver that has published its result or error may take to end by itself."""
+"""How long a driver may take to exit after it has published its result or error."""
 
 
 class UnknownRun(NotFound):
@@ -28,7 +29,7 @@ class UnknownRun(NotFound):
 
 
 class JobAlreadyRunning(Conflict):
-    """A run of this job in this group has not ended yet."""
+    """A run of this job is still under way in this group."""
 
 
 class IllegalTransition(InvariantBroken):
@@ -45,41 +46,52 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunError(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a run failed: a condition that programs may test, and a sentence."""
+    """Why a run failed: a condition for programs to test, and a sentence for people."""
 
-    condition: str
+    condition: Annotated[str, Meta(description="Spark's error condition, or one of Baton's own")]
     message: str
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution of a job, as it is kept on disk; times in ms since the epoch.
-
-    `pid` is also the number of the driver's process group; `born` tells it from a later process of the
-    same number. `timeout_s` is the run's wall-clock limit.
-    """
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution of a job, as lists show it."""
 
     id: str
     job: str
     group: str
     parameters: dict[str, str | int]
     state: RunState
-    started_at: int
-    timeout_s: float
+    started_at: Annotated[int, Meta(description="ms UTC")]
+    timeout_s: Annotated[float, Meta(description="wall-clock limit")]
     progress: Progress = Progress()
-    ended_at: int | None = None
+    ended_at: Annotated[int | None, Meta(description="ms UTC")] = None
     error: RunError | None = None
+
+
+class RunDetail(RunSummary, frozen=True, kw_only=True):
+    """One execution of a job, with its result."""
+
+    result: Annotated[dict[str, Any] | None, Meta(description="the job's; null until it has succeeded")]
+
+
+class Run(RunSummary, frozen=True, kw_only=True):
+    """The record of a run on disk: what the API shows, and its process.
+
+    `pid` is also the number of the driver's process group; `born` distinguishes the driver from a later
+    process with the same number.
+    """
+
     pid: int = 0
     born: str = ""
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing will change any more."""
+        """Whether the run is final."""
         return self.state in ENDED
 
     def ended(self, state: RunState, at_ms: int, error: RunError | None = None) -> Run:
-        """This run, ended so. Raises IllegalTransition when it has ended before.
+        """This run in its final state. Raises IllegalTransition if it has already ended.
 
-        No task is active any more, and none is left of a success: Spark did not need the others.
+        No task remains active. A success counts as complete: Spark skips stages that it does not need.
         """
         if self.has_ended:
             raise IllegalTransition(f"run {self.id} is {self.state} and cannot become {state}")
@@ -89,11 +101,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, state=state, ended_at=at_ms, error=error, progress=progress)
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is of a run's driver: its files, its processes, and the exit code.
+class DriverState(msgspec.Struct, frozen=True, kw_only=True):
+    """A run's driver as it was seen: its files, its process, and the exit code.
 
-    `alive`: the driver itself; `is_up`: it told that Spark is up; `exit_code`: None while alive or when
-    another process was its parent; `published_at`: when a result or an error was first seen (ms).
+    `is_up`: the driver has reported that Spark is up. `exit_code`: None while it is alive, or when an
+    earlier control process was its parent. `published_at`: when its result or error was first seen (ms).
     """
 
     at_ms: int
@@ -107,60 +119,66 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do: first, when `kill`, leave no process of the group; then write `run`."""
+    """What to do next: if `kill`, first end every process of the run's group; then save `run`."""
 
     run: Run
     kill: bool = False
 
 
-def decide(run: Run, seen: Seen) -> Step:
-    """The next step of a run that has not ended. A published result or error is the truth; without
-    one, a dead driver is DriverLost and one past its limit RunTimeout.
+def decide(run: Run, seen: DriverState) -> Step:
+    """The next step of a run that has not ended.
+
+    A published result or error decides. Without one, a dead driver is DriverLost, and a run past its limit
+    is RunTimeout.
     """
-    if seen.has_result or seen.error:
-        lingers = seen.published_at is not None and seen.at_ms - seen.published_at > GRACE_MS
-        if seen.alive and not lingers:
-            return Step(run=run)
-        return Step(run=verdict(run, seen), kill=True)
-    if not seen.alive:
-        return Step(run=verdict(run, seen), kill=True)
+    has_published = seen.has_result or seen.error is not None
+    lingers = seen.published_at is not None and seen.at_ms - seen.published_at > GRACE_MS
+    if not seen.alive or lingers:
+        return Step(run=_verdict(run, seen), kill=True)
+    if has_published:
+        return Step(run=run)
     if seen.at_ms - run.started_at > run.timeout_s * 1000:
-        message = f"the run took longer than its limit of {run.timeout_s:g} s"
-        return Step(
-            run=run.ended("failed", seen.at_ms, RunError(condition="RunTimeout", message=message)), kill=True
-        )
+        message = f"the run exceeded its limit of {run.timeout_s:g} s"
+        error = RunError(condition="RunTimeout", message=message)
+        return Step(run=run.ended("failed", seen.at_ms, error), kill=True)
     if run.state == "starting" and seen.is_up:
         return Step(run=msgspec.structs.replace(run, state="running"))
     return Step(run=run)
 
 
-def verdict(run: Run, seen: Seen) -> Run:
-    """The run, ended by what its driver left behind."""
-    if seen.has_result:
-        return run.ended("succeeded", seen.at_ms)
-    return run.ended("failed", seen.at_ms, seen.error or _lost(seen))
-
-
-def cancelled(run: Run, seen: Seen, why: str) -> Run:
-    """The run after its processes were ended on request; a result published before that stands."""
+def cancelled(run: Run, seen: DriverState, why: str) -> Run:
+    """The run after its processes were ended on request; a result published before that counts."""
     if seen.has_result:
         return run.ended("succeeded", seen.at_ms)
     return run.ended("cancelled", seen.at_ms, RunError(condition="Cancelled", message=why))
 
 
-def public(run: Run, result: Any = None) -> dict[str, Any]:
-    """The run as the API shows it; `result` is the driver's, None until it has succeeded."""
-    shown: dict[str, Any] = msgspec.to_builtins(run)
-    for hidden in ("pid", "born"):
-        del shown[hidden]
-    return shown | {"result": result}
+def summary_of(run: Run) -> RunSummary:
+    """The run without what only control needs to know."""
+    return RunSummary(**_shown(run))
 
 
-def _lost(seen: Seen) -> RunError:
-    how = "is gone" if seen.exit_code is None else _ending(seen.exit_code)
-    words = f"; its last words: {seen.last_words}" if seen.last_words else ""
+def detail_of(run: Run, result: dict[str, Any] | None = None) -> RunDetail:
+    """The run as the API shows it, with its result."""
+    return RunDetail(**_shown(run), result=result)
+
+
+def _shown(run: Run) -> dict[str, Any]:
+    return {name: getattr(run, name) for name in RunSummary.__struct_fields__}
+
+
+def _verdict(run: Run, seen: DriverState) -> Run:
+    if seen.has_result:
+        return run.ended("succeeded", seen.at_ms)
+    return run.ended("failed", seen.at_ms, seen.error or _lost(seen))
+
+
+def _lost(seen: DriverState) -> RunError:
+    if seen.exit_code is None:
+        how = "is gone"
+    elif seen.exit_code < 0:
+        how = f"was killed by signal {-seen.exit_code}"
+    else:
+        how = f"exited with code {seen.exit_code}"
+    words = f"; its last output: {seen.last_words}" if seen.last_words else ""
     return RunError(condition="DriverLost", message=f"the driver {how} without a result{words}")
-
-
-def _ending(exit_code: int) -> str:
-    return f"was ended by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"

@@ -1,7 +1,7 @@
-"""The one cached view: read in the background, encoded once, served to every request.
+"""The cached view of the cluster: read and encoded in the background, served to every request.
 
-No request asks ZooKeeper, Kafka or a member; a page of a thousand streams is a join of bytes. A source
-that fails leaves the last good reading standing, ages (`stale_ms`) and complains in `/readyz`.
+No request reaches ZooKeeper, Kafka or a member; a page of a thousand streams is a join of bytes. While a
+source fails, its last good reading is served, `stale_ms` grows, and `/readyz` complains.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
 
 from services.control.core.burrow import LagHistory, Status
-from services.control.core.observed import Answers, Cluster, Observed, Offsets
+from services.control.core.observed import Answers, Cluster, Group, Observed, Offsets
 from services.control.core.ownership_history import OwnershipHistory
 from services.control.core.report import (
     Report,
@@ -26,13 +26,13 @@ from services.control.core.report import (
     stream_detail,
     totals_of,
 )
-from services.control.core.rows import StreamDetail
+from services.control.core.rows import PlanRow, StreamDetail
 from services.control.ports import ClusterSource, MemberSource, OffsetSource
 from shared.errors import BatonError, KafkaUnavailable, NotFound, Unavailable, ZooKeeperUnavailable
 from shared.model.names import Names
 
 PATIENCE_S = 5.0
-"""A source whose last good reading is older than this (and four pauses) is complained about."""
+"""`/readyz` complains about a source whose last good reading is older than this plus four refreshes."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class UnknownStream(NotFound):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamList:
-    """The streams of a group, encoded: row n is that of stream n."""
+    """The streams of a group as JSON: row n is stream n."""
 
     rows: list[bytes]
     totals: bytes
@@ -56,9 +56,9 @@ class StreamList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """One reading, ready to be sent: each row as JSON, with what filters look at beside it.
+    """One reading, ready to send. Rows of streams are encoded in advance: there may be thousands of them.
 
-    `has_cluster`, `has_offsets`: whether the reading holds what ZooKeeper, what Kafka says.
+    `has_cluster`, `has_offsets`: whether ZooKeeper, whether Kafka has been read.
     """
 
     has_cluster: bool
@@ -66,16 +66,12 @@ class Served:
     observed: Observed
     report: Report
     streams: dict[str, StreamList]
-    members: list[bytes]
-    producers: list[bytes]
-    groups: list[bytes]
-    plans: dict[str, bytes]
 
 
 class ClusterView:
-    """`run()` keeps it current; the rest answers from memory. `past` is what events tell, kept by their feed.
+    """`run()` keeps the view current; everything else answers from memory.
 
-    `clock` in seconds, steady.
+    `ownership_history` is filled by the feed of events. `clock` is steady, in seconds.
     """
 
     def __init__(
@@ -107,20 +103,20 @@ class ClusterView:
         return f"<ClusterView, {self.stale_ms()} ms old>"
 
     async def run(self) -> None:
-        """Reads for ever, each source at its own pace, so that a mute one holds up no other."""
+        """Reads until cancelled, each source at its own pace, so a source that hangs delays no other."""
         async with asyncio.TaskGroup() as tasks:
             for reading in self._readings:
                 tasks.create_task(self._repeat(reading.step), name=f"read {reading.name}")
             tasks.create_task(self._repeat(self._compose), name="compose the view")
 
     async def step(self) -> None:
-        """Reads every source once and composes what is served."""
+        """Reads every source once, then composes what is served."""
         for reading in self._readings:
             await reading.step()
         await self._compose()
 
     def served(self, *, with_offsets: bool = True) -> Served:
-        """What to serve. Raises Unavailable while a source that it needs has never been read."""
+        """What to serve. Raises Unavailable until every source that it needs has been read once."""
         if not self._served.has_cluster:
             raise ZooKeeperUnavailable(self._cluster.complaint())
         if with_offsets and not self._served.has_offsets:
@@ -129,13 +125,18 @@ class ClusterView:
 
     def streams(self, group: str) -> StreamList:
         """The streams of a group. Raises UnknownGroup, Unavailable."""
-        streams = self.served().streams
-        if group not in streams:
-            raise UnknownGroup(f"there is no group {group!r}")
-        return streams[group]
+        return _of_group(self.served().streams, group)
+
+    def plan(self, group: str) -> PlanRow:
+        """What would move in the group. Raises UnknownGroup, Unavailable."""
+        return _of_group(self.served(with_offsets=False).report.plans, group)
+
+    def group(self, group: str) -> Group:
+        """The group in ZooKeeper. Raises UnknownGroup, Unavailable."""
+        return _of_group(self.served(with_offsets=False).observed.cluster.groups, group)
 
     def stream(self, group: str, stream: int) -> StreamDetail:
-        """All that is known of one stream in a group. Raises UnknownGroup, UnknownStream, Unavailable."""
+        """All that is known of one stream. Raises UnknownGroup, UnknownStream, Unavailable."""
         count = len(self.streams(group).rows)
         if not 0 <= stream < count:
             raise UnknownStream(f"there is no stream {stream}; there are 0 … {count - 1}")
@@ -143,12 +144,12 @@ class ClusterView:
         return stream_detail(self._served.observed, group, row, self._names.fragments(stream))
 
     def stale_ms(self) -> int:
-        """The age of the oldest reading that is served, in ms."""
+        """Age of the oldest reading that is served, in ms."""
         ages = [self._clock() - reading.read_at for reading in self._readings if reading.read_at is not None]
         return int(max(ages, default=0.0) * 1000)
 
     def complaints(self) -> list[str]:
-        """One sentence per source that cannot be read just now."""
+        """One sentence per source that cannot be read now."""
         patience_s = PATIENCE_S + 4 * self._refresh_s
         return [reading.complaint() for reading in self._readings if reading.is_late(patience_s)]
 
@@ -178,7 +179,7 @@ class ClusterView:
             answers=self._answers.value,
             ownership_history=self._ownership_history,
         )
-        # a reading that is served again, because Kafka is away, says nothing new of how streams do
+        # while Kafka is away, the old reading is served again: it says nothing new about the streams
         if self._offsets.read_at is not None and self._offsets.read_at != self._judged_at:
             self._judge(observed, int(self._offsets.read_at * 1000))
             self._judged_at = self._offsets.read_at
@@ -191,13 +192,13 @@ class ClusterView:
             for group in group_names(observed)
         }
         self._statuses = {
-            group: recent_events.observe(samples_for(observed, group, at_ms))
-            for group, recent_events in self._histories.items()
+            group: history.observe(samples_for(observed, group, at_ms))
+            for group, history in self._histories.items()
         }
 
 
 class _Reading(Generic[T]):
-    """The last good value of one source, and since when it is the last."""
+    """The last good value of one source, and when it was read."""
 
     def __init__(
         self, name: str, value: T, read: Callable[[], Awaitable[T]], clock: Callable[[], float]
@@ -210,25 +211,31 @@ class _Reading(Generic[T]):
         self._error = "it has not been read yet"
 
     async def step(self) -> None:
-        """Reads once; a failure is remembered and leaves the value as it is."""
+        """Reads once. A failure keeps the last value and is logged once."""
         try:
             self.value = await self._read()
         except BatonError as error:
             if self._error != error.detail:
                 level = logging.WARNING if isinstance(error, Unavailable) else logging.ERROR
-                logger.log(level, "a source cannot be read", extra={"source": self.name, "why": error.detail})
+                logger.log(level, "source unread", extra={"source": self.name, "why": error.detail})
             self._error = error.detail
         else:
             self.read_at = self._clock()
             self._error = ""
 
     def is_late(self, patience_s: float) -> bool:
-        """Whether there is no reading, or only one that is older than that."""
+        """Whether there is no reading that is younger than that."""
         return self.read_at is None or self._clock() - self.read_at > patience_s
 
     def complaint(self) -> str:
-        """One sentence about what is wrong."""
+        """What is wrong, in one sentence."""
         return f"{self.name} cannot be read: {self._error or 'no answer yet'}"
+
+
+def _of_group(values: Mapping[str, T], group: str) -> T:
+    if group not in values:
+        raise UnknownGroup(f"there is no group {group!r}")
+    return values[group]
 
 
 def _serve(observed: Observed, report: Report, *, has_cluster: bool) -> Served:
@@ -242,8 +249,4 @@ def _serve(observed: Observed, report: Report, *, has_cluster: bool) -> Served:
             group: StreamList(rows=[encode(row) for row in rows], totals=encode(totals_of(rows)))
             for group, rows in report.streams.items()
         },
-        members=[encode(row) for row in report.members],
-        producers=[encode(row) for row in report.producers],
-        groups=[encode(row) for row in report.groups],
-        plans={group: encode(plan) for group, plan in report.plans.items()},
     )

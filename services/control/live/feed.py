@@ -1,8 +1,8 @@
-"""The feed of events: what the topic brings goes into the history, and to everybody who follows.
+"""The feed of events: keeps what the reader of the topic receives, and sends it to all followers.
 
-A follower has no queue of its own, only the id that it has come to; all read from the one history. One
-that is so slow that the next event has left the history meanwhile is cut off: it comes back with
-`Last-Event-ID` and is told what it missed. Used by control's HTTP face and by the reader of the topic.
+A follower has no queue, only the id that it has reached; all followers read from the same ring of recent
+events. A follower so slow that its next event has left the ring is cut off: it reconnects with
+`Last-Event-ID` and learns where the list continues. Used by control's HTTP face and by `KafkaEvents`.
 """
 
 from __future__ import annotations
@@ -11,25 +11,26 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
-from services.control.core.recent_events import RecentEvents, StoredEvent, Wanted
+from services.control.core.recent_events import EventFilter, RecentEvents, StoredEvent
 from shared.errors import KafkaUnavailable, Unavailable
 
 HEARTBEAT_S = 15.0
-"""Silence after which a follower gets a sign of life; proxies cut what is silent for 30 to 60 s."""
+"""A follower gets a heartbeat after this much silence; proxies cut connections after 30 to 60 s of it."""
 RECONNECT_MS = 1_000
+"""How long a client waits before it reconnects (`retry:` of server-sent events)."""
 CHUNK = 200
-"""Events that are sent to a follower at once; what it has not taken of them is all that it holds up."""
+"""Most events in one chunk: a slow follower holds at most one chunk in memory."""
 MAX_FOLLOWERS = 500
 
 
 class TooManyFollowers(Unavailable):
-    """No more may follow just now."""
+    """The number of followers has reached its limit."""
 
 
 class EventFeed:
-    """Takes records in by `begin` and `receive`, and gives them out; `close` ends all who follow.
+    """`begin` and `receive` take records in, `follow` sends them out, `close` ends all followers.
 
-    `clock` in seconds, steady.
+    `clock` is steady, in seconds.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class EventFeed:
         self._heartbeat_s = heartbeat_s
         self._clock = clock
         self._current_at: float | None = None
-        self._why_not = "they have not been read yet"
+        self._error = "they have not been read yet"
         self._changed = asyncio.Event()
         self._is_closed = False
         self.followers = 0
@@ -52,78 +53,79 @@ class EventFeed:
         return f"<EventFeed of {self.recent_events!r} to {self.followers} followers>"
 
     def begin(self, first: int) -> None:
-        """The topic is read from its first record on, and holds nothing before that offset."""
+        """Starts over: the topic is read from its beginning, and `first` is its first offset."""
         self.recent_events.begin(first)
 
     def receive(self, records: Iterable[tuple[int, bytes | None]]) -> None:
-        """Takes in records (offset, value) in their order, and wakes the followers."""
+        """Keeps records (offset, value), which arrive in order, and wakes the followers."""
         for offset, value in records:
             self.recent_events.add(offset, value)
         self._wake()
 
-    def is_current(self) -> None:
-        """All that the topic holds at this moment has been received."""
+    def mark_current(self) -> None:
+        """Notes that everything in the topic at this moment has been received."""
         self._current_at = self._clock()
 
-    def fails(self, why: str) -> None:
-        """The topic cannot be read just now; what was received stands."""
-        self._why_not = why
+    def mark_failed(self, why: str) -> None:
+        """Notes that the topic cannot be read now; received events are still served."""
+        self._error = why
 
     def stale_ms(self) -> int:
-        """How long ago all was received."""
+        """How long ago the feed was last current."""
         return 0 if self._current_at is None else int((self._clock() - self._current_at) * 1000)
 
     def require_read(self) -> None:
-        """Raises KafkaUnavailable while the topic has never been read to its end."""
+        """Raises KafkaUnavailable until the topic has been read to its end once."""
         if self._current_at is None:
-            raise KafkaUnavailable(f"the events cannot be read: {self._why_not}")
+            raise KafkaUnavailable(f"the events cannot be read: {self._error}")
 
     def close(self) -> None:
-        """Ends every follower once it has got what was received until now."""
+        """Ends every follower once it has received all present events."""
         self._is_closed = True
         self._wake()
 
-    def follow(self, after: int | None, limit: int, wanted: Wanted) -> AsyncGenerator[bytes]:
-        """Server-sent events: those after an id, or the newest `limit`, and then whatever comes.
+    def follow(self, after: int | None, limit: int, event_filter: EventFilter) -> AsyncGenerator[bytes]:
+        """Server-sent events: those after an id, or the newest `limit`, and then each new one.
 
         Raises TooManyFollowers, KafkaUnavailable.
         """
         self.require_read()
         if self.followers >= MAX_FOLLOWERS:
-            raise TooManyFollowers(f"{MAX_FOLLOWERS} follow already")
-        return self._follow(after, limit, wanted)
+            raise TooManyFollowers(f"there are {MAX_FOLLOWERS} followers already")
+        return self._follow(after, limit, event_filter)
 
-    async def _follow(self, after: int | None, limit: int, wanted: Wanted) -> AsyncGenerator[bytes]:
+    async def _follow(
+        self, after: int | None, limit: int, event_filter: EventFilter
+    ) -> AsyncGenerator[bytes]:
         recent_events = self.recent_events
         self.followers += 1
         try:
             yield b"retry: %d\n\n" % RECONNECT_MS
             if after is None:
                 reached = recent_events.next_id - 1
-                yield _chunk(recent_events.newest(limit, wanted), reached)
+                yield _chunk(recent_events.newest(limit, event_filter), reached)
             elif recent_events.is_known_after(after):
                 reached = after
             else:
                 reached = recent_events.floor - 1
-                yield b": not all that came after %d is kept; this goes on with %d\n\n" % (
-                    after,
-                    recent_events.floor,
-                )
+                yield b": events after %d are gone; continuing at %d\n\n" % (after, recent_events.floor)
             while recent_events.is_known_after(reached):
+                # taken before the events are read: an event that arrives meanwhile sets this very one
                 changed, until = self._changed, recent_events.next_id
-                found = recent_events.after(reached, CHUNK, wanted)
-                # a full chunk may leave some for the next round
+                found = recent_events.after(reached, CHUNK, event_filter)
+                # after a full chunk, some matching events may be left for the next round
                 reached = found[-1].id if len(found) == CHUNK else until - 1
                 if found:
                     yield _chunk(found, reached)
                 elif self._is_closed:
                     return
-                elif not await self._is_woken(changed):
+                elif not await self._wait(changed):
                     yield _chunk((), reached)
         finally:
             self.followers -= 1
 
-    async def _is_woken(self, changed: asyncio.Event) -> bool:
+    async def _wait(self, changed: asyncio.Event) -> bool:
+        """Whether something changed within the heartbeat's time."""
         try:
             async with asyncio.timeout(self._heartbeat_s):
                 await changed.wait()
@@ -137,11 +139,12 @@ class EventFeed:
 
 
 def _chunk(found: Sequence[StoredEvent], reached: int) -> bytes:
-    """The events as server-sent ones, and the id that was reached, which a client only keeps in mind.
+    """The events in the format of server-sent events, and the id that was reached.
 
-    So one who wants few of the events does not come back with an id that nobody remembers.
+    An `id` line without data only moves the client's `Last-Event-ID`. So a client whose filter matches few
+    events still reconnects with an id that has not left the ring.
     """
-    lines = b"".join(b"id: %d\ndata: %b\n\n" % (told.id, told.row) for told in found)
+    lines = b"".join(b"id: %d\ndata: %b\n\n" % (stored.id, stored.row) for stored in found)
     if (found and found[-1].id == reached) or reached < 0:
         return lines or b": \n\n"
     return lines + b"id: %d\n\n" % reached

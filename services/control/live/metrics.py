@@ -1,4 +1,4 @@
-"""Control's metrics, computed from the view, the runner and the feed when they are asked for."""
+"""Control's metrics, computed from the view, the runner and the feed at each scrape."""
 
 from __future__ import annotations
 
@@ -25,18 +25,17 @@ class _ControlMetrics(Collector):
         yield GaugeMetricFamily(
             "baton_view_age_seconds", "Age of the oldest reading in the view", self._view.stale_ms() / 1000
         )
-        runs = GaugeMetricFamily("baton_runs", "Runs that are remembered", labels=["job", "state"])
-        for (job, state), count in sorted(
-            Counter((run.job, run.state) for run in self._runner.runs()).items()
-        ):
+        runs = GaugeMetricFamily("baton_runs", "Runs that control remembers", labels=["job", "state"])
+        counts = Counter((run.job, run.state) for run in self._runner.runs())
+        for (job, state), count in sorted(counts.items()):
             runs.add_metric([job, state], count)
         yield runs
         yield GaugeMetricFamily(
-            "baton_event_followers", "Who follows the events just now", self._feed.followers
+            "baton_event_followers", "Clients that follow the events", self._feed.followers
         )
         yield CounterMetricFamily(
             "baton_events_unreadable",
-            "Records of the topic that are no events",
+            "Records of the events topic that are not events",
             self._feed.recent_events.unreadable,
         )
         try:

@@ -1,8 +1,8 @@
-"""Operations: has their effects made, and follows each until it is done or has failed.
+"""Operations: makes their effects, and follows each until it is done or has failed.
 
-What an operation means is decided in `core/operations.py`; here are the memory, the clock and the two effects
-(pins, a member's drain). The memory is this process's own: after a restart the operations are forgotten, and
-what they have done stands, because their effects are in ZooKeeper.
+`core/operations.py` decides what an operation means; this file holds the memory, the clock and the two
+effects (pins, a member's drain). A restart of control forgets the operations but not what they did: their
+effects are in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from services.control.core.operations import (
     begin,
     check,
     check_alone,
+    failed,
     follow,
     forecast,
-    give_up,
     pins_after,
     situation_in,
 )
-from services.control.live.cluster_view import ClusterView, UnknownGroup, UnknownStream
+from services.control.live.cluster_view import ClusterView, UnknownStream
 from services.control.ports import MemberDrain, PinStore
 from shared.errors import PeerUnavailable, Unavailable
 
 KEPT = 1000
-"""Operations that are remembered; ended ones above that number are forgotten, the oldest first."""
+"""Most operations to remember; beyond that, the oldest ended ones are forgotten."""
 logger = logging.getLogger(__name__)
 
 
 class Operations:
-    """`run()` follows them; `steady_s` measures their age, `wall_ms` tells when they began."""
+    """`run()` follows the operations. `steady_s` measures their age, `wall_ms` dates their begin and end."""
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class Operations:
         return forecast(wish, self._situation(wish))
 
     async def start(self, wish: Wish) -> Operation:
-        """The operation, its effect made.
+        """The operation, after its effect has been made.
 
-        Raises as `forecast` does; OperationUnderWay; PeerUnavailable and ZooKeeperUnavailable when the effect
-        could not be made, or not be known to have been.
+        Raises what `forecast` raises; OperationUnderWay; PeerUnavailable or ZooKeeperUnavailable when the
+        effect failed or its outcome is unknown.
         """
-        async with self._making:
+        async with self._making:  # the next request must see this operation before it checks for conflicts
             found = forecast(wish, self._situation(wish))
             check_alone(wish, found.moves, self._known.values())
             await self._make(wish)
@@ -88,27 +88,27 @@ class Operations:
             self._known[operation.id] = operation
             self._begun_s[operation.id] = self._steady_s()
             self._forget()
-        logger.info("an operation begins", extra={"operation": operation.id, "wish": wish})
+        logger.info("operation started", extra={"operation": operation.id, "wish": wish})
         return operation
 
     def all(self) -> Sequence[Operation]:
-        """All operations that are remembered, the newest first."""
+        """All remembered operations, newest first."""
         return list(reversed(self._known.values()))
 
     def operation_of(self, operation_id: str) -> Operation:
         """The operation. Raises UnknownOperation."""
         if operation_id not in self._known:
-            raise UnknownOperation(f"control does not remember an operation {operation_id!r}")
+            raise UnknownOperation(f"control does not remember operation {operation_id!r}")
         return self._known[operation_id]
 
     async def run(self) -> None:
-        """Follows them for ever."""
+        """Follows the operations until cancelled."""
         while True:
             self.step()
             await asyncio.sleep(self._look_every_s)
 
     def step(self) -> None:
-        """Once: brings those that have not ended in line with what was observed."""
+        """Updates every operation under way from the newest view."""
         under_way = [operation for operation in self._known.values() if not operation.has_ended]
         try:
             observed = self._view.served(with_offsets=False).observed
@@ -123,7 +123,7 @@ class Operations:
 
     def _follow(self, operation: Operation, now: Situation | None) -> None:
         if now is None:
-            followed = give_up(operation, f"group {operation.group!r} is gone", self._wall_ms())
+            followed = failed(operation, f"group {operation.group!r} is gone", self._wall_ms())
         else:
             followed = follow(
                 operation,
@@ -136,18 +136,15 @@ class Operations:
         if followed.has_ended:
             del self._begun_s[operation.id]
             logger.info(
-                "an operation has ended",
+                "operation ended",
                 extra={"operation": operation.id, "state": followed.state, "why": followed.why},
             )
 
     def _situation(self, wish: Wish) -> Situation:
+        view = self._view.group(wish.group).view
+        if wish.stream is not None and wish.stream >= view.count:
+            raise UnknownStream(f"there is no stream {wish.stream}; there are 0 … {view.count - 1}")
         observed = self._view.served(with_offsets=False).observed
-        if wish.group not in observed.cluster.groups:
-            raise UnknownGroup(f"there is no group {wish.group!r}")
-        if wish.stream is not None and wish.stream >= observed.cluster.count:
-            raise UnknownStream(
-                f"there is no stream {wish.stream}; there are 0 … {observed.cluster.count - 1}"
-            )
         situation = situation_in(observed, wish.group)
         check(wish, situation.view)
         if wish.member is not None:
@@ -156,10 +153,8 @@ class Operations:
 
     async def _make(self, wish: Wish) -> None:
         if wish.member is not None:
-            view = self._view.served(with_offsets=False).observed.cluster.groups[wish.group].view
-            await self._drain.drain(
-                wish.member, view.members[wish.member].address, "asked for by an operator"
-            )
+            member = self._view.group(wish.group).view.members[wish.member]
+            await self._drain.drain(wish.member, member.address, "drained by an operator")
         await self._pins.change(wish.group, lambda pins: pins_after(wish, pins))
 
     def _forget(self) -> None:
@@ -169,6 +164,9 @@ class Operations:
 
 
 def _check_answers(observed: Observed, group: str, member: str) -> None:
-    """An address may have been taken over: only who has just answered there as that member is spoken to."""
+    """Raises PeerUnavailable unless the member has just answered at its address.
+
+    Another process may have taken over the address: it must not be drained in the member's place.
+    """
     if (group, member) in observed.answers.silent or (group, member) not in observed.answers.statuses:
         raise PeerUnavailable(f"{member} does not answer")

@@ -1,8 +1,8 @@
-"""The job `audit`: recomputes all sessions from the fragments in Kafka, and compares.
+"""The job `audit`: recomputes all sessions from the fragments in Kafka, and compares them with the delivered.
 
-Reads the heads first, then the delivered sessions, then the fragments, each up to where it ends at
-that moment; so everything below a head's position is there to be seen. Spark alone does the work: W
-and A are prefix maxima per stream, the fold runs per key over sorted partitions (`verdict.py`).
+Reads the heads first, then the delivered sessions, then the fragments, each up to its end at that moment. So
+everything below a head's position is visible. Spark does all the work: W and A are prefix maxima per stream,
+and the fold runs per key over sorted partitions (`verdict.py`).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ MOST_EXAMPLES = 20
 
 
 def audit(spark: SparkSession, request: RunRequest) -> Result:
-    """Missing, extra, different sessions of the group, and what was judged (see `verdict.py`).
+    """The group's missing, extra and different sessions, and the sums behind them (see `verdict.py`).
 
-    Raises NotFound when the topics do not exist, KafkaUnavailable.
+    Raises NotFound if the topics do not exist, KafkaUnavailable.
     """
     heads = asyncio.run(_heads(request))
     delivered = _delivered(spark, request)
@@ -100,7 +100,7 @@ def _fragments(
 def _facts(
     request: RunRequest, fragments: DataFrame, heads: Mapping[int, Head], start: Mapping[Partition, int]
 ) -> dict[int, StreamFacts]:
-    """What the judgement of each stream's keys needs to know of the stream."""
+    """For each stream, the facts that the judgement of its keys needs."""
     rows = fragments.groupBy("stream").agg(
         f.coalesce(f.max("t"), f.lit(-1)).alias("w"),
         f.max("appended").alias("a"),
@@ -128,7 +128,7 @@ def _facts(
 
 
 def _cut(first_a: int, first: int, head: Head | None, future_ms: int) -> Cut:
-    """No t exceeds its record's append time by more than future; a head further on bounds W better."""
+    """An upper bound of W before the log's start: append time plus `future_ms`, or the head's W if lower."""
     w_most = first_a + future_ms
     if head is not None and head.safe_offset >= first:
         w_most = min(w_most, head.w)
@@ -142,7 +142,7 @@ def _verdicts(
     delivered: DataFrame,
     facts: Mapping[int, StreamFacts],
 ) -> DataFrame:
-    """Findings and sums (VERDICT_SCHEMA) of every key; the rows of a key meet in one sorted partition."""
+    """Findings and sums (VERDICT_SCHEMA) of every key; all rows of a key are in one sorted partition."""
     group, settings = request.group, request.group_settings
     shared_facts = spark.sparkContext.broadcast(facts)
 
@@ -152,7 +152,7 @@ def _verdicts(
     lines = fragments.where("kind = 'fragment'").drop("kind", "time")
     rows = delivered.unionByName(lines, allowMissingColumns=True)
     keyed = rows.repartition(_width(spark), "stream", "key")
-    # without an offset, so before the fragments, are the delivered sessions
+    # delivered sessions have no offset, so they sort before the fragments
     in_order = keyed.sortWithinPartitions("stream", "key", f.col("offset").asc_nulls_first())
     columns = ("stream", "key", "offset", "appended", "t", "w", "a", "end", "id", "size", "digest", "session")
     return in_order.select(*columns).mapInArrow(judge, VERDICT_SCHEMA)

@@ -1,7 +1,7 @@
 """The audit's three steps as they run in Spark's Python workers: Arrow batches in, Arrow batches out.
 
-Reads fragments' records, reads delivered sessions, and judges the sorted rows of many keys one after
-another. Rows are small: 16 bytes stand for a fragment, so that a million of them sort in memory.
+Reads the records of fragments, reads delivered sessions, and judges the sorted rows of many keys in turn.
+Rows are small, because a digest of 16 bytes replaces each fragment: a million of them sort in memory.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ FRAGMENT_SCHEMA = (
     "stream int, offset long, appended long, kind string, key string, time long, t long, end boolean, "
     "id string, size long, digest binary"
 )
-"""A record; `time`: a marker's; `t`: what counts as a fragment's time (ms), null for all others."""
+"""A record. `time` is a marker's; `t` is the effective time of a fragment (ms), null for other records."""
 DELIVERED_SCHEMA = "stream int, key string, session string, digest binary"
-"""A delivered session: its fields as JSON with what is wrong with it, and its fragments' digests."""
+"""A delivered session: its fields as JSON, its fault if any, and its fragments' digests."""
 VERDICT_SCHEMA = "kind string, n long, id string, stream int, key string, detail string"
 """A finding (n = 1), or a sum over many keys."""
 
@@ -50,7 +50,7 @@ _VERDICT = pa.schema(
 
 
 def digest(fragment: bytes) -> bytes:
-    """16 bytes that stand for a fragment's bytes."""
+    """A digest of a fragment's bytes, 16 bytes long."""
     return hashlib.blake2b(fragment, digest_size=DIGEST_BYTES).digest()
 
 
@@ -79,7 +79,7 @@ def read_delivered_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
     for batch in batches:
         rows = [
             _read_delivered(key.as_py(), value.as_py())
-            for key, value in zip(*batch.columns, strict=True)  # one at a time: they may have 2 MB each
+            for key, value in zip(*batch.columns, strict=True)  # one at a time: each may have 2 MB
         ]
         yield _batch(tuple(zip(*rows, strict=True)) if rows else ((),) * 4, _DELIVERED)
 

@@ -1,8 +1,7 @@
 """A delivered session, read from its record without any of the code that wrote it.
 
-Pure. Gives the fields with their types checked, and the fragments as the very bytes that stand
-between the commas of `data`, never decoded and encoded again. The lake keeps them; the audit
-compares them with the log.
+Pure. Returns the fields with their types checked, and the fragments as the exact bytes between the commas of
+`data`, never decoded and encoded again. The lake keeps them; the audit compares them with the log.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ NUMBERS = (
     *("stream", "epoch", "first_offset", "last_offset", "first_time", "last_time"),
     *("opened_at", "closed_at", "fragments", "bytes"),
 )
-"""Integer fields, as they stand in the record; times in ms."""
+"""Integer fields of the record; times in ms."""
 
 _SPACE = " \t\n\r"
 
@@ -36,7 +35,7 @@ def read_session(raw: bytes) -> tuple[Mapping[str, Any], list[str]]:
         text = raw.decode()
         fields, fragments = _read_object(text)
     except (ValueError, IndexError, RecursionError, StopIteration) as error:
-        # StopIteration is the scanner's word for "no value here"
+        # the scanner raises StopIteration where it finds no value
         raise NotASession(f"not a session: {error!r}") from None
     finally:
         sys.setrecursionlimit(limit)
@@ -51,7 +50,7 @@ def read_session(raw: bytes) -> tuple[Mapping[str, Any], list[str]]:
     return fields, fragments
 
 
-# numbers inside fragments may be longer than Python is ready to convert
+# numbers inside fragments may exceed the length that Python converts
 _skip = json.JSONDecoder(parse_int=lambda _: 0, parse_float=lambda _: 0.0).scan_once  # type: ignore[attr-defined]
 _value = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
@@ -78,7 +77,7 @@ def _read_object(text: str) -> tuple[dict[str, Any], list[str] | None]:
 
 
 def _slices(text: str, at: int) -> tuple[list[str], int]:
-    """The texts between the commas of an array that has begun before `at`, and where it has ended."""
+    """The texts between the commas of an array that begins before `at`, and the position after it."""
     slices: list[str] = []
     if text[_blank(text, at)] == "]":
         return slices, _blank(text, at) + 1

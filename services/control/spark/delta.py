@@ -1,4 +1,4 @@
-"""What Spark's SQL says about Delta tables only at the cost of a job: a table's version, its existence."""
+"""The version and existence of a Delta table, without the Spark job that SQL would need to answer."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ NO_TABLE = -1
 
 
 def newest_version(spark: SparkSession, table: str) -> int:
-    """The version of the table's last commit (its first is 0), NO_TABLE when there is none."""
+    """The version of the table's last commit (the first is 0), or NO_TABLE."""
     delta_log = spark._jvm.org.apache.spark.sql.delta.DeltaLog
     nothing = spark._jvm.scala.Option.empty()
-    # Scala's default arguments do not exist for Java, so neither for py4j
+    # Java, and so py4j, does not see Scala's default arguments
     version: int = delta_log.forTable(spark._jsparkSession, table).update(False, nothing, nothing).version()
     return version

@@ -1,8 +1,8 @@
 """One run of one job: `python -m services.control.spark.driver <run folder>`.
 
-Reads `request.json`, starts Spark, tells `driver.json` where its UI is, runs the job's program, and
-leaves `result.json` or, with exit code 1, `error.json`. Each file appears whole, by a rename. SIGTERM
-ends the driver and its JVM at once. Started by control's runner; may be run by hand.
+Reads `request.json`, starts Spark, writes the address of its UI to `driver.json`, runs the job's program, and
+writes `result.json` or, with exit code 1, `error.json`. Each file appears whole, by a rename. SIGTERM ends
+the driver and its JVM at once. Control's runner starts it; it also runs by hand.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ logger = logging.getLogger("driver")
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the job whose folder is the only argument; the exit code."""
+    """Runs the job in the folder that is the only argument. Returns the exit code."""
     if len(arguments) != 1:
         print("usage: python -m services.control.spark.driver <run folder>", file=sys.stderr)
         return 2
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
     try:
         _publish(run / "result.json", _run(run, work))
     except Exception as error:
-        logger.exception("failed")
+        logger.exception("run failed")
         _publish(run / "error.json", describe_error(error))
         return 1
     finally:
@@ -75,7 +75,7 @@ def _run(run: Path, work: Path) -> Result:
 
 
 def describe_error(error: Exception) -> dict[str, str]:
-    """What `error.json` says: Spark's condition or the error's type, and one sentence."""
+    """The content of `error.json`: Spark's condition or the error's type, and one sentence."""
     condition, message = type(error).__name__, str(error)
     if isinstance(error, PySparkException):
         condition = error.getCondition() or condition
@@ -89,14 +89,14 @@ def describe_error(error: Exception) -> dict[str, str]:
 
 
 def _publish(path: Path, content: dict[str, Any]) -> None:
-    """Makes the file appear whole or not at all."""
+    """Writes the file so that it appears whole or not at all."""
     unfinished = path.with_suffix(".tmp")
     unfinished.write_text(json.dumps(content, ensure_ascii=False))
     unfinished.replace(path)
 
 
 def _end_java() -> None:
-    """Ends the JVM without its leisurely farewell: everything of worth is committed by now."""
+    """Kills the JVM instead of waiting for its slow shutdown: everything is committed by now."""
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None and process.poll() is None:
         process.kill()
@@ -107,7 +107,7 @@ def _leave(work: Path) -> None:
     _end_java()
     shutil.rmtree(work, ignore_errors=True)
     if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)  # a JVM that is just being started is in this group too
+        os.killpg(0, signal.SIGKILL)  # includes a JVM that is still starting
     os._exit(128 + signal.SIGTERM)
 
 

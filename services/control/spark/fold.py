@@ -1,9 +1,10 @@
-"""The rules of section 4 a second time: the sessions of one key, from its fragments in offset order.
+"""A second implementation of the six rules (docs/protocol.md): one key's sessions, from its fragments.
 
-The audit's own fold, pure and on purpose without `shared/model/fragments.py` and `services/consumer`. It is
-fed per key instead of per stream: W and A come with every fragment (prefix maxima of the stream), and
-markers are a list per stream, because they close the sessions of every key. Silence closes nothing
-here; it is enough that a later fragment splits. Used by `verdict.py`, and so by `audit.py`.
+The audit's own fold, pure, and deliberately independent of `shared/model/fragments.py` and
+`services/consumer`. It is fed per key instead of per stream: every fragment comes with W and A (prefix maxima
+of the stream), and markers are a list per stream, because they close the sessions of every key. Silence
+closes nothing here, because a later fragment splits the session anyway. Used by `verdict.py`, and so by
+`audit.py`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import NamedTuple
 from shared.model.group import GroupSettings
 
 REMEMBERED = 2_500
-"""Newest ids that a key remembers of its last closed session (section 4, rule 4)."""
+"""Newest ids that a key remembers of its last closed session (rule 4)."""
 
 
 class Line(NamedTuple):
     """A readable fragment as the fold needs it; times in ms.
 
-    `appended`: its append time a; `t`: what counts as its time; `w`: W before it; `a`: A including it;
-    `size`: bytes of its value; `digest`: 16 bytes that stand for the value.
+    `appended`: its append time; `t`: its effective time; `w`: W before it; `a`: A including it; `size`: bytes
+    of its value; `digest`: 16 bytes computed from the value.
     """
 
     offset: int
@@ -43,10 +44,10 @@ class Mark(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """What retention leaves uncertain of a stream whose beginning is gone, in ms.
+    """What is uncertain about a stream whose beginning retention has removed, in ms.
 
-    `a`: A at the first record that is left (append times do not fall); `w_most`: the highest that W can
-    have been before it.
+    `a`: A at the first record that is left (append times do not fall); `w_most`: the highest possible W
+    before it.
     """
 
     a: int
@@ -54,10 +55,10 @@ class Cut(NamedTuple):
 
 
 class Expected:
-    """A session as the rules give it; open while `closed_by` is None.
+    """A session that follows from the rules; open while `closed_by` is None.
 
-    `closed_by`: the offset of the record that closed it. `is_due`: open, but silence allows to close it.
-    `is_sure`: nothing that retention cut can have changed it.
+    `closed_by`: the offset of the record that closed it. `is_due`: open, but silence permits closing it.
+    `is_sure`: nothing that retention removed can have changed it.
     """
 
     __slots__ = (
@@ -86,8 +87,8 @@ class Expected:
 class KeyFold:
     """The fold of one key of one stream. Feed it every fragment of the key in offset order, then finish.
 
-    `markers` are all of the stream's, ascending. `unsure` holds half-open offset ranges in which nothing
-    can be judged, because of what retention cut (the last one may be without end).
+    `markers` are all markers of the stream, ascending. `unsure` holds half-open offset ranges in which
+    nothing can be judged because retention removed records (the last range may be unbounded).
     """
 
     def __init__(self, settings: GroupSettings, markers: Sequence[Mark], cut: Cut | None = None) -> None:
@@ -105,7 +106,7 @@ class KeyFold:
         return f"<KeyFold open {self._open!r}, {len(self._remembered)} ids remembered>"
 
     def feed(self, line: Line) -> list[Expected]:
-        """Folds the key's next fragment; the sessions that it, or a marker before it, closed."""
+        """Folds the key's next fragment. Returns the sessions that it, or a marker before it, closed."""
         closed = self._apply_markers(line.offset)
         self._regain_certainty(line)
         if self._open is not None and self._splits(self._open, line):
@@ -120,7 +121,7 @@ class KeyFold:
         return closed
 
     def finish(self, w: int, a: int) -> list[Expected]:
-        """The sessions that the last markers closed, and the open one; W and A at the log's end."""
+        """The sessions that the last markers closed, and the open one. `w`, `a`: at the log's end."""
         sessions = self._apply_markers(None)
         if self._open is not None:
             silence = self.settings.gap_ms + self.settings.lateness_ms
@@ -155,7 +156,7 @@ class KeyFold:
             return False
         most = -1 if self._cut is None else self._cut.w_most
         if max(line.w, most) - max(session.w, most) <= silence:
-            # with a higher W in the cut part the session would go on
+            # with a higher W in the removed part, the session would continue
             session.is_sure = False
             if not self.unsure or self.unsure[-1][1] is not None:
                 self.unsure.append((session.first_offset, None))
@@ -208,7 +209,7 @@ class KeyFold:
         return session
 
     def _regain_certainty(self, line: Line) -> None:
-        """After so long a silence of the key, whatever was cut is closed and forgotten."""
+        """After this much silence of the key, its removed sessions are certainly closed and forgotten."""
         silent_ms = line.a - self._seen_a
         self._seen_a = line.a
         if (

@@ -1,8 +1,8 @@
-"""Reading Kafka's topics as batches between offsets that were fixed beforehand.
+"""Reads Kafka's topics as batches between offsets that are fixed beforehand.
 
-Asks the broker through the Kafka client that is already in Spark's JVM. Offsets are fixed once, so
-that a plan that Spark evaluates twice reads the same; `end - start` is no count of records, because
-transactions leave gaps.
+Asks the broker through the Kafka client that is already in Spark's JVM. Offsets are fixed once, so a plan
+that Spark evaluates twice reads the same records. `end - start` does not count records: transactions leave
+gaps.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from shared.errors import KafkaUnavailable, NotFound
 
 Partition = tuple[str, int]
 OPEN_TRANSACTION_TIMEOUT_S = 60.0
-"""Longer than any transaction of a stream may stay open (10–15 s) before the broker aborts it."""
+"""Longer than a stream's transaction can stay open before the broker aborts it (10–15 s)."""
 _POLL_S = 0.1
 
 
 def topic_partitions(spark: SparkSession, kafka: str, topics: Iterable[str]) -> list[Partition]:
-    """Every partition of the topics. Raises NotFound when one does not exist, KafkaUnavailable."""
+    """Every partition of the topics. Raises NotFound if one does not exist, KafkaUnavailable."""
     names = list(topics)
     with _admin(spark, kafka) as admin:
         found = admin.describeTopics(_java_list(spark, names)).allTopicNames().get()
@@ -54,10 +54,10 @@ def offsets(
 
 
 def settled_end(spark: SparkSession, kafka: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """The stable ends, once no transaction that is open now holds anything back from readers.
+    """The stable ends, after every transaction that is open now has ended.
 
-    A commit that a head tells of may still be invisible, because another stream's open transaction
-    stands before it in the partition. Raises KafkaUnavailable when one stays open.
+    Until then, a commit that a head already counts may be invisible, because another stream's open
+    transaction precedes it in the partition. Raises KafkaUnavailable when a transaction stays open.
     """
     partitions = list(partitions)
     ends = offsets(spark, kafka, partitions, "end")
@@ -102,7 +102,7 @@ def _by_topic(offsets: Mapping[Partition, int]) -> str:
 
 @contextlib.contextmanager
 def _admin(spark: SparkSession, kafka: str) -> Iterator[Any]:
-    """Kafka's admin client of Spark's JVM; its errors become ours."""
+    """Kafka's admin client in Spark's JVM. Translates its errors into ours."""
     properties = spark._jvm.java.util.Properties()
     properties.put("bootstrap.servers", kafka)
     properties.put("request.timeout.ms", "10000")

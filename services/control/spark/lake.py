@@ -1,9 +1,9 @@
 """The job `lake`: finished sessions from Kafka into the Delta table `<lake>/sessions`, each once.
 
-A structured stream with the available-now trigger: Spark's checkpoint names the offsets of every
-batch before it is written, so a driver that was killed repeats exactly its last batch. A batch is
-merged by session id under Delta's transaction id (stream, batch), so repeating it changes nothing, and
-neither do the duplicates of `at_least_once`.
+A structured stream with the available-now trigger: Spark's checkpoint records the offsets of every batch
+before the batch is written, so after a kill the next run repeats exactly the last batch. A batch is merged by
+session id under Delta's transaction id (stream, batch). So neither a repeated batch nor a duplicate of
+`at_least_once` changes the table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from services.control.spark.request import Result, RunRequest
 BATCH_RECORDS = 50_000
 """Most records of one batch, which is one commit of the table."""
 MOST_DAYS = 400
-"""With more days in one batch the merge looks at the whole group instead of naming each day."""
+"""With more days in one batch, the merge scans the whole group instead of listing each day."""
 
 _NUMBER_COLUMNS = ", ".join(f"`{name}` LONG" for name in NUMBERS)
 _TEXT_COLUMNS = ", ".join(f"`{name}` STRING" for name in TEXTS)
@@ -37,9 +37,9 @@ _PARSED = pa.schema(
 
 
 def lake(spark: SparkSession, request: RunRequest) -> Result:
-    """Brings the table up to the topic's present end; what came, and what the table holds.
+    """Brings the table up to the topic's present end. Returns what was added, and what the table holds.
 
-    Raises what Spark raises; running it again goes on where it stopped.
+    Raises what Spark raises; the next run continues where this one stopped.
     """
     table = request.table("sessions")
     before = newest_version(spark, table)
@@ -72,7 +72,7 @@ def lake(spark: SparkSession, request: RunRequest) -> Result:
 
 
 def create_sessions_table(spark: SparkSession, table: str) -> None:
-    """Makes the empty table unless it is there; partitioned by group and by day of first_time (UTC)."""
+    """Creates the empty table if it is missing, partitioned by group and by day of first_time (UTC)."""
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS delta.`{table}` ({PARSED_SCHEMA}, `day` DATE) "
         "USING delta PARTITIONED BY (`group`, `day`)"
@@ -80,7 +80,7 @@ def create_sessions_table(spark: SparkSession, table: str) -> None:
 
 
 def merge_batch(batch: DataFrame, number: int, *, table: str, group: str, application: str) -> None:
-    """Inserts the batch's sessions that the table does not hold yet, in one commit.
+    """Inserts the sessions of the batch that the table does not hold yet, in one commit.
 
     Repeating a batch `number` of the same `application` is a no-op.
     """
@@ -89,7 +89,7 @@ def merge_batch(batch: DataFrame, number: int, *, table: str, group: str, applic
     source = parsed.selectExpr("*", "date(timestamp_millis(first_time)) AS day").persist()
     try:
         days = [str(row.day) for row in source.select("day").distinct().limit(MOST_DAYS + 1).collect()]
-        # named as constants, the partitions that cannot hold the batch's sessions are not read
+        # with the days as constants, Delta skips the partitions that cannot hold the batch's sessions
         where = [f"t.`group` = '{group}'", "t.`day` = s.`day`", "t.`id` = s.`id`"]
         if len(days) <= MOST_DAYS:
             constants = ", ".join(f"DATE '{day}'" for day in sorted(days))
@@ -108,7 +108,7 @@ def merge_batch(batch: DataFrame, number: int, *, table: str, group: str, applic
 
 
 def parse_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Record values as rows of PARSED_SCHEMA. Raises NotASession: nothing else belongs into the topic."""
+    """Record values as rows of PARSED_SCHEMA. Raises NotASession: the topic must hold nothing else."""
     for batch in batches:
         rows = []
         for value in batch.column(0):

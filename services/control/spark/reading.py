@@ -1,8 +1,8 @@
-"""What a record of a fragments topic holds, read a second time, for the audit alone.
+"""A second parser of the records of a fragments topic, for the audit alone.
 
-Decides fragment, marker, tick or unreadable by the rules of the protocol (strict JSON, sizes, times),
-with the standard library and on purpose without `shared/model/fragments.py`: a fault in that reading must
-not hide in this one. A test holds the two against each other. Used by `services/control/spark/audit.py`.
+Decides fragment, marker, tick or unreadable by the rules of the protocol (strict JSON, sizes, times). It uses
+the standard library and deliberately not `shared/model/fragments.py`, so the two cannot share a fault. A test
+compares both. Used by `services/control/spark/audit.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TIMESTAMP = re.compile(
 
 
 class Reading(NamedTuple):
-    """What a record says; `time` in ms: a fragment's event time or a marker's, None without one."""
+    """The content of a record. `time` (ms) is the event time of a fragment or marker, or None."""
 
     kind: Kind
     key: str = ""
@@ -44,7 +44,7 @@ UNREADABLE = Reading("unreadable")
 
 
 def read_record(key: bytes | None, value: bytes | None) -> Reading:
-    """The reading of a record; never raises, what breaks a rule is UNREADABLE."""
+    """The content of a record; UNREADABLE if it breaks a rule. Never raises."""
     try:
         pairs = _decode_object(value or b"")
         return _read_mark(pairs) if key is None else _read_fragment(key, pairs)
@@ -77,7 +77,7 @@ def read_timestamp(text: str) -> int:
 def _read_fragment(record_key: bytes, pairs: tuple[tuple[str, Any], ...]) -> Reading:
     key = fragment_id = time = None
     end = False
-    # every occurrence must have the right type, the last one counts
+    # every occurrence must have the right type; the last one counts
     for name, value in pairs:
         if name == "key":
             key = _checked(value, str)
@@ -124,11 +124,11 @@ def _refuse(constant: str) -> None:
 
 
 def _integer(text: str) -> float:
-    # only times matter; the rest may be longer than Python is ready to convert
+    # only times matter; other numbers may exceed the length that Python converts
     return int(text) if len(text) <= _LONGEST_INTEGER else math.inf
 
 
-# objects become tuples of pairs (arrays are lists), so that a name given twice is seen twice
+# objects become tuples of pairs (arrays are lists), so a repeated name stays visible
 _decoder = json.JSONDecoder(
     object_pairs_hook=tuple,
     parse_int=_integer,

@@ -1,8 +1,8 @@
-"""The job `reports`: what the lake's sessions say, per hour and day, as Delta tables.
+"""The job `reports`: statistics of the lake's sessions, per hour and day, as Delta tables.
 
-`<lake>/reports/periods` (one row per hour and one per day) and `<lake>/reports/items` (the top of what
-a JSON path finds in the fragments: anywhere, first, last in a session). Both are computed from one
-version of the table `sessions` and published by one commit each, which replaces the group's rows.
+`<lake>/reports/periods` has one row per hour and one per day; `<lake>/reports/items` has the most frequent
+items, which a JSON path finds in the fragments: anywhere, first, or last in a session. Both are computed from
+one version of the table `sessions`, and each is published by one commit, which replaces the group's rows.
 Times are UTC; a session belongs to the hour and day of its first_time.
 """
 
@@ -22,19 +22,19 @@ ITEM_PATH = "$.data.path"
 TOP = 20
 MOST_TOP = 10_000
 SHOWN_PERIODS = 31
-"""Newest hours and days that stand in the result; the table has all."""
+"""Most hours and days in the result, newest first; the table has all of them."""
 PERCENTILES = (50, 90, 99)
 REASONS = ("end", "gap", "limit")
 POSITIONS = {"any": "items", "entry": "entries", "exit": "exits"}
-"""What the column `position` says, and the name of its rows in the result."""
+"""Value of the column `position` → name of its rows in the result."""
 _PATH = re.compile(r"\$(\.[A-Za-z_][A-Za-z0-9_-]*|\['[^'\]]+'\]|\[[0-9]+\])+")
 
 
 def reports(spark: SparkSession, request: RunRequest) -> Result:
-    """Publishes the reports; their newest and top rows.
+    """Publishes the reports. Returns their newest and top rows.
 
     Parameters `item_path` (JSON path into a fragment) and `top` (rows of the item reports).
-    Raises InvalidInput for others, NotFound while the lake has no table.
+    Raises InvalidInput for any other parameter, NotFound while the lake has no table.
     """
     item_path, top = check_parameters(request.parameters)
     table = request.table("sessions")
@@ -59,7 +59,7 @@ def check_parameters(parameters: dict[str, Any]) -> tuple[str, int]:
     item_path, top = parameters.get("item_path", ITEM_PATH), parameters.get("top", TOP)
     faults = [f"there is no parameter {name!r}" for name in sorted(set(parameters) - {"item_path", "top"})]
     if not isinstance(item_path, str) or not _PATH.fullmatch(item_path):
-        faults.append(f"item_path {item_path!r} is no JSON path like {ITEM_PATH}")
+        faults.append(f"item_path {item_path!r} is not a JSON path like {ITEM_PATH}")
     if type(top) is not int or not 1 <= top <= MOST_TOP:
         faults.append(f"top must be 1 … {MOST_TOP}, not {top!r}")
     if faults:
@@ -76,7 +76,7 @@ def periods(sessions: DataFrame) -> DataFrame:
         f.min(began).over(Window.partitionBy("key")).alias("key_began"),
         f.explode(f.array(f.lit("hour"), f.lit("day"))).alias("period"),
     )
-    # date_trunc takes a column for its unit only in SQL
+    # only SQL's date_trunc accepts a column as its unit
     start = f.expr("date_trunc(period, began)")
     is_new = f.expr("date_trunc(period, key_began)") == f.col("start")
     percentiles: list[Column] = [
@@ -104,7 +104,7 @@ def items(sessions: DataFrame, item_path: str, top: int) -> DataFrame:
     """The top of all items, and of the first and last ones of sessions (in offset order).
 
     `count`: fragments with the item for `any`, sessions for `entry` and `exit`. Fragments in which the
-    path finds nothing do not count.
+    path finds nothing are skipped.
     """
     found = f.transform("data", lambda fragment: f.get_json_object(fragment, item_path))
     of_session = sessions.select("id", f.filter(found, lambda item: item.isNotNull()).alias("items"))
@@ -123,7 +123,7 @@ def items(sessions: DataFrame, item_path: str, top: int) -> DataFrame:
 
 
 def _publish(report: DataFrame, request: RunRequest, name: str, version: int) -> None:
-    """Replaces the group's rows of the report in one commit; readers see the old or the new ones."""
+    """Replaces the group's rows of the report in one commit; readers see either the old or the new rows."""
     rows = report.select(
         f.lit(request.group).alias("group"), f.lit(version).alias("sessions_version"), "*"
     ).coalesce(1)
@@ -137,7 +137,7 @@ def _publish(report: DataFrame, request: RunRequest, name: str, version: int) ->
 
 
 def _shown(spark: SparkSession, request: RunRequest) -> Result:
-    """The newest periods and all top items, as they stand in the published tables."""
+    """The newest periods and all top items, from the published tables."""
     tables = {name: request.table("reports", name) for name in ("periods", "items")}
     published = {
         name: spark.read.format("delta")

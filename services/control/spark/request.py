@@ -1,6 +1,6 @@
-"""What a run is asked to do: the file `request.json` that control writes for the driver.
+"""The request of a run: the file `request.json` that control writes for the driver.
 
-`group_settings` are those of the group's znode; `timeout_s` is kept by whoever started the driver.
+`group_settings` come from the group's znode. The runner enforces `timeout_s`, not the driver.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shared.model.group import GroupSettings
 from shared.model.names import Names
 
 Result = dict[str, Any]
-"""What a program gives back: JSON, small enough to print."""
+"""The result of a program: JSON, small enough to print."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,11 +36,11 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> Names:
-        """The names of the Baton that the run is about."""
+        """The names in the run's namespace."""
         return Names(self.namespace)
 
     def table(self, *name: str) -> str:
-        """Where a table of the lake lies: `table("reports", "hours")`."""
+        """The path of a table in the lake: `table("reports", "hours")`."""
         return "/".join((self.lake.rstrip("/"), *name))
 
 

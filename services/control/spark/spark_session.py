@@ -1,7 +1,7 @@
 """Starts the Spark session of a run, on this machine or on the cluster that `master` names.
 
-Everything that Spark writes besides its results lies in the run's own folder, so that removing the
-folder removes it all, however the run ended. Used by the driver and by the tests.
+Everything that Spark writes besides its results is in the run's folder. So removing the folder removes it
+all, however the run ended. Used by the driver and by the tests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROJECT = Path(__file__).resolve().parents[3]
 def start_spark(*, name: str, master: str, jars: str, work: Path) -> SparkSession:
     """A Spark session whose temporary files lie under `work`; 5–6 s.
 
-    Raises SparkUnavailable when the folder `jars` holds none.
+    Raises SparkUnavailable if the folder `jars` holds none.
     """
     found = sorted(str(path) for path in Path(jars).expanduser().glob("*.jar"))
     if not found:
@@ -40,7 +40,7 @@ def start_spark(*, name: str, master: str, jars: str, work: Path) -> SparkSessio
 
 
 def _prepare_environment(is_local: bool) -> None:
-    """What Spark takes from the environment: its Python, our modules for its workers, loopback."""
+    """Sets what Spark reads from the environment: its Python, our modules for its workers, loopback."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -1,9 +1,9 @@
 """Compares the delivered sessions of one key with those that the audit's fold expects.
 
-Pure. A session that a record closed below the stream's committed position must be delivered (else
-missing). What silence alone makes due may be open or delivered. A delivered session that the fold
-neither closed nor allows to be closed is extra, and so is every further copy of one, except in
-`at_least_once`. Different: any field but `epoch` and `closed_at`, or any byte of any fragment.
+Pure. Missing: a session that a record below the stream's committed position closed, but that was not
+delivered. A session that only silence makes due may be open or delivered. Extra: a delivered session that the
+fold neither closed nor permits to close, and every further copy of a session except in `at_least_once`.
+Different: any field but `epoch` and `closed_at`, or any byte of any fragment.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from shared.model.sessions import session_id
 
 
 class Delivered(NamedTuple):
-    """A record of the sessions topic: its fields and 16 bytes for each of its fragments.
+    """A record of the sessions topic: its fields, and a digest of 16 bytes for each of its fragments.
 
-    `fields` is None when the record cannot be read, `why` says why; `has_own_key`: the record's key is
-    the session's.
+    `fields` is None if the record is unreadable for the reason `why`. `has_own_key`: the record's key is the
+    session's.
     """
 
     fields: Mapping[str, Any] | None
@@ -42,8 +42,11 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """Sums over keys: sessions that had to be or rightly were delivered, sessions judged, sessions open
-    (not due, or closed above the position), sessions that retention keeps from being judged."""
+    """Sums over keys.
+
+    `expected`: sessions that had to be delivered, or rightly were. `open`: not due, or closed above the
+    position. `not_judged`: retention removed what the judgement needs.
+    """
 
     expected: int = 0
     judged: int = 0
@@ -53,8 +56,11 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamFacts:
-    """What the judgement of a stream's keys needs of the stream: its committed position (0 without a
-    head), the first offset that is left, its markers ascending, what was cut, W and A at the end."""
+    """The facts of a stream that the judgement of its keys needs.
+
+    `position`: committed, 0 without a head. `start`: the first offset that is left. `markers`: ascending.
+    `w`, `a`: at the end of the log.
+    """
 
     stream: int
     position: int
@@ -83,7 +89,7 @@ class KeyVerdict:
         return f"<KeyVerdict of {self.key!r}, {len(self._delivered)} delivered are unmatched>"
 
     def deliver(self, delivered: Delivered) -> list[Finding]:
-        """Takes a delivered session of the key; all of them before the first fragment."""
+        """Adds a delivered session of the key. Call it for all of them before the first fragment."""
         if delivered.fields is None:
             return [self._finding("extra", "", f"cannot be read: {delivered.why}")]
         self._delivered.setdefault(delivered.fields["id"], []).append(delivered)
@@ -95,7 +101,7 @@ class KeyVerdict:
         return [finding for session in closed for finding in self._judge(session)] if closed else []
 
     def finish(self) -> list[Finding]:
-        """Judges what is left: the last sessions, and what was delivered without a reason."""
+        """Judges the rest: the last sessions, and the deliveries that match no session."""
         sessions = self._fold.finish(self._facts.w, self._facts.a)
         findings = [finding for session in sessions for finding in self._judge(session)]
         for name, copies in self._delivered.items():

@@ -1,6 +1,6 @@
-"""A group whose members do what an operator wants: in-memory twins of pins and drains, and of the members.
+"""A group whose members carry operations out, with in-memory twins of the pins and the drain.
 
-`Group` keeps a view and statuses; `act` carries the plan out as members would, one stream at a time if asked.
+`Group` holds a view and statuses; `act` carries the plan out as members would, some streams at a time.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tests.unit.control.sources import InMemoryCluster, InMemoryMembers, Sources
 
 TIMEOUT_S = 60.0
 SESSIONS, BYTES = 10, 1000
-"""What every stream has open."""
+"""The open sessions of every stream, and their size."""
 
 
 class Group:
-    """`count` streams, spread over active members as the plan says."""
+    """`count` streams, spread over active members by the plan."""
 
     def __init__(self, count: int, members: str) -> None:
         nodes = {name: MemberNode(address=f"http://{name}") for name in members}
@@ -36,7 +36,7 @@ class Group:
         self.act()
 
     def act(self, streams: int | None = None) -> None:
-        """Members carry the plan out; `streams` at most. Who drains and has nothing left leaves."""
+        """Carries the plan out for at most `streams` streams; a draining member without any leaves."""
         owner = plan(self.view).owner
         wrong = [n for n in range(self.view.count) if self.owner(n) != owner.get(n)]
         for stream in wrong[:streams]:
@@ -50,12 +50,12 @@ class Group:
         self.view = replace(self.view, members=members)
 
     def owner(self, stream: int) -> str | None:
-        """Who has claimed it."""
+        """The member that has claimed the stream."""
         claim = self.view.claims.get(stream)
         return claim.member if claim is not None else None
 
     def give(self, stream: int, member: str | None) -> None:
-        """The claim goes to that member, in a higher epoch."""
+        """Moves the claim to that member, in a higher epoch."""
         claims = dict(self.view.claims)
         before = claims.pop(stream, None)
         if member is not None:
@@ -63,11 +63,11 @@ class Group:
         self.view = replace(self.view, claims=claims)
 
     def pin(self, pins: Mapping[int, str]) -> None:
-        """These pins, and no others, stand."""
+        """Replaces the pins."""
         self.view = replace(self.view, pins=dict(pins))
 
     def member(self, name: str, node: MemberNode | None) -> None:
-        """The member comes, changes or (None) goes, its claims with it."""
+        """Adds or changes the member, or (None) removes it with its claims."""
         members = {other: there for other, there in self.view.members.items() if other != name}
         claims = self.view.claims
         if node is not None:
@@ -78,13 +78,13 @@ class Group:
 
     @property
     def cluster(self) -> Cluster:
-        """As ZooKeeper shows it."""
+        """The group in ZooKeeper."""
         group = ObservedGroup(settings=GroupSettings(), view=self.view)
         return Cluster(count=self.view.count, groups={DEFAULT_GROUP: group})
 
     @property
     def statuses(self) -> dict[tuple[str, str], MemberStatus]:
-        """As the members tell."""
+        """What the members report."""
         return {
             (DEFAULT_GROUP, name): MemberStatus(
                 id=name,
@@ -106,7 +106,7 @@ class Group:
 
     @property
     def observed(self) -> Observed:
-        """As control composes it."""
+        """Everything, as control composes it."""
         silent = frozenset((DEFAULT_GROUP, name) for name in self.silent)
         return Observed(cluster=self.cluster, answers=Answers(statuses=self.statuses, silent=silent))
 
@@ -127,7 +127,7 @@ class InMemoryPins:
 
 @dataclass
 class InMemoryDrain:
-    """A `MemberDrain` of the group; `asked` has (member, address, why) of every request."""
+    """A `MemberDrain` of the group; `asked` holds (member, address, why) of every request."""
 
     group: Group
     is_down: bool = False
@@ -142,7 +142,7 @@ class InMemoryDrain:
 
 
 class OperatorsWorld:
-    """Operations over a group; `look` is what control's refresh does."""
+    """Operations over a group; `look` does what control's refresh does."""
 
     def __init__(self, count: int = 6, members: str = "ab") -> None:
         self.group = Group(count, members)
@@ -162,14 +162,14 @@ class OperatorsWorld:
         )
 
     async def look(self) -> None:
-        """Control reads everything, and follows its operations."""
+        """Control reads everything and follows its operations."""
         self.sources.cluster.cluster = self.group.cluster
         self.sources.members.statuses = self.group.statuses
         await self.view.step()
         self.operations.step()
 
     async def until_ended(self, operation_id: str, limit: int = 20) -> str:
-        """The members act stream by stream until the operation has ended; its state."""
+        """Moves stream by stream until the operation has ended. Returns its state."""
         for _ in range(limit):
             self.group.act(streams=1)
             await self.look()

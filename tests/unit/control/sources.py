@@ -1,4 +1,4 @@
-"""In-memory twins of control's sources, and a small cluster for them to tell of."""
+"""In-memory twins of control's sources, and a small cluster for them to report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shared.model.names import DEFAULT_GROUP, Names
 
 @dataclass
 class InMemoryCluster:
-    """A `ClusterSource`; `reads` counts how often it was asked, a mute one never answers."""
+    """A `ClusterSource`. `reads` counts its readings; a mute one never answers."""
 
     cluster: Cluster = field(default_factory=Cluster)
     is_down: bool = False
@@ -64,8 +64,8 @@ class InMemoryMembers:
 
     async def read(self, members: Mapping[tuple[str, str], MemberNode]) -> Answers:
         self.reads += 1
-        told = {name: status for name, status in self.statuses.items() if name in members}
-        return Answers(statuses=told, silent=frozenset(set(members) - set(told)), plans=self.plans)
+        known = {name: status for name, status in self.statuses.items() if name in members}
+        return Answers(statuses=known, silent=frozenset(set(members) - set(known)), plans=self.plans)
 
 
 class Clock:
@@ -89,7 +89,7 @@ class Sources:
 
     @property
     def reads(self) -> int:
-        """How often any source was asked."""
+        """The number of readings of all sources."""
         return self.cluster.reads + self.offsets.reads + self.members.reads
 
     def view(
@@ -120,8 +120,9 @@ def head(position: int, *, epoch: int = 1, seq: int = 1, safe: int | None = None
 
 
 def small_baton(count: int = 4) -> Sources:
-    """`count` streams, 100 records each. Stream 0: m1, running; 1: m1, in an epoch that m1 has not told of;
-    2: m2, which is silent; the rest unowned, without heads."""
+    """`count` streams of 100 records. m1 runs stream 0, and owns 1 in an epoch that it has not reported yet;
+    m2, which is silent, owns 2; the others have neither owner nor head.
+    """
     nodes = {n: StreamNode(epoch=3, owner="m1", address="http://m1") for n in range(3)}
     claims = {0: ("m1", 3), 1: ("m1", 3), 2: ("m2", 3)}
     view = View(

@@ -1,7 +1,7 @@
-"""A driver without Spark, which follows the contract of drivers: run as a program with the run's folder.
+"""A driver without Spark that follows the contract of drivers: a program whose argument is the run's folder.
 
-How it behaves stands in the parameter `item_path` of its request. It always starts a child that lives in
-its group and ignores SIGTERM when the driver does, and writes the child's pid to `child`.
+The parameter `item_path` of its request selects its behaviour. It always starts a child in its process group,
+which ignores SIGTERM if the driver does, and writes the child's pid to `child`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ MEEK = "import time; time.sleep(600)"
 
 
 def publish(name: str, content: object) -> None:
-    """Writes the file whole, by a rename."""
+    """Writes the file so that it appears whole."""
     (FOLDER / f".{name}").write_text(json.dumps(content))
     (FOLDER / f".{name}").rename(FOLDER / name)
 
 
 def main() -> None:
-    """Behaves as asked."""
+    """Behaves as the request says."""
     print("the stand-in starts", flush=True)
     if HOW == "$.stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""A stream's status is told from how its lag and its commits move, without a threshold."""
+"""A stream's status follows from how its lag and its commits move, without a threshold."""
 
 from __future__ import annotations
 
@@ -41,45 +41,45 @@ def samples(*rows: tuple[int, int, int]) -> list[Sample]:
     ],
 )
 def test_the_status_follows_from_the_window(status: Status, rows: list[tuple[int, int, int]]) -> None:
-    """Each of Burrow's words has its own pattern of lag and commits."""
+    """Each of Burrow's words describes one pattern of lag and commits."""
     assert status_for(samples(*rows), window_ms=WINDOW_MS) == status
 
 
-def test_a_new_owners_commit_counts_as_one() -> None:
-    """A commit is told by (epoch, seq): the next owner's seq may begin anywhere."""
+def test_a_new_owners_commit_counts() -> None:
+    """(epoch, seq) identifies a commit, because the next owner's seq may repeat."""
     rows = [Sample(at_ms=n * 1000, position=10, end=20, commit=(n // 3, 7)) for n in range(6)]
 
     assert status_for(rows, window_ms=WINDOW_MS) == "STALL"
 
 
 def test_the_history_forgets_what_is_older_than_the_window() -> None:
-    """A rewind is told for as long as the window lasts, then it is history."""
+    """A rewind is reported while it lies within the window."""
     history = LagHistory(WINDOW_MS)
 
     def observe(at: int, position: int) -> Status:
         sample = Sample(at_ms=at * 1000, position=position, end=100, commit=(1, at))
         return history.observe([(7, sample)])[7]
 
-    told = [observe(at, 50 if at == 0 else 40 + at) for at in range(9)]
+    statuses = [observe(at, 50 if at == 0 else 40 + at) for at in range(9)]
 
-    assert told[1:6] == ["REWIND"] * 5
-    assert told[7:] == ["OK"] * 2
+    assert statuses[1:6] == ["REWIND"] * 5
+    assert statuses[7:] == ["OK"] * 2
 
 
 def test_the_history_spans_the_window_whatever_the_pace() -> None:
-    """Samples that do not divide the window evenly still come to a verdict when it is over."""
+    """Samples that do not divide the window evenly still yield a status when it is over."""
     history = LagHistory(WINDOW_MS)
 
-    told = [
+    statuses = [
         history.observe([(0, Sample(at_ms=n * 700, position=1, end=9, commit=(1, 1)))])[0] for n in range(20)
     ]
 
-    assert told.index("STOP") == 8  # 8 × 700 ms is the first time past 5,000
-    assert set(told[8:]) == {"STOP"}
+    assert statuses.index("STOP") == 8  # 8 × 700 ms is the first time past 5,000
+    assert set(statuses[8:]) == {"STOP"}
 
 
-def test_a_stream_that_is_not_named_is_forgotten() -> None:
-    """A stream that was gone begins a new history when it comes back."""
+def test_a_stream_without_a_sample_is_forgotten() -> None:
+    """A stream that was gone starts a new history when it returns."""
     history = LagHistory(WINDOW_MS)
     ahead = Sample(at_ms=0, position=50, end=90, commit=(1, 1))
     behind = Sample(at_ms=1000, position=10, end=90, commit=(1, 1))

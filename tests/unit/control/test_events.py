@@ -1,4 +1,4 @@
-"""`GET /events`: the list, and the events as they happen, resumed after the last one that was seen."""
+"""`GET /events`: the list, and the events as they happen, resumed after the last one that a client saw."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from services.control.api import event_models
 from services.control.api import events as event_routes
 from services.control.api.events import EVENT_STREAM, events_routes
-from services.control.core.ownership_history import HandoverRow, OwnerRow
-from services.control.core.recent_events import RecentEvents, Wanted
+from services.control.core.recent_events import EventFilter, RecentEvents
 from services.control.live import feed
 from services.control.live.feed import EventFeed
 from shared.model.events import Event, encode_event
@@ -23,30 +21,24 @@ from shared.service.http import install_problems
 
 
 def record(n: int, **fields: Any) -> tuple[int, bytes]:
-    """The record of an event of member m<n> with offset n."""
+    """The record with offset n: an event of the member m<n>."""
     event = Event(at=n, group="default", kind="claim", member=f"m{n}", stream=n % 4, epoch=1, **fields)
     return n, encode_event(event)
 
 
 @dataclass
 class Listener:
-    """The route on a feed that keeps ten events, and a client."""
+    """The route over a feed that keeps ten events, and a client."""
 
     feed: EventFeed
     http: httpx.AsyncClient
 
-    def tell(self, *numbers: int) -> None:
-        """Brings these events."""
+    def receive(self, *numbers: int) -> None:
+        """The feed receives these events."""
         self.feed.receive(record(n) for n in numbers)
 
-    async def ids(self, **query: str | int) -> list[int]:
-        """The ids of a list."""
-        response = await self.http.get("/events", params=query)
-        assert response.status_code == 200, response.text
-        return [event["id"] for event in response.json()["events"]]
-
     async def following(self, last: int | None = None, **query: str | int) -> asyncio.Task[str]:
-        """Follows, and has begun to; its result is all that came until the feed was closed."""
+        """Starts to follow; the task returns the response's text, which ends when the feed closes."""
         headers = {"accept": EVENT_STREAM} | ({} if last is None else {"last-event-id": str(last)})
         before = self.feed.followers
         response = asyncio.create_task(self._text(headers, query))
@@ -62,13 +54,13 @@ class Listener:
 
 
 def ids_in(text: str) -> list[int]:
-    """The ids of the events in a stream of server-sent ones."""
+    """The ids of the events in a response of server-sent events."""
     blocks = [block.split("\n") for block in text.split("\n\n")]
     return [int(lines[0].removeprefix("id: ")) for lines in blocks if len(lines) == 2]
 
 
 def app_of(events: EventFeed) -> FastAPI:
-    """Control's routes of events alone."""
+    """An app with the events' routes only."""
     app = FastAPI()
     install_problems(app)
     app.include_router(events_routes(events))
@@ -79,42 +71,43 @@ def app_of(events: EventFeed) -> FastAPI:
 async def listener() -> AsyncIterator[Listener]:
     events = EventFeed(RecentEvents(kept=10), heartbeat_s=60)
     events.begin(0)
-    events.is_current()
+    events.mark_current()
     transport = httpx.ASGITransport(app_of(events))
     async with httpx.AsyncClient(transport=transport, base_url="http://control") as http:
         yield Listener(events, http)
 
 
-async def test_the_list_holds_the_newest_and_pages_forward(listener: Listener) -> None:
-    """Without `after` the newest `limit`; with it what came next."""
-    listener.tell(*range(8))
-
-    assert await listener.ids() == list(range(8))
-    assert await listener.ids(limit=3) == [5, 6, 7]
-    assert await listener.ids(after=1, limit=3) == [2, 3, 4]
-    assert await listener.ids(after=7) == []
-
-
-async def test_the_list_can_be_narrowed(listener: Listener) -> None:
-    """By group, stream, kind and member."""
-    listener.tell(*range(8))
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ("limit=3", [6, 7, 8]),
+        ("after=1&limit=3", [2, 3, 4]),
+        ("after=8", []),
+        ("stream=2", [2, 6]),
+        ("member=m2", [2, 8]),
+        ("group=g", [8]),
+        ("kind=leave&kind=join", [8]),
+    ],
+)
+async def test_the_list_pages_and_filters(listener: Listener, query: str, ids: list[int]) -> None:
+    """Without `after` it holds the newest events, with it the next; filters narrow it."""
+    listener.receive(*range(8))
     listener.feed.receive([(8, encode_event(Event(at=8, group="g", kind="leave", member="m2")))])
 
-    assert await listener.ids(stream=2) == [2, 6]
-    assert await listener.ids(member="m2") == [2, 8]
-    assert await listener.ids(group="g") == [8]
-    assert (await listener.http.get("/events?kind=leave&kind=join")).json()["events"][0]["id"] == 8
+    listed = (await listener.http.get(f"/events?{query}")).json()["events"]
+
+    assert [event["id"] for event in listed] == ids
 
 
 @pytest.mark.parametrize("query", ["kind=party", "limit=0", "after=-2", "stream=x"])
-async def test_what_cannot_be_asked_is_refused(listener: Listener, query: str) -> None:
-    """An unknown kind is a mistake, not an empty list."""
+async def test_invalid_queries_are_refused(listener: Listener, query: str) -> None:
+    """An unknown kind is a mistake, so the answer is not an empty list."""
     assert (await listener.http.get(f"/events?{query}")).status_code == 422
 
 
 @pytest.mark.parametrize("accept", ["application/json", EVENT_STREAM])
-async def test_before_all_has_been_read_nothing_is_told(accept: str) -> None:
-    """503: a list that is short because control has just started would mislead."""
+async def test_before_the_topic_was_read_the_answer_is_503(accept: str) -> None:
+    """A list that is short because control has just started would mislead."""
     transport = httpx.ASGITransport(app_of(EventFeed()))
     async with httpx.AsyncClient(transport=transport, base_url="http://control") as http:
         response = await http.get("/events", headers={"accept": accept})
@@ -123,14 +116,14 @@ async def test_before_all_has_been_read_nothing_is_told(accept: str) -> None:
     assert response.headers["retry-after"] == "1"
 
 
-async def test_a_follower_gets_the_newest_and_then_what_happens(listener: Listener) -> None:
-    """In order, each with its id; the stream ends when control stops."""
-    listener.tell(0, 1, 2)
+async def test_a_follower_gets_the_newest_events_and_then_each_new_one(listener: Listener) -> None:
+    """In order, each with its id, until control stops."""
+    listener.receive(0, 1, 2)
     following = await listener.following(limit=2)
 
-    listener.tell(3)
+    listener.receive(3)
     await asyncio.sleep(0)
-    listener.tell(4, 5)
+    listener.receive(4, 5)
     listener.feed.close()
     text = await following
 
@@ -141,13 +134,13 @@ async def test_a_follower_gets_the_newest_and_then_what_happens(listener: Listen
 
 @pytest.mark.parametrize("last", range(-1, 8))
 async def test_a_follower_resumes_without_gap_or_repeat(listener: Listener, last: int) -> None:
-    """Wherever it was cut off: the events after that id, of before and after it came back."""
-    listener.tell(*range(5))
+    """After any id, it gets the events from before and after it reconnected."""
+    listener.receive(*range(5))
     if last > 4:
-        listener.tell(*range(5, last + 1))
+        listener.receive(*range(5, last + 1))
     following = await (listener.following(last) if last >= 0 else listener.following(after=-1))
 
-    listener.tell(*range(max(5, last + 1), 9))
+    listener.receive(*range(max(5, last + 1), 9))
     await asyncio.sleep(0)
     listener.feed.close()
 
@@ -155,36 +148,36 @@ async def test_a_follower_resumes_without_gap_or_repeat(listener: Listener, last
 
 
 @pytest.mark.parametrize("seen", ["", "x", "-1", "9" * 5000, "٣"])
-async def test_what_is_no_id_counts_as_none(listener: Listener, seen: str) -> None:
-    """A header that we never gave is no reason to fail, and none to begin elsewhere."""
-    listener.tell(*range(5))
+async def test_a_malformed_last_event_id_counts_as_none(listener: Listener, seen: str) -> None:
+    """Control never sent such an id, so the query decides where the client starts."""
+    listener.receive(*range(5))
     listener.feed.close()
     headers = [(b"accept", EVENT_STREAM.encode()), (b"last-event-id", seen.encode())]
 
-    response = await listener.http.get("/events?limit=2", headers=headers)
+    response = await listener.http.get("/events?after=2", headers=headers)
 
     assert ids_in(response.text) == [3, 4]
 
 
-async def test_one_that_comes_back_too_late_is_told_so(listener: Listener) -> None:
-    """A comment line, and then from the oldest event that is kept."""
-    listener.tell(*range(30))
+async def test_a_follower_that_returns_too_late_learns_of_the_gap(listener: Listener) -> None:
+    """It gets a comment, and then the events from the oldest one that is kept."""
+    listener.receive(*range(30))
     following = await listener.following(4)
     listener.feed.close()
     text = await following
     in_time = await (await listener.following(19))
 
-    assert ": not all that came after 4 is kept; this goes on with 20\n" in text
+    assert ": events after 4 are gone; continuing at 20\n" in text
     assert "\n: " not in in_time
     assert ids_in(text) == ids_in(in_time) == list(range(20, 30))
 
 
-async def test_a_follower_that_is_too_slow_is_cut_off_and_resumes() -> None:
-    """What it has not taken is bounded: past the events that are kept its stream ends."""
+async def test_a_follower_that_is_too_slow_is_cut_off() -> None:
+    """Its response ends once its next event has left the ring, so its backlog is bounded."""
     events = EventFeed(RecentEvents(kept=10))
-    events.is_current()
+    events.mark_current()
     events.receive([record(0)])
-    slow = events.follow(-1, 100, Wanted())
+    slow = events.follow(-1, 100, EventFilter())
     got = [await anext(slow), await anext(slow)]
 
     events.receive(record(n) for n in range(1, 40))
@@ -195,13 +188,13 @@ async def test_a_follower_that_is_too_slow_is_cut_off_and_resumes() -> None:
     assert events.followers == 0
 
 
-async def test_many_events_at_once_come_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A follower is sent so much at a time, and nothing is left out between."""
+async def test_a_burst_of_events_is_sent_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks are bounded, and no event between them is lost."""
     monkeypatch.setattr(feed, "CHUNK", 3)
     events = EventFeed()
-    events.is_current()
+    events.mark_current()
     events.receive(record(n) for n in range(8))
-    chunks = events.follow(-1, 100, Wanted())
+    chunks = events.follow(-1, 100, EventFilter())
 
     found = [ids_in((await anext(chunks)).decode()) for _ in range(4)]
 
@@ -209,12 +202,12 @@ async def test_many_events_at_once_come_in_portions(monkeypatch: pytest.MonkeyPa
     await chunks.aclose()
 
 
-async def test_silence_is_filled_with_signs_of_life() -> None:
-    """They carry the id that was reached, so that one who wants few events can still resume."""
+async def test_silence_is_filled_with_heartbeats() -> None:
+    """They carry the id that was reached, so a client with a narrow filter can still resume."""
     events = EventFeed(heartbeat_s=0.01)
-    events.is_current()
+    events.mark_current()
     events.receive(record(n) for n in range(8))
-    chunks = events.follow(None, 1, Wanted(stream=2))
+    chunks = events.follow(None, 1, EventFilter(stream=2))
 
     found = [await anext(chunks) for _ in range(3)]
 
@@ -225,7 +218,7 @@ async def test_silence_is_filled_with_signs_of_life() -> None:
 
 
 async def test_followers_are_bounded(monkeypatch: pytest.MonkeyPatch, listener: Listener) -> None:
-    """One too many is asked to come back later."""
+    """Beyond the limit, a client is asked to come back later."""
     monkeypatch.setattr(feed, "MAX_FOLLOWERS", 1)
     following = await listener.following()
 
@@ -236,11 +229,11 @@ async def test_followers_are_bounded(monkeypatch: pytest.MonkeyPatch, listener: 
     assert (refused.status_code, refused.json()["type"]) == (503, "urn:baton:too-many-followers")
 
 
-async def test_a_follower_that_takes_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It holds no more than one chunk, and not for long."""
+async def test_a_follower_that_reads_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds at most one chunk, and not for long."""
     monkeypatch.setattr(event_routes, "SEND_TIMEOUT_S", 0.05)
     events = EventFeed()
-    events.is_current()
+    events.mark_current()
     app, sent = app_of(events), 0
 
     async def send(_: Any) -> None:
@@ -264,22 +257,3 @@ async def test_a_follower_that_takes_nothing_is_left(monkeypatch: pytest.MonkeyP
         await app(scope, receive, send)
 
     assert (sent, events.followers) == (3, 0)
-
-
-def test_every_answer_is_as_documented() -> None:
-    """The documented fields are those that are sent."""
-    assert set(event_models.Event.model_fields) == {"id", *Event.__struct_fields__}
-    assert set(event_models.Handover.model_fields) == set(HandoverRow.__struct_fields__)
-    assert set(event_models.Owner.model_fields) == set(OwnerRow.__struct_fields__)
-
-
-async def test_real_answers_pass_the_documented_models(listener: Listener) -> None:
-    """What is sent validates, strictly, as what `/docs` promises."""
-    event = Event(at=1, group="g", kind="handover", source="a", target="b", copy_ms=1.5, warm=True, bytes=3)
-    listener.tell(0)
-    listener.feed.receive([(1, encode_event(event))])
-
-    response = await listener.http.get("/events")
-
-    event_models.Events.model_validate_json(response.content, strict=True, extra="forbid")
-    assert response.json()["events"][1]["from"] == "a"

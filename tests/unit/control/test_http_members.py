@@ -1,4 +1,4 @@
-"""Members are asked over HTTP; none of them can hurt control by its answer."""
+"""Members are asked over HTTP, and no answer of theirs can harm control."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NODES = {("default", name): MemberNode(address=f"http://{name}:1") for name in (
 
 
 def status_of(member: str) -> dict[str, Any]:
-    """A status as members send it, with a field that control does not know."""
+    """A status as members send it, with fields that control does not know."""
     return {
         "id": member,
         "group": "default",
@@ -29,7 +29,7 @@ def status_of(member: str) -> dict[str, Any]:
 
 
 class Peers:
-    """Members as an HTTP transport; `answers` overrides what one of them says."""
+    """The members as an HTTP transport; `answers` overrides the answers of one of them."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}
@@ -52,7 +52,7 @@ def peers() -> Peers:
 
 
 async def test_statuses_and_one_plan_are_read(peers: Peers) -> None:
-    """Every member tells its status, one of them the plan."""
+    """Every member is asked for its status, and one of them for the plan."""
     async with HttpMembers(httpx.MockTransport(peers)) as members:
         answers = await members.read(NODES)
 
@@ -75,13 +75,13 @@ def _refuse(request: httpx.Request) -> httpx.Response:
         pytest.param(_refuse, id="refused"),
         pytest.param(lambda _: httpx.Response(503, json={}), id="503"),
         pytest.param(lambda _: httpx.Response(302, headers={"location": "http://evil"}), id="redirect"),
-        pytest.param(lambda _: httpx.Response(200, content=b"<html>"), id="no JSON"),
+        pytest.param(lambda _: httpx.Response(200, content=b"<html>"), id="not JSON"),
         pytest.param(lambda _: httpx.Response(200, json={"id": "m1", "group": 5}), id="wrong type"),
         pytest.param(lambda _: httpx.Response(200, json=status_of("m7")), id="another member's"),
     ],
 )
-async def test_a_member_that_answers_badly_is_silent(peers: Peers, answer: Answer) -> None:
-    """Its last status stands while it is registered, and it is told as silent; the other is not touched."""
+async def test_a_member_with_a_bad_answer_is_silent(peers: Peers, answer: Answer) -> None:
+    """It keeps its last status while it is registered; the other member is not affected."""
     async with HttpMembers(httpx.MockTransport(peers)) as members:
         before = await members.read(NODES)
         peers.answers["m1"] = answer
@@ -96,7 +96,7 @@ async def test_a_member_that_answers_badly_is_silent(peers: Peers, answer: Answe
 
 
 async def test_the_plan_comes_from_an_active_member_that_answers(peers: Peers) -> None:
-    """A draining or silent member is not asked for the plan."""
+    """Draining and silent members are not asked for the plan."""
     peers.answers["m0"] = _refuse
     nodes = NODES | {("default", "a"): MemberNode(address="http://a:1", state="draining")}
 
@@ -106,8 +106,8 @@ async def test_the_plan_comes_from_an_active_member_that_answers(peers: Peers) -
     assert answers.plans["default"][0] == "m1"
 
 
-async def test_no_members_no_questions(peers: Peers) -> None:
-    """A group without members has neither statuses nor a plan."""
+async def test_without_members_nothing_is_asked(peers: Peers) -> None:
+    """Then there are neither statuses nor plans."""
     async with HttpMembers(httpx.MockTransport(peers)) as members:
         answers = await members.read({})
 

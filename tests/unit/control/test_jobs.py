@@ -1,4 +1,4 @@
-"""Jobs are picked by name, and their parameters are typed."""
+"""Users pick a job by name; its parameters are checked and completed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import pytest
 from services.control.core.jobs import JOBS, ParametersInvalid, UnknownJob, job_named, parse_parameters
 
 
-def test_an_unknown_job_names_those_that_there_are() -> None:
-    """Whoever mistypes a job is told the right names."""
+def test_an_unknown_job_is_answered_with_the_known_ones() -> None:
+    """The error lists their names."""
     with pytest.raises(UnknownJob, match="audit, lake, reports"):
         job_named("report")
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_every_job_runs_without_parameters(name: str) -> None:
-    """Defaults fill what was not given; what has none is left out."""
+    """Defaults complete the parameters; a parameter without a default is left out."""
     parameters = parse_parameters(job_named(name), {})
 
     assert parameters == {
@@ -25,8 +25,8 @@ def test_every_job_runs_without_parameters(name: str) -> None:
     }
 
 
-def test_all_faults_are_told_at_once() -> None:
-    """A wrong name, a wrong type and a value out of range are three faults of one answer."""
+def test_all_faults_are_reported_at_once() -> None:
+    """A wrong name, a wrong type and a value out of range are three faults in one error."""
     with pytest.raises(ParametersInvalid) as caught:
         parse_parameters(JOBS["reports"], {"tip": 1, "top": 0, "item_path": 5})
 
@@ -50,8 +50,8 @@ def test_all_faults_are_told_at_once() -> None:
         ("item_path", ["$"]),
     ],
 )
-def test_a_value_of_the_wrong_kind_is_refused(name: str, value: object) -> None:
-    """Nothing is converted: true is no integer, and a path must be a JSON path."""
+def test_an_invalid_value_is_refused(name: str, value: object) -> None:
+    """Values are not converted: true is not an integer, and a path must be a JSON path."""
     with pytest.raises(ParametersInvalid) as caught:
         parse_parameters(JOBS["reports"], {name: value})
 
@@ -60,5 +60,5 @@ def test_a_value_of_the_wrong_kind_is_refused(name: str, value: object) -> None:
 
 @pytest.mark.parametrize("path", ["$.a", "$.data.path", "$.items[0].name", "$['odd key'][12]"])
 def test_json_paths_are_accepted(path: str) -> None:
-    """Fields, indexes and quoted fields may be mixed."""
+    """Fields, indexes and quoted fields can be mixed."""
     assert parse_parameters(JOBS["reports"], {"item_path": path})["item_path"] == path

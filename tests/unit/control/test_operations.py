@@ -8,15 +8,14 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
-from services.control.api import operation_models as models
-from services.control.app import create_app
+from services.control.api.openapi import JSON
+from services.control.api.operations import operations_routes
 from services.control.core.observed import Cluster
 from services.control.live import operations
-from services.control.live.feed import EventFeed
-from services.control.live.metrics import registry_for
+from shared.service.http import install_problems
 from tests.unit.control.operators_world import BYTES, SESSIONS, TIMEOUT_S, OperatorsWorld
-from tests.unit.control.test_app import InMemoryRunner
 
 MOVE = {"kind": "move", "stream": 0, "to": "b"}
 DRAIN = {"kind": "drain", "member": "a"}
@@ -24,18 +23,13 @@ REBALANCE = {"kind": "rebalance"}
 
 
 class Desk(OperatorsWorld):
-    """Control's face over a group of 5 streams at two members."""
+    """Control's face over a group of 5 streams and two members."""
 
     def __init__(self) -> None:
         super().__init__(5, "ab")
-        feed, runner = EventFeed(), InMemoryRunner()
-        app = create_app(
-            view=self.view,
-            feed=feed,
-            operations=self.operations,
-            runner=runner,
-            registry=registry_for(self.view, runner, feed),
-        )
+        app = FastAPI()
+        install_problems(app)
+        app.include_router(operations_routes(self.operations))
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control")
 
     async def post(self, **body: Any) -> httpx.Response:
@@ -43,7 +37,7 @@ class Desk(OperatorsWorld):
         return await self.http.post("/operations", json=body)
 
     async def get(self, operation: dict[str, Any]) -> dict[str, Any]:
-        """How far the operation is."""
+        """The operation as it is now."""
         answer: dict[str, Any] = (await self.http.get(f"/operations/{operation['id']}")).json()
         return answer
 
@@ -57,8 +51,8 @@ async def desk() -> AsyncIterator[Desk]:
 
 
 @pytest.mark.parametrize("body", [MOVE, DRAIN, REBALANCE])
-async def test_a_dry_run_shows_moves_and_cost_and_does_nothing(desk: Desk, body: dict[str, Any]) -> None:
-    """200, the same moves as the operation itself, and neither pins nor members nor operations change."""
+async def test_a_dry_run_forecasts_and_changes_nothing(desk: Desk, body: dict[str, Any]) -> None:
+    """200 with the same moves as the operation itself; pins, members and operations stay as they are."""
     before = desk.group.view
 
     dry = await desk.post(**body, dry_run=True)
@@ -66,19 +60,14 @@ async def test_a_dry_run_shows_moves_and_cost_and_does_nothing(desk: Desk, body:
     after = desk.group.view
     real = await desk.post(**body)
 
-    models.Forecast.model_validate_json(dry.content, strict=True, extra="forbid")
     moves = dry.json()["moves"]
     assert (dry.status_code, after, listed) == (200, before, {"operations": []})
-    assert dry.json()["totals"] == {
-        "moves": len(moves),
-        "sessions": SESSIONS * len(moves),
-        "bytes": BYTES * len(moves),
-    }
+    assert dry.json()["totals"]["moves"] == len(moves)
     assert real.json()["moves"] == moves
 
 
 async def test_a_move_is_accepted_followed_and_done(desk: Desk) -> None:
-    """202 with its Location; the pin stands at once; done when the stream runs at its new owner."""
+    """202 with its Location; the pin is set at once; done when the stream runs on its new owner."""
     response = await desk.post(**MOVE)
     operation = response.json()
     at_first = await desk.get(operation)
@@ -95,25 +84,24 @@ async def test_a_move_is_accepted_followed_and_done(desk: Desk) -> None:
     assert (running["done"], running["total"], running["why"]) == (0, 1, "stream 0 is still with a")
     assert (done["done"], done["sessions"], done["bytes"]) == (1, SESSIONS, BYTES)
     assert (done["since"], done["ended_at"], done["why"]) == (0, 7000, "")
-    models.Operation.model_validate(done, strict=True, extra="forbid")
 
 
-async def test_a_drain_asks_the_member_and_takes_its_pins_away(desk: Desk) -> None:
-    """Its own `POST /drain` begins it; so that nothing is pinned to it when it comes back."""
+async def test_a_drain_asks_the_member_and_removes_its_pins(desk: Desk) -> None:
+    """The member's `POST /drain` starts it. Without its pins, it gets no special share when it returns."""
     desk.group.pin({0: "a", 4: "b"})
     await desk.look()
 
     operation = (await desk.post(**DRAIN)).json()
     state = await desk.until_ended(operation["id"])
 
-    assert desk.drain.asked == [("a", "http://a", "asked for by an operator")]
+    assert desk.drain.asked == [("a", "http://a", "drained by an operator")]
     assert desk.group.view.pins == {4: "b"}
     assert (state, desk.group.owner(0)) == ("done", "b")
     assert "a" not in desk.group.view.members
 
 
-async def test_a_drain_may_be_asked_for_again_once_it_has_failed(desk: Desk) -> None:
-    """A member that drains already goes on, and is followed anew."""
+async def test_a_failed_drain_can_be_repeated(desk: Desk) -> None:
+    """A member that is already draining goes on, and the new operation follows it."""
     first = (await desk.post(**DRAIN)).json()
     await desk.look()
     second = await desk.post(**DRAIN)
@@ -127,8 +115,8 @@ async def test_a_drain_may_be_asked_for_again_once_it_has_failed(desk: Desk) -> 
     assert await desk.until_ended(third.json()["id"]) == "done"
 
 
-async def test_a_rebalance_takes_all_pins_away(desk: Desk) -> None:
-    """And the plan is even again."""
+async def test_a_rebalance_removes_all_pins(desk: Desk) -> None:
+    """Shares are even afterwards."""
     desk.group.pin(dict.fromkeys(range(5), "b"))
     desk.group.act()
     await desk.look()
@@ -159,7 +147,7 @@ async def test_a_rebalance_takes_all_pins_away(desk: Desk) -> None:
 async def test_refusals_are_problem_documents(
     desk: Desk, body: dict[str, Any], status: int, kind: str, dry_run: bool
 ) -> None:
-    """With its status, its type and a sentence; a dry run is refused like the operation."""
+    """Each refusal has its status and its type; a dry run is refused like the operation."""
     response = await desk.post(**body, dry_run=dry_run)
 
     assert (response.status_code, response.json()["type"]) == (status, f"urn:baton:{kind}")
@@ -167,8 +155,27 @@ async def test_refusals_are_problem_documents(
     assert desk.operations.all() == []
 
 
-async def test_the_same_stream_is_not_moved_by_two_operations(desk: Desk) -> None:
-    """The second is refused, also when it would move it only in exchange; a dry run still answers."""
+@pytest.mark.parametrize(
+    ("content", "media_type", "where", "why"),
+    [
+        (b'{"kind":"move","stream":-1,"to":"b"}', JSON, "body.stream", "Expected `int` >= 0"),
+        (b'{"kind":"rebalance","dry_run":"x"}', JSON, "body.dry_run", "Expected `bool`, got `str`"),
+        (b'{"kind":"rebalance"}', "text/plain", "body", "Expected `object`, got `bytes`"),
+        (b"[]", JSON, "body", "Expected `object`, got `array`"),
+    ],
+)
+async def test_a_refused_body_names_its_fault(
+    desk: Desk, content: bytes, media_type: str, where: str, why: str
+) -> None:
+    """By the field's path. Only JSON is accepted: a page of another site could send other types unasked."""
+    response = await desk.http.post("/operations", content=content, headers={"content-type": media_type})
+
+    assert (response.status_code, response.json()["detail"]) == (422, "the request has faults")
+    assert response.json()["errors"] == [{"in": where, "detail": why}]
+
+
+async def test_two_operations_do_not_move_the_same_stream(desk: Desk) -> None:
+    """The second is refused, even if it only exchanges the stream; a dry run still answers."""
     first = (await desk.post(**MOVE)).json()
 
     again = await desk.post(**MOVE)
@@ -180,15 +187,15 @@ async def test_the_same_stream_is_not_moved_by_two_operations(desk: Desk) -> Non
     assert first["id"] in again.json()["detail"]
 
 
-async def test_two_requests_at_once_make_one_operation(desk: Desk) -> None:
-    """The first effect is made before the second is looked at."""
+async def test_concurrent_requests_start_one_operation(desk: Desk) -> None:
+    """The second request is checked after the first has made its effect."""
     answers = await asyncio.gather(desk.post(**MOVE), desk.post(**MOVE))
 
     assert sorted(answer.status_code for answer in answers) == [202, 409]
 
 
-async def test_an_effect_that_could_not_be_made_is_no_operation(desk: Desk) -> None:
-    """503, and nothing is followed."""
+async def test_a_failed_effect_leaves_no_operation(desk: Desk) -> None:
+    """503, and control follows nothing."""
     desk.pins.is_down = desk.drain.is_down = True
 
     answers = [await desk.post(**body) for body in (MOVE, DRAIN, REBALANCE)]
@@ -198,8 +205,8 @@ async def test_an_effect_that_could_not_be_made_is_no_operation(desk: Desk) -> N
     assert {node.state for node in desk.group.view.members.values()} == {"active"}
 
 
-async def test_a_member_that_does_not_answer_is_not_asked_to_drain(desk: Desk) -> None:
-    """Somebody else may live at its address by now."""
+async def test_a_silent_member_is_not_drained(desk: Desk) -> None:
+    """Another process may have its address by now."""
     desk.group.silent = {"a"}
     await desk.look()
 
@@ -209,8 +216,8 @@ async def test_a_member_that_does_not_answer_is_not_asked_to_drain(desk: Desk) -
     assert desk.drain.asked == []
 
 
-async def test_before_the_first_reading_nothing_is_begun() -> None:
-    """Control does not know yet who is there."""
+async def test_operations_need_a_first_reading() -> None:
+    """Before it, control does not know the members."""
     desk = Desk()
     async with desk.http:
         response = await desk.post(**MOVE)
@@ -219,8 +226,8 @@ async def test_before_the_first_reading_nothing_is_begun() -> None:
     assert (response.status_code, desk.group.view.pins) == (503, {})
 
 
-async def test_when_the_group_is_gone_its_operations_have_failed(desk: Desk) -> None:
-    """ZooKeeper was reset: what they were about stands nowhere any more."""
+async def test_operations_fail_when_their_group_is_gone(desk: Desk) -> None:
+    """After a reset of ZooKeeper, nothing is left to follow."""
     operation = (await desk.post(**MOVE)).json()
 
     desk.sources.cluster.cluster = Cluster()
@@ -231,8 +238,8 @@ async def test_when_the_group_is_gone_its_operations_have_failed(desk: Desk) -> 
     assert (await desk.get(operation))["why"] == "group 'default' is gone"
 
 
-async def test_operations_are_listed_the_newest_first_in_pages(desk: Desk) -> None:
-    """`limit` and `after` page through; an operation that is not remembered is 404."""
+async def test_operations_are_listed_newest_first_in_pages(desk: Desk) -> None:
+    """`limit` and `after` page through them; an unknown operation is 404."""
     made = []
     for _ in range(5):
         made.append((await desk.post(**REBALANCE)).json()["id"])
@@ -242,17 +249,14 @@ async def test_operations_are_listed_the_newest_first_in_pages(desk: Desk) -> No
     page = (await desk.http.get("/operations", params={"limit": 2, "after": made[3]})).json()
     unknown = [await desk.http.get(path) for path in ("/operations/x", "/operations?after=x")]
 
-    models.Operations.model_validate(whole, strict=True, extra="forbid")
     assert [row["id"] for row in whole["operations"]] == made[::-1]
     assert [row["id"] for row in page["operations"]] == [made[2], made[1]]
     assert [answer.status_code for answer in unknown] == [404, 404]
     assert unknown[0].json()["type"] == "urn:baton:unknown-operation"
 
 
-async def test_old_operations_are_forgotten_but_not_those_under_way(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Memory stays bounded."""
+async def test_the_oldest_ended_operations_are_forgotten(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded, but no operation under way is dropped."""
     monkeypatch.setattr(operations, "KEPT", 3)
     kept = (await desk.post(**MOVE)).json()
     made = []

@@ -21,7 +21,7 @@ AT_MS = 1_000_000
 
 
 class Pins:
-    """The pins of one group, two writers of them, and what stands."""
+    """The pins of one group, two writers, and what is stored."""
 
     def __init__(self) -> None:
         self.store = ZnodeStore()
@@ -30,7 +30,7 @@ class Pins:
         self.pins = ZooKeeperPins(self.zookeeper, NAMES)
 
     async def add(self, stream: int, member: str) -> None:
-        """Pins one stream more."""
+        """Pins one more stream."""
         await self.pins.change("default", lambda pins: dict(pins) | {stream: member})
 
     @property
@@ -47,8 +47,8 @@ async def pins() -> Pins:
     return pins
 
 
-async def test_pins_are_made_changed_and_emptied(pins: Pins) -> None:
-    """The first change makes the znode; streams stand in order."""
+async def test_pins_are_created_changed_and_emptied(pins: Pins) -> None:
+    """The first change creates the znode; streams are in order."""
     await pins.add(10, "b")
     await pins.add(9, "a")
     both = pins.stored
@@ -58,8 +58,8 @@ async def test_pins_are_made_changed_and_emptied(pins: Pins) -> None:
     assert pins.stored == b"{}"
 
 
-async def test_what_changes_nothing_writes_nothing(pins: Pins) -> None:
-    """Nobody's watch fires."""
+async def test_an_empty_change_writes_nothing(pins: Pins) -> None:
+    """No watch fires."""
     await pins.pins.change("default", lambda _: {})
     none = pins.stored
     await pins.add(1, "a")
@@ -69,8 +69,8 @@ async def test_what_changes_nothing_writes_nothing(pins: Pins) -> None:
     assert pins.store.znodes[PATH].version == 0
 
 
-async def test_two_who_change_at_once_both_have_their_way(pins: Pins) -> None:
-    """A lost race is looked at again."""
+async def test_concurrent_changes_both_take_effect(pins: Pins) -> None:
+    """The loser of a race reads the pins again."""
     await pins.add(1, "a")
     rival = ZooKeeperPins(pins.other, NAMES)
     raced: list[bool] = []
@@ -88,8 +88,8 @@ async def test_two_who_change_at_once_both_have_their_way(pins: Pins) -> None:
     assert pins.stored == b'{"1":"a","2":"rival","3":"c","4":"d"}'
 
 
-async def test_who_always_loses_is_told(pins: Pins) -> None:
-    """Not for ever."""
+async def test_a_change_gives_up_after_lost_races(pins: Pins) -> None:
+    """It reports a conflict instead of trying forever."""
     await pins.add(1, "a")
 
     def change(found: object) -> dict[int, str]:
@@ -100,8 +100,8 @@ async def test_who_always_loses_is_told(pins: Pins) -> None:
         await pins.pins.change("default", change)
 
 
-async def test_a_change_whose_answer_was_lost_is_read_back(pins: Pins) -> None:
-    """It stands, so it was made."""
+async def test_a_lost_answer_is_resolved_by_reading_back(pins: Pins) -> None:
+    """The pins are as requested, so the change has succeeded."""
     pins.zookeeper.lose_answers = 1
 
     await pins.add(1, "a")
@@ -109,8 +109,8 @@ async def test_a_change_whose_answer_was_lost_is_read_back(pins: Pins) -> None:
     assert pins.stored == b'{"1":"a"}'
 
 
-async def test_a_change_that_was_lost_is_told(pins: Pins) -> None:
-    """It does not stand; who asked may ask again."""
+async def test_a_lost_request_is_reported(pins: Pins) -> None:
+    """The pins are unchanged; the operator may try again."""
     pins.zookeeper.lose_requests = 1
 
     with pytest.raises(ZooKeeperUnavailable):
@@ -119,8 +119,8 @@ async def test_a_change_that_was_lost_is_told(pins: Pins) -> None:
     assert pins.stored is None
 
 
-async def test_pins_that_cannot_be_read_are_replaced(pins: Pins) -> None:
-    """They were none for everybody."""
+async def test_unreadable_pins_are_replaced(pins: Pins) -> None:
+    """All readers treat them as none."""
     await pins.zookeeper.create(PATH, b"nonsense")
 
     await pins.add(1, "a")
@@ -129,7 +129,7 @@ async def test_pins_that_cannot_be_read_are_replaced(pins: Pins) -> None:
 
 
 class Member:
-    """A member's HTTP face that answers as it is told; `asked` are the requests."""
+    """A member's HTTP face with one answer for all requests, which it keeps in `asked`."""
 
     def __init__(self, status: int = 202, content: bytes = b"", location: str = "") -> None:
         self.answer = httpx.Response(
@@ -142,13 +142,13 @@ class Member:
         return self.answer
 
     async def drain(self) -> None:
-        """Asks it."""
+        """Sends it the request to drain."""
         async with HttpDrain(_secret, httpx.MockTransport(self), wall_ms=lambda: AT_MS) as drain:
-            await drain.drain("m1", "http://m1:8010", "asked for by an operator")
+            await drain.drain("m1", "http://m1:8010", "drained by an operator")
 
 
-async def test_the_request_to_drain_is_signed_with_its_body() -> None:
-    """By the shared secret, at the member's registered address."""
+async def test_the_request_to_drain_is_signed() -> None:
+    """With its body, by the shared secret; it goes to the member's registered address."""
     member = Member()
 
     await member.drain()
@@ -157,7 +157,7 @@ async def test_the_request_to_drain_is_signed_with_its_body() -> None:
     signed = check_signed(SECRET, "POST", "/drain", request.headers, now_ms=AT_MS + ACCEPTED_MS)
     assert str(request.url) == "http://m1:8010/drain"
     assert (signed.member, signed.digest) == (SENDER, digest_of(request.content))
-    assert msgspec.json.decode(request.content) == {"why": "asked for by an operator"}
+    assert msgspec.json.decode(request.content) == {"why": "drained by an operator"}
 
 
 @pytest.mark.parametrize(
@@ -168,16 +168,16 @@ async def test_the_request_to_drain_is_signed_with_its_body() -> None:
         (Member(307, location="http://elsewhere/drain"), "m1 does not drain: it answers 307"),
     ],
 )
-async def test_any_other_answer_is_a_refusal_in_the_members_words(member: Member, words: str) -> None:
-    """A redirect is not followed either."""
+async def test_a_refusal_is_reported_in_the_members_words(member: Member, words: str) -> None:
+    """Any answer but success is one; a redirect is not followed."""
     with pytest.raises(PeerUnavailable, match=words):
         await member.drain()
 
     assert len(member.asked) == 1
 
 
-async def test_a_member_that_cannot_be_reached_is_told() -> None:
-    """In a sentence, not as a library's error."""
+async def test_an_unreachable_member_is_reported() -> None:
+    """As PeerUnavailable with a sentence, not as the library's error."""
 
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("connection refused", request=request)

@@ -1,4 +1,4 @@
-"""What is remembered of the topic of events: a bounded ring, and the past of each stream."""
+"""The newest events in a bounded ring, and the ownership history of each stream."""
 
 from __future__ import annotations
 
@@ -7,37 +7,38 @@ from typing import Any
 import pytest
 
 from services.control.core.ownership_history import OwnershipHistory
-from services.control.core.recent_events import RecentEvents, Wanted
+from services.control.core.recent_events import EventFilter, RecentEvents
 from shared.model.events import MAX_EVENT_BYTES, Event, Kind, encode_event
 
-ALL = Wanted()
+ALL = EventFilter()
 LARGE = b'{"at":1,"group":"g","kind":"join","why":"%b"}' % (b"x" * MAX_EVENT_BYTES)
 
 
-def told(kind: Kind = "join", *, at: int = 0, **fields: Any) -> bytes:
-    """The record of an event."""
+def encoded(kind: Kind = "join", *, at: int = 0, **fields: Any) -> bytes:
+    """The value of an event's record."""
     return encode_event(Event(at=at, group=fields.pop("group", "default"), kind=kind, **fields))
 
 
 def recent_events_of(count: int, *, kept: int = 10, first: int = 0) -> RecentEvents:
-    """A history of so many joins, of m0, m1, …"""
+    """The ring after `count` joins, of m<first>, m<first + 1>, …"""
     recent_events = RecentEvents(kept)
     recent_events.begin(first)
     for n in range(first, first + count):
-        recent_events.add(n, told(member=f"m{n}"))
+        recent_events.add(n, encoded(member=f"m{n}"))
     return recent_events
 
 
 def ids(recent_events: RecentEvents, after: int, limit: int = 100) -> list[int]:
-    """The ids of what comes after an id."""
+    """The ids of the events after an id."""
     return [one.id for one in recent_events.after(after, limit, ALL)]
 
 
-def test_the_newest_are_kept_and_listed_in_their_order() -> None:
-    """However many come, memory is bounded."""
+def test_the_newest_events_are_kept_in_order() -> None:
+    """Memory is bounded, however many arrive; pages continue without a gap or a repeat."""
     recent_events = recent_events_of(25)
 
     assert ids(recent_events, -1) == list(range(15, 25))
+    assert ids(recent_events, 16, limit=3) == [17, 18, 19]
     assert [one.id for one in recent_events.newest(3, ALL)] == [22, 23, 24]
     assert (
         recent_events.after(20, 2, ALL)[0].row
@@ -45,39 +46,28 @@ def test_the_newest_are_kept_and_listed_in_their_order() -> None:
     )
 
 
-def test_pages_join_without_gap_or_repeat() -> None:
-    """`after` is the last id of the page before."""
-    recent_events = recent_events_of(10)
-    paged: list[int] = []
-
-    while page := ids(recent_events, paged[-1] if paged else -1, limit=3):
-        paged += page
-
-    assert paged == list(range(10))
-
-
 @pytest.mark.parametrize(
     ("after", "is_known"), [(13, False), (14, True), (20, True), (24, True), (25, False)]
 )
-def test_it_knows_whether_something_after_an_id_is_gone(after: int, is_known: bool) -> None:
-    """Of 25 events ten are kept, 15 … 24: who has seen 14 misses nothing; 25 was never given."""
+def test_it_knows_whether_events_after_an_id_are_gone(after: int, is_known: bool) -> None:
+    """15 … 24 are kept: a client that saw 14 misses nothing; 25 does not exist yet."""
     assert recent_events_of(25).is_known_after(after) == is_known
 
 
-def test_what_retention_took_before_the_first_reading_is_gone_too() -> None:
-    """A log that begins at 700 says nothing of 500."""
+def test_events_before_the_topics_beginning_are_gone() -> None:
+    """A log that begins at 700 does not hold what came after 500."""
     recent_events = recent_events_of(5, first=700)
 
     assert not recent_events.is_known_after(500)
     assert recent_events.is_known_after(699)
 
 
-def test_records_that_are_no_events_are_passed_over_and_counted() -> None:
-    """Whatever somebody writes there, the rest is served."""
+def test_records_that_are_not_events_are_skipped_and_counted() -> None:
+    """Whatever is written to the topic, its events are served."""
     recent_events = recent_events_of(1)
     for offset, raw in enumerate((b"", b"{", b"[]", b'{"at":1}', b'{"kind":"party"}', LARGE, None), 1):
         recent_events.add(offset, raw)
-    recent_events.add(8, told(member="m8"))
+    recent_events.add(8, encoded(member="m8"))
 
     assert recent_events.unreadable == 7
     assert ids(recent_events, -1) == [0, 8]
@@ -85,42 +75,42 @@ def test_records_that_are_no_events_are_passed_over_and_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("event_filter", "found"),
     [
-        (Wanted(group="fraud"), [3]),
-        (Wanted(stream=0), [1, 2]),
-        (Wanted(kinds=frozenset({"claim", "leave"})), [1, 3]),
-        (Wanted(member="m1"), [0, 1, 2]),
-        (Wanted(group="default", stream=0, kinds=frozenset({"handover"}), member="m2"), [2]),
-        (Wanted(member="m9"), []),
+        (EventFilter(group="fraud"), [3]),
+        (EventFilter(stream=0), [1, 2]),
+        (EventFilter(kinds=frozenset({"claim", "leave"})), [1, 3]),
+        (EventFilter(member="m1"), [0, 1, 2]),
+        (EventFilter(group="default", stream=0, kinds=frozenset({"handover"}), member="m2"), [2]),
+        (EventFilter(member="m9"), []),
     ],
 )
-def test_filters_hold_together(wanted: Wanted, found: list[int]) -> None:
-    """Each one narrows; a member is found as the one who gives and the one who takes, too."""
+def test_filters_combine(event_filter: EventFilter, found: list[int]) -> None:
+    """An event must pass all of them; a member matches as donor and recipient, too."""
     recent_events = RecentEvents()
-    recent_events.add(0, told("join", member="m1"))
-    recent_events.add(1, told("claim", member="m1", stream=0, epoch=1))
-    recent_events.add(2, told("handover", stream=0, epoch=2, source="m1", target="m2"))
-    recent_events.add(3, told("leave", group="fraud", member="m3"))
+    recent_events.add(0, encoded("join", member="m1"))
+    recent_events.add(1, encoded("claim", member="m1", stream=0, epoch=1))
+    recent_events.add(2, encoded("handover", stream=0, epoch=2, source="m1", target="m2"))
+    recent_events.add(3, encoded("leave", group="fraud", member="m3"))
 
-    assert [one.id for one in recent_events.after(-1, 100, wanted)] == found
-    assert [one.id for one in recent_events.newest(100, wanted)] == found
+    assert [one.id for one in recent_events.after(-1, 100, event_filter)] == found
+    assert [one.id for one in recent_events.newest(100, event_filter)] == found
 
 
-def past_of(*events: bytes) -> OwnershipHistory:
-    """The past that these events tell."""
+def history_of(*events: bytes) -> OwnershipHistory:
+    """The history that these events add up to."""
     recent_events = RecentEvents()
     for offset, raw in enumerate(events):
         recent_events.add(offset, raw)
     return recent_events.ownership_history
 
 
-def test_a_claim_and_the_handover_that_it_came_from_are_one_owner() -> None:
-    """From when, why, warm or replayed, and how long the stream stood still."""
-    ownership_history = past_of(
-        told("claim", at=10, member="m1", stream=3, epoch=1, why="has no owner", warm=False),
-        told("claim", at=20, member="m2", stream=3, epoch=2, why="its target", warm=True),
-        told("handover", at=25, stream=3, epoch=2, source="m1", target="m2", why="drain", pause_ms=31),
+def test_a_claim_and_its_handover_describe_one_owner() -> None:
+    """Since when, why, warm or not, and how long the stream paused."""
+    ownership_history = history_of(
+        encoded("claim", at=10, member="m1", stream=3, epoch=1, why="has no owner", warm=False),
+        encoded("claim", at=20, member="m2", stream=3, epoch=2, why="its target", warm=True),
+        encoded("handover", at=25, stream=3, epoch=2, source="m1", target="m2", why="drain", pause_ms=31),
     )
 
     owners = [
@@ -132,42 +122,42 @@ def test_a_claim_and_the_handover_that_it_came_from_are_one_owner() -> None:
     assert (handover.at, handover.from_, handover.to, handover.pause_ms) == (25, "m1", "m2", 31)
 
 
-def test_ten_owners_are_remembered_the_newest_first() -> None:
-    """Also when members' tellings overtook each other, or came twice."""
-    claims = [told("claim", at=n, member=f"m{n % 3}", stream=0, epoch=n) for n in range(30)]
+def test_the_last_ten_owners_are_kept_newest_first() -> None:
+    """Even if events arrive out of order or twice."""
+    claims = [encoded("claim", at=n, member=f"m{n % 3}", stream=0, epoch=n) for n in range(30)]
     claims[20], claims[21] = claims[21], claims[20]
 
-    ownership_history = past_of(*claims, claims[-1], claims[-2])
+    ownership_history = history_of(*claims, claims[-1], claims[-2])
 
     assert [owner.epoch for owner in ownership_history.owners("default", 0)] == list(range(29, 19, -1))
 
 
-def test_owners_reach_further_back_than_the_events_that_are_kept() -> None:
-    """A busy neighbour does not make a quiet stream's past vanish."""
+def test_owners_outlive_the_kept_events() -> None:
+    """A busy stream does not push a quiet stream's owners out."""
     recent_events = RecentEvents(kept=5)
-    recent_events.add(0, told("claim", member="m1", stream=0, epoch=1))
+    recent_events.add(0, encoded("claim", member="m1", stream=0, epoch=1))
     for n in range(1, 50):
-        recent_events.add(n, told("claim", member="m2", stream=1, epoch=n))
+        recent_events.add(n, encoded("claim", member="m2", stream=1, epoch=n))
 
     assert [owner.owner for owner in recent_events.ownership_history.owners("default", 0)] == ["m1"]
 
 
-def test_groups_do_not_share_a_past() -> None:
-    """A stream has one owner in each group."""
-    ownership_history = past_of(told("claim", group="fraud", member="m9", stream=0, epoch=1))
+def test_groups_have_separate_histories() -> None:
+    """A stream has one owner per group."""
+    ownership_history = history_of(encoded("claim", group="fraud", member="m9", stream=0, epoch=1))
 
     assert ownership_history.owners("default", 0) == []
     assert ownership_history.handover("default", 0) is None
     assert [owner.owner for owner in ownership_history.owners("fraud", 0)] == ["m9"]
 
 
-def test_a_topic_that_was_made_anew_begins_a_new_past() -> None:
-    """Ids of the old one mean nothing any more."""
+def test_a_recreated_topic_starts_a_new_history() -> None:
+    """Ids of the old topic mean nothing in the new one."""
     recent_events = recent_events_of(8)
-    recent_events.add(8, told("claim", member="m1", stream=0, epoch=1))
+    recent_events.add(8, encoded("claim", member="m1", stream=0, epoch=1))
 
     recent_events.begin(0)
-    recent_events.add(0, told(member="m0"))
+    recent_events.add(0, encoded(member="m0"))
 
     assert ids(recent_events, -1) == [0]
     assert recent_events.ownership_history.owners("default", 0) == []

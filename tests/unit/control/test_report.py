@@ -1,4 +1,4 @@
-"""Rows are joined from three sources, and none of them is believed beyond what it knows."""
+"""Rows are joined from three sources, each trusted only for what it knows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.control.sources import Sources, head, small_baton
 
 
 def observed_of(sources: Sources) -> Observed:
-    """What control knows after asking every source of the small Baton."""
+    """What control knows after it has read every source of the small Baton."""
     return Observed(
         cluster=sources.cluster.cluster,
         offsets=sources.offsets.offsets,
@@ -27,26 +27,26 @@ def rows_of(observed: Observed) -> list[StreamRow]:
     return list(report_on(observed, {}).streams[DEFAULT_GROUP])
 
 
-def test_a_row_joins_claim_head_end_and_the_owners_word() -> None:
-    """Position, lag and counts are the committed ones; what is open, the owner tells."""
+def test_a_row_joins_claim_head_end_and_the_owners_report() -> None:
+    """Position, lag and counts come from the head; the owner reports what is open."""
     row = rows_of(observed_of(small_baton()))[0]
 
     assert (row.owner, row.epoch, row.state) == ("m1", 3, "running")
     assert (row.position, row.end, row.lag, row.safe_offset) == (90, 100, 10, 80)
     assert (row.open_sessions, row.state_bytes) == (7, 700)
-    assert row.counts["fragments"] == 90
-    assert row.counts["ticks"] == 0
+    assert row.counts.fragments == 90
+    assert row.counts.ticks == 0
 
 
-def test_what_an_owner_says_of_another_epoch_does_not_count() -> None:
-    """A status that was read before the claim moved on is not mixed with the new epoch."""
+def test_a_report_of_another_epoch_is_dropped() -> None:
+    """A status that was read before the claim changed says nothing about the new epoch."""
     row = rows_of(observed_of(small_baton()))[1]
 
     assert (row.owner, row.epoch, row.state, row.open_sessions) == ("m1", 3, "opening", 0)
 
 
-def test_a_stream_that_nobody_ever_owned_begins_where_its_log_begins() -> None:
-    """Without a head the position is the first offset still there, and all after it is lag."""
+def test_a_stream_without_a_head_begins_where_its_log_begins() -> None:
+    """Its position is the first offset that is left, and everything after it is lag."""
     observed = observed_of(small_baton())
     offsets = Offsets(first={3: 40}, end={3: 100}, heads=observed.offsets.heads)
 
@@ -57,7 +57,7 @@ def test_a_stream_that_nobody_ever_owned_begins_where_its_log_begins() -> None:
 
 
 def test_lag_is_never_negative() -> None:
-    """A log that was lost ends below the position; the status tells that, not the lag."""
+    """A log that was lost ends below the position; the status reports that, not the lag."""
     observed = observed_of(small_baton())
     offsets = Offsets(end={0: 5}, heads=observed.offsets.heads)
 
@@ -66,8 +66,8 @@ def test_lag_is_never_negative() -> None:
     assert row.lag == 0
 
 
-def test_an_owner_that_says_rewind_is_believed() -> None:
-    """A stream that its owner has stopped for lost log is REWIND whatever its history."""
+def test_an_owner_that_reports_rewind_is_believed() -> None:
+    """A stream that its owner has stopped over a lost log is REWIND, whatever its history."""
     observed = observed_of(small_baton())
     status = MemberStatus(
         id="m1", group=DEFAULT_GROUP, streams=[StreamStatus(stream=0, epoch=3, state="rewind")]
@@ -79,7 +79,7 @@ def test_an_owner_that_says_rewind_is_believed() -> None:
     assert row.status == "REWIND"
 
 
-def test_the_default_group_is_listed_before_its_first_member_came() -> None:
+def test_the_default_group_is_listed_before_its_first_member() -> None:
     """A fresh stack shows its streams at once, all unowned."""
     observed = Observed(cluster=Cluster(count=2), offsets=Offsets(end={0: 1, 1: 1}))
 
@@ -88,8 +88,8 @@ def test_the_default_group_is_listed_before_its_first_member_came() -> None:
     assert [row.state for row in rows] == ["unowned", "unowned"]
 
 
-def test_members_that_own_nothing_or_do_not_answer_show() -> None:
-    """Every registered member has a row, with what it has claimed and whether it talks."""
+def test_every_registered_member_has_a_row() -> None:
+    """It shows what the member has claimed, and whether it answers."""
     rows = report_on(observed_of(small_baton()), {}).members
 
     assert [(row.id, row.streams, row.answers) for row in rows] == [("m1", [0, 1], True), ("m2", [2], False)]
@@ -103,21 +103,21 @@ def test_totals_are_the_sums_of_the_rows() -> None:
 
     totals = totals_of(rows)
 
-    assert totals["streams"] == 4
-    assert totals["lag"] == 10 + 0 + 40 + 100
-    assert totals["fragments"] == 90 + 100 + 60
-    assert totals["open_sessions"] == 7
+    assert totals.streams == 4
+    assert totals.lag == 10 + 0 + 40 + 100
+    assert totals.fragments == 90 + 100 + 60
+    assert totals.open_sessions == 7
 
 
-def test_a_groups_lag_is_that_of_its_streams() -> None:
-    """The list of groups tells the lag without a second reading."""
+def test_a_groups_lag_is_the_sum_of_its_streams() -> None:
+    """The list of groups shows it without another reading."""
     (group,) = report_on(observed_of(small_baton()), {}).groups
 
     assert (group.name, group.members, group.streams, group.lag) == ("default", ["m1", "m2"], 4, 150)
 
 
-def test_the_detail_adds_the_node_and_what_the_owner_read() -> None:
-    """One stream's page shows its node, its topic and the owner's own reading position."""
+def test_the_detail_adds_the_node_and_the_owners_reading_position() -> None:
+    """It also shows the topic and its bounds."""
     observed = observed_of(small_baton())
 
     detail = stream_detail(observed, DEFAULT_GROUP, rows_of(observed)[0], "fragments.0000")
@@ -127,8 +127,8 @@ def test_the_detail_adds_the_node_and_what_the_owner_read() -> None:
     assert (detail.node.epoch, detail.node.owner) == (3, "m1")
 
 
-def test_a_stream_whose_end_is_not_known_has_no_sample() -> None:
-    """No verdict rests on an end that nobody told."""
+def test_a_stream_with_an_unknown_end_has_no_sample() -> None:
+    """No status rests on an end that was not read."""
     observed = observed_of(small_baton())
     offsets = Offsets(end={1: 100}, heads={DEFAULT_GROUP: {1: head(30, epoch=2, seq=9)}})
 

@@ -1,4 +1,4 @@
-"""Runs are real processes: they start, tell, end, and leave nothing behind."""
+"""Runs are real processes: they start, report, end, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from services.control.adapters.run_store import RunStore
 from services.control.adapters.spark_progress import SparkProgress
 from services.control.adapters.spark_runner import SparkPlace, SparkRunner
 from services.control.core.jobs import JOBS
-from services.control.core.runs import ENDED, JobAlreadyRunning, Progress, Run, RunError, UnknownRun
+from services.control.core.runs import ENDED, JobAlreadyRunning, Progress, Run, UnknownRun
+from services.control.spark.request import read_request
 from shared.errors import SparkUnavailable
 from shared.model.group import GroupSettings
 
@@ -28,14 +29,14 @@ DEADLINE_S = 15.0
 
 
 def spark_ui(request: httpx.Request) -> httpx.Response:
-    """What a real Spark UI answers about one application with two jobs."""
+    """The answer of a real Spark UI for an application with two jobs."""
     assert request.url.path == "/api/v1/applications/app-1/jobs"
     job = {"jobId": 1, "numTasks": 8, "numCompletedTasks": 3, "numSkippedTasks": 2}
     return httpx.Response(200, json=[job | {"numActiveTasks": 2, "numFailedTasks": 1}, {"numTasks": 4}])
 
 
 class Bench:
-    """A runner on a folder, as one control process has it; `again()` is the next process on it."""
+    """The runner of one control process on a folder; `again()` is the next control process."""
 
     def __init__(self, folder: Path, *, timeout_s: float = 60, kept: int = 100) -> None:
         self.folder = folder
@@ -70,7 +71,7 @@ class Bench:
         )
 
     async def until(self, run: Run, *states: str) -> Run:
-        """The run when it has one of the states, the runner stepping meanwhile."""
+        """The run once it has one of the states; steps the runner meanwhile."""
 
         async def reached() -> bool:
             await self.runner.step()
@@ -84,20 +85,27 @@ class Bench:
         return int((self.folder / run.id / "child").read_text())
 
     def has_child(self, run: Run) -> Callable[[], Awaitable[bool]]:
-        """Asks whether the run's driver has told its child."""
+        """Asks whether the run's driver has started its child."""
 
-        async def told() -> bool:
+        async def has_started() -> bool:
             return os.path.exists(f"{self.folder}/{run.id}/child")  # noqa: ASYNC240  a test's own file
 
-        return told
+        return has_started
+
+    def edit_record(self, run: Run, old: str, new: str) -> None:
+        """Replaces a part of the run's record on disk."""
+        record = self.folder / run.id / "run.json"
+        text = record.read_text()
+        assert old in text
+        record.write_text(text.replace(old, new))
 
     def leftovers(self, run: Run) -> list[int]:
-        """Those of the run's two processes that still live."""
+        """Those of the run's two processes that are alive."""
         return [pid for pid in (run.pid, self.child_of(run)) if born_of(pid)]
 
 
 async def poll(reached: Callable[[], Awaitable[bool]]) -> None:
-    """Returns when `reached` says so; fails at the deadline."""
+    """Returns once `reached` is true; fails at the deadline."""
     deadline = time.monotonic() + DEADLINE_S
     while not await reached():
         assert time.monotonic() < deadline, "the deadline has passed"
@@ -114,20 +122,20 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 async def test_a_run_succeeds_with_its_published_result(bench: Bench) -> None:
-    """The result is the driver's, and the request tells the driver all that it needs."""
+    """The result is the driver's; the request holds everything that the driver needs."""
     run = await bench.start("$.succeed")
 
     ended = await bench.until(run, *ENDED)
 
     assert (ended.state, ended.error) == ("succeeded", None)
     assert bench.runner.result_of(run.id) == {"answer": 42}
-    request = (bench.folder / run.id / "request.json").read_bytes()
-    for part in (b'"streams":7', b'"gap_ms":99', b'"jars":"/jars"', b'"kafka":"k:1"', b'"group":"default"'):
-        assert part in request
+    request = read_request(bench.folder / run.id)
+    assert (request.streams, request.group_settings.gap_ms, request.group) == (7, 99, "default")
+    assert (request.kafka, request.jars, request.parameters["top"]) == ("k:1", "/jars", 5)
 
 
 async def test_progress_is_sparks_own_task_counts(bench: Bench) -> None:
-    """The bar sums the UI's jobs without the tasks of skipped stages."""
+    """It sums the jobs of the UI, without the tasks of skipped stages."""
     run = await bench.start("$.hang")
 
     await bench.until(run, "running")
@@ -136,46 +144,34 @@ async def test_progress_is_sparks_own_task_counts(bench: Bench) -> None:
     assert bench.runner.run_of(run.id).progress == Progress(tasks=10, completed=3, active=2, failed=1)
 
 
-async def test_a_drivers_error_is_the_runs(bench: Bench) -> None:
-    """Spark's condition and sentence are handed on as they are; the child goes too."""
-    run = await bench.start("$.fail")
+@pytest.mark.parametrize(
+    ("how", "condition", "words"),
+    [
+        ("$.leave_a_child", "", []),
+        ("$.fail", "DIVIDE_BY_ZERO", ["Division by zero."]),
+        ("$.die", "DriverLost", ["signal 9", "no memory left"]),
+    ],
+)
+async def test_no_end_leaves_a_process(bench: Bench, how: str, condition: str, words: list[str]) -> None:
+    """A success, Spark's own error, or a death with its last output: the driver's child is ended, too."""
+    run = await bench.start(how)
 
     ended = await bench.until(run, *ENDED)
 
-    assert ended.error == RunError(condition="DIVIDE_BY_ZERO", message="Division by zero.")
+    assert ended.state == ("failed" if condition else "succeeded")
+    assert (ended.error.condition if ended.error else "") == condition
+    assert [word for word in words if ended.error is None or word not in ended.error.message] == []
     assert bench.leftovers(ended) == []
 
 
-async def test_a_driver_that_dies_without_a_word_is_lost(bench: Bench) -> None:
-    """DriverLost, with the signal and the last line that was printed; its child does not stay behind."""
-    run = await bench.start("$.die")
-
-    ended = await bench.until(run, *ENDED)
-
-    assert ended.state == "failed"
-    assert ended.error is not None
-    assert ended.error.condition == "DriverLost"
-    assert "signal 9" in ended.error.message
-    assert "no memory left" in ended.error.message
-    assert bench.leftovers(ended) == []
-
-
-async def test_a_success_leaves_no_child_behind(bench: Bench) -> None:
-    """What a driver forgot to end is ended with the run."""
-    run = await bench.start("$.leave_a_child")
-
-    ended = await bench.until(run, *ENDED)
-
-    assert ended.state == "succeeded"
-    assert bench.leftovers(ended) == []
-
-
-@pytest.mark.parametrize("how", ["$.hang", "$.stubborn"])
+@pytest.mark.parametrize("how", ["$.hang", "$.stubborn", "paused"])
 async def test_a_cancel_leaves_no_process_within_two_seconds(bench: Bench, how: str) -> None:
-    """SIGTERM for those who listen, SIGKILL for those who do not, and the child alike."""
+    """SIGTERM, then SIGKILL for those that ignore it or are stopped. A second cancel changes nothing."""
     run = await bench.start(how)
     await bench.until(run, "running")
     assert len(bench.leftovers(run)) == 2
+    if how == "paused":
+        os.killpg(run.pid, signal.SIGSTOP)
     begun = time.monotonic()
 
     ended = await bench.runner.cancel(run.id)
@@ -183,10 +179,11 @@ async def test_a_cancel_leaves_no_process_within_two_seconds(bench: Bench, how: 
     assert time.monotonic() - begun < 2
     assert (ended.state, ended.error and ended.error.condition) == ("cancelled", "Cancelled")
     assert bench.leftovers(run) == []
+    assert await bench.runner.cancel(run.id) == ended
 
 
-async def test_a_cancel_while_the_runner_looks_is_a_cancel(bench: Bench) -> None:
-    """A dying driver is not taken for a lost one by the watching loop at its side."""
+async def test_a_cancel_wins_against_the_watching_loop(bench: Bench) -> None:
+    """The loop sees the driver die, but the run ends as cancelled, not as lost."""
     run = await bench.start("$.stubborn")
     await bench.until(run, "running")
     watching = asyncio.create_task(bench.runner.run(), name="runs")
@@ -194,22 +191,11 @@ async def test_a_cancel_while_the_runner_looks_is_a_cancel(bench: Bench) -> None
     ended = await bench.runner.cancel(run.id)
 
     watching.cancel()
-    assert ended.state == "cancelled"
-    assert bench.runner.run_of(run.id).state == "cancelled"
-
-
-async def test_a_second_cancel_changes_nothing(bench: Bench) -> None:
-    """Ended is ended."""
-    run = await bench.start("$.hang")
-
-    first = await bench.runner.cancel(run.id)
-    second = await bench.runner.cancel(run.id)
-
-    assert first == second
+    assert ended.state == bench.runner.run_of(run.id).state == "cancelled"
 
 
 async def test_a_run_past_its_limit_fails(bench: Bench) -> None:
-    """The wall-clock limit ends the whole group; the run's own limit may only be shorter."""
+    """The limit ends the whole group. A run's own limit can only be shorter than control's."""
     run = await bench.start("$.stubborn", timeout_s=0.3)
     other = await bench.start("$.hang", group="other", timeout_s=9999)
 
@@ -223,7 +209,7 @@ async def test_a_run_past_its_limit_fails(bench: Bench) -> None:
 
 
 async def test_one_run_per_job_and_group(bench: Bench) -> None:
-    """A second run is refused while the first lives; another group's is not."""
+    """A second run is refused while the first is under way; another group's is not."""
     run = await bench.start("$.hang")
 
     with pytest.raises(JobAlreadyRunning, match=run.id):
@@ -236,7 +222,7 @@ async def test_one_run_per_job_and_group(bench: Bench) -> None:
 
 
 async def test_stopping_control_ends_its_drivers(bench: Bench) -> None:
-    """No driver outlives an orderly stop."""
+    """No driver survives an orderly stop."""
     runs = [await bench.start(how, group=how[2:]) for how in ("$.hang", "$.stubborn")]
     for run in runs:
         await bench.until(run, "running")
@@ -247,8 +233,8 @@ async def test_stopping_control_ends_its_drivers(bench: Bench) -> None:
     assert [bench.leftovers(run) for run in runs] == [[], []]
 
 
-async def test_a_restarted_control_goes_on_watching(bench: Bench) -> None:
-    """A driver that outlived control is watched, and can be cancelled, by the next control."""
+async def test_a_restarted_control_resumes_its_runs(bench: Bench) -> None:
+    """It watches the drivers that survived the last control, and can cancel them."""
     run = await bench.start("$.hang")
     await bench.until(run, "running")
 
@@ -256,14 +242,13 @@ async def test_a_restarted_control_goes_on_watching(bench: Bench) -> None:
     await bench.runner.step()
 
     assert bench.runner.run_of(run.id).state == "running"
-    ended = await bench.runner.cancel(run.id)
-    assert ended.state == "cancelled"
+    assert (await bench.runner.cancel(run.id)).state == "cancelled"
     assert bench.leftovers(run) == []
 
 
 @pytest.mark.parametrize(("how", "state"), [("$.die", "failed"), ("$.succeed", "succeeded")])
-async def test_a_restarted_control_knows_how_a_run_ended(bench: Bench, how: str, state: str) -> None:
-    """What happened while control was away is read from the run's folder."""
+async def test_a_restarted_control_learns_how_a_run_ended(bench: Bench, how: str, state: str) -> None:
+    """The run's folder holds what happened while control was away."""
     run = await bench.start(how)
 
     async def has_ended() -> bool:
@@ -276,14 +261,11 @@ async def test_a_restarted_control_knows_how_a_run_ended(bench: Bench, how: str,
     assert bench.runner.run_of(run.id).state == state
 
 
-async def test_a_strangers_process_is_never_touched(bench: Bench) -> None:
-    """A pid that was given to another process since is not the driver's."""
+async def test_a_foreign_process_is_never_signalled(bench: Bench) -> None:
+    """A process that started at another time is not the driver, even if it has the driver's pid."""
     run = await bench.start("$.hang")
     await bench.until(run, "running")
-    record = bench.folder / run.id / "run.json"
-    text = record.read_text()
-    assert f'"born":"{run.born}"' in text
-    record.write_text(text.replace(f'"born":"{run.born}"', '"born":"1"'))
+    bench.edit_record(run, f'"born":"{run.born}"', '"born":"1"')
 
     older = bench.runner
     bench.again()
@@ -294,14 +276,13 @@ async def test_a_strangers_process_is_never_touched(bench: Bench) -> None:
     await older.cancel(run.id)
 
 
-async def test_a_record_without_a_process_harms_nobody(bench: Bench) -> None:
-    """Control may die between a run's record and its driver; pid 0 would mean itself to kill."""
+async def test_a_record_without_a_process_signals_nobody(bench: Bench) -> None:
+    """Control may die between a run's record and its driver: killing pid 0 would kill control itself."""
     run = await bench.start("$.succeed")
     await bench.until(run, *ENDED)
     (bench.folder / run.id / "result.json").unlink()
-    record = bench.folder / run.id / "run.json"
-    text = record.read_text().replace(f'"pid":{run.pid}', '"pid":0').replace("succeeded", "starting")
-    record.write_text(text)
+    bench.edit_record(run, f'"pid":{run.pid}', '"pid":0')
+    bench.edit_record(run, "succeeded", "starting")
 
     bench.again()
     await bench.runner.step()
@@ -309,7 +290,7 @@ async def test_a_record_without_a_process_harms_nobody(bench: Bench) -> None:
     assert bench.runner.run_of(run.id).state == "failed"
 
 
-async def test_an_unreadable_record_is_left_alone(bench: Bench) -> None:
+async def test_an_unreadable_record_is_ignored(bench: Bench) -> None:
     """A torn or foreign folder does not keep control from starting."""
     (bench.folder / "torn").mkdir(parents=True)
     (bench.folder / "torn" / "run.json").write_text('{"id": "to')
@@ -317,8 +298,8 @@ async def test_an_unreadable_record_is_left_alone(bench: Bench) -> None:
     assert bench.again().runs() == []
 
 
-async def test_a_driver_that_cannot_be_started_is_told(bench: Bench) -> None:
-    """No run is left behind by a program that is not there."""
+async def test_a_driver_that_cannot_be_started_leaves_no_run(bench: Bench) -> None:
+    """The caller gets SparkUnavailable with the reason."""
     bench.again(driver=("/nowhere/python",))
 
     with pytest.raises(SparkUnavailable, match="nowhere"):
@@ -328,8 +309,8 @@ async def test_a_driver_that_cannot_be_started_is_told(bench: Bench) -> None:
     assert list(bench.folder.iterdir()) == []
 
 
-async def test_old_runs_are_forgotten(tmp_path: Path) -> None:
-    """Only so many ended runs are kept, on disk too."""
+async def test_the_oldest_runs_are_forgotten(tmp_path: Path) -> None:
+    """Control keeps a limited number of ended runs, and removes the folders of the others."""
     bench = Bench(tmp_path, kept=2)
     async with bench.progress:
         runs = []
@@ -342,14 +323,3 @@ async def test_old_runs_are_forgotten(tmp_path: Path) -> None:
         assert set(os.listdir(tmp_path)) == {run.id for run in runs[2:]}
         with pytest.raises(UnknownRun):
             bench.runner.result_of(runs[0].id)
-
-
-async def test_a_paused_driver_is_ended_too(bench: Bench) -> None:
-    """SIGSTOP holds off SIGTERM, not SIGKILL."""
-    run = await bench.start("$.hang")
-    await bench.until(run, "running")
-    os.killpg(run.pid, signal.SIGSTOP)
-
-    await bench.runner.cancel(run.id)
-
-    assert bench.leftovers(run) == []

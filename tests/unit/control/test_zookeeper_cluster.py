@@ -1,4 +1,4 @@
-"""Control's picture of ZooKeeper is current, and costs next to nothing while nothing changes."""
+"""Control's copy of ZooKeeper is current, and costs almost nothing while nothing changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STREAMS = 50
 
 
 class Baton:
-    """A Baton in an in-memory ZooKeeper; its clock is only moved by tests."""
+    """A Baton in an in-memory ZooKeeper; tests move its clock."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -43,13 +43,13 @@ class Baton:
             await self.put(NAMES.claim("default", stream), ClaimNode(member="m0", epoch=1))
 
     async def put(self, path: str, value: msgspec.Struct | bytes) -> None:
-        """Makes or writes a znode."""
+        """Creates or writes a znode."""
         data = value if isinstance(value, bytes) else msgspec.json.encode(value)
         if not await self.writer.create(path, data):
             await self.writer.set(path, data)
 
     async def calls_of_a_read(self) -> int:
-        """How many one-way trips the next reading takes."""
+        """The number of one-way trips of the next reading."""
         before = self.reader.calls
         await self.source.read()
         return self.reader.calls - before
@@ -63,7 +63,7 @@ async def baton() -> Baton:
 
 
 async def test_everything_is_read(baton: Baton) -> None:
-    """Table, producers, and of each group settings, members, claims and nodes."""
+    """The table, the producers, and each group's settings, members, claims and nodes."""
     cluster = await baton.source.read()
 
     group = cluster.groups["default"]
@@ -77,7 +77,7 @@ async def test_everything_is_read(baton: Baton) -> None:
 
 
 async def test_a_quiet_cluster_costs_one_request(baton: Baton) -> None:
-    """What no watch has told of is not read again."""
+    """A znode is read again only after its watch has fired."""
     first = await baton.source.read()
 
     assert await baton.calls_of_a_read() == 2  # there and back
@@ -85,47 +85,40 @@ async def test_a_quiet_cluster_costs_one_request(baton: Baton) -> None:
 
 
 async def test_one_change_costs_a_few_requests(baton: Baton) -> None:
-    """A claim that moves is read anew, the other streams are not."""
+    """A claim that changes is read again, the other streams are not."""
     await baton.source.read()
 
     await baton.put(NAMES.claim("default", 4), ClaimNode(member="m1", epoch=2))
     calls = await baton.calls_of_a_read()
 
+    assert calls <= 6
     cluster = await baton.source.read()
     assert cluster.groups["default"].view.claims[4] == ClaimNode(member="m1", epoch=2)
-    assert calls <= 6
 
 
-async def test_what_comes_and_goes_is_seen(baton: Baton) -> None:
-    """New members and groups show, released claims and dead producers do not."""
+async def test_creations_changes_and_deletions_are_seen(baton: Baton) -> None:
+    """New members, groups and pins appear; released claims and dead producers disappear."""
     await baton.source.read()
 
     await baton.writer.delete(NAMES.claim("default", 4))
     await baton.writer.delete(NAMES.producer("p"))
     await baton.put(NAMES.member("default", "m2"), MemberNode(address="http://m2"))
     await baton.put(NAMES.group("other"), GroupSettings())
-    cluster = await baton.source.read()
-
-    assert 4 not in cluster.groups["default"].view.claims
-    assert cluster.producers == {}
-    assert sorted(cluster.groups["default"].view.members) == ["m0", "m1", "m2"]
-    assert sorted(cluster.groups) == ["default", "other"]
-
-
-async def test_pins_are_seen_when_they_come_and_when_they_change(baton: Baton) -> None:
-    """The znode need not be there at first."""
-    before = await baton.source.read()
-
     await baton.put(NAMES.pins("default"), b'{"4": "m1"}')
-    made = await baton.source.read()
+    cluster = await baton.source.read()
     await baton.put(NAMES.pins("default"), b"{}")
     emptied = await baton.source.read()
 
-    assert [cluster.groups["default"].view.pins for cluster in (before, made, emptied)] == [{}, {4: "m1"}, {}]
+    view = cluster.groups["default"].view
+    assert 4 not in view.claims
+    assert cluster.producers == {}
+    assert sorted(view.members) == ["m0", "m1", "m2"]
+    assert sorted(cluster.groups) == ["default", "other"]
+    assert (view.pins, emptied.groups["default"].view.pins) == ({4: "m1"}, {})
 
 
-async def test_zookeeper_away_is_told(baton: Baton) -> None:
-    """What is remembered is never passed off as having just been read."""
+async def test_an_outage_of_zookeeper_is_reported(baton: Baton) -> None:
+    """Cached values are never returned as a new reading."""
     await baton.source.read()
     baton.reader.disconnect()
 
@@ -138,8 +131,8 @@ async def test_zookeeper_away_is_told(baton: Baton) -> None:
     assert cluster.groups["default"].view.claims[4].member == "m1"
 
 
-async def test_a_lost_watch_is_made_good(baton: Baton) -> None:
-    """Whatever became of the watches, everything is read afresh now and then."""
+async def test_a_lost_watch_is_repaired(baton: Baton) -> None:
+    """Even without any watch, everything is read again every RESYNC_S."""
     await baton.source.read()
     baton.store.watches.clear()
     await baton.put(NAMES.claim("default", 4), ClaimNode(member="m1", epoch=2))
@@ -153,7 +146,7 @@ async def test_a_lost_watch_is_made_good(baton: Baton) -> None:
 
 
 async def test_a_torn_znode_hides_only_itself(baton: Baton) -> None:
-    """What cannot be read is left out; the rest is shown."""
+    """An unreadable znode is left out; the rest is shown."""
     await baton.put(NAMES.claim("default", 4), b'{"member": ')
     await baton.put(NAMES.claims("default") + "/odd", b"{}")
     await baton.put(NAMES.group("default"), b"nonsense")
@@ -166,7 +159,7 @@ async def test_a_torn_znode_hides_only_itself(baton: Baton) -> None:
 
 
 async def test_an_empty_zookeeper_is_an_empty_cluster() -> None:
-    """Before anybody came there is nothing, and that is no failure."""
+    """Before anything has started there is nothing to read, which is not a failure."""
     cluster = await Baton().source.read()
 
     assert (cluster.count, cluster.groups, cluster.producers) == (0, {}, {})

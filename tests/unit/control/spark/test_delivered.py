@@ -1,4 +1,4 @@
-"""Reading a delivered session gives back its fields and the very bytes of its fragments."""
+"""Reading a delivered session returns its fields and the exact bytes of its fragments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _values = st.recursive(
     st.lists(st.tuples(_values, st.sampled_from([None, 2]), st.booleans(), st.text(" \t\r\n", max_size=2)))
 )
 def test_fragments_keep_their_bytes(bodies: list[tuple[Any, int | None, bool, str]]) -> None:
-    """However a fragment is spelled, indented or padded, what is sliced out is what was put in."""
+    """However a fragment is spelled, indented or padded, the slice equals the original."""
     data = [
         (
             space + json.dumps({"key": "k", "data": body}, indent=indent, ensure_ascii=is_plain) + space
@@ -42,7 +42,7 @@ def test_fragments_keep_their_bytes(bodies: list[tuple[Any, int | None, bool, st
     assert dict(fields) == FIELDS
 
 
-def test_numbers_longer_than_python_converts_are_no_obstacle() -> None:
+def test_numbers_longer_than_python_converts_are_read() -> None:
     """A fragment may hold a number of any length."""
     fragment = b'{"key":"k","data":' + b"7" * 5000 + b"}"
 
@@ -51,8 +51,8 @@ def test_numbers_longer_than_python_converts_are_no_obstacle() -> None:
     assert found.encode() == fragment
 
 
-def test_the_deepest_readable_fragment_is_no_obstacle() -> None:
-    """What a reader of fragments accepts, nested to the limit, can be delivered and read again."""
+def test_the_deepest_readable_fragment_is_read() -> None:
+    """A fragment nested to the limit of its reader can be delivered and read again."""
     deep = DEEPEST - 1
     fragment = b'{"key":"k","data":' + b"[" * deep + b'"\\ud83d\\ude00"' + b"]" * deep + b"}"
     assert read_record(b"k", fragment).kind == "fragment"
@@ -75,7 +75,7 @@ def test_the_deepest_readable_fragment_is_no_obstacle() -> None:
         json.dumps(FIELDS | {"data": [1]}).encode()[:-2],
     ],
 )
-def test_what_is_no_session_is_refused(raw: bytes) -> None:
-    """Truncated, mistyped or trailed by something: NotASession, never another error."""
+def test_anything_but_a_session_is_refused(raw: bytes) -> None:
+    """Truncated, mistyped or with trailing text: NotASession, never another error."""
     with pytest.raises(NotASession):
         read_session(raw)

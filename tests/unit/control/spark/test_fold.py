@@ -1,4 +1,4 @@
-"""The audit's own fold: each rule of section 4 by a worked example, and against the consumer's assembler."""
+"""The audit's own fold: an example of each rule (docs/protocol.md), and a comparison with the assembler."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALL = GroupSettings(
 
 
 def line(offset: int, t: int, *, w: int = -1, a: int = 0, end: bool = False, name: str | None = None) -> Line:
-    """A fragment of 10 bytes; by default W lags and A stands still."""
+    """A fragment of 10 bytes; by default W lags behind and A does not advance."""
     return Line(offset, a, t, w, a, end, name, 10, b"%016d" % offset)
 
 
@@ -52,7 +52,7 @@ def test_a_gap_in_event_time_splits() -> None:
 
 
 def test_an_older_fragment_does_not_split() -> None:
-    """Rule 3: a fragment that is merely older than the last joins, and moves only the lowest time."""
+    """Rule 3: a fragment that is older than the last one joins, and lowers only the lowest time."""
     sessions = fold([line(0, 1000), line(1, 800), line(2, 1090)])
 
     assert spans(sessions) == [(0, 2, "gap", None)]
@@ -60,7 +60,7 @@ def test_an_older_fragment_does_not_split() -> None:
 
 
 def test_the_streams_progress_splits_a_silent_session() -> None:
-    """Rule 3: W beyond gap + lateness since the session's last fragment closes it, whatever t says."""
+    """Rule 3: W beyond gap + lateness after the session's last fragment closes it, whatever t is."""
     at_the_limit = fold([line(0, 1000), line(9, 1050, w=1120)])
     beyond = fold([line(0, 1000), line(9, 1050, w=1121)])
 
@@ -69,13 +69,13 @@ def test_the_streams_progress_splits_a_silent_session() -> None:
 
 
 def test_silence_in_append_time_splits() -> None:
-    """Rule 3: A beyond idle since the session's last fragment closes it."""
+    """Rule 3: A beyond idle after the session's last fragment closes it."""
     sessions = fold([line(0, 1000, a=0), line(1, 1001, a=200), line(2, 1002, a=401)])
 
     assert spans(sessions) == [(0, 1, "gap", 2), (2, 2, "gap", None)]
 
 
-def test_a_marker_closes_what_lies_at_or_before_its_time() -> None:
+def test_a_marker_closes_sessions_up_to_its_time() -> None:
     """Rule 2: last_t <= time closes with reason gap; a session that reaches further stays open."""
     sessions = fold([line(0, 1000), line(4, 1050)], [Mark(2, 999), Mark(3, 1000), Mark(7, 1050)])
 
@@ -83,21 +83,21 @@ def test_a_marker_closes_what_lies_at_or_before_its_time() -> None:
 
 
 def test_an_end_closes_with_its_own_fragment() -> None:
-    """Rule 6: the fragment that says end belongs to the session that it closes."""
+    """Rule 6: the fragment with `end` belongs to the session that it closes."""
     sessions = fold([line(0, 1000), line(1, 1001, end=True), line(2, 1002)])
 
     assert spans(sessions) == [(0, 1, "end", 1), (2, 2, "gap", None)]
 
 
-def test_a_repeat_in_an_open_session_is_dropped_and_leaves_it_as_it_was() -> None:
-    """Rule 4: a repeat does not join, nor renew last_a, so silence counts from the fragment before it."""
+def test_a_repeat_in_an_open_session_is_dropped_without_a_trace() -> None:
+    """Rule 4: a repeat neither joins nor renews last_a, so silence counts from the fragment before it."""
     sessions = fold([line(0, 1000, name="x"), line(1, 1001, a=150, name="x"), line(2, 1002, a=201)])
 
     assert spans(sessions) == [(0, 0, "gap", 2), (2, 2, "gap", None)]
 
 
 def test_ids_are_remembered_until_repeat_after_the_last_fragment() -> None:
-    """Rule 4: a closed session's ids are known while A <= last_a + repeat, and not a millisecond longer."""
+    """Rule 4: a closed session's ids are known while A <= last_a + repeat, and no longer."""
     in_time = fold([line(0, 1000, name="x", end=True), line(1, 1001, a=60, name="x")])
     too_late = fold([line(0, 1000, name="x", end=True), line(1, 1001, a=61, name="x")])
 
@@ -105,15 +105,15 @@ def test_ids_are_remembered_until_repeat_after_the_last_fragment() -> None:
     assert spans(too_late) == [(0, 0, "end", 0), (1, 1, "gap", None)]
 
 
-def test_a_session_takes_over_what_its_key_remembers() -> None:
-    """Rule 4: ids remembered at the opening stay known while that session is open."""
+def test_a_session_inherits_the_ids_that_its_key_remembers() -> None:
+    """Rule 4: ids that are known when a session opens stay known while it is open."""
     lines = [line(0, 1000, name="x", end=True), line(1, 1001, a=50), line(2, 1002, a=190, name="x")]
 
     assert spans(fold(lines)) == [(0, 0, "end", 0), (1, 1, "gap", None)]
 
 
 def test_a_limit_closes_before_the_fragment_that_would_exceed_it() -> None:
-    """Rule 5: number, bytes and span count the new fragment."""
+    """Rule 5: number, bytes and span include the new fragment."""
     number = fold([line(offset, 1000) for offset in range(6)])
     size = fold([line(0, 1000)._replace(size=300), line(1, 1000)._replace(size=101)])
     span = fold([line(0, 1000), line(1, 1100), line(2, 1200), line(3, 1300), line(4, 1301)])
@@ -131,7 +131,7 @@ def test_a_repeat_never_meets_a_limit() -> None:
 
 
 def test_after_a_limit_the_next_session_knows_the_ids_of_the_closed_one() -> None:
-    """Rule 4: what the key remembers is looked up after a close by rule 5."""
+    """Rule 4: a close by rule 5 keeps the ids that the key remembers."""
     lines = [line(offset, 1000, name=f"i{offset}") for offset in range(5)]
 
     assert spans(fold([*lines, line(5, 1000, name="i0")])) == [(0, 3, "limit", 4), (4, 4, "gap", None)]
@@ -139,7 +139,7 @@ def test_after_a_limit_the_next_session_knows_the_ids_of_the_closed_one() -> Non
 
 @pytest.mark.parametrize(("w", "a", "is_due"), [(1120, 200, False), (1121, 0, True), (0, 201, True)])
 def test_silence_makes_an_open_session_due(w: int, a: int, is_due: bool) -> None:
-    """At the log's end a session may be closed when W or A has left it behind."""
+    """At the log's end, a session may be closed once W or A is far enough ahead of it."""
     key = KeyFold(SMALL, [])
     key.feed(line(0, 1000))
 
@@ -148,8 +148,8 @@ def test_silence_makes_an_open_session_due(w: int, a: int, is_due: bool) -> None
     assert (session.closed_by, session.is_due) == (None, is_due)
 
 
-def test_what_may_have_begun_before_the_cut_is_not_judged() -> None:
-    """Retention: a key is unsure until it was silent for longer than idle and repeat."""
+def test_sessions_that_may_have_begun_before_the_cut_are_not_judged() -> None:
+    """Retention: a key is unsure until it has been silent for longer than idle and repeat."""
     sessions = fold(
         [line(90, 1000, a=10, end=True), line(91, 1000, a=210), line(95, 1000, a=411)], cut=Cut(0, 60)
     )
@@ -157,8 +157,8 @@ def test_what_may_have_begun_before_the_cut_is_not_judged() -> None:
     assert [one.is_sure for one in sessions] == [False, False, True]
 
 
-def test_a_split_that_the_cut_part_could_prevent_is_not_judged() -> None:
-    """Retention: where W decides and may have been higher, the sessions around the split are unsure."""
+def test_a_split_that_a_removed_record_could_prevent_is_not_judged() -> None:
+    """Retention: where W decides and may have been higher, the sessions on both sides are unsure."""
     lines = [line(90, 1000, a=300), line(91, 1050, w=1121, a=310), line(92, 1050, w=1121, a=700)]
 
     unsure = fold(lines, cut=Cut(0, 1010))
@@ -203,7 +203,7 @@ _logs = st.lists(st.tuples(st.one_of(*[_fragments] * 7, _marks), _steps), max_si
 def test_fold_and_assembler_give_the_same_sessions(
     log: list[tuple[tuple[bytes | None, bytes | None], tuple[int, int]]],
 ) -> None:
-    """Written twice, the rules give the same sessions of every log: offsets, times, reasons, fragments."""
+    """Both implementations give the same sessions for any log: offsets, times, reasons, fragments."""
     offsets = list(accumulate((step[1] for _, step in log), initial=0))[1:]
     times = list(accumulate((step[0] for _, step in log), initial=100))[1:]
     records = [
@@ -234,7 +234,7 @@ def test_fold_and_assembler_give_the_same_sessions(
 
 
 def _fold_log(records: list[Logged]) -> list[tuple[str, Expected]]:
-    """What the audit does with a stream, in a few lines and without Spark."""
+    """What the audit does with a stream, without Spark."""
     w = a = -1
     lines: dict[str, list[Line]] = {}
     marks = []

@@ -1,4 +1,4 @@
-"""The audit's own reading of records agrees with that of producer and consumer on every record."""
+"""The audit's own parser agrees with that of the producer and consumer on every record."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ MARKS = [
 
 
 def expected(key: bytes | None, value: bytes | None) -> Reading:
-    """What producer and consumer make of a record, in the audit's words."""
+    """The parser of producer and consumer, translated to the audit's result."""
     try:
         if key is None:
             time = parse_marker(value or b"").time
@@ -123,13 +123,13 @@ def expected(key: bytes | None, value: bytes | None) -> Reading:
 
 @pytest.mark.parametrize("value", NASTY)
 def test_nasty_fragments_are_read_alike(value: bytes) -> None:
-    """JSON's corners: both readings accept the same bytes and see the same fields."""
+    """JSON's corner cases: both parsers accept the same bytes and see the same fields."""
     assert read_record(b"a", value) == expected(b"a", value)
 
 
 @pytest.mark.parametrize("text", TIMES)
 def test_times_are_read_alike(text: str) -> None:
-    """RFC 3339's corners give the same millisecond, or the same refusal."""
+    """RFC 3339's corner cases give the same millisecond, or the same refusal."""
     value = json.dumps({"key": "a", "time": text}).encode()
 
     assert read_record(b"a", value) == expected(b"a", value)
@@ -137,12 +137,12 @@ def test_times_are_read_alike(text: str) -> None:
 
 @pytest.mark.parametrize("value", MARKS)
 def test_marks_are_read_alike(value: bytes | None) -> None:
-    """A record without a key is a marker, a tick, or unreadable, for both."""
+    """Both parsers take a record without a key as a marker, as a tick, or as unreadable."""
     assert read_record(None, value) == expected(None, value)
 
 
-def test_the_records_key_must_be_the_fragments() -> None:
-    """A record whose key is another, or empty, is unreadable."""
+def test_the_keys_of_record_and_fragment_must_be_equal() -> None:
+    """Otherwise the record is unreadable."""
     value = b'{"key":"a"}'
 
     assert read_record(b"a", value).kind == "fragment"
@@ -151,7 +151,7 @@ def test_the_records_key_must_be_the_fragments() -> None:
 
 @pytest.mark.parametrize(("size", "is_readable"), [(256, True), (257, False)])
 def test_a_key_has_at_most_256_bytes(size: int, is_readable: bool) -> None:
-    """Bytes of UTF-8 count, not characters."""
+    """The limit counts bytes of UTF-8, not characters."""
     key = ("é" * 128 + "x" * (size - 256)).encode()
 
     assert (read_record(key, b'{"key":"%s"}' % key) != UNREADABLE) is is_readable
@@ -175,7 +175,7 @@ _field = st.sampled_from(["key", "time", "end", "id", "data", "x"])
 def test_random_records_are_read_alike(
     fields: list[tuple[str, Any]], is_plain: bool, at: int, put_in: bytes
 ) -> None:
-    """Objects with any fields, some given twice, some damaged at one place: both readings agree."""
+    """Objects with any fields, some repeated, some damaged at one place: both parsers agree."""
     pairs = ",".join(
         f"{json.dumps(name)}:{json.dumps(value, ensure_ascii=is_plain)}" for name, value in fields
     )

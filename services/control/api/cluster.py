@@ -1,0 +1,84 @@
+"""`GET /members`, `/producers`, `/groups`, `/plan`: who takes part, from the view's memory."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Query, Response
+
+from services.control.api.openapi import answers, encoded
+from services.control.api.pages import (
+    INVALID,
+    MAX_LIMIT,
+    NOT_FOUND,
+    UNAVAILABLE,
+    AfterName,
+    Group,
+    Limit,
+    StaleMs,
+)
+from services.control.core.rows import GroupRow, MemberRow, PlanRow, ProducerRow
+from services.control.live.cluster_view import ClusterView
+from shared.model.names import DEFAULT_GROUP
+
+
+class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of the members, sorted by id."""
+
+    members: list[MemberRow]
+    stale_ms: StaleMs
+
+
+class ProducerPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of the producers, sorted by id."""
+
+    producers: list[ProducerRow]
+    stale_ms: StaleMs
+
+
+class GroupPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of the groups, sorted by name."""
+
+    groups: list[GroupRow]
+    stale_ms: StaleMs
+
+
+ANSWERED = (MemberPage, ProducerPage, GroupPage, PlanRow)
+
+
+def cluster_routes(view: ClusterView) -> APIRouter:
+    """The routes over the view."""
+    routes = APIRouter(tags=["cluster"], responses=INVALID | UNAVAILABLE)
+
+    @routes.get("/members", summary="List the members", responses=answers(MemberPage))
+    async def members(
+        group: Annotated[
+            str | None, Query(max_length=100, description="return only members of this group")
+        ] = None,
+        limit: Limit = MAX_LIMIT,
+        after: AfterName = "",
+    ) -> Response:
+        rows = view.served(with_offsets=False).report.members
+        found = [row for row in rows if row.id > after and group in (None, row.group)]
+        return encoded(MemberPage(members=found[:limit], stale_ms=view.stale_ms()))
+
+    @routes.get("/producers", summary="List the producers", responses=answers(ProducerPage))
+    async def producers(limit: Limit = MAX_LIMIT, after: AfterName = "") -> Response:
+        found = [row for row in view.served(with_offsets=False).report.producers if row.id > after]
+        return encoded(ProducerPage(producers=found[:limit], stale_ms=view.stale_ms()))
+
+    @routes.get("/groups", summary="List the groups", responses=answers(GroupPage))
+    async def groups(limit: Limit = MAX_LIMIT, after: AfterName = "") -> Response:
+        found = [row for row in view.served().report.groups if row.name > after]
+        return encoded(GroupPage(groups=found[:limit], stale_ms=view.stale_ms()))
+
+    @routes.get(
+        "/plan",
+        summary="Show what would move in a group, and why",
+        responses=answers(PlanRow) | NOT_FOUND,
+    )
+    async def plan(group: Group = DEFAULT_GROUP) -> Response:
+        return encoded(view.plan(group))
+
+    return routes

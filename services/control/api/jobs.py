@@ -1,0 +1,113 @@
+"""`/jobs` and `/runs`: which Spark programs there are, and their executions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Body, Query, Response
+
+from services.control.api.openapi import answers, encoded, refuses
+from services.control.api.pages import BAD_BODY, INVALID, NOT_FOUND, UNAVAILABLE, AfterName, Group, Limit
+from services.control.core.jobs import JOBS, Job, ParametersInvalid, job_named, parse_parameters
+from services.control.core.runs import RunDetail, RunSummary, detail_of, summary_of
+from services.control.live.cluster_view import ClusterView, UnknownGroup
+from services.control.ports import JobRunner
+from shared.model.names import DEFAULT_GROUP
+from shared.service.http import kind_for, problem
+
+
+class JobList(msgspec.Struct, frozen=True, kw_only=True):
+    """All jobs."""
+
+    jobs: list[Job]
+
+
+class RunPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of the runs, newest first."""
+
+    runs: list[RunSummary]
+
+
+ANSWERED = (JobList, RunPage, RunDetail)
+
+
+def jobs_routes(view: ClusterView, runner: JobRunner) -> APIRouter:
+    """The routes that list and start jobs."""
+    routes = APIRouter(tags=["jobs"])
+
+    @routes.get("/jobs", summary="List the jobs and their parameters", responses=answers(JobList))
+    async def jobs() -> Response:
+        return encoded(JobList(jobs=list(JOBS.values())))
+
+    @routes.post(
+        "/jobs/{name}/runs",
+        status_code=202,
+        summary="Run a job",
+        responses=answers(RunDetail, 202, "The run has started; `Location` names it")
+        | BAD_BODY
+        | INVALID
+        | NOT_FOUND
+        | UNAVAILABLE
+        | refuses(409, "A run of this job is still under way in this group"),
+    )
+    async def start(
+        name: str,
+        parameters: Annotated[dict[str, Any] | None, Body(description="the job's parameters")] = None,
+        group: Group = DEFAULT_GROUP,
+        timeout_s: Annotated[
+            float | None,
+            Query(gt=0, allow_inf_nan=False, description="a shorter limit than that of all runs"),
+        ] = None,
+    ) -> Response:
+        job = job_named(name)
+        try:
+            values = parse_parameters(job, parameters or {})
+        except ParametersInvalid as error:
+            faults = [{"in": parameter, "detail": fault} for parameter, fault in error.faults]
+            return problem(422, kind_for(error), error.detail, errors=faults)
+        found = view.group(group)
+        if found.settings is None:
+            raise UnknownGroup(f"group {group!r} has no settings: no member of it has ever started")
+        run = await runner.start(
+            job,
+            group=group,
+            parameters=values,
+            settings=found.settings,
+            streams=found.view.count,
+            timeout_s=timeout_s,
+        )
+        return encoded(detail_of(run), 202, location=f"/runs/{run.id}")
+
+    return routes
+
+
+def runs_routes(runner: JobRunner) -> APIRouter:
+    """The routes that show and cancel runs."""
+    routes = APIRouter(tags=["jobs"], responses=INVALID | NOT_FOUND)
+
+    @routes.get("/runs", summary="List the runs, newest first", responses=answers(RunPage))
+    async def runs(limit: Limit = 100, after: AfterName = "") -> Response:
+        found = list(runner.runs())
+        if after:
+            found = found[found.index(runner.run_of(after)) + 1 :]
+        return encoded(RunPage(runs=[summary_of(run) for run in found[:limit]]))
+
+    @routes.get(
+        "/runs/{run_id}",
+        summary="Show a run with its progress or result",
+        responses=answers(RunDetail),
+    )
+    async def run(run_id: str) -> Response:
+        return encoded(detail_of(runner.run_of(run_id), runner.result_of(run_id)))
+
+    @routes.delete(
+        "/runs/{run_id}",
+        summary="Cancel a run",
+        responses=answers(RunDetail, description="The run has ended; no process of it is left"),
+    )
+    async def cancel(run_id: str) -> Response:
+        await runner.cancel(run_id)
+        return await run(run_id)
+
+    return routes

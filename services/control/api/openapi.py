@@ -1,0 +1,116 @@
+"""How control's routes describe their JSON: by the msgspec structs that they encode and decode.
+
+FastAPI derives schemas from pydantic models only. So a route names its struct (`answers`, `takes`), and
+`install_schemas` adds what msgspec derives from the structs to the document. Each struct is the only
+description of its JSON. Used by every file of this folder and by app.py.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import FastAPI, Response
+from fastapi.exceptions import RequestValidationError
+
+from shared.service.http import PROBLEM
+
+JSON = "application/json"
+REF = "#/components/schemas/{name}"
+
+Content = dict[str, Any]
+Responses = dict[int | str, dict[str, Any]]
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault of a request."""
+
+    in_: Annotated[str, msgspec.Meta(description="the parameter or the field, as a dotted path")] = (
+        msgspec.field(name="in")
+    )
+    detail: str
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A problem document (RFC 9457)."""
+
+    type: Annotated[str, msgspec.Meta(pattern="^urn:baton:[a-z-]+$")]
+    title: str
+    status: int
+    detail: Annotated[str, msgspec.Meta(description="one sentence for a person")]
+    errors: Annotated[list[Fault], msgspec.Meta(description="every fault of the request")] = []
+
+
+def schema_of(struct: type) -> Content:
+    """The reference to the struct's schema; `install_schemas` must be given the struct."""
+    return {"$ref": REF.format(name=struct.__name__)}
+
+
+def answers(struct: type[msgspec.Struct], status: int = 200, description: str = "") -> Responses:
+    """The response that carries the struct as JSON; its description is the struct's, if none is given."""
+    description = description or inspect.getdoc(struct) or ""
+    return {status: {"description": description, "content": {JSON: {"schema": schema_of(struct)}}}}
+
+
+def refuses(status: int, description: str) -> Responses:
+    """The response that is a problem document."""
+    response: Content = {
+        "description": description,
+        "content": {PROBLEM: {"schema": schema_of(Problem)}},
+    }
+    if status == 503:
+        retry_after = {"description": "seconds", "schema": {"type": "integer", "minimum": 0}}
+        response["headers"] = {"Retry-After": retry_after}
+    return {status: response}
+
+
+def takes(kind: Any, description: str) -> Content:
+    """The request body, for a route's `openapi_extra`; `kind` is a union of structs."""
+    (schema,), _ = msgspec.json.schema_components([kind], ref_template=REF)
+    body = {"required": True, "description": description, "content": {JSON: {"schema": schema}}}
+    return {"requestBody": body}
+
+
+def read_body(body: object, kind: Any) -> Any:
+    """The parsed JSON body as `kind`. Raises RequestValidationError (422), which names the faulty field.
+
+    FastAPI parses the JSON. It passes a body of another content type on as bytes, which no struct accepts:
+    a page of another site cannot post here without asking the browser for leave.
+    """
+    try:
+        return msgspec.convert(body, kind, strict=False)  # 3.0 is an integer of JSON schema, too
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at `$")
+        raise RequestValidationError([{"loc": (f"body{path.rstrip('`')}",), "msg": what}]) from None
+
+
+def encoded(value: object, status: int = 200, *, location: str | None = None) -> Response:
+    """The answer that carries the value as JSON."""
+    headers = {"Location": location} if location else None
+    return Response(msgspec.json.encode(value), status, headers=headers, media_type=JSON)
+
+
+def install_schemas(app: FastAPI, *, answered: Iterable[type[msgspec.Struct]], taken: Iterable[Any]) -> None:
+    """The app's OpenAPI document holds the schemas of these structs, and of all that they contain."""
+    schemas = _schemas(answered, taken)
+
+    def openapi() -> Content:
+        document = FastAPI.openapi(app)
+        document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
+
+
+def _schemas(answered: Iterable[type[msgspec.Struct]], taken: Iterable[Any]) -> Content:
+    answered = [*answered, Problem]
+    _, schemas = msgspec.json.schema_components(answered, ref_template=REF)
+    sparse = {struct.__name__ for struct in answered if struct.__struct_config__.omit_defaults}
+    for name, schema in schemas.items():
+        # a default helps those who read JSON; what control writes holds every field
+        if name not in sparse and "properties" in schema:
+            schema["required"] = list(schema["properties"])
+    _, requests = msgspec.json.schema_components(taken, ref_template=REF)
+    return schemas | requests
