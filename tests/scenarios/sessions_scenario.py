@@ -19,7 +19,7 @@ from shared.model.sessions import parse_session
 from tests.reference import Rec
 from tests.scenarios.datadriven import Command
 
-DEFAULTS = {"gap_ms": 100, "lateness_ms": 20, "idle_ms": 300, "future_ms": 50, "repeat_ms": 200}
+DEFAULTS: dict[str, Any] = {"gap_ms": 100, "lateness_ms": 20, "idle_ms": 300, "future_ms": 50, "repeat_ms": 200}
 
 
 class SessionsScenario:
@@ -42,7 +42,7 @@ class SessionsScenario:
         """A new stream with these group settings; `replay=8` bounds a replay to 8 fragments."""
         limits = StreamLimits(max_replay_fragments=int(settings.pop("replay", "100000")))
         self.__init__()  # type: ignore[misc]
-        values = {name: int(value) for name, value in settings.items()}
+        values: dict[str, Any] = {name: int(value) for name, value in settings.items()}
         self._settings, self._limits = GroupSettings(**(DEFAULTS | values)), limits
         self._stream = self._load()
 
