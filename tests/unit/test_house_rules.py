@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for part in ("shared", "services", "cli") for path in sorted((ROOT / part).rglob("*.py"))]
 SHARED = [path for path in SOURCES if path.parent.parent == ROOT / "shared" and path.name != "__init__.py"]
-CORE = [path for path in SOURCES if "core" in path.parts or "model" in path.parts]
+CORE = [path for path in SOURCES if {"core", "model"} & {*path.relative_to(ROOT).parts}]
 
 PURE = {
     *("__future__", "bisect", "collections", "collections.abc", "dataclasses", "enum", "functools"),
@@ -76,7 +76,7 @@ def name_of(path: Path) -> str:
 def test_core_decides_from_its_arguments_alone(path: Path) -> None:
     """No clock, randomness, I/O or logging, and no built-in `hash`, which is salted in every process."""
     own = ".".join(path.relative_to(ROOT).parts[:3])
-    pure = PURE | PURE_IN_MODEL if "model" in path.parts else PURE
+    pure = PURE | PURE_IN_MODEL if "model" in path.relative_to(ROOT).parts else PURE
     foreign = [
         name
         for name in imports_of(path)
