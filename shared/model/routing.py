@@ -57,7 +57,7 @@ class StreamTable:
 
     def stream_for(self, key: bytes) -> int:
         """The stream, 0 … count - 1, of a key's UTF-8 bytes."""
-        return self.owner_of[zlib.crc32(key) & 0xFFF]
+        return self.owner_of[slot_for(key)]
 
     def encode(self) -> bytes:
         """The table as it stands at the znode `streams` (JSON, design section 3)."""

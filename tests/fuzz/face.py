@@ -16,7 +16,7 @@ from services.producer.http.keys import WriteKeys
 from services.producer.settings import ProducerSettings
 from tests.fakes.sink import InMemoryFragmentSink
 from tests.fuzz.posts import KEY, Post
-from tests.unit.producer.test_door import TABLE, Producer
+from tests.unit.producer.face import TABLE, Producer
 
 ANSWER_S = 10.0
 SETTINGS: Mapping[str, Mapping[str, Any]] = {

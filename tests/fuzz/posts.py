@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.fuzz.bodies import body_of, bomb, decoded, encoded
 from tests.fuzz.mutations import Header, spoiled_body, spoiled_headers
-from tests.unit.producer.test_door import TABLE
+from tests.unit.producer.face import TABLE
 
 DOORS = ("usual", "usual", "narrow", "guarded")
 KEY = b"open-sesame"

@@ -12,7 +12,7 @@ from typing import Any
 from shared.model.fragments import parse_fragment
 from tests.fuzz.face import Answer, Face
 from tests.fuzz.posts import Post
-from tests.unit.producer.test_door import TABLE
+from tests.unit.producer.face import TABLE
 
 BOM = b"\xef\xbb\xbf"
 SPACE = b" \t\r\n"

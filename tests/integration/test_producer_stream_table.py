@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from services.producer.process.registration import Registration
+from services.producer.registration import Registration
 from services.producer.settings import ProducerSettings
 from shared.kafka.topics import ensure_topics, fragments_topics, list_topics
 from shared.model.cluster import ProducerNode
@@ -156,9 +156,9 @@ async def test_a_producer_registers_again_in_a_new_session(
 
     later = ZooKeeper(zookeeper, 4.0)
     await later.connect(30.0)
-    presence = Registration(later, settings, tables.append)
-    await presence.step()
-    await presence.step()
+    registration = Registration(later, settings, tables.append)
+    await registration.step()
+    await registration.step()
     after = await znodes.get(path)
     await earlier.close()
     still = await znodes.get(path)
@@ -179,8 +179,8 @@ async def test_a_changed_table_is_seen(kafka: str, zookeeper: str, znodes: ZooKe
     """A table that is written anew is routed by at once; one that vanishes is made as it was."""
     settings = ProducerSettings(kafka=kafka, zookeeper=zookeeper, namespace=namespace, streams=2)
     tables: asyncio.Queue[StreamTable] = asyncio.Queue()
-    presence = Registration(znodes, settings, tables.put_nowait)
-    running = asyncio.create_task(presence.run())
+    registration = Registration(znodes, settings, tables.put_nowait)
+    running = asyncio.create_task(registration.run())
     try:
         first = await asyncio.wait_for(tables.get(), 30)
         moved = StreamTable(version=2, owner_of=tuple(1 - owner for owner in first.owner_of))

@@ -151,7 +151,7 @@ async def test_workers_share_the_port_and_their_numbers(kafka: str, zookeeper: s
     assert left == {}
     assert not any(map(is_alive, (*first.values(), *second.values())))
     lines = [json.loads(line) for line in log.splitlines()]
-    (ended,) = [line for line in lines if line["message"] == "worker ended, starts again"]
+    (ended,) = [line for line in lines if line["message"] == "worker exited, restarting"]
     assert (ended["number"], ended["ended"]) == (1, -signal.SIGKILL)
     assert {line["worker"] for line in lines if line["message"] == "stream table read"} == {0, 1}
 
@@ -238,4 +238,4 @@ async def test_what_ends_one_producer_at_its_start_ends_all_workers(
 
     assert running.process.returncode == 1
     assert b"3 streams are asked for (BATON_STREAMS), but the stream table has 2" in errors
-    assert b"starts again" not in errors
+    assert b"restarting" not in errors

@@ -68,10 +68,9 @@ async def send_batch(
     Returns its future, and aiokafka's own batch object (None if we had to use `producer.send_batch`).
     """
     accumulator = producer._message_accumulator
-    is_plain = producer.client.cluster.partitions_for_topic(where.topic) and not accumulator._batches.get(
-        where
-    )
-    if accumulator._closed or accumulator._exception is not None or not is_plain:
+    is_known = bool(producer.client.cluster.partitions_for_topic(where.topic))
+    is_open = not accumulator._closed and accumulator._exception is None
+    if not (is_known and is_open) or accumulator._batches.get(where):
         return await producer.send_batch(builder, where.topic, partition=where.partition), None
     inner = accumulator._append_batch(builder, where)
     return inner.future, inner
@@ -80,7 +79,7 @@ async def send_batch(
 def rewind_sequence(producer: AIOKafkaProducer, inner: Any) -> bool:
     """Returns the sequence numbers of a rejected batch to its partition, for the next batch to use.
 
-    False if an earlier attempt of the batch may have been written with them: then the client must be replaced.
+    False if an earlier attempt may have been written with them: then the client must be replaced.
     """
     if inner is None or inner.retry_count != 1:
         return False

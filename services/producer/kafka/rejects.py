@@ -51,7 +51,7 @@ class KafkaRejects:
         self._topic = names.rejected
         self._max_waiting_bytes = max_waiting_bytes
         self._ack_timeout_s = ack_timeout_s
-        # reject, bytes to keep, original size; headers are built later, because they cost more than the answer
+        # reject, bytes to keep, original size; headers are built later: they cost more than the answer
         self._waiting: deque[tuple[Rejected, bytes, int]] = deque()
         self._waiting_bytes = 0
         self._producer: AIOKafkaProducer | None = None

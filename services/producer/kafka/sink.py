@@ -243,7 +243,7 @@ class KafkaFragmentSink:
             self._break(f"sending failed: {error!r}")
 
     async def _probe(self, producer: AIOKafkaProducer) -> None:
-        """Asks Kafka for metadata after every quiet PROBE_S: without traffic nothing else notices an outage."""
+        """Asks Kafka for metadata whenever it is quiet: without traffic nothing else notices an outage."""
         while True:
             await asyncio.sleep(PROBE_S)
             if time.monotonic() - self._last_ack_s < PROBE_S:

@@ -57,7 +57,7 @@ def test_a_response_is_decoded_as_aiokafka_decodes_it(
 
 
 def test_producers_use_the_quick_request() -> None:
-    """A broker that speaks version 7 gets it; installing it twice is harmless; other versions are untouched."""
+    """A broker that speaks version 7 gets it; installing it twice is harmless; other versions stay."""
     assert produce_quickly()
     assert produce_quickly()
 

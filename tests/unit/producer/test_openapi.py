@@ -17,7 +17,7 @@ from hypothesis import HealthCheck
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks
 
-from tests.unit.producer.test_door import JSON, Producer
+from tests.unit.producer.face import JSON, Producer
 
 load_all_checks()
 OWN = CHECKS.get_by_names(["positive_data_acceptance", "negative_data_rejection"])

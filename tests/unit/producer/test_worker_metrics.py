@@ -8,10 +8,10 @@ from pathlib import Path
 
 import prometheus_client
 import pytest
-
-from services.producer.http.metrics import ProducerMetrics
 from services.producer.process import worker_metrics as subject
 from services.producer.process.worker_metrics import FRESH_MS, WorkerMetrics
+
+from services.producer.http.metrics import ProducerMetrics
 
 
 class Clock:

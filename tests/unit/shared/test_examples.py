@@ -15,7 +15,7 @@ MODULES = [
     "services.producer.core.form",
     "services.producer.http.keys",
     "services.producer.http.origins",
-    "services.producer.process.worker_metrics",
+    "services.producer.workers.metrics",
     "shared.model.balance",
     "shared.model.cluster",
     "shared.model.events",

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from services.producer.process import workers as subject
 from services.producer.process.workers import Worker, WorkerFailed, Workers, reserved
+
 from services.producer.settings import ProducerSettings
 from shared.errors import BatonError
 from shared.service.runtime import listen
