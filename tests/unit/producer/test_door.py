@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -84,7 +84,9 @@ async def test_a_client_that_disconnects_gets_no_answer_and_leaves_nothing_behin
     """A disconnect within a body stores nothing, and its bytes no longer count among the uploads."""
     producer = Producer(max_inflight_bytes=1024 * 1024)
     piece = b" " * 400_000
-    messages = iter([{"type": "http.request", "body": piece, "more_body": True}, {"type": "http.disconnect"}])
+    messages: Iterator[dict[str, Any]] = iter(
+        [{"type": "http.request", "body": piece, "more_body": True}, {"type": "http.disconnect"}]
+    )
 
     async def receive() -> dict[str, Any]:
         return next(messages)

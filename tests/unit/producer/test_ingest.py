@@ -54,7 +54,7 @@ def reasons(ingested: Ingested) -> list[tuple[int, str]]:
     ],
 )
 def test_the_stream_of_a_key_never_changes(key: str, slot: int, stream: int) -> None:
-    """Golden values of the slot (crc32 of the key's UTF-8 & 0xFFF) and of the stream in the first table of 24."""
+    """Golden values: the slot (crc32 of the key's UTF-8 & 0xFFF), and its stream in the first table of 24."""
     body = json.dumps({"key": key}).encode()
 
     taken = accepted(take(body))
@@ -321,7 +321,7 @@ ITEMS = st.lists(FRAGMENTS | JSON, max_size=8)
 def test_every_item_is_accepted_with_its_bytes_or_rejected_once(
     items: list[object], indent: int | None, ascii_only: bool, form: Form
 ) -> None:
-    """Accepted and rejected indexes together are 0 … n - 1, bytes are untouched, the table decides the stream."""
+    """Accepted and rejected indexes together are 0 … n - 1; bytes are untouched; the table has the stream."""
     texts = [
         json.dumps(item, indent=None if form is Form.NDJSON else indent, ensure_ascii=ascii_only).encode()
         for item in items

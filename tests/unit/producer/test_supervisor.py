@@ -1,4 +1,4 @@
-"""The parent of workers, with small programs in their place: back-off, start faults, leaving, the port."""
+"""The supervisor, with small programs in place of workers: restarts, start faults, stopping, the port."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from services.producer.process import workers as subject
-from services.producer.process.workers import Worker, WorkerFailed, Workers, reserved
 
 from services.producer.settings import ProducerSettings
+from services.producer.workers import supervisor as subject
+from services.producer.workers.supervisor import Supervisor, WorkerFailed, reserved_port
+from services.producer.workers.worker import Worker
 from shared.errors import BatonError
 from shared.service.runtime import listen
 from tests.servers import free_port
@@ -21,15 +22,15 @@ from tests.servers import free_port
 BEGIN = """
 import pathlib, signal, sys, time
 number, folder = sys.argv[-2], pathlib.Path(sys.argv[-1])
-log = pathlib.Path(sys.argv[1])
-def say(word):
-    with log.open("a") as file:
+path = pathlib.Path(sys.argv[1])
+def log_line(word):
+    with path.open("a") as file:
         file.write(f"{number} {word}\\n")
 def on_signal(*_):
-    say("leaves")
+    log_line("stops")
     sys.exit(0)
 signal.signal(signal.SIGTERM, on_signal)
-say("begins")
+log_line("starts")
 """
 READY = "(folder / 'ready').touch()\n"
 SERVE = "while True: time.sleep(60)\n"
@@ -38,19 +39,19 @@ SERVE = "while True: time.sleep(60)\n"
 @pytest.fixture(autouse=True)
 def _short_delays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(subject, "FIRST_DELAY_S", 0.01)
-    monkeypatch.setattr(subject, "LONGEST_DELAY_S", 0.02)
+    monkeypatch.setattr(subject, "MAX_DELAY_S", 0.02)
     monkeypatch.setattr(subject, "STOP_GRACE_S", 0.2)
     return iter([None])
 
 
-def workers(tmp_path: Path, program: str, count: int = 2) -> Workers:
-    """Workers that run the program after its common beginning."""
+def supervisor(tmp_path: Path, program: str, count: int = 2) -> Supervisor:
+    """A supervisor of workers that run the program after BEGIN."""
     settings = ProducerSettings(port=free_port(), workers=count, ack_timeout_s=0.2)
-    return Workers(settings, [sys.executable, "-c", BEGIN + program, str(tmp_path / "log")])
+    return Supervisor(settings, [sys.executable, "-c", BEGIN + program, str(tmp_path / "log")])
 
 
-async def said(tmp_path: Path, word: str, times: int) -> list[str]:
-    """The lines of the log with the word, once there are so many."""
+async def logged(tmp_path: Path, word: str, times: int) -> list[str]:
+    """The lines of the log with the word, once there are that many."""
     deadline = time.monotonic() + 60
     while True:
         log = (tmp_path / "log").read_text() if (tmp_path / "log").exists() else ""
@@ -61,56 +62,56 @@ async def said(tmp_path: Path, word: str, times: int) -> list[str]:
         await asyncio.sleep(0.01)
 
 
-async def test_all_workers_are_started_and_leave_together(tmp_path: Path) -> None:
-    """Each is told its number, and each gets one signal when it is time to leave."""
+async def test_all_workers_start_and_stop_together(tmp_path: Path) -> None:
+    """Each gets its number as an argument, and one signal to stop."""
     stop = asyncio.Event()
-    running = asyncio.create_task(workers(tmp_path, READY + SERVE, 3).run(stop))
-    begun = await said(tmp_path, "begins", 3)
+    running = asyncio.create_task(supervisor(tmp_path, READY + SERVE, 3).run(stop))
+    begun = await logged(tmp_path, "starts", 3)
 
     stop.set()
     await asyncio.wait_for(running, 30)
 
-    assert sorted(begun) == ["0 begins", "1 begins", "2 begins"]
-    assert sorted(await said(tmp_path, "leaves", 3)) == ["0 leaves", "1 leaves", "2 leaves"]
+    assert sorted(begun) == ["0 starts", "1 starts", "2 starts"]
+    assert sorted(await logged(tmp_path, "stops", 3)) == ["0 stops", "1 stops", "2 stops"]
 
 
 @pytest.mark.parametrize("end", ["sys.exit(1)\n", "sys.exit(0)\n", "import os; os.kill(os.getpid(), 9)\n"])
-async def test_a_worker_that_ends_is_told_and_started_again(
+async def test_a_worker_that_exits_is_logged_and_restarted(
     end: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However it ended, as long as one has ever been ready; the others are left alone."""
+    """However it exits, once any worker has been ready; the other workers are not affected."""
     stop = asyncio.Event()
     program = READY + "if number == '0':\n    " + end + SERVE
-    running = asyncio.create_task(workers(tmp_path, program).run(stop))
+    running = asyncio.create_task(supervisor(tmp_path, program).run(stop))
 
-    await said(tmp_path, "0 begins", 3)
+    await logged(tmp_path, "0 starts", 3)
     stop.set()
     await asyncio.wait_for(running, 30)
 
-    assert len(await said(tmp_path, "1 begins", 1)) == 1
-    told = [vars(record) for record in caplog.records if record.message == "worker ended, starts again"]
-    assert {record["number"] for record in told} == {0}
-    assert len(told) >= 2
+    assert len(await logged(tmp_path, "1 starts", 1)) == 1
+    exits = [vars(record) for record in caplog.records if record.message == "worker exited, restarting"]
+    assert {record["number"] for record in exits} == {0}
+    assert len(exits) >= 2
 
 
-async def test_a_fault_of_the_start_ends_all(tmp_path: Path) -> None:
-    """No worker has ever been ready and one gives up by itself: trying again would not help."""
+async def test_a_start_fault_ends_all_workers(tmp_path: Path) -> None:
+    """No worker has been ready, and one exits by itself: a restart would not help."""
     program = "if number == '1':\n    sys.exit(1)\n" + SERVE
 
     with pytest.raises(ExceptionGroup) as caught:
-        await asyncio.wait_for(workers(tmp_path, program).run(asyncio.Event()), 30)
+        await asyncio.wait_for(supervisor(tmp_path, program).run(asyncio.Event()), 30)
 
-    assert caught.group_contains(WorkerFailed, match="worker 1 could not begin")
-    assert len(await said(tmp_path, "1 begins", 1)) == 1
+    assert caught.group_contains(WorkerFailed, match="worker 1 could not start")
+    assert len(await logged(tmp_path, "1 starts", 1)) == 1
 
 
-async def test_a_program_that_cannot_be_started_is_tried_again(
+async def test_a_process_that_cannot_be_created_is_retried(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """For want of memory or processes, say; the parent does not end for it."""
+    """For example without memory for it; the supervisor goes on."""
     stop = asyncio.Event()
     settings = ProducerSettings(port=free_port(), workers=1)
-    running = asyncio.create_task(Workers(settings, [str(tmp_path / "nothing")]).run(stop))
+    running = asyncio.create_task(Supervisor(settings, [str(tmp_path / "nothing")]).run(stop))
 
     async with asyncio.timeout(30):
         while len(caplog.records) < 3:  # noqa: ASYNC110  a log cannot be awaited
@@ -118,40 +119,40 @@ async def test_a_program_that_cannot_be_started_is_tried_again(
     stop.set()
     await asyncio.wait_for(running, 30)
 
-    assert set(caplog.messages) == {"worker ended, starts again"}
+    assert set(caplog.messages) == {"worker exited, restarting"}
     assert "No such file" in str(vars(caplog.records[0])["ended"])
 
 
-async def test_a_worker_that_does_not_leave_is_killed(
+async def test_a_worker_that_does_not_stop_is_killed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After the grace, and that is told."""
+    """After the grace period, and it is logged."""
     stop = asyncio.Event()
-    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nsay('is deaf')\n"
-    running = asyncio.create_task(workers(tmp_path, deaf + SERVE, 1).run(stop))
-    await said(tmp_path, "is deaf", 1)
+    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nlog_line('is deaf')\n"
+    running = asyncio.create_task(supervisor(tmp_path, deaf + SERVE, 1).run(stop))
+    await logged(tmp_path, "is deaf", 1)
 
     stop.set()
     await asyncio.wait_for(running, 30)
 
-    assert "worker did not leave in time, killed" in caplog.messages
+    assert "worker did not stop in time, killed" in caplog.messages
 
 
-def test_a_port_that_somebody_listens_at_is_not_shared() -> None:
-    """Not even with somebody who would share it: that would be a second producer."""
+def test_an_occupied_port_is_not_shared() -> None:
+    """Not even if its owner would share it, because that is a second producer."""
     with listen("127.0.0.1", 0, is_shared=True) as other:
         other.listen()
         port = other.getsockname()[1]
 
-        with pytest.raises(BatonError, match="cannot listen"), reserved("127.0.0.1", port):
+        with pytest.raises(BatonError, match="cannot listen"), reserved_port("127.0.0.1", port):
             pass
 
 
-def test_workers_can_listen_at_a_reserved_port() -> None:
-    """Several of them; the parent's own socket takes no connection."""
+def test_several_workers_can_listen_on_a_reserved_port() -> None:
+    """The supervisor's own socket accepts no connection."""
     port = free_port()
     with (
-        reserved("127.0.0.1", port),
+        reserved_port("127.0.0.1", port),
         listen("127.0.0.1", port, is_shared=True) as one,
         listen("127.0.0.1", port, is_shared=True) as two,
     ):
@@ -173,15 +174,11 @@ def test_workers_can_listen_at_a_reserved_port() -> None:
     assert taken == 16
 
 
-def test_a_worker_is_told_by_its_command_line(tmp_path: Path) -> None:
-    """Its number and the common folder; without them the process is no worker."""
-    argv = ["producer", "--worker", "3", str(tmp_path)]
-    settings = ProducerSettings(producer="p")
+def test_a_worker_reads_its_number_and_folder_from_the_command_line(tmp_path: Path) -> None:
+    """Without them the process is not a worker. Each worker has its own id."""
+    worker = Worker(number=3, folder=tmp_path)
 
-    worker = Worker.from_argv(argv)
-
-    assert worker == Worker(number=3, folder=tmp_path)
-    assert worker is not None
-    assert worker.settings(settings).id == "p.3"
+    assert Worker.from_argv(["producer", *worker.arguments]) == worker
+    assert worker.settings(ProducerSettings(producer="p")).id == "p.3"
     assert worker.settings(ProducerSettings(port=8001)).id.endswith("-8001.3")
     assert Worker.from_argv(["producer"]) is None

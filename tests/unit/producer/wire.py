@@ -1,4 +1,4 @@
-"""A producer's HTTP face behind the real server on loopback, and a client that sends bytes as it likes."""
+"""The producer's HTTP face behind the real server on loopback, and a client that sends arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PATIENT = Bounds(header_timeout_s=DEADLINE_S, body_timeout_s=DEADLINE_S)
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One answer, as it came."""
+    """One answer."""
 
     status: int
     headers: dict[str, str]
@@ -48,12 +48,12 @@ class Connection:
         self.writer = writer
 
     def send(self, *pieces: bytes) -> None:
-        """Gives the bytes to the system."""
+        """Passes the bytes to the operating system."""
         for piece in pieces:
             self.writer.write(piece)
 
     async def send_apart(self, *pieces: bytes) -> None:
-        """Each piece arrives by itself: the server has had its turn before the next is sent."""
+        """Sends each piece so that it arrives alone: the server runs before the next is sent."""
         for piece in pieces:
             self.writer.write(piece)
             await self.writer.drain()
@@ -61,7 +61,7 @@ class Connection:
                 await asyncio.sleep(0)
 
     async def answer(self) -> Answered:
-        """The next answer. Raises IncompleteReadError when the server closes before."""
+        """The next answer. Raises IncompleteReadError if the server closes first."""
         async with asyncio.timeout(DEADLINE_S):
             head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
             status, *lines = head.strip().split("\r\n")
@@ -70,7 +70,7 @@ class Connection:
         return Answered(int(status.split()[1]), headers, content)
 
     async def rest(self) -> bytes:
-        """What still comes until the server closes."""
+        """Everything until the server closes."""
         async with asyncio.timeout(DEADLINE_S):
             with contextlib.suppress(ConnectionError):
                 return await self._reader.read()
@@ -112,7 +112,7 @@ class Server:
             complaints=list,
             metrics=self.metrics,
         )
-        self.bounds = replace(bounds, headers_for=self.door.headers, on_refused=self.metrics.refuse)
+        self.bounds = replace(bounds, headers_for=self.door.headers, on_rejected=self.metrics.reject)
         self.protocols: list[BoundedHttpProtocol] = []
 
     def protocol(self, **given: Any) -> BoundedHttpProtocol:
@@ -122,7 +122,7 @@ class Server:
 
     @property
     def stored(self) -> list[bytes]:
-        """The values of all records, stream by stream."""
+        """The values of all stored records, stream by stream."""
         return [value for log in self.sink.logs for _, value in log]
 
     @contextlib.asynccontextmanager
@@ -144,7 +144,7 @@ async def serving(
     keep_alive_s: float = DEADLINE_S,
     **settings: Any,
 ) -> AsyncIterator[Server]:
-    """A server while the block runs; a graceful stop at its end."""
+    """Runs a server for the block, and stops it gracefully at the end."""
     server = Server(bounds, sink or InMemoryFragmentSink(TABLE.count), ProducerSettings(**settings))
     options: dict[str, Any] = {
         "http": server.protocol,
@@ -158,7 +158,7 @@ async def serving(
 
 
 def request(body: bytes, *headers: str, path: str = "/fragments", length: bool = True) -> bytes:
-    """A POST with these header lines; JSON unless they say otherwise."""
+    """A POST with these header lines; the type is JSON unless they have one."""
     lines = [f"POST {path} HTTP/1.1", "host: producer", *headers]
     if not any(line.lower().startswith("content-type:") for line in headers):
         lines.append("content-type: application/json")
