@@ -296,7 +296,7 @@ async def test_metrics_count_every_outcome(producer: Producer) -> None:
 
 
 async def test_acknowledgements_are_timed(producer: Producer) -> None:
-    """The histogram counts each request that Kafka acknowledged, and no other."""
+    """The histogram counts exactly the requests that Kafka acknowledged."""
     await producer.post(b'{"key":"a"}')
     await producer.post(json.dumps([{"key": "a"}] * 3).encode())
     await producer.post(b"{}")
