@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.producer.core.ingest import Portion
-from services.producer.http.door import Door
 from services.producer.http.keys import WriteKeys
 from services.producer.settings import ProducerSettings
 from tests.fakes.sink import InMemoryFragmentSink
@@ -65,10 +64,10 @@ class Face:
     """A door with a name in SETTINGS, and what it stored of the last request."""
 
     def __init__(self, name: str) -> None:
-        self._producer = Producer(keys=WriteKeys([KEY] if name == "guarded" else []))
+        keys = WriteKeys([KEY] if name == "guarded" else [])
         self.sink = IndexedSink()
-        self._producer.use_sink(self.sink, **SETTINGS[name])
-        self.door: Door = self._producer.door
+        self._producer = Producer(keys, self.sink, **SETTINGS[name])
+        self.door = self._producer.door
         self.limits = ProducerSettings(**SETTINGS[name]).limits
         self.is_narrow = name == "narrow"
 

@@ -10,11 +10,9 @@ from collections import Counter
 import pytest
 import uvicorn
 
-from services.producer.settings import ProducerSettings
-from tests.fakes.sink import InMemoryFragmentSink
 from tests.fuzz.streams import connect, stream_of
 from tests.fuzz.test_fuzz import new_start
-from tests.unit.producer.wire import PATIENT, TABLE, Server
+from tests.unit.producer.wire import Server
 
 SEEDS = 1_500
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) [A-Z]")
@@ -36,7 +34,7 @@ def test_spoiled_streams_are_answered_or_ended(caplog: pytest.LogCaptureFixture)
 async def statuses_of(seeds: range) -> Counter[bytes]:
     """How often each status was answered to the streams of these seeds."""
     statuses: Counter[bytes] = Counter()
-    server = Server(PATIENT, InMemoryFragmentSink(TABLE.count), ProducerSettings())
+    server = Server()
     config = uvicorn.Config(server.door, log_config=None, access_log=False, lifespan="off", ws="none")
     config.load()
     for seed in seeds:

@@ -29,8 +29,6 @@ class Inflight:
     requests whose bodies are still arriving, the oldest first, each with the function that drops it.
     """
 
-    __slots__ = ("bytes", "max_bytes", "requests", "uploading_bytes", "uploads")
-
     def __init__(self, max_bytes: int) -> None:
         self.bytes = self.requests = 0
         self.max_bytes = max_bytes
@@ -54,15 +52,6 @@ class Inflight:
 
 class InflightShare:
     """What one request occupies of an Inflight, from its start until `release`."""
-
-    __slots__ = (
-        "_bytes",
-        "_encoded_bytes",
-        "_inflight",
-        "_is_released",
-        "_is_uploading",
-        "_max_request_bytes",
-    )
 
     def __init__(self, inflight: Inflight, max_request_bytes: int) -> None:
         self._inflight = inflight

@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 
 from services.producer.app import create_app
-from services.producer.http.door import Door
 from services.producer.http.keys import WriteKeys
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.settings import ProducerSettings
@@ -22,29 +21,25 @@ NDJSON = {"content-type": "application/x-ndjson"}
 
 
 class Producer:
-    """A producer with these settings, and a client of it."""
+    """A producer with these keys, sink and settings, and a client of it."""
 
-    def __init__(self, keys: WriteKeys | None = None, **settings: Any) -> None:
-        self.sink = InMemoryFragmentSink(TABLE.count)
+    def __init__(
+        self, keys: WriteKeys | None = None, sink: InMemoryFragmentSink | None = None, **settings: Any
+    ) -> None:
+        self.sink = sink or InMemoryFragmentSink(TABLE.count)
         self.rejects = InMemoryRejects(max_waiting_bytes=100_000)
         self.table: StreamTable | None = TABLE
         self.complaints: list[str] = []
         self.metrics = ProducerMetrics()
-        self.keys = keys
-        self.use_sink(self.sink, **settings)
-
-    def use_sink(self, sink: InMemoryFragmentSink, **settings: Any) -> None:
-        """Replaces the sink, and with it the door and the client."""
-        self.sink = sink
-        self.door: Door = create_app(
+        self.door = create_app(
             settings=ProducerSettings(**settings),
-            sink=sink,
+            sink=self.sink,
             rejects=self.rejects,
             table=lambda: self.table,
             table_json=lambda: self.table.encode() if self.table else b"",
             complaints=lambda: self.complaints,
             metrics=self.metrics,
-            keys=self.keys,
+            keys=keys,
         )
         transport = httpx.ASGITransport(self.door)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://producer")

@@ -164,10 +164,10 @@ async def test_without_a_stream_table_everything_that_needs_it_is_a_503(producer
         assert answer.headers["retry-after"] == "1"
 
 
-async def test_bytes_in_flight_are_bounded(producer: Producer) -> None:
+async def test_bytes_in_flight_are_bounded() -> None:
     """Beyond max_inflight_bytes a request gets 429, until others are answered."""
     stalled = Stalled()
-    producer.use_sink(stalled, max_inflight_bytes=1024 * 1024)
+    producer = Producer(sink=stalled, max_inflight_bytes=1024 * 1024)
     body = json.dumps([{"key": "a", "data": "x" * 30_000}] * 20).encode()
     first = asyncio.create_task(producer.post(body))
     await asyncio.wait_for(stalled.waiting.wait(), 5)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from services.producer.http import keys as subject
 from services.producer.http.keys import (
     Headers,
     KeysUnread,
@@ -98,25 +95,6 @@ async def test_keys_are_changed_without_a_restart(tmp_path: Path) -> None:
     assert before == [None, None, WrongKey]
     assert both == [None, None, None]
     assert after == [None, WrongKey, None]
-
-
-async def test_the_file_is_reread_periodically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`run()` does it, until it is cancelled."""
-    monkeypatch.setattr(subject, "REREAD_S", 0.001)
-    file = tmp_path / "keys"
-    file.write_text("old")
-    keys = WriteKeys([], file)
-    await keys.step()
-    running = asyncio.create_task(keys.run())
-
-    file.write_text("new")
-    deadline = time.monotonic() + 10
-    while verdict(keys, "new") is not None:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.001)
-    running.cancel()
-
-    assert verdict(keys, "old") is WrongKey
 
 
 def replace_with_folder(file: Path) -> None:

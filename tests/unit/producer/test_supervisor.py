@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -146,32 +145,6 @@ def test_an_occupied_port_is_not_shared() -> None:
 
         with pytest.raises(BatonError, match="cannot listen"), reserved_port("127.0.0.1", port):
             pass
-
-
-def test_several_workers_can_listen_on_a_reserved_port() -> None:
-    """The supervisor's own socket accepts no connection."""
-    port = free_port()
-    with (
-        reserved_port("127.0.0.1", port),
-        listen("127.0.0.1", port, is_shared=True) as one,
-        listen("127.0.0.1", port, is_shared=True) as two,
-    ):
-        one.listen()
-        two.listen()
-        clients = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(16)]
-        taken = 0
-        for listener in (one, two):
-            listener.setblocking(False)
-            while True:
-                try:
-                    listener.accept()[0].close()
-                except BlockingIOError:
-                    break
-                taken += 1
-        for client in clients:
-            client.close()
-
-    assert taken == 16
 
 
 def test_a_worker_reads_its_number_and_folder_from_the_command_line(tmp_path: Path) -> None:

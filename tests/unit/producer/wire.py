@@ -9,19 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from services.producer.app import create_app
 from services.producer.core.ingest import Portion
-from services.producer.http.door import Door
-from services.producer.http.metrics import ProducerMetrics
 from services.producer.http.protocol import BoundedHttpProtocol, Bounds
-from services.producer.settings import ProducerSettings
-from shared.model.routing import initial_table
 from shared.service.runtime import http_server
-from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
 from tests.servers import free_port
+from tests.unit.producer.face import TABLE, Producer
 
-TABLE = initial_table(24)
 DEADLINE_S = 20
 PATIENT = Bounds(header_timeout_s=DEADLINE_S, body_timeout_s=DEADLINE_S)
 
@@ -97,21 +91,14 @@ class Stalled(InMemoryFragmentSink):
 
 
 class Server:
-    """The server, its door, and its sink in memory."""
+    """The server, and the producer behind it."""
 
-    def __init__(self, bounds: Bounds, sink: InMemoryFragmentSink, settings: ProducerSettings) -> None:
-        self.sink = sink
-        self.metrics = ProducerMetrics()
+    def __init__(
+        self, bounds: Bounds = PATIENT, sink: InMemoryFragmentSink | None = None, **settings: Any
+    ) -> None:
+        producer = Producer(sink=sink, **settings)
+        self.sink, self.door, self.metrics = producer.sink, producer.door, producer.metrics
         self.port = free_port()
-        self.door: Door = create_app(
-            settings=settings,
-            sink=self.sink,
-            rejects=InMemoryRejects(),
-            table=lambda: TABLE,
-            table_json=TABLE.encode,
-            complaints=list,
-            metrics=self.metrics,
-        )
         self.bounds = replace(bounds, headers_for=self.door.headers, on_rejected=self.metrics.reject)
         self.protocols: list[BoundedHttpProtocol] = []
 
@@ -145,7 +132,7 @@ async def serving(
     **settings: Any,
 ) -> AsyncIterator[Server]:
     """Runs a server for the block, and stops it gracefully at the end."""
-    server = Server(bounds, sink or InMemoryFragmentSink(TABLE.count), ProducerSettings(**settings))
+    server = Server(bounds, sink, **settings)
     options: dict[str, Any] = {
         "http": server.protocol,
         "ws": "none",
