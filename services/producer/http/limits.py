@@ -58,7 +58,6 @@ class InflightShare:
         self._max_request_bytes = max_request_bytes
         self._bytes = 0
         self._encoded_bytes = 0
-        self._is_uploading = self._is_released = False
         inflight.requests += 1
 
     def check_announced(self, length: int) -> None:
@@ -71,7 +70,7 @@ class InflightShare:
         """Counts bytes that arrived or were decoded. Raises RequestTooLarge or Overloaded."""
         self._bytes += count
         self._inflight.bytes += count
-        if self._is_uploading:
+        if self in self._inflight.uploads:
             self._inflight.uploading_bytes += count
             self._inflight.drop_oldest_uploads()
         self._check(self._bytes - self._encoded_bytes)
@@ -80,16 +79,13 @@ class InflightShare:
 
     def begin_upload(self, drop: Callable[[], None]) -> None:
         """Marks the body as still arriving; `drop` must end the wait for the rest of it."""
-        self._is_uploading = True
         self._inflight.uploads[self] = drop
         self._inflight.uploading_bytes += self._bytes
         self._inflight.drop_oldest_uploads()
 
     def end_upload(self) -> None:
         """Marks the body as complete, or dropped."""
-        if self._is_uploading:
-            self._is_uploading = False
-            del self._inflight.uploads[self]
+        if self._inflight.uploads.pop(self, None) is not None:
             self._inflight.uploading_bytes -= self._bytes
 
     def begin_decoding(self) -> None:
@@ -103,13 +99,10 @@ class InflightShare:
         self._encoded_bytes = 0
 
     def release(self) -> None:
-        """Removes the request from what is in flight; safe to call again."""
+        """Removes the request from what is in flight; call it once."""
         self.end_upload()
         self._inflight.bytes -= self._bytes
-        self._bytes = 0
-        if not self._is_released:
-            self._is_released = True
-            self._inflight.requests -= 1
+        self._inflight.requests -= 1
 
     def _check(self, length: int) -> None:
         if length > self._max_request_bytes:

@@ -65,8 +65,8 @@ _REJECTED = _array(
 )
 
 
-def problem_response(description: str, **members: Schema) -> Schema:
-    """The response for a problem document (RFC 9457), which may have these members too."""
+def problem_response(description: str, headers: Schema | None = None, **members: Schema) -> Schema:
+    """The response for a problem document (RFC 9457), which may have these headers and further members."""
     schema = _object(
         "type title status detail",
         type={"type": "string", "pattern": "^urn:baton:[a-z-]+$"},
@@ -75,22 +75,15 @@ def problem_response(description: str, **members: Schema) -> Schema:
         detail=_TEXT,
         **members,
     )
-    return {"description": description, "content": {PROBLEM: {"schema": schema}}}
+    response = {"description": description, "content": {PROBLEM: {"schema": schema}}}
+    return response | ({"headers": headers} if headers else {})
 
 
-def _with_headers(response: Schema, **headers: str) -> Schema:
-    described = {
-        name.replace("_", "-"): {"description": description, "schema": _TEXT}
-        for name, description in headers.items()
-    }
-    return response | {"headers": described}
+def _header(description: str) -> Schema:
+    return {"description": description, "schema": _TEXT}
 
 
-def _retry(description: str, **members: Schema) -> Schema:
-    retry_after = {"description": "seconds", "required": True, "schema": _COUNT}
-    return problem_response(description, **members) | {"headers": {"Retry-After": retry_after}}
-
-
+_RETRY: Schema = {"Retry-After": {"description": "seconds", "required": True, "schema": _COUNT}}
 _REQUEST: Schema = {
     "required": True,
     "description": "Fragments, with a `Content-Length` or chunked. `Content-Encoding` may be `gzip` or "
@@ -118,22 +111,25 @@ FRAGMENTS_RESPONSES: Responses = {
         },
     },
     400: problem_response("The body does not match its type or encoding, or the request is not HTTP"),
-    401: _with_headers(problem_response("A write key is required and missing"), WWW_Authenticate="`Bearer`"),
+    401: problem_response("A write key is required and missing", {"WWW-Authenticate": _header("`Bearer`")}),
     403: problem_response("The write key is wrong, or the page's origin is not allowed"),
     408: problem_response("The headers or the body did not arrive in time; may be sent again"),
     413: problem_response("Too many bytes (encoded or decoded) or too many fragments"),
-    415: _with_headers(
-        problem_response("The type is missing, repeated or unsupported, or the charset or encoding is"),
-        Accept="the supported types, if the type is the problem",
-        Accept_Encoding="the supported encodings, if the encoding is the problem",
+    415: problem_response(
+        "The type is missing, repeated or unsupported, or the charset or encoding is",
+        {
+            "Accept": _header("the supported types, if the type is the problem"),
+            "Accept-Encoding": _header("the supported encodings, if the encoding is the problem"),
+        },
     ),
     422: problem_response(
         "None of the fragments is acceptable; `rejected` says why", accepted=_COUNT, rejected=_REJECTED
     ),
-    429: _retry("Too many bytes are in flight; retry after `Retry-After`"),
+    429: problem_response("Too many bytes are in flight; retry after `Retry-After`", _RETRY),
     431: problem_response("More than 32 KB of headers"),
-    503: _retry(
+    503: problem_response(
         "Kafka or the producer is unavailable; `unstored` lists the fragments that are not stored",
+        _RETRY,
         accepted=_COUNT,
         unstored=_array(_COUNT),
         rejected=_REJECTED,
@@ -146,9 +142,9 @@ MARKERS_RESPONSES: Responses = {
     408: FRAGMENTS_RESPONSES[408],
     413: problem_response("More than 16 KB"),
     422: problem_response("The marker is invalid", errors=_array({"type": "object"})),
-    503: _retry("Not every stream has the marker; writing it again is harmless"),
+    503: problem_response("Not every stream has the marker; writing it again is harmless", _RETRY),
 }
-TABLE_RESPONSES: Responses = {503: _retry("There is no stream table yet")}
+TABLE_RESPONSES: Responses = {503: problem_response("There is no stream table yet", _RETRY)}
 WRITE_KEYS = [
     Security(HTTPBearer(auto_error=False, scheme_name="bearer", description="a write key")),
     Security(APIKeyHeader(name="X-Write-Key", auto_error=False, scheme_name="header")),
