@@ -45,22 +45,6 @@ def values(batch: Batch) -> list[bytes | None]:
     return [value for _, value in batch.builder.records]
 
 
-async def test_requests_share_a_batch_and_each_gets_its_own_outcome() -> None:
-    """Two requests for one stream are sent in one batch; offsets are reported per request."""
-    waiting, first, second = backlog(), Delivery(), Delivery()
-    waiting.add_portion(0, portion(0, 1), first, 0)
-    waiting.add_portion(0, portion(0), second, 0)
-
-    (batch,) = waiting.take_ready(0.0)
-    waiting.complete(batch)
-    batch.stored(70)
-
-    assert first.done.done()
-    assert second.done.done()
-    assert (first.offsets, second.offsets) == ([([0, 1], 70)], [([0], 72)])
-    assert first.unstored == second.unstored == []
-
-
 async def test_a_request_waits_for_all_of_its_streams() -> None:
     """A delivery is done with its last share, acknowledged or not."""
     waiting, delivery = backlog(), Delivery()
@@ -75,23 +59,6 @@ async def test_a_request_waits_for_all_of_its_streams() -> None:
     assert not early
     assert delivery.done.done()
     assert delivery.unstored == ([1] if other.stream == 1 else [0, 2])
-
-
-async def test_a_full_batch_is_followed_by_another() -> None:
-    """What does not fit goes into the stream's next batch, which waits for the first one."""
-    waiting, delivery = backlog(room=2), Delivery()
-    waiting.add_portion(0, portion(0, 1, 2), delivery, 0)
-
-    (first,) = waiting.take_ready(0.0)
-    meanwhile = waiting.take_ready(0.0)
-    waiting.complete(first)
-    first.stored(5)
-    (second,) = waiting.take_ready(0.0)
-    second.stored(7)
-
-    assert meanwhile == []
-    assert (values(first), values(second)) == ([b"0", b"1"], [b"2"])
-    assert delivery.offsets == [([0, 1], 5), ([2], 7)]
 
 
 async def test_a_lane_gets_its_next_round_when_the_last_one_is_complete() -> None:
@@ -175,10 +142,13 @@ async def test_the_oldest_batch_in_flight_is_known() -> None:
 async def test_every_record_has_one_outcome_and_streams_keep_their_order(
     steps: list[Any], room: int, lanes: int
 ) -> None:
-    """In any order of events, each record is stored or lost once, in the order in which it was added."""
+    """In any order of events each record is stored or lost once, in the order in which it was added.
+
+    Requests share batches and batches get full; each request gets the offsets of its own records.
+    """
     waiting = backlog(room, lanes)
     flying: list[Batch] = []
-    requests: list[tuple[Delivery, int]] = []
+    requests: list[tuple[Delivery, int, list[int]]] = []
     given_in: dict[int, list[bytes]] = {}
     seen: dict[int, list[bytes | None]] = {}
 
@@ -198,14 +168,18 @@ async def test_every_record_has_one_outcome_and_streams_keep_their_order(
                 names = [b"%d.%d" % (number, index) for index in indexes]
                 given_in.setdefault(stream, []).extend(names)
                 waiting.add_portion(stream, Portion(indexes, names, names), delivery, 0)
-            requests.append((delivery, len(step)))
+            requests.append((delivery, number, step))
         elif step == "take":
             flying += waiting.take_ready(float(number))
         elif flying:
             land(flying.pop(0), stored=step == "store")
 
     assert seen == given_in
-    for delivery, count in requests:
+    for delivery, number, streams in requests:
         assert delivery.done.done()
-        stored = [index for indexes, _ in delivery.offsets for index in indexes]
-        assert sorted(stored + delivery.unstored) == list(range(count))
+        stored = [
+            (index, first + at) for indexes, first in delivery.offsets for at, index in enumerate(indexes)
+        ]
+        assert sorted([index for index, _ in stored] + delivery.unstored) == list(range(len(streams)))
+        for index, offset in stored:
+            assert seen[streams[index]][offset] == b"%d.%d" % (number, index)

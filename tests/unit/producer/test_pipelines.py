@@ -66,47 +66,37 @@ async def test_pipelining_without_end_is_answered_up_to_a_bound() -> None:
     assert [b"connection: close" in answer for answer in answers] == [False] * MAX_QUEUED + [True]
 
 
-async def test_nothing_is_read_while_requests_are_queued() -> None:
-    """Of three batches of 30 requests, the second is not read before the first is answered."""
+LARGE = request(FRAGMENT + b" " * 20_000)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "count", "max_requests", "max_bytes"),
+    [([request(FRAGMENT) * 30] * 3, 90, 60, ONE_READ), ([LARGE] * 200, 200, MAX_QUEUED, ONE_READ)],
+    ids=["many", "large"],
+)
+async def test_nothing_is_read_while_requests_are_queued(
+    pieces: list[bytes], count: int, max_requests: int, max_bytes: int
+) -> None:
+    """Of three batches of requests one or two are queued; of 4 MB of bodies one read; all are answered."""
     sink = Stalled()
-    batch = request(FRAGMENT) * 30
     async with serving(sink=sink) as server, server.connection() as client:
         client.send(request(FRAGMENT))
         await sink.waiting.wait()
-        protocol = server.protocols[0]
-        await client.send_apart(batch)
-        await until(lambda: protocol.pipeline)
-        await client.send_apart(batch, batch)
-        most = len(protocol.pipeline)
-        sink.release.set()
-        statuses = []
-        for _ in range(91):
-            statuses.append((await client.answer()).status)
-            most = max(most, len(protocol.pipeline))
-
-    assert statuses == [200] * 91
-    assert most <= 60
-    assert len(server.stored) == 91
-
-
-async def test_bodies_of_queued_requests_are_bounded() -> None:
-    """Of 4 MB of bodies behind a request that waits, at most one read is in memory; all are answered."""
-    sink = Stalled()
-    large = request(FRAGMENT + b" " * 20_000)
-    async with serving(sink=sink) as server, server.connection() as client:
-        client.send(request(FRAGMENT))
-        await sink.waiting.wait()
-        sending = asyncio.create_task(client.send_apart(*[large] * 200))
+        sending = asyncio.create_task(client.send_apart(*pieces))
         protocol = server.protocols[0]
         await until(lambda: protocol.pipeline)
-        held = []
-        for index in range(201):
+        queued, held, statuses = [], [], []
+        for _ in range(1 + count):
+            queued.append(len(protocol.pipeline))
             held.append(sum(len(cycle.body) for cycle, _ in protocol.pipeline))
             sink.release.set()
-            assert (await client.answer()).status == 200, index
+            statuses.append((await client.answer()).status)
         await sending
 
-    assert 0 < max(held) <= ONE_READ
+    assert statuses == [200] * (1 + count)
+    assert 0 < max(queued) <= max_requests
+    assert 0 < max(held) <= max_bytes
+    assert len(server.stored) == 1 + count
 
 
 MANY_REJECTED = b"[" + b",".join([b"1"] * 300) + b"]"
