@@ -78,6 +78,7 @@ class Registration:
         found = await self._znodes.get(names.table, watch=self._on_change)
         if found is None or self.table is None:
             await self._ensure_table()
+            # again, for the watch: there was nothing to watch before
             found = await self._znodes.get(names.table, watch=self._on_change)
             if found is None:
                 raise ZooKeeperUnavailable("the stream table was deleted right after it was created")
@@ -116,6 +117,7 @@ class Registration:
             await self._znodes.delete(path, found.version, within=session.id)
         await self._znodes.make_path(self._settings.names.producers)
         await self._znodes.create(path, self._entry, ephemeral=True, within=session.id)
+        # watch our own znode too: if it is deleted, we register again
         await self._znodes.get(path, watch=self._on_change)
 
     def _on_change(self, _: str) -> None:

@@ -73,8 +73,9 @@ class CircuitBreaker:
             circuit.is_half_open, circuit.rejects_until_s = True, now_s + self._trial_s
 
     def record_failure(self, stream: int, reason: str, now_s: float, *, is_costly: bool = False) -> None:
-        """Opens the circuit. Only a failed trial makes the pause longer: requests may fail together."""
+        """Opens the circuit; only a failed trial makes the pause longer."""
         before = self._circuits.get(stream)
+        # several batches may have been in flight when the first one failed: only a trial is evidence anew
         pause_s = self._first_pause_s if before is None else before.pause_s
         if before is not None and before.is_half_open:
             pause_s = min(2 * pause_s, self._max_costly_pause_s if is_costly else self._max_pause_s)

@@ -77,6 +77,7 @@ def form_of(text: bytes) -> Form:
     <Form.JSON: 'application/json'>
     """
     first, _, rest = text.strip(JSON_SPACE).partition(b"\n")
+    # a line feed cannot stand in a JSON string, so a line break is always between tokens
     is_object = first.startswith(b"{") and first.rstrip(JSON_SPACE).endswith(b"}")
     return Form.NDJSON if rest and is_object and rest.lstrip(JSON_SPACE)[:1] not in b",]}" else Form.JSON
 

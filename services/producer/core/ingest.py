@@ -119,6 +119,7 @@ def _lines(body: bytes) -> Sequence[bytes]:
 def _elements(body: bytes, max_items: int) -> Sequence[bytes | msgspec.Raw]:
     if not body:
         raise RequestUnreadable("the body is empty")
+    # an array with too many items must not be unpacked just to count them
     if len(body) > MANY_COMMAS and body.count(b",") > MANY_COMMAS:
         items = _salvage(body, max_items)
         if items is not None and len(items) > max_items:
@@ -189,7 +190,7 @@ def _sort(items: Sequence[bytes | msgspec.Raw], table: StreamTable, limits: Limi
     rejected_values: list[bytes] = []
     max_bytes, size = limits.max_fragment_bytes, 0
     for index, item in enumerate(items):
-        raw = bytes(item)
+        raw = bytes(item)  # a copy: msgspec.Raw refers to the body, which must not stay in memory
         try:
             if len(raw) > max_bytes:
                 raise FragmentRejected("size", f"{len(raw)} bytes; a fragment may have at most {max_bytes}")

@@ -76,8 +76,10 @@ def decoded(body: bytes, coding: Coding) -> Iterator[bytes]:
                     if parts > MAX_PARTS:
                         raise RequestTooLarge(f"a {coding.value} body may have at most {MAX_PARTS} parts")
                 yield decoder.decompress(data, STEP_BYTES)
+                # more output waits in the decoder: drain it before it gets more input
                 while not (decoder.eof or decoder.needs_input):
                     yield decoder.decompress(b"", STEP_BYTES)
+                # bytes after the end of a part belong to the next one
                 data = decoder.unused_data if decoder.eof else b""
                 if decoder.eof:
                     decoder = None

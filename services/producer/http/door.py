@@ -119,7 +119,7 @@ class Door:
             self._gate.check(scope)
             types, encodings, length = _headers(scope["headers"])
             wrapping = wrapping_for(types, encodings)
-            share.check_announced(length)
+            share.check_announced(length)  # before the body is read, so that an upload is not wasted
             chunks = await read_body(receive, share)
             if wrapping.coding is not Coding.IDENTITY:
                 chunks = decode_body(chunks, wrapping.coding, share)

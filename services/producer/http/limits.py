@@ -46,7 +46,7 @@ class Inflight:
         """Drops uploads, the oldest first, until all together fit into half of the room."""
         while self.uploading_bytes > self.max_bytes // 2:
             share, drop = next(iter(self.uploads.items()))
-            share.end_upload()
+            share.end_upload()  # now, because its request only notices `drop` later
             drop()
 
 

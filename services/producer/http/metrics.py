@@ -78,7 +78,7 @@ class ProducerMetrics:
         )
 
     def _ack_histogram(self) -> Metric:
-        counted, buckets = 0, []
+        counted, buckets = 0, []  # Prometheus' buckets are cumulative, ours are not
         for bound, count in zip((*ACK_BOUNDS_S, float("inf")), self.acks, strict=True):
             counted += count
             buckets.append(("+Inf" if bound == float("inf") else str(bound), float(counted)))

@@ -87,7 +87,7 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """A client that has sent everything and closed its half is still answered."""
         cycle = self.cycle
-        if cycle is None or cycle.more_body or cycle.response_complete:
+        if cycle is None or cycle.more_body or cycle.response_complete:  # there is nothing to answer
             self._abort_later()
             return None
         cycle.keep_alive = False
@@ -109,10 +109,11 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
         cycle = self.cycle
         if cycle is None or cycle.more_body or "method" not in self.scope:
             self._keep_waiting()
-        elif self._timer is not None or cycle.response_complete:
+        elif self._timer is not None or cycle.response_complete:  # the request is complete
             self._stay_idle()
 
     def on_headers_complete(self) -> None:
+        # _barren may include earlier requests of the same read, so count these headers exactly
         if self._barren > MAX_HEADER_BYTES and self._header_bytes() > MAX_HEADER_BYTES:
             raise _HeadersTooLarge
         if len(self.pipeline) >= MAX_QUEUED:

@@ -132,7 +132,7 @@ class Backlog:
             queue = self._queues[stream] = deque()
         if not queue:
             queue.append(Batch(stream, self._new_builder()))
-            if stream not in self._in_flight:
+            if stream not in self._in_flight:  # else `complete` makes it ready: one batch at a time
                 self._make_ready(stream)
         batch = queue[-1]
         append, first, start = batch.builder.append, batch.builder.record_count(), 0
@@ -143,6 +143,7 @@ class Backlog:
                 batch = Batch(stream, self._new_builder())
                 queue.append(batch)
                 append, first, start = batch.builder.append, 0, at
+                # a new batch accepts its first record, however large it is
                 append(timestamp=now_ms, key=key, value=value)
         _share(batch, delivery, indexes[start:] if start else indexes, first)
 
@@ -153,6 +154,7 @@ class Backlog:
     def take_ready(self, now: float) -> list[Batch]:
         """Returns the batches to send now, at most one per stream, and marks them as in flight."""
         batches: list[Batch] = []
+        # a lane with a round in flight waits, and its batches grow meanwhile
         for lane in [lane for lane in self._ready if lane not in self._rounds]:
             current = self._rounds[lane] = Round(lane, now)
             for stream in self._ready.pop(lane):
@@ -193,6 +195,7 @@ class Backlog:
     def fail_all(self) -> None:
         """Reports every record, in flight or waiting, as not acknowledged."""
         batches = [*self._in_flight.values(), *(batch for queue in self._queues.values() for batch in queue)]
+        # forget them first, so that late answers are ignored (see `complete`)
         for state in (self._in_flight, self._queues, self._ready, self._rounds):
             state.clear()
         for batch in batches:
@@ -202,6 +205,7 @@ class Backlog:
         self._ready.setdefault(self._lane_of(stream), set()).add(stream)
 
     def _release(self, current: Round) -> None:
+        # a slow round was released earlier, and the lane may have a newer one
         if self._rounds.get(current.lane) is current:
             del self._rounds[current.lane]
 

@@ -108,12 +108,14 @@ class KafkaFragmentSink:
         for stream, portion in portions.items():
             if stream not in rejected:
                 backlog.add_portion(stream, portion, delivery, now_ms)
+        # rejected streams count as lost at once, so that the answer lists their indexes
         for stream in rejected:
             delivery.expect()
             delivery.lost(portions[stream].indexes)
         if self._breaker.is_any_open:
             self._record_attempts(portions.keys() - rejected.keys())
         self._wake.set()
+        # nothing was awaited up to here, so the order of calls is the order of records
         return self._unstored(delivery)
 
     async def send_to_all(self, value: bytes) -> list[int]:
@@ -129,6 +131,7 @@ class KafkaFragmentSink:
         self._wake.set()
         await delivery.done
         offsets = {indexes[0]: offset for indexes, offset in delivery.offsets}
+        # a negative offset: a retry found the record already stored, and the broker did not say where
         if len(offsets) < count or min(offsets.values()) < 0:
             raise KafkaUnavailable("Kafka did not acknowledge the record in every stream")
         return [offsets[stream] for stream in range(count)]
@@ -156,6 +159,7 @@ class KafkaFragmentSink:
                     backlog.fail_all()
                     self._breaker.abandon_trials(time.monotonic())
                 await discard_producer(producer)
+            # a broker in trouble must not get a new client at once, again and again
             await asyncio.sleep(self._backoff.next_s())
 
     def _rejected(self, streams: Iterable[int]) -> dict[int, str]:
@@ -201,7 +205,7 @@ class KafkaFragmentSink:
             while not self._broken.done():
                 await asyncio.wait({self._broken}, timeout=min(SLOW_ROUND_S, self._ack_timeout_s / 10))
                 now, oldest = time.monotonic(), self._backlog.oldest_sent_at()
-                if self._breaker.is_any_open:
+                if self._breaker.is_any_open:  # a new leader or topic may end the trouble
                     refresh_metadata(producer, self._topics)
                 if oldest is not None and now - oldest > self._ack_timeout_s:
                     why = f"Kafka has not acknowledged for {self._ack_timeout_s:g} s"
@@ -263,7 +267,7 @@ class KafkaFragmentSink:
         self, producer: AIOKafkaProducer, backlog: Backlog, batch: Batch, inner: Any, future: _Future
     ) -> None:
         error = None if future.cancelled() else future.exception()
-        if not backlog.complete(batch):
+        if not backlog.complete(batch):  # too late: fail_all has reported the batch as lost
             return
         if error is None and not future.cancelled():
             batch.stored(future.result().offset)
@@ -275,6 +279,7 @@ class KafkaFragmentSink:
         batch.lost()
         if isinstance(error, TOPIC_ERRORS):
             self._open_circuit(batch.stream, f"Kafka rejects the batch: {error!r}")
+            # without a gap in the sequence numbers the client stays usable for the other streams
             if rewind_sequence(producer, inner):
                 self._wake.set()
                 return

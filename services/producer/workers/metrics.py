@@ -94,6 +94,7 @@ class WorkerMetrics:
             snapshot = None if file == self._file else _read(file)
             if snapshot is None:
                 continue
+            # counters of a dead worker stay in the totals until its successor inherits them
             is_fresh = now_ms - snapshot.at_ms <= FRESH_MS
             families += snapshot.families if is_fresh else _without_gauges(snapshot.families)
             workers += is_fresh
