@@ -135,10 +135,3 @@ def test_one_object_or_array_is_never_ndjson(content: object, data: st.DataObjec
     broken = lines[0] + b"".join(data.draw(st.sampled_from([b"\n", b""])) + line for line in lines[1:])
 
     assert form_of(broken) is Form.JSON
-
-
-@settings(max_examples=100)
-@given(contents=st.lists(OBJECTS, min_size=2))
-def test_several_objects_one_per_line_are_ndjson(contents: list[object]) -> None:
-    """Whatever the objects contain."""
-    assert form_of(b"\n".join(json.dumps(content).encode() for content in contents)) is Form.NDJSON

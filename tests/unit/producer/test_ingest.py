@@ -18,7 +18,7 @@ from services.producer.core.ingest import (
     ingest,
 )
 from services.producer.http.openapi import FRAGMENTS_RESPONSES
-from shared.model.routing import initial_table, slot_for
+from shared.model.routing import initial_table
 
 TABLE = initial_table(24)
 LIMITS = Limits(max_fragment_bytes=32 * 1024, max_request_bytes=1024 * 1024, max_request_fragments=2_500)
@@ -39,27 +39,6 @@ def accepted(ingested: Ingested) -> dict[int, tuple[int, bytes, bytes]]:
 
 def reasons(ingested: Ingested) -> list[tuple[int, str]]:
     return [(rejected.index, rejected.reason) for rejected in ingested.rejected]
-
-
-@pytest.mark.parametrize(
-    ("key", "slot", "stream"),
-    [
-        ("visitor-1", 1780, 10),
-        ("visitor-2", 1870, 10),
-        ("199.72.81.55", 763, 4),
-        ("piweba3y.prodigy.com", 3841, 22),
-        ("ключ", 1562, 9),
-        ("\U0001f600", 1348, 7),
-    ],
-)
-def test_the_stream_of_a_key_never_changes(key: str, slot: int, stream: int) -> None:
-    """Golden values: the slot (crc32 of the key's UTF-8 & 0xFFF), and its stream in the first table of 24."""
-    body = json.dumps({"key": key}).encode()
-
-    taken = accepted(take(body))
-
-    assert slot_for(key.encode()) == slot
-    assert taken == {0: (stream, key.encode(), body)}
 
 
 @pytest.mark.parametrize(
