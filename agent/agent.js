@@ -1,28 +1,28 @@
 /**
- * Baton's agent: takes the fragments of a web page to the producer. docs/agent.md tells how to use it.
+ * Baton's agent: sends the fragments of a web page to the producer. docs/agent.md explains how to use it.
  *
- * Every fragment is queued, and kept in localStorage, until the producer says that Kafka has it: so none is lost
- * with the page, and the next one sends what this one could not. One request at a time, in order. When the page is
- * hidden, what is queued goes by beacons at once. A beacon is never answered, so it only marks its fragments, and
- * they are sent again; the consumer drops repeats by their ids, for a while. In doubt a fragment goes rather twice
- * than never. `agent.min.js` is made of this file by `make agent`.
+ * Every fragment is queued and stored in localStorage until the producer confirms that Kafka has it. So none is lost
+ * with its page: the next page sends what this one could not. Requests are sent one at a time, in order. When the
+ * page is hidden, beacons send the whole queue at once. The page cannot read the answer to a beacon, so a beacon only
+ * marks its fragments, and they are sent again; the consumer drops repeats by id, for a while. When in doubt, the
+ * agent sends a fragment twice rather than never. `make agent` minifies this file to `agent.min.js`.
  */
 (() => {
   "use strict";
 
-  const MAX_BODY_BYTES = 200_000; // well below the 1 MB that the producer takes
+  const MAX_BODY_BYTES = 200_000; // well below the 1 MB that the producer accepts
   const MAX_QUEUE_BYTES = 1_000_000; // the site needs its storage (5 MB) too
-  const BEACON_BYTES = 64_000; // all beacons in flight have 64 KiB together
-  const LEAST_BEACON_BYTES = 16_384; // if not even this much is free, a beacon is not the way
-  const REPEAT_MS = 240_000; // for 5 minutes (`repeat_ms`) after a session a consumer knows its ids
-  const TICK_MS = 30_000; // so often at least a queue is looked after, and its lease renewed
-  const TOMBSTONE_MS = 3_600_000; // longer than a page lies in the back/forward cache
+  const BEACON_BYTES = 64_000; // all beacons in flight share 64 KiB
+  const LEAST_BEACON_BYTES = 16_384; // if not even this much is free, use a request instead
+  const REPEAT_MS = 240_000; // a consumer remembers a session's ids for 5 minutes (`repeat_ms`)
+  const TICK_MS = 30_000; // how often, at least, to check the queue and renew its lease
+  const TOMBSTONE_MS = 3_600_000; // longer than a page stays in the back/forward cache
   const ANSWER_MS = 30_000;
   const MAX_WAIT_MS = 60_000; // between two attempts
   const MAX_RETRY_AFTER_S = 300;
 
   const tag = document.currentScript || document.querySelector('script[src*="/agent."]');
-  // `baton` may be there already: the array of the one-line stub, holding what was pushed before now
+  // `baton` may already exist: the array of the one-line stub, with what was pushed before this script loaded
   const baton = Array.isArray(window.baton) ? window.baton : [];
   if (!tag || baton.flush) return;
   const settings = tag.dataset;
@@ -33,7 +33,7 @@
   const batchSize = +settings.batchSize || 100;
   const maxQueue = +settings.queue || 1000;
 
-  // --- storage, which may be forbidden or full: then the queue lives as long as the page
+  // --- storage: it may be forbidden or full; then the queue lives only as long as the page
   const attempt = (what) => {
     try {
       return what();
@@ -47,18 +47,18 @@
   const names = () => attempt(() => Object.keys(localStorage).filter((name) => name.startsWith(prefix))) || [];
 
   const random = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, 0));
-  const uuid = () => (crypto.randomUUID ? crypto.randomUUID() : random().join("")); // it needs https, or localhost
+  const uuid = () => (crypto.randomUUID ? crypto.randomUUID() : random().join("")); // randomUUID needs https
 
-  // --- the queue: fragments without an answer, oldest first. An item is { text, bytes, number, name: its place in
-  //     storage, isKept: whether it is there, beaconedAt: when it left by beacon (0: it did not), isOffline: that
-  //     one had no network, isOut: a farewell that is no beacon has it, isGone: it is queued no more }
-  const slot = uuid(); // this load of this page: its fragments' ids and its part of the storage begin with it
-  const lease = prefix + slot; // until when nobody else may take them
+  // --- the queue: fragments that are not settled, oldest first. An item is { text, bytes, number, name: its key in
+  //     storage, isKept: whether it is stored, beaconedAt: when a beacon took it (0: none did), isOffline: there was
+  //     no network then, isOut: the leaving page sent it by a plain request, isGone: it is no longer queued }
+  const slot = uuid(); // identifies this load of the page: prefix of its fragments' ids and of its storage keys
+  const lease = prefix + slot; // the time until which no other page may adopt the stored fragments
   const counts = { queued: 0, acknowledged: 0, presumed: 0, rejected: 0, dropped: 0 };
   const leaseMs = 120_000 + batchMs; // timers of hidden tabs may fire only once a minute
   let [queue, queueBytes, number, adoptTimer, isLeaving] = [[], 0, 0, 0, false];
 
-  const tell = (what, items, detail) => {
+  const report = (what, items, detail) => {
     if (what in counts) counts[what] += items.length;
     if (items.length && (what === "rejected" || what === "dropped")) console.warn("baton:", what, items.length, detail);
     if (!baton.on) return;
@@ -67,7 +67,7 @@
 
   const sizeOf = (text) => new Blob([text]).size;
   const isFull = (bytes) => queue.length >= maxQueue || queueBytes + bytes > MAX_QUEUE_BYTES;
-  const hold = () => write(lease, Date.now() + (isLeaving ? -1 : leaseMs)); // -1: whoever comes next may have them
+  const hold = () => write(lease, Date.now() + (isLeaving ? -1 : leaseMs)); // -1: the next page may adopt them at once
   const keep = (item) => (item.isKept = write(item.name, (item.isOffline ? 0 : item.beaconedAt) + item.text));
 
   const enqueue = (text, itemNumber, beaconedAt, how) => {
@@ -76,7 +76,7 @@
     queue.push(item);
     queueBytes += item.bytes;
     keep(item);
-    tell("queued", [item], how);
+    report("queued", [item], how);
   };
 
   const forget = (items) => {
@@ -89,7 +89,7 @@
     if (!queue.length) remove(lease);
   };
 
-  /** Another tab of the first visit may have made a key too: before anything is sent, both take the one that stands. */
+  /** Another tab of a first visit may have created a key too: before they send, both switch to the stored key. */
   const settleKey = () => {
     const standing = (madeKey && read(keyName)) || madeKey;
     const [before, after] = [madeKey, standing].map((key) => `{"key":${JSON.stringify(key)}`);
@@ -99,19 +99,19 @@
     madeKey = "";
   };
 
-  /** Brings queue and storage to agree, whatever other tabs (or the site) have done to it meanwhile. */
+  /** Makes queue and storage agree, whatever other tabs (or the site) have done to the storage meanwhile. */
   const reconcile = () => {
-    // past that time a repeat would be a session of its own: what left by beacon is presumed to have arrived
+    // after that time a repeat could become a second session: presume that beacons have arrived
     const old = queue.filter((item) => item.beaconedAt && Date.now() - item.beaconedAt > REPEAT_MS);
     forget(old);
-    tell("presumed", old, "beacon");
+    report("presumed", old, "beacon");
     if (read(lease) === null) queue.forEach(keep); // the site has cleared its storage
-    else forget(queue.filter((item) => item.isKept && read(item.name) === null)); // another tab sends them
+    else forget(queue.filter((item) => item.isKept && read(item.name) === null)); // another tab adopted them
     if (queue.length) settleKey();
     if (queue.length) hold();
   };
 
-  /** Takes over what pages have left that are gone, and looks again while others are at work. */
+  /** Adopts the fragments of pages that are gone, and checks again later while other pages are open. */
   const adopt = () => {
     const now = Date.now();
     clearTimeout(adoptTimer);
@@ -119,17 +119,17 @@
       const [owner, itemNumber] = name.slice(prefix.length).split(" ");
       const until = +read(prefix + owner);
       if (owner === slot) continue;
-      if (until > now && until < now + 2 * leaseMs) { // beyond that it was taken when the clock was ahead
+      if (until > now && until < now + 2 * leaseMs) { // a later lease was written while the clock was ahead
         adoptTimer = setTimeout(adopt, TICK_MS);
       } else if (itemNumber) {
         const value = read(name) || "";
         if (isFull(value.length)) continue;
         remove(name);
         const text = value.slice(value.indexOf("{"));
-        // what is no JSON, whoever wrote it, would make the producer refuse its whole batch
+        // text that is not JSON, whatever wrote it, must not get into a batch
         if (attempt(() => JSON.parse(text))) enqueue(text, +itemNumber, parseInt(value), "adopted");
       } else if (!(Math.abs(now - until) < TOMBSTONE_MS)) {
-        remove(name); // not before: its page may come back, and must see that its fragments were taken
+        remove(name); // not earlier: its page may return from the cache, and must see that they were adopted
       }
     }
     queue.sort((one, other) => one.number - other.number);
@@ -138,7 +138,7 @@
 
   // --- sending
   let [timer, inFlight, failures, isFlushing] = [0, 0, 0, false];
-  let [notBefore, toldBefore] = [0, 0]; // by performance.now(), which nobody sets; what the producer asked for
+  let [notBefore, retryAt] = [0, 0]; // in performance.now(), which no clock change affects; retryAt: by Retry-After
 
   const bodyOf = (items) => `[${items.map((item) => item.text)}]`;
 
@@ -154,28 +154,28 @@
     timer = queue.length && setTimeout(tick, ms);
   };
 
-  /** Sends if it is time to, and sees to it that this is called again while anything is queued. */
+  /** Sends a batch if it is due, and schedules the next call while anything is queued. */
   const tick = () => {
     reconcile();
     isFlushing = isFlushing && queue.length > 0;
     const waitMs = notBefore - performance.now();
     if (queue.length && !inFlight && waitMs <= 0) post(headOf(queue, batchSize, MAX_BODY_BYTES));
-    arm(inFlight ? TICK_MS : Math.min(waitMs, TICK_MS)); // an answer arms it again
+    arm(inFlight ? TICK_MS : Math.min(waitMs, TICK_MS)); // the answer arms it again
   };
 
-  /** Sends a batch, and settles each of its fragments by the answer. */
+  /** Sends a batch, and settles each of its fragments according to the answer. */
   const post = async (batch) => {
     inFlight += 1;
-    tell("sent", batch, "fetch");
+    report("sent", batch, "fetch");
     let [status, retryAfter, answer] = [0, null, {}];
     try {
-      // a string goes as text/plain: no preflight; no credentials: any allowed origin will do
+      // a string is sent as text/plain, hence no preflight; without credentials `*` is enough as allowed origin
       const signal = AbortSignal.timeout && AbortSignal.timeout(ANSWER_MS);
       const response = await fetch(url, { method: "POST", body: bodyOf(batch), credentials: "omit", signal });
       status = response.status;
       retryAfter = response.headers.get("Retry-After");
       answer = (await response.json()) || {};
-    } catch {} // no answer, or none of the producer's
+    } catch {} // no answer, or not one from the producer
     inFlight -= 1;
     settle(batch, status, answer);
     const isSettled = batch.every((item) => item.isGone);
@@ -187,21 +187,21 @@
   const listOf = (value, otherwise) => (Array.isArray(value) ? value : otherwise);
 
   const settle = (batch, status, answer) => {
-    // a 200 of somebody in between (the portal of a hotel) holds no `accepted`
-    const isTaken = status === 200 && answer.accepted >= 0;
-    // nothing will come of these however often they are sent; 408: the body did not get there
-    const isRefused = status >= 400 && status < 500 && status !== 408 && status !== 429;
-    const unstored = isTaken || isRefused ? [] : listOf(answer.unstored, [...batch.keys()]);
+    // a 200 from something in between (a hotel's portal) has no `accepted`
+    const isAccepted = status === 200 && answer.accepted >= 0;
+    // sending these again cannot help; but after a 408 (the body did not arrive) and a 429 it can
+    const isRejected = status >= 400 && status < 500 && status !== 408 && status !== 429;
+    const unstored = isAccepted || isRejected ? [] : listOf(answer.unstored, [...batch.keys()]);
     const again = new Set(unstored.map((index) => batch[index]));
     for (const { index, reason } of listOf(answer.rejected, [])) if (batch[index]) batch[index].reason = reason;
-    const open = batch.filter((item) => !item.isGone); // the others have been settled by another answer
+    const open = batch.filter((item) => !item.isGone); // another answer may have settled some already
     const done = open.filter((item) => !again.has(item));
     forget(done);
-    const what = isRefused ? "dropped" : "acknowledged";
-    for (const item of done) tell(item.reason ? "rejected" : what, [item], item.reason || status);
+    const what = isRejected ? "dropped" : "acknowledged";
+    for (const item of done) report(item.reason ? "rejected" : what, [item], item.reason || status);
     const left = open.filter((item) => !item.isGone);
-    for (const item of left) keep(Object.assign(item, { isOut: false, beaconedAt: 0 })); // beacons may fail as well
-    tell("failed", left, status);
+    for (const item of left) keep(Object.assign(item, { isOut: false, beaconedAt: 0 })); // beacons may have failed too
+    report("failed", left, status);
   };
 
   const backOff = (isSettled, retryAfter) => {
@@ -209,16 +209,16 @@
     const askedS = isSettled ? 0 : +retryAfter || (Date.parse(retryAfter) - Date.now()) / 1000 || 0;
     const waitMs = isSettled ? 0 : Math.min(MAX_WAIT_MS, 500 * 2 ** failures);
     const now = performance.now();
-    toldBefore = now + 1000 * Math.min(askedS, MAX_RETRY_AFTER_S);
-    // jitter only makes it later: many pages have failed at the same moment
-    notBefore = Math.max(toldBefore, now + waitMs) + waitMs * Math.random() * 0.5;
+    retryAt = now + 1000 * Math.min(askedS, MAX_RETRY_AFTER_S);
+    // jitter only delays: many pages may have failed at the same moment
+    notBefore = Math.max(retryAt, now + waitMs) + waitMs * Math.random() * 0.5;
   };
 
-  // --- leaving: the page is hidden, and may never be seen again
-  const sayFarewell = ({ type }) => {
+  // --- leaving: the page is hidden, and may never become visible again
+  const sendAll = ({ type }) => {
     isLeaving = isLeaving || type === "pagehide";
     reconcile();
-    // where the producer fails or has asked for patience, what is kept waits for the next page
+    // if the producer fails or has sent Retry-After, stored fragments wait for the next page
     let rest = queue.filter((item) => !item.beaconedAt && !item.isOut && !(failures && item.isKept));
     let maxBytes = BEACON_BYTES;
     while (rest.length) {
@@ -228,8 +228,8 @@
         for (const item of batch) item.isOut = true;
         post(batch);
       } else if (attempt(() => navigator.sendBeacon(url, bodyOf(batch)))) {
-        tell("sent", batch, "beacon");
-        // without a network it is taken all the same, and comes to nothing
+        report("sent", batch, "beacon");
+        // the browser accepts a beacon without a network too, but then never sends it
         const mark = { beaconedAt: Date.now(), isOffline: navigator.onLine === false };
         for (const item of batch) keep(Object.assign(item, mark));
       } else {
@@ -240,24 +240,24 @@
     }
   };
 
-  const comeBack = () => {
+  const resume = () => {
     isLeaving = false;
     adopt();
     tick();
   };
 
-  // --- what pages call
-  // half of an emoji, as careless cutting leaves it, would make the producer refuse the fragment
+  // --- the interface for pages
+  // the producer rejects half of an emoji, which careless string slicing leaves
   const wellFormed = (_, value) => (typeof value === "string" && value.toWellFormed ? value.toWellFormed() : value);
 
-  const take = (data, end) => {
+  const add = (data, end) => {
     number = Math.max(number + 1, Date.now() * 1000);
     const id = `${slot}-${number}`;
-    // null: data that is no JSON
+    // null: the data cannot be JSON
     const text = attempt(() => JSON.stringify({ key: baton.key, id, time: Date.now(), end, data }, wellFormed));
     const bytes = sizeOf(text);
-    const why = !text ? "no JSON" : bytes > MAX_BODY_BYTES ? "too large" : isFull(bytes) ? "the queue is full" : "";
-    if (why) return tell("dropped", [{ text: text || "{}" }], why);
+    const why = !text ? "not JSON" : bytes > MAX_BODY_BYTES ? "too large" : isFull(bytes) ? "the queue is full" : "";
+    if (why) return report("dropped", [{ text: text || "{}" }], why);
     enqueue(text, number, 0, "");
     if (queue.length >= batchSize && !inFlight) tick();
     else if (!timer) arm(batchMs);
@@ -272,11 +272,11 @@
     key: isOff ? null : givenKey || madeKey,
     counts,
     isOff: !!isOff,
-    /** Queues a fragment with this data; its id, or undefined if it was dropped. A function is called with `baton`. */
-    push: (data) => (typeof data === "function" ? data(baton) : isOff ? undefined : take(data)),
+    /** Queues a fragment; returns its id, or undefined if it was dropped. Calls a function with `baton` instead. */
+    push: (data) => (typeof data === "function" ? data(baton) : isOff ? undefined : add(data)),
     /** Queues a fragment that ends the session. */
-    end: (data) => (isOff ? undefined : take(data, true)),
-    /** Sends now what is queued. */
+    end: (data) => (isOff ? undefined : add(data, true)),
+    /** Sends the queue now. */
     flush: () => {
       isFlushing = true;
       tick();
@@ -287,14 +287,14 @@
   } else {
     if (madeKey) write(keyName, madeKey);
     adopt();
-    addEventListener("visibilitychange", (event) => (document.hidden ? sayFarewell(event) : comeBack()));
-    addEventListener("pagehide", sayFarewell);
-    addEventListener("pageshow", (event) => event.persisted && comeBack());
+    addEventListener("visibilitychange", (event) => (document.hidden ? sendAll(event) : resume()));
+    addEventListener("pagehide", sendAll);
+    addEventListener("pageshow", (event) => event.persisted && resume());
     addEventListener("online", () => {
-      notBefore = toldBefore;
+      notBefore = retryAt;
       tick();
     });
   }
-  // each on its own: one that throws must not take the others with it
+  // one by one: an item that throws must not affect the others
   for (const item of baton.splice(0)) queueMicrotask(() => baton.push(item));
 })();

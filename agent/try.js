@@ -1,4 +1,4 @@
-/** The script of /try: a page's one tag, with this page's address as its settings, and a table of what happens. */
+/** The script of /try: adds the agent's tag with the settings in this page's URL, and shows what happens. */
 (() => {
   "use strict";
 
@@ -8,7 +8,7 @@
     .map((name) => [`data-${name.replace("_", "-")}`, given.get(name)]);
   const $ = (id) => document.getElementById(id);
 
-  // the stub and the tag, as docs/agent.md has them
+  // the stub and the tag, as in docs/agent.md
   window.baton = window.baton || [];
   baton.end = (data) => baton.push((b) => b.end(data));
   const tag = document.createElement("script");
@@ -35,7 +35,7 @@
     }
     return rows.get(fragment.id);
   };
-  const told = { sent: (by) => `sent by ${by}`, failed: (status) => `failed (${status || "no answer"}), stays queued` };
+  const labels = { sent: (by) => `sent by ${by}`, failed: (status) => `failed (${status || "no answer"}), stays queued` };
   const showCounts = () => {
     if (!baton.counts) return;
     $("key").textContent = baton.key;
@@ -47,7 +47,7 @@
   baton.on = (what, fragment, detail) => {
     const step = document.createElement("div");
     step.className = what;
-    step.textContent = told[what] ? told[what](detail) : `${what}${detail ? ` (${detail})` : ""}`;
+    step.textContent = labels[what] ? labels[what](detail) : `${what}${detail ? ` (${detail})` : ""}`;
     rowOf(fragment).cells[2].append(step);
     showCounts();
   };

@@ -1,4 +1,4 @@
-"""A real Chromium, driven over WebDriver: tabs that are opened, hidden, closed, reloaded and put offline."""
+"""A real Chromium, driven over WebDriver: tabs are opened, hidden, closed, reloaded, crashed, and offline."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from agent.tests.pipeline import until
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 OPTIONS = (
     "--headless=new",
-    "--no-sandbox",  # root, as CI is, cannot have one
-    "--disable-dev-shm-usage",  # containers have 64 MB of it
+    "--no-sandbox",  # CI runs as root, which cannot have one
+    "--disable-dev-shm-usage",  # containers only have 64 MB of it
     "--disable-gpu",
     "--no-proxy-server",
     "--no-first-run",
@@ -34,14 +34,14 @@ class Programs:
 
 
 def find_programs() -> Programs | None:
-    """Chromium and its driver from the PATH; None where one is missing."""
+    """Chromium and its driver from the PATH; None if one is missing."""
     browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     driver = shutil.which("chromedriver")
     return Programs(browser=browser, driver=driver) if browser and driver else None
 
 
 class Tab:
-    """One tab; whatever is done to it makes it the visible one first."""
+    """One tab; every method first makes it the visible one."""
 
     def __init__(self, browser: Browser, handle: str) -> None:
         self._browser = browser
@@ -49,56 +49,56 @@ class Tab:
         self.handle = handle
 
     def show(self) -> None:
-        """Makes it the visible tab of the window; the one that was visible becomes hidden."""
+        """Makes it the visible tab of the window, which hides the one before."""
         if self._browser.shown != self.handle:
             self._driver.switch_to.window(self.handle)
             self._browser.shown = self.handle
 
     def go(self, url: str) -> None:
-        """Loads a page, as by a link: the page before it goes away."""
+        """Loads a page as a link does: the previous page goes away."""
         self.show()
         self._driver.get(url)
 
     def reload(self) -> None:
-        """Loads the page anew."""
+        """Reloads the page."""
         self.show()
         self._driver.refresh()
 
     def back(self) -> None:
-        """To the page before, by the browser's button."""
+        """Goes back to the previous page, as the browser's button does."""
         self.show()
         self._driver.back()
 
     def run(self, script: str, *given: object) -> Any:
-        """What the script returns; `given` are its `arguments`."""
+        """The result of the script; `given` are its `arguments`."""
         self.show()
         return self._driver.execute_script(script, *given)
 
     def until(self, condition: str) -> None:
-        """Returns once a JavaScript expression is true."""
+        """Waits until a JavaScript expression is true."""
         until(
             lambda: self.run(f"return !!({condition})"),
-            lambda: f"never: {condition}: {self.run('return [window.told, window.baton && baton.counts]')}",
+            lambda: f"never: {condition}: {self.run('return [window.events, window.baton && baton.counts]')}",
         )
 
     def until_loaded(self) -> None:
-        """Returns when the agent runs."""
+        """Waits until the agent runs."""
         self.until("window.baton && baton.flush")
 
     def until_empty(self) -> None:
-        """Returns when every fragment that was queued has been settled."""
+        """Waits until every queued fragment has been settled."""
         self.until_loaded()
         settled = "baton.counts.acknowledged + baton.counts.presumed + baton.counts.rejected"
         self.until(f"baton.counts.queued === {settled}")
 
     def close(self) -> None:
-        """Closes it, as its visitor does."""
+        """Closes it, as a visitor does."""
         self.show()
         self._driver.close()
         self._browser.shown = ""
 
     def crash(self) -> None:
-        """Its renderer dies: the page gets to say no last word."""
+        """Kills its renderer: the page cannot send anything any more."""
         self.show()
         with contextlib.suppress(WebDriverException):
             self._driver.execute_cdp_cmd("Page.crash", {})
@@ -108,7 +108,7 @@ class Tab:
 
 
 class Browser:
-    """A running browser; `blank` is a tab of no site that hides the others when it is shown."""
+    """A running browser; `blank` is a tab without a site, which hides the others when it is shown."""
 
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
@@ -116,7 +116,7 @@ class Browser:
         self.blank = Tab(self, self.shown)
 
     def open(self, url: str) -> Tab:
-        """A page in a new tab; the agent may still be loading."""
+        """Opens a page in a new tab; the agent may still be loading."""
         self.blank.show()
         self.driver.switch_to.new_window("tab")
         self.shown = self.driver.current_window_handle
@@ -125,23 +125,23 @@ class Browser:
         return tab
 
     def offline(self) -> None:
-        """No page has a network any more, and all know it."""
+        """Disconnects all pages from the network; they notice."""
         if not self.shown:
             self.blank.show()
         self.driver.set_network_conditions(offline=True, latency=0, throughput=-1)
 
     def online(self) -> None:
-        """They have it again."""
+        """Reconnects all pages."""
         if not self.shown:
             self.blank.show()
         self.driver.delete_network_conditions()
 
     def complaints(self) -> list[str]:
-        """What its console has had to say since the last look: errors and warnings."""
+        """The errors and warnings in its console since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
 
     def close_tabs(self) -> None:
-        """All but the blank one."""
+        """Closes all tabs but the blank one."""
         for handle in self.driver.window_handles:
             if handle != self.blank.handle:
                 Tab(self, handle).close()
@@ -150,7 +150,7 @@ class Browser:
 
 @contextlib.contextmanager
 def browser(programs: Programs, **preferences: object) -> Iterator[Browser]:
-    """A browser with a profile of its own and these preferences, for the block."""
+    """Runs a browser with a new profile and these preferences for the block."""
     options = webdriver.ChromeOptions()
     options.binary_location = programs.browser
     for option in OPTIONS:

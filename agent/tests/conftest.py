@@ -1,4 +1,4 @@
-"""Fixtures of the browser tests: one Chromium and one pipeline for all of them, a site for each."""
+"""Fixtures of the browser tests: one Chromium and one pipeline for all tests, a site for each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agent.tests.site import Site
 
 @pytest.fixture(scope="session")
 def programs() -> Programs:
-    """Chromium and its driver; without them the test is skipped."""
+    """Chromium and its driver; skips the test without them."""
     found = find_programs()
     if found is None:
         pytest.skip(
@@ -32,7 +32,7 @@ def _browser(programs: Programs) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(_browser: Browser) -> Iterator[Browser]:
-    """A browser without tabs of other tests."""
+    """The browser, without tabs of other tests."""
     _browser.complaints()
     yield _browser
     _browser.online()
@@ -51,12 +51,12 @@ def pipeline(
 
 @pytest.fixture
 def site(pipeline: Pipeline) -> Iterator[Site]:
-    """A web site in front of the producer: an origin of its own, hence with a storage of its own."""
+    """A web site in front of the producer, with its own origin and hence its own storage."""
     with Site(pipeline.url).running() as one:
         yield one
 
 
 @pytest.fixture
 def key() -> str:
-    """A visitor key of the test's own."""
+    """A visitor key for this test."""
     return f"visitor-{uuid.uuid4().hex[:12]}"

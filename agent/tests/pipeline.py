@@ -1,6 +1,6 @@
-"""A producer and a consumer as real processes, on the test run's servers; and what they delivered.
+"""A producer and a consumer as real processes on the test run's servers, and the sessions that they deliver.
 
-One stream and one partition of sessions, so that a test reads each with one look.
+There is one stream and one partition of sessions, so a test reads each of them at once.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ DEADLINE_S = 120.0
 END_OF_TIME_MS = 9_000_000_000_000
 
 
-def until(reached: Callable[[], Any], told: Callable[[], object], within_s: float = DEADLINE_S) -> Any:
-    """What `reached` returns, once that is true; fails at the deadline with what `told` tells."""
+def until(reached: Callable[[], Any], message: Callable[[], object], within_s: float = DEADLINE_S) -> Any:
+    """The first true result of `reached`; fails at the deadline with `message()`."""
     deadline = time.monotonic() + within_s
     while not (found := reached()):
-        assert time.monotonic() < deadline, told()
+        assert time.monotonic() < deadline, message()
         time.sleep(0.03)
     return found
 
 
 class Pipeline:
-    """The processes, and the log and the sessions between and behind them."""
+    """The two processes, the log between them, and the sessions behind them."""
 
     def __init__(self, kafka: str, zookeeper: str, namespace: str, home: Path) -> None:
         self._home = home
@@ -58,13 +58,13 @@ class Pipeline:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Pipeline]:
-        """One producer, at `url`, and one consumer, for the block."""
+        """Runs one producer, at `url`, and one consumer for the block."""
         with self.producer() as self.url, self._process("consumer", f"http://127.0.0.1:{free_port()}"):
             yield self
 
     @contextlib.contextmanager
     def producer(self, **settings: object) -> Iterator[str]:
-        """Another producer with these settings (`write_keys="x"` → BATON_WRITE_KEYS); its base URL."""
+        """Runs a producer with these settings (`write_keys="x"` → BATON_WRITE_KEYS); yields its base URL."""
         url = f"http://127.0.0.1:{free_port()}"
         with self._process("producer", url, **settings):
             yield url
@@ -74,32 +74,32 @@ class Pipeline:
         port = url.rpartition(":")[2]
         given = {f"BATON_{name.upper()}": str(value) for name, value in settings.items()}
         environment = os.environ | self._environment | given | {"BATON_PORT": port}
-        told = self._home / f"{service}-{port}.log"
-        with told.open("wb") as log:
+        log_file = self._home / f"{service}-{port}.log"
+        with log_file.open("wb") as log:
             argv = on_leash([sys.executable, "-m", f"services.{service}"])
             process = subprocess.Popen(argv, cwd=CHECKOUT, env=environment, stdout=log, stderr=log)
         try:
-            until(lambda: _is_ready(url), lambda: f"{service} is not ready: {told.read_text()[-2000:]}")
+            until(lambda: _is_ready(url), lambda: f"{service} is not ready: {log_file.read_text()[-2000:]}")
             yield
         finally:
             process.kill()
             process.wait()
 
     def log(self, key: str) -> list[dict[str, Any]]:
-        """All fragments of a key that are in Kafka, repeats among them."""
+        """All fragments of a key in Kafka, including repeats."""
         records = asyncio.run(self._where.log(0))
         fragments = [json.loads(record.value) for record in records if record.key is not None]
         return [fragment for fragment in fragments if fragment["key"] == key]
 
     def until_stored(self, key: str, count: int) -> None:
-        """Returns when Kafka has `count` different fragments of the key."""
+        """Waits until Kafka has `count` different fragments of the key."""
         until(
             lambda: len({fragment["id"] for fragment in self.log(key)}) >= count,
             lambda: f"{len({fragment['id'] for fragment in self.log(key)})} of {count} fragments are stored",
         )
 
     def sessions(self, key: str) -> list[Session]:
-        """The sessions of a key, after all open ones have been closed by a marker."""
+        """The sessions of a key, after a marker has closed the open ones."""
         marker = httpx.post(f"{self.url}/markers", json={"time": END_OF_TIME_MS}).json()["markers"][0][
             "offset"
         ]

@@ -1,7 +1,7 @@
-"""A web site for the browser: serves pages, and passes all else on to the producer, unless told not to.
+"""A web site for the browser: serves pages, and forwards everything else to the producer.
 
-`Site.faults` holds what becomes of the next posts of fragments, one each: an answer of the site's own, an
-answer lost on the way, or only a part of them passed on. Every post is recorded.
+`Site.faults` decides what happens to the next posts of fragments, one fault each: the site answers by itself,
+the answer gets lost, or only some of the fragments are forwarded. The site records every post.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import httpx
 STUB = "window.baton = window.baton || []; baton.end = data => baton.push(b => b.end(data));"
 PAGE = """<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,">
 <script>{stub}
-window.told = [];
-baton.on = (what, fragment, detail) => told.push([what, fragment.id, detail, performance.now()]);</script>
+window.events = [];
+baton.on = (what, fragment, detail) => events.push([what, fragment.id, detail, performance.now()]);</script>
 <script async src="{agent}" {settings}></script><script>{script}</script>"""
-_NOT_PASSED_ON = {
+_NOT_FORWARDED = {
     "accept-encoding",
     "connection",
     "content-length",
@@ -37,7 +37,7 @@ _NOT_PASSED_ON = {
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The site answers by itself; nothing reaches the producer."""
+    """The site answers; nothing reaches the producer."""
 
     status: int
     headers: dict[str, str] = field(default_factory=dict)
@@ -46,19 +46,19 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The producer takes the fragments, and its answer gets lost."""
+    """The producer accepts the fragments, and its answer gets lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partly:
-    """Only the first `kept` fragments are taken, as when Kafka fails in the middle: 503 names the others."""
+    """Only the first `kept` fragments are stored, as if Kafka failed in between: 503 lists the others."""
 
     kept: int
 
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """A post of fragments as it came: by `time.monotonic()`, which type, with which query, of which ids."""
+    """A post of fragments; `at` is in seconds of `time.monotonic()`."""
 
     at: float
     content_type: str
@@ -69,7 +69,7 @@ class Posted:
 
 
 class Site:
-    """Pages by path, before `producer` (a base URL)."""
+    """Pages by path, in front of `producer` (a base URL)."""
 
     def __init__(self, producer: str) -> None:
         self.producer = producer
@@ -77,9 +77,9 @@ class Site:
         self.faults: deque[Answered | Lost | Partly] = deque()
         self.posts: list[Posted] = []
         self.is_down = False
-        """Nobody gets an answer but for pages."""
+        """Only pages are answered."""
         self.release = threading.Event()
-        """Posts to /held are answered when it is set."""
+        """Posts to /held are answered once it is set."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
 
@@ -90,7 +90,7 @@ class Site:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Site]:
-        """Serves for the block."""
+        """Serves while the block runs."""
         thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="site", daemon=True)
         thread.start()
         try:
@@ -102,7 +102,7 @@ class Site:
             thread.join()
 
     def page(self, path: str = "/", *, script: str = "", agent: str = "/agent.js", **settings: object) -> str:
-        """Serves a page with the agent's one tag (`batch_ms=5` → data-batch-ms) from now on; its URL."""
+        """Adds a page with the agent's tag (`batch_ms=5` → data-batch-ms); returns its URL."""
         attributes = " ".join(f'data-{name.replace("_", "-")}="{value}"' for name, value in settings.items())
         self.pages[path] = PAGE.format(stub=STUB, agent=agent, settings=attributes, script=script)
         return self.url + path
@@ -116,7 +116,7 @@ class Site:
 
         class Handler(BaseHTTPRequestHandler):
             def log_message(self, *args: Any) -> None:
-                """Says nothing."""
+                """Logs nothing."""
 
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
@@ -125,7 +125,7 @@ class Site:
                 elif site.is_down:
                     self.close_connection = True
                 else:
-                    self.reply(*site._ask("GET", self.path, dict(self.headers), b""))
+                    self.reply(*site._forward("GET", self.path, dict(self.headers), b""))
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -133,7 +133,7 @@ class Site:
                     site.release.wait(60)
                     self.reply(204, {}, b"")
                     return
-                answer = site._take(self.path, dict(self.headers), body)
+                answer = site._receive(self.path, dict(self.headers), body)
                 if answer is not None:
                     self.reply(*answer)
 
@@ -148,10 +148,10 @@ class Site:
 
         return Handler
 
-    def _take(
+    def _receive(
         self, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[int, dict[str, str], bytes] | None:
-        """What a post of fragments is answered with; None: the connection is closed without a word."""
+        """Records a post of fragments and returns its answer; None: close the connection without one."""
         named = {name.lower(): value for name, value in headers.items()}
         fragments = json.loads(body)
         self.posts.append(
@@ -170,21 +170,21 @@ class Site:
             case Answered(status=status, headers=given, body=given_body):
                 return status, given, json.dumps(given_body).encode()
             case Lost():
-                self._ask("POST", path, headers, body)
+                self._forward("POST", path, headers, body)
                 return None
             case Partly(kept=kept):
                 some = json.dumps(fragments[:kept]).encode()
-                self._ask("POST", path, headers, some)
+                self._forward("POST", path, headers, some)
                 unstored = list(range(kept, len(fragments)))
                 problem = {"accepted": kept, "unstored": unstored, "rejected": []}
                 return 503, {"retry-after": "1"}, json.dumps(problem).encode()
-        return self._ask("POST", path, headers, body)
+        return self._forward("POST", path, headers, body)
 
-    def _ask(
+    def _forward(
         self, method: str, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[int, dict[str, str], bytes]:
-        passed = {name: value for name, value in headers.items() if name.lower() not in _NOT_PASSED_ON}
+        passed = {name: value for name, value in headers.items() if name.lower() not in _NOT_FORWARDED}
         passed["accept-encoding"] = "identity"
         answer = httpx.request(method, self.producer + path, headers=passed, content=body, timeout=30)
-        back = {name: value for name, value in answer.headers.items() if name.lower() not in _NOT_PASSED_ON}
+        back = {name: value for name, value in answer.headers.items() if name.lower() not in _NOT_FORWARDED}
         return answer.status_code, back, answer.content

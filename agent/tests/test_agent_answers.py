@@ -1,4 +1,4 @@
-"""What the agent sends again, when, and what never; write keys, origins, visitors' wishes."""
+"""What the agent sends again and when, and what it never does; write keys, origins, visitors' wishes."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from agent.tests.site import Answered, Lost, Partly, Site
 from agent.tests.visits import NEVER_MS, PUSH, assert_each_once, data_of
 
 OPEN = {"access-control-allow-origin": "*", "access-control-expose-headers": "Retry-After"}
-"""What the producer tells pages of other origins."""
+"""The producer's headers for pages of other origins."""
 
 
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("foreign", [False, True], ids=["same origin", "another origin"])
-def test_who_is_asked_for_patience_has_it(
+def test_the_agent_respects_retry_after(
     browser: Browser, site: Site, pipeline: Pipeline, key: str, status: int, foreign: bool
 ) -> None:
-    """`Retry-After` is kept to, and not by the whole crowd in the same instant; nothing is lost meanwhile."""
+    """It waits at least that long, and nothing is lost meanwhile; also on a page of another origin."""
     site.faults.append(Answered(status, {"retry-after": "3", **OPEN}))
     with Site(pipeline.url).running() as other:
         home = other if foreign else site
         tab = browser.open(home.page(agent=f"{site.url}/agent.js", key=key, batch_ms=30))
         tab.until_loaded()
         tab.run(PUSH, 0, 5)
-        tab.until("told.some(one => one[0] === 'failed')")
+        tab.until("events.some(one => one[0] === 'failed')")
         tab.run(PUSH, 5, 10)
         tab.run("baton.flush()")
         tab.until_empty()
@@ -41,10 +41,10 @@ def test_who_is_asked_for_patience_has_it(
     assert_each_once(pipeline.sessions(key), 10)
 
 
-def test_failures_in_a_row_wait_longer_and_longer(
+def test_the_agent_backs_off_exponentially(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """One second, two, four and some jitter, whatever the failure: an error, a time-out, a portal."""
+    """One second, two, four, plus jitter, whatever the failure: an error, a timeout, a portal's answer."""
     site.faults += [Answered(500), Answered(408), Answered(200, {}, "please log in")]
     tab = browser.open(site.page(key=key, batch_ms=30))
     tab.until_loaded()
@@ -61,7 +61,7 @@ def test_failures_in_a_row_wait_longer_and_longer(
 def test_only_what_is_unstored_is_sent_again(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """A 503 that says which: those that Kafka took are done."""
+    """A 503 lists them; fragments that Kafka acknowledged are settled."""
     site.faults.append(Partly(kept=3))
     tab = browser.open(site.page(key=key, batch_ms=30))
     tab.until_loaded()
@@ -74,10 +74,10 @@ def test_only_what_is_unstored_is_sent_again(
     assert_each_once(pipeline.sessions(key), 10)
 
 
-def test_an_answer_that_is_lost_doubles_nothing(
+def test_a_lost_answer_stores_nothing_twice(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """The fragments are sent again by the same ids, and the session has them once."""
+    """The fragments are sent again with the same ids, so the session has them once."""
     site.faults += [Lost(), Lost()]
     tab = browser.open(site.page(key=key, batch_ms=30))
     tab.until_loaded()
@@ -89,10 +89,10 @@ def test_an_answer_that_is_lost_doubles_nothing(
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 415, 422])
-def test_what_is_refused_is_never_sent_again(
+def test_a_rejected_request_is_never_sent_again(
     browser: Browser, site: Site, pipeline: Pipeline, key: str, status: int
 ) -> None:
-    """It is dropped, counted and told; what comes after it goes on."""
+    """Its fragments are dropped, counted and reported; later ones are sent."""
     site.faults.append(Answered(status, {}, {"detail": "no"}))
     tab = browser.open(site.page(key=key, batch_ms=30))
     tab.until_loaded()
@@ -106,10 +106,10 @@ def test_what_is_refused_is_never_sent_again(
     assert_each_once(pipeline.sessions(key), 3)
 
 
-def test_one_fragment_that_is_refused_takes_no_other_with_it(
+def test_a_rejected_fragment_does_not_affect_others(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """Too large for the producer, for the agent, no JSON at all: counted; half an emoji is mended."""
+    """Too large for the producer, too large for the agent, not JSON: counted; half an emoji is repaired."""
     tab = browser.open(site.page(key=key, batch_ms=30))
     tab.until_loaded()
     tab.run(
@@ -124,8 +124,8 @@ def test_one_fragment_that_is_refused_takes_no_other_with_it(
     assert data_of(sessions) == [[{"n": 0}, {"n": 1, "text": "half \N{REPLACEMENT CHARACTER}"}]]
 
 
-def test_a_full_queue_takes_no_more(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
-    """What is over its bound is dropped and counted, and `push` says so; what is in it arrives."""
+def test_a_full_queue_drops_new_fragments(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
+    """They are counted, and `push` returns nothing; the queued ones arrive."""
     tab = browser.open(site.page(key=key, batch_ms=NEVER_MS, queue=10))
     tab.until_loaded()
     given = tab.run("return Array.from({length: 15}, (_, n) => baton.push({n}))")
@@ -138,7 +138,7 @@ def test_a_full_queue_takes_no_more(browser: Browser, site: Site, pipeline: Pipe
 
 
 def test_write_keys(browser: Browser, pipeline: Pipeline, key: str) -> None:
-    """The tag's key goes with fetch and beacon alike; a wrong one is not tried twice."""
+    """Both fetch and beacons carry the tag's key; a wrong key is not tried twice."""
     with pipeline.producer(write_keys="old-key,new&key") as url, Site(url).running() as site:
         right = browser.open(site.page("/right", key=key, batch_ms=30, write_key="new&amp;key"))
         right.until_loaded()
@@ -150,8 +150,8 @@ def test_write_keys(browser: Browser, pipeline: Pipeline, key: str) -> None:
         wrong = browser.open(site.page("/wrong", key=key, batch_ms=30, write_key="guessed"))
         wrong.until_loaded()
         wrong.run("baton.push({n: 99})")
-        wrong.until("told.some(one => one[0] === 'dropped')")
-        dropped = wrong.run("return told.filter(one => one[0] === 'dropped').map(one => one[2])")
+        wrong.until("events.some(one => one[0] === 'dropped')")
+        dropped = wrong.run("return events.filter(one => one[0] === 'dropped').map(one => one[2])")
 
     assert {post.query for post in site.posts} == {"write_key=new%26key", "write_key=guessed"}
     assert set(dropped) == {403}
@@ -159,7 +159,7 @@ def test_write_keys(browser: Browser, pipeline: Pipeline, key: str) -> None:
 
 
 def test_a_page_of_another_origin(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
-    """The script comes from the producer itself, and so do the answers; beacons go there too."""
+    """It loads the script from the producer, and sends requests and beacons there."""
     tab = browser.open(site.page(agent=f"{pipeline.url}/agent.js", key=key, batch_ms=30))
     tab.until_loaded()
     tab.run(PUSH, 0, 10)
@@ -181,13 +181,13 @@ WISHES = {
 
 
 @pytest.mark.parametrize("wish", WISHES.values(), ids=WISHES.keys())
-def test_who_does_not_want_to_be_tracked_is_not(browser: Browser, site: Site, wish: str) -> None:
-    """Nothing is sent, nothing kept, and what was kept before goes; calls do nothing, and throw nothing."""
+def test_a_visitor_who_does_not_want_to_be_tracked_is_not(browser: Browser, site: Site, wish: str) -> None:
+    """Nothing is sent or stored, and what was stored before is removed; calls do nothing and do not throw."""
     site.faults.append(Answered(503, {"retry-after": "300"}))
     before = browser.open(site.page("/before", batch_ms=30))
     before.until_loaded()
     before.run(PUSH, 0, 5)
-    before.until("told.some(one => one[0] === 'failed')")
+    before.until("events.some(one => one[0] === 'failed')")
     before.close()
     posts = len(site.posts)
     tab = browser.open(site.page(script=f"{wish}; baton.push(1)", batch_ms=30))
@@ -200,8 +200,8 @@ def test_who_does_not_want_to_be_tracked_is_not(browser: Browser, site: Site, wi
     assert len(site.posts) == posts
 
 
-def test_a_site_may_decide_otherwise(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
-    """`data-dnt="ignore"`: where the visitor has agreed."""
+def test_a_site_may_override_the_wish(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
+    """With `data-dnt="ignore"`, for visitors who have agreed."""
     script = f"{WISHES['do not track']}; {WISHES['global privacy control']};"
     tab = browser.open(site.page(script=script, key=key, batch_ms=30, dnt="ignore"))
     tab.until_loaded()
@@ -211,7 +211,7 @@ def test_a_site_may_decide_otherwise(browser: Browser, site: Site, pipeline: Pip
     assert_each_once(pipeline.sessions(key), 5)
 
 
-def test_the_wish_that_the_browser_itself_tells(programs: Programs, site: Site) -> None:
+def test_the_browsers_own_setting_counts(programs: Programs, site: Site) -> None:
     """Chromium's own switch for Do Not Track."""
     with chromium.browser(programs, enable_do_not_track=True) as browser:
         tab = browser.open(site.page())
@@ -221,10 +221,10 @@ def test_the_wish_that_the_browser_itself_tells(programs: Programs, site: Site) 
     assert (wish, is_off) == ("1", True)
 
 
-def test_the_page_to_try_shows_what_becomes_of_each_fragment(
+def test_the_try_page_shows_the_state_of_each_fragment(
     browser: Browser, pipeline: Pipeline, key: str
 ) -> None:
-    """Served by the producer, with settings from its address; its policy stands in nobody's way."""
+    """The producer serves it; its URL has the settings; its content security policy blocks nothing."""
     tab = browser.open(f"{pipeline.url}/try?key={key}&batch_ms=30")
     tab.until_loaded()
     tab.run("for (const id of ['push', 'many', 'end']) document.getElementById(id).click()")

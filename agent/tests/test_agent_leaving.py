@@ -1,4 +1,4 @@
-"""The agent in pages that are hidden, closed and left: each fragment once, and no session ends by it."""
+"""The agent in pages that are hidden, closed or left: each fragment once, and none of this ends a session."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from agent.tests.site import Answered, Site
 from agent.tests.visits import NEVER_MS, PUSH, TEN_MINUTES_LATER, assert_each_once, data_of
 
 
-def test_a_page_that_is_hidden_sends_what_waits_at_once(
+def test_a_hidden_page_sends_its_queue_at_once(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """By beacon, long before its batch is due; seen again and hidden again, it goes on; nothing is an END."""
+    """By beacon, long before its batch is due; again each time it is hidden; never as an END."""
     tab = browser.open(site.page(key=key, batch_ms=NEVER_MS))
     tab.until_loaded()
     tab.run(PUSH, 0, 10)
@@ -25,7 +25,7 @@ def test_a_page_that_is_hidden_sends_what_waits_at_once(
     tab.run(PUSH, 10, 15)
     browser.blank.show()
     pipeline.until_stored(key, 15)
-    sent = tab.run("return told.filter(one => one[0] === 'sent').map(one => one[2])")
+    sent = tab.run("return events.filter(one => one[0] === 'sent').map(one => one[2])")
     tab.run("baton.flush()")
     tab.until_empty()
 
@@ -33,10 +33,10 @@ def test_a_page_that_is_hidden_sends_what_waits_at_once(
     assert_each_once(pipeline.sessions(key), 15)
 
 
-def test_a_page_that_only_hears_that_it_goes_says_farewell_too(
+def test_a_page_that_only_gets_pagehide_sends_its_queue_too(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """Not every browser hides a page before it leaves it; one that comes back from the cache goes on."""
+    """Not every browser hides a page before it unloads it; a page restored from the cache goes on."""
     tab = browser.open(site.page(key=key, batch_ms=NEVER_MS))
     tab.until_loaded()
     tab.run(PUSH, 0, 5)
@@ -47,12 +47,14 @@ def test_a_page_that_only_hears_that_it_goes_says_farewell_too(
     tab.run("baton.flush()")
     tab.until_empty()
 
-    assert tab.run("return told.find(one => one[0] === 'sent')[2]") == "beacon"
+    assert tab.run("return events.find(one => one[0] === 'sent')[2]") == "beacon"
     assert_each_once(pipeline.sessions(key), 10)
 
 
-def test_a_farewell_is_said_once(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
-    """A page that goes is also hidden: what a plain request holds already is not sent twice."""
+def test_a_leaving_page_sends_its_queue_once(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str
+) -> None:
+    """It gets several events; fragments that a plain request already carries are not sent twice."""
     tab = browser.open(site.page(key=key, batch_ms=NEVER_MS))
     tab.until_loaded()
     tab.run(PUSH, 0, 10)
@@ -66,10 +68,10 @@ def test_a_farewell_is_said_once(browser: Browser, site: Site, pipeline: Pipelin
     assert_each_once(pipeline.sessions(key), 10)
 
 
-def test_a_page_that_is_closed_sends_what_waits_and_the_next_one_makes_sure(
+def test_a_closed_page_sends_its_queue_and_the_next_page_makes_sure(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """Nobody hears a beacon's answer: the next page sends it again, and no session has it twice."""
+    """Nothing reads a beacon's answer: the next page sends it again, and no session has it twice."""
     address = site.page(key=key, batch_ms=100)
     tab = browser.open(site.page("/first", key=key, batch_ms=NEVER_MS))
     tab.until_loaded()
@@ -88,7 +90,7 @@ def test_a_page_that_is_closed_sends_what_waits_and_the_next_one_makes_sure(
 def test_a_link_to_the_next_page_loses_nothing(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """Page after page, each left right after it has pushed, and back again through the browser's cache."""
+    """Page after page, each left right after a push, and back through the browser's cache."""
     for number in range(5):
         last = f"addEventListener('pagehide', () => baton.push({{n: {number + 5}}}));"
         script = f"baton.push({{n: {number}}}); {last}"
@@ -107,14 +109,14 @@ def test_a_link_to_the_next_page_loses_nothing(
         one["n"] for data in data_of(pipeline.sessions(key)) for one in data if isinstance(one, dict)
     )
 
-    # a page that is loaded twice pushes twice: the first, and the one that was gone back to
+    # a page that is loaded twice pushes twice: the first one, and the one reached by going back
     assert set(found) == set(range(10))
     ids = [json.loads(bytes(one))["id"] for session in pipeline.sessions(key) for one in session.data]
     assert len(ids) == len(set(ids))
 
 
 def test_closed_offline_and_visited_again(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
-    """The browser takes beacons that cannot go: the fragments stay, however late the next visit is."""
+    """The browser accepts beacons that it cannot send: the fragments stay, however late the next visit is."""
     address = site.page(key=key, batch_ms=NEVER_MS)
     tab = browser.open(address)
     tab.until_loaded()
@@ -132,7 +134,7 @@ def test_closed_offline_and_visited_again(browser: Browser, site: Site, pipeline
 def test_500_fragments_of_a_page_that_is_closed_at_once(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """More than beacons may carry: what cannot leave with the page leaves with the next one."""
+    """More than beacons may carry: the next page sends the rest."""
     tab = browser.open(site.page(key=key, batch_ms=NEVER_MS, batch_size=1000))
     tab.until_loaded()
     tab.run(PUSH, 0, 500, 300)
@@ -143,18 +145,18 @@ def test_500_fragments_of_a_page_that_is_closed_at_once(
     assert_each_once(pipeline.sessions(key), 500)
 
 
-def test_beacons_that_are_refused_are_split_and_then_sent_otherwise(
+def test_rejected_beacons_are_split_and_then_replaced_by_requests(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """Another script of the page holds most of the quota that all beacons have together."""
+    """Another script on the page uses most of the quota that all beacons share."""
     script = """
       const sendBeacon = navigator.sendBeacon.bind(navigator);
       window.beacons = [];
       window.hold = () => sendBeacon('/held', 'x'.repeat(30000));
       navigator.sendBeacon = (url, body) => {
-        const taken = sendBeacon(url, body);
-        beacons.push([body.length, taken]);
-        return taken;
+        const accepted = sendBeacon(url, body);
+        beacons.push([body.length, accepted]);
+        return accepted;
       };"""
     tab = browser.open(site.page(script=script, key=key, batch_ms=NEVER_MS, batch_size=1000))
     tab.until_loaded()
@@ -166,21 +168,21 @@ def test_beacons_that_are_refused_are_split_and_then_sent_otherwise(
     site.release.set()
     tab.run("baton.flush()")
     tab.until_empty()
-    refused = [size for size, taken in beacons if not taken]
-    taken = [size for size, taken in beacons if taken]
+    rejected = [size for size, is_accepted in beacons if not is_accepted]
+    accepted = [size for size, is_accepted in beacons if is_accepted]
 
     assert held
-    assert max(refused) > 60_000
-    assert all(size > 16_384 for size in refused)
-    assert len(taken) == 1
-    assert 16_384 < taken[0] <= 32_000
+    assert max(rejected) > 60_000
+    assert all(size > 16_384 for size in rejected)
+    assert len(accepted) == 1
+    assert 16_384 < accepted[0] <= 32_000
     assert_each_once(pipeline.sessions(key), 100)
 
 
-def test_what_has_left_by_beacon_is_presumed_to_have_arrived_when_repeats_would_double_it(
+def test_a_beacon_is_presumed_to_have_arrived_when_a_repeat_could_store_it_twice(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """The visitor comes back ten minutes later: a consumer may have forgotten the session's ids by then."""
+    """The visitor returns after ten minutes, when a consumer may have forgotten the session's ids."""
     tab = browser.open(site.page(key=key, batch_ms=NEVER_MS))
     tab.until_loaded()
     tab.run(PUSH, 0, 10)
@@ -195,18 +197,18 @@ def test_what_has_left_by_beacon_is_presumed_to_have_arrived_when_repeats_would_
 
 
 @pytest.mark.parametrize("is_down", [False, True], ids=["an error", "no answer"])
-def test_what_has_left_by_beacon_is_not_presumed_to_have_arrived_where_the_producer_failed_since(
+def test_a_beacon_is_not_presumed_to_have_arrived_if_the_producer_failed_since(
     browser: Browser, site: Site, pipeline: Pipeline, key: str, is_down: bool
 ) -> None:
-    """The page was hidden, and could not make sure: the beacon may have failed as its repeat did."""
+    """The hidden page could not make sure: the beacon may have failed, just as its repeat did."""
     site.faults.extend([Answered(503)] * 1000)
     tab = browser.open(site.page(key=key, batch_ms=1000))
     tab.until_loaded()
     site.is_down = is_down
     tab.run(PUSH, 0, 10)
     browser.blank.show()
-    tab.until("told.some(one => one[0] === 'failed')")
-    first = tab.run("return told.find(one => one[0] === 'sent')[2]")
+    tab.until("events.some(one => one[0] === 'failed')")
+    first = tab.run("return events.find(one => one[0] === 'sent')[2]")
     tab.close()
     site.faults.clear()
     site.is_down = False
@@ -218,15 +220,15 @@ def test_what_has_left_by_beacon_is_not_presumed_to_have_arrived_where_the_produ
     assert_each_once(pipeline.sessions(key), 10)
 
 
-def test_a_page_that_is_asked_for_patience_says_no_farewell(
+def test_a_leaving_page_respects_retry_after(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """What is kept can wait for the site's next page; the producer has enough to do."""
+    """Stored fragments can wait for the site's next page; the producer is overloaded."""
     site.faults.append(Answered(503, {"retry-after": "300"}))
     tab = browser.open(site.page(key=key, batch_ms=30))
     tab.until_loaded()
     tab.run(PUSH, 0, 5)
-    tab.until("told.some(one => one[0] === 'failed')")
+    tab.until("events.some(one => one[0] === 'failed')")
     tab.run(PUSH, 5, 10)
     browser.blank.show()
     tab.close()

@@ -1,4 +1,4 @@
-"""Random lives of a site's pages, under every fault: in the end each fragment is once in a session."""
+"""Random visits to a site, under every fault: in the end each fragment is in a session once."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from agent.tests.visits import PUSH, assert_each_once
 STEPS = 40
 FAULTS = (Answered(503), Answered(429, {"retry-after": "1"}), Answered(500), Lost(), Partly(kept=2))
 LATER = "const now = Date.now; Date.now = () => now() + 130000;"
-"""A page whose clock has passed the leases of tabs that crashed."""
+"""A script that sets the page's clock past the leases of crashed tabs."""
 
 
 class Visitor:
-    """Somebody who opens pages of a site, and does with them what visitors do; `pushed` counts fragments."""
+    """Opens pages of a site and uses them as visitors do; `pushed` counts fragments."""
 
     def __init__(self, rng: random.Random, browser: Browser, site: Site, address: str) -> None:
         self._rng = rng
@@ -30,7 +30,7 @@ class Visitor:
         self.did: list[str] = []
 
     def step(self) -> None:
-        """One thing, of those that are possible."""
+        """Does one of the possible things."""
         deeds = [
             self.push,
             self.push,
@@ -48,11 +48,11 @@ class Visitor:
         deed()
 
     def open(self) -> None:
-        """Another tab."""
+        """Opens another tab."""
         self._tabs.append(self._browser.open(self._address))
 
     def push(self) -> None:
-        """Some fragments, whether the agent has loaded or not."""
+        """Pushes some fragments in a tab."""
         count = self._rng.randrange(1, 30)
         tab = self._rng.choice(self._tabs)
         tab.until_loaded()
@@ -60,42 +60,42 @@ class Visitor:
         self.pushed += count
 
     def hide(self) -> None:
-        """Looks at something else."""
+        """Hides all tabs."""
         self._browser.blank.show()
 
     def reload(self) -> None:
-        """The page anew."""
+        """Reloads a tab."""
         self._rng.choice(self._tabs).reload()
 
     def close(self) -> None:
-        """One tab less."""
+        """Closes a tab."""
         self._tabs.pop(self._rng.randrange(len(self._tabs))).close()
 
     def crash(self) -> None:
-        """One tab less, without a farewell."""
+        """Crashes a tab, which cannot send anything any more."""
         self._tabs.pop(self._rng.randrange(len(self._tabs))).crash()
 
     def fail(self) -> None:
-        """The next posts meet faults."""
+        """Makes the next posts fail."""
         self._site.faults.extend(self._rng.choices(FAULTS, k=self._rng.randrange(1, 4)))
 
     def offline(self) -> None:
-        """No network for the next pushes."""
+        """Pushes without a network."""
         self._browser.offline()
         self.push()
         self._browser.online()
 
     def leave(self) -> None:
-        """Closes everything."""
+        """Closes all tabs."""
         for tab in self._tabs:
             tab.close()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_happens_to_its_pages(
+def test_random_visits_lose_and_repeat_nothing(
     browser: Browser, site: Site, pipeline: Pipeline, key: str, seed: int
 ) -> None:
-    """Tabs are hidden, closed, crash; requests, answers and beacons are lost, refused, taken in part."""
+    """Tabs are hidden, closed, and crash; requests, answers and beacons are lost, rejected, partly stored."""
     address = site.page(key=key, batch_ms=100)
     visitor = Visitor(random.Random(seed), browser, site, address)
     for _ in range(STEPS):

@@ -1,4 +1,4 @@
-"""The agent in pages that come, stay, go offline, reload, crash, in one tab or two: each fragment once."""
+"""The agent in pages that load, stay, go offline, reload, crash, in one tab or two: each fragment once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agent.tests.visits import NEVER_MS, PUSH, assert_each_once, data_of
 def test_what_a_page_pushes_is_one_session(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """Before the script has loaded and after, in order, to the end: one tag, and no preflight."""
+    """Pushed before and after the script loads, in order, with an END; one tag suffices, no preflight."""
     script = "baton.push({step: 'early'}); baton.push(b => b.push({step: 'loaded'}));"
     tab = browser.open(site.page(script=script, key=key, batch_ms=50))
     tab.until_loaded()
@@ -27,10 +27,10 @@ def test_what_a_page_pushes_is_one_session(
     assert browser.complaints() == []
 
 
-def test_each_session_of_a_visitor_has_the_key_that_the_first_page_made(
+def test_every_session_of_a_visitor_has_the_key_of_the_first_page(
     browser: Browser, site: Site, pipeline: Pipeline
 ) -> None:
-    """Without a key of the site's own it is made once and kept; fragment ids differ from page to page."""
+    """Without a key from the site, the agent creates one and stores it; fragment ids differ between pages."""
     tab = browser.open(site.page(batch_ms=50))
     tab.until_loaded()
     visitor = tab.run("baton.push({n: 0}); return baton.key;")
@@ -46,7 +46,7 @@ def test_each_session_of_a_visitor_has_the_key_that_the_first_page_made(
 
 
 def test_two_tabs_of_a_first_visit_are_one_visitor(browser: Browser, site: Site, pipeline: Pipeline) -> None:
-    """Both find no key and make one: what they push goes by the one that stands, theirs from then on."""
+    """Both find no key and create one; before they send, both switch to the key that is stored."""
     blind = "const get = Storage.prototype.getItem; let looks = 0; Storage.prototype.getItem ="
     blind += "function (name) { return name === 'baton key' && !looks++ ? null : get.call(this, name) };"
     for number in range(2):
@@ -66,7 +66,7 @@ def test_two_tabs_of_a_first_visit_are_one_visitor(browser: Browser, site: Site,
 
 
 def test_offline_and_back(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
-    """What is pushed offline waits, and goes when there is a network again, sooner than its retry was due."""
+    """Fragments pushed offline are sent when the network is back, earlier than their retry is due."""
     script = "addEventListener('online', () => window.cameBack = performance.now())"
     tab = browser.open(site.page(script=script, key=key, batch_ms=50))
     tab.until_loaded()
@@ -75,20 +75,20 @@ def test_offline_and_back(browser: Browser, site: Site, pipeline: Pipeline, key:
     browser.offline()
     tab.run(PUSH, 5, 25)
     # three times: the next one would be due after four seconds
-    tab.until("told.filter(one => one[0] === 'failed').length >= 60")
+    tab.until("events.filter(one => one[0] === 'failed').length >= 60")
     queued = tab.run("return Object.keys(localStorage).length")
     browser.online()
     tab.until_empty()
-    waited_ms = tab.run("return told.find(one => one[0] === 'sent' && one[3] >= cameBack)[3] - cameBack")
+    waited_ms = tab.run("return events.find(one => one[0] === 'sent' && one[3] >= cameBack)[3] - cameBack")
 
     assert waited_ms < 1000
-    # the fragments, and who holds them
+    # the fragments, and the lease on them
     assert queued == 21
     assert_each_once(pipeline.sessions(key), 25)
 
 
 def test_500_fragments(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
-    """Pushed at once they go in a few requests, one after the other, in order."""
+    """Pushed at once, they are sent in a few requests, one after the other, in order."""
     tab = browser.open(site.page(key=key, batch_ms=50))
     tab.until_loaded()
     tab.run(PUSH, 0, 500, 300)
@@ -101,13 +101,13 @@ def test_500_fragments(browser: Browser, site: Site, pipeline: Pipeline, key: st
 
 
 def test_a_page_reloaded_with_a_queue(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
-    """While the producer fails, page after page adds to the queue that the last one has."""
+    """While the producer fails, each page adds to the queue that it inherits."""
     site.faults.extend([Answered(503)] * 1000)
     tab = browser.open(site.page(key=key, batch_ms=30))
     for number in range(4):
         tab.until_loaded()
         tab.run(PUSH, number * 5, number * 5 + 5)
-        tab.until("told.some(one => one[0] === 'failed')")
+        tab.until("events.some(one => one[0] === 'failed')")
         tab.reload()
     tab.until_loaded()
     kept = tab.run("return baton.counts.queued")
@@ -119,7 +119,7 @@ def test_a_page_reloaded_with_a_queue(browser: Browser, site: Site, pipeline: Pi
 
 
 def test_two_tabs(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
-    """Each sends its own: neither takes what the other holds, and both are one visitor's session."""
+    """Each sends only its own fragments, and both belong to one visitor's session."""
     first = browser.open(site.page(key=key, batch_ms=100))
     first.until_loaded()
     second = browser.open(f"{site.url}/")
@@ -134,10 +134,10 @@ def test_two_tabs(browser: Browser, site: Site, pipeline: Pipeline, key: str) ->
     assert_each_once(pipeline.sessions(key), 40)
 
 
-def test_a_tab_that_stays_sends_what_a_closed_one_has_left(
+def test_a_tab_sends_the_queue_of_a_closed_one(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """As soon as it is looked at again; what a living tab holds it leaves alone."""
+    """As soon as it is visible again; it does not touch the queue of a tab that is open."""
     site.is_down = True
     first = browser.open(site.page(key=key, batch_ms=100))
     site.is_down = False
@@ -151,7 +151,7 @@ def test_a_tab_that_stays_sends_what_a_closed_one_has_left(
     second.until_loaded()
     site.is_down = True
     second.run(PUSH, 5, 10)
-    second.until("told.some(one => one[0] === 'failed')")
+    second.until("events.some(one => one[0] === 'failed')")
     first_held = first.run("return baton.counts.queued")
     second.close()
     site.is_down = False
@@ -163,23 +163,23 @@ def test_a_tab_that_stays_sends_what_a_closed_one_has_left(
 
 
 def held_up_tab(browser: Browser, site: Site, key: str) -> Tab:
-    """A tab with ten fragments that it may not send for minutes."""
+    """Opens a tab with ten fragments that it may not send for minutes."""
     site.faults.extend([Answered(503, {"retry-after": "300"})] * 1000)
     tab = browser.open(site.page(key=key, batch_ms=30))
     tab.until_loaded()
     tab.run(PUSH, 0, 10)
-    tab.until("told.some(one => one[0] === 'failed')")
+    tab.until("events.some(one => one[0] === 'failed')")
     return tab
 
 
-def test_a_tab_that_crashes_leaves_what_the_next_one_sends(
+def test_the_next_tab_sends_the_queue_of_a_crashed_one(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """It said no word; when its lease has run out its fragments are anybody's."""
+    """Once the lease has expired, any tab may adopt the fragments."""
     tab = held_up_tab(browser, site, key)
     tab.crash()
     site.faults.clear()
-    # nobody waits for two minutes: this page's clock is ahead
+    # instead of waiting for two minutes: the clock of this page is ahead
     later = "const now = Date.now; Date.now = () => now() + 130000;"
     again = browser.open(site.page("/later", script=later, key=key, batch_ms=100))
     again.until_loaded()
@@ -188,12 +188,12 @@ def test_a_tab_that_crashes_leaves_what_the_next_one_sends(
     assert_each_once(pipeline.sessions(key), 10)
 
 
-def test_a_lease_of_a_clock_that_was_ahead_holds_nobody_up(
+def test_a_lease_from_a_clock_that_was_ahead_is_ignored(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """It would run for a day more: what the crashed tab has left is sent now all the same."""
+    """It would last another day; the queue of the crashed tab is sent now all the same."""
     tab = held_up_tab(browser, site, key)
-    # it looks after its queue, and renews the lease by such a clock
+    # the tab checks its queue, and renews the lease with this clock
     tab.run("const now = Date.now; Date.now = () => now() + 86400000; baton.flush();")
     lease = "Math.max(...Object.values(localStorage).filter(value => value > 0)) - Date.now()"
     ahead_ms = browser.open(site.page("/empty", agent="/none")).run(f"return {lease}")

@@ -1,4 +1,4 @@
-"""The agent where the browser keeps nothing for it: storage that is forbidden, full, or cleared."""
+"""The agent without working storage: it is forbidden, full, or cleared."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from agent.tests.site import Answered, Site
 from agent.tests.visits import NEVER_MS, PUSH, assert_each_once
 
 OPEN = {"access-control-allow-origin": "*"}
-"""What the producer tells pages of other origins."""
+"""The producer's header for pages of other origins."""
 
 
-def test_where_storage_is_forbidden(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
-    """A frame without an origin may keep nothing: its queue lives as long as it does, and says farewell."""
+def test_forbidden_storage(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
+    """A frame without an origin has no storage: its queue lives as long as it, and is sent at the end."""
     site.faults.append(Answered(503, OPEN))
     with Site(pipeline.url).running() as other:
         script = (
@@ -39,8 +39,8 @@ def test_where_storage_is_forbidden(browser: Browser, site: Site, pipeline: Pipe
     assert_each_once(pipeline.sessions(key), 2)
 
 
-def test_where_storage_is_full(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
-    """Nothing can be kept: the queue lives as long as the page, tries again, and says farewell."""
+def test_full_storage(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
+    """The queue lives as long as the page, is retried, and is sent at its end."""
     fill = (
         "for (let n = 0, size = 2 ** 22; size >= 1; size /= 2)"
         "try { for (;;) localStorage.setItem(n++, 'x'.repeat(size)) } catch {}"
@@ -52,7 +52,7 @@ def test_where_storage_is_full(browser: Browser, site: Site, pipeline: Pipeline,
     tab.until_empty()
     site.faults.append(Answered(503, {"retry-after": "300"}))
     tab.run(PUSH, 5, 10)
-    tab.until("told.filter(one => one[0] === 'failed').length === 10")
+    tab.until("events.filter(one => one[0] === 'failed').length === 10")
     kept = tab.run("return Object.keys(localStorage).filter(name => name.startsWith('baton'))")
     tab.close()
     pipeline.until_stored(key, 10)
@@ -64,12 +64,12 @@ def test_where_storage_is_full(browser: Browser, site: Site, pipeline: Pipeline,
 def test_a_site_that_clears_its_storage_loses_no_fragment(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """As sites do when somebody logs out: the page still has its queue, and keeps it again."""
+    """Sites do so when a visitor logs out: the page still has its queue, and stores it again."""
     site.faults.append(Answered(503))
     tab = browser.open(site.page(key=key, batch_ms=30))
     tab.until_loaded()
     tab.run(PUSH, 0, 5)
-    tab.until("told.some(one => one[0] === 'failed')")
+    tab.until("events.some(one => one[0] === 'failed')")
     tab.run("localStorage.clear()")
     tab.until_empty()
 

@@ -1,4 +1,4 @@
-"""What the browser tests push, and what they hold the delivered sessions to."""
+"""What the browser tests push, and how they check the delivered sessions."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections import Counter
 from shared.model.sessions import Session
 
 NEVER_MS = 3_600_000
-"""So long do fragments wait for their batch where only something else shall send them."""
+"""A batch time so long that fragments only leave for another reason."""
 PUSH = (
     "for (let n = arguments[0]; n < arguments[1]; n++) baton.push({n, text: 'x'.repeat(arguments[2] || 0)});"
 )
 """A script that pushes fragments arguments[0] … arguments[1] - 1."""
 TEN_MINUTES_LATER = "const now = Date.now; Date.now = () => now() + 600000;"
-"""A script that sets a page's clock ahead."""
+"""A script that sets the page's clock ahead."""
 
 
 def data_of(sessions: list[Session]) -> list[list[object]]:
@@ -23,7 +23,7 @@ def data_of(sessions: list[Session]) -> list[list[object]]:
 
 
 def assert_each_once(sessions: list[Session], count: int) -> None:
-    """One session holds the fragments 0 … count - 1, each once, and silence ended it, no END."""
+    """One session has the fragments 0 … count - 1, each once; silence ended it, not an END."""
     (data,) = data_of(sessions)
     numbers = Counter(one["n"] for one in data if isinstance(one, dict))
 

@@ -1,7 +1,7 @@
-"""Wires the producer: settings, Kafka, ZooKeeper, the HTTP face; and the order in which it stops.
+"""Wires the producer: settings, Kafka, ZooKeeper and the HTTP face; and the order in which it stops.
 
-With BATON_WORKERS above 1 the process that was started only looks after its workers.
-It answers from the start (503 until it is ready), so that it may start before Kafka and ZooKeeper.
+With BATON_WORKERS above 1 this process only supervises its workers, each of which is a producer. A producer
+answers from the start (503 until it is ready), so it may start before Kafka and ZooKeeper.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ from services.producer.http.metrics import ProducerMetrics
 from services.producer.http.protocol import BoundedHttpProtocol, Bounds
 from services.producer.kafka.rejects import KafkaRejects
 from services.producer.kafka.sink import KafkaFragmentSink
-from services.producer.process.registration import Registration
-from services.producer.process.worker_metrics import WorkerMetrics
-from services.producer.process.workers import STOP_GRACE_S, Worker, Workers
+from services.producer.registration import Registration
 from services.producer.settings import ProducerSettings
+from services.producer.workers.metrics import WorkerMetrics
+from services.producer.workers.supervisor import STOP_GRACE_S, Supervisor
+from services.producer.workers.worker import Worker
 from shared.model.routing import StreamTable
 from shared.service.runtime import http_server, main
 from shared.zookeeper.connection import ZooKeeper
 
 KEEP_ALIVE_S = 65
-"""Above the 60 s after which load balancers drop idle connections: they must be the ones to close."""
+"""Longer than the 60 s after which load balancers close idle connections: they must close first."""
 
 
 class Producer:
-    """One process that takes fragments: its parts, wired, and the order in which they start and stop."""
+    """One process that accepts fragments: its parts, and the order in which they start and stop."""
 
     def __init__(self, settings: ProducerSettings, worker: Worker | None = None) -> None:
         self._settings = settings
         self._worker = worker
         self._metrics = ProducerMetrics()
-        self._tallies = None
+        self._worker_metrics = None
         if worker is not None:
-            self._tallies = WorkerMetrics(worker.folder, worker.number, self._metrics.collect)
-            self._metrics.registry = self._tallies.registry
+            self._worker_metrics = WorkerMetrics(worker.folder, worker.number, self._metrics.collect)
+            self._metrics.registry = self._worker_metrics.registry
         self._sink = KafkaFragmentSink(
             settings.kafka,
             ack_timeout_s=settings.ack_timeout_s,
@@ -53,59 +54,55 @@ class Producer:
         )
         self._rejects = KafkaRejects(settings.kafka, settings.names)
         self._zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
-        self._presence = Registration(self._zookeeper, settings, self._on_table)
+        self._registration = Registration(self._zookeeper, settings, self._on_table)
         self._keys = WriteKeys(parse_keys(settings.write_keys.split(",")), settings.keys_file)
         self._door = create_app(
             settings=settings,
             sink=self._sink,
             rejects=self._rejects,
-            table=lambda: self._presence.table,
-            table_json=lambda: self._presence.table_json,
-            complaints=lambda: [self._presence.complaint(), self._sink.complaint()],
+            table=lambda: self._registration.table,
+            table_json=lambda: self._registration.table_json,
+            complaints=lambda: [self._registration.complaint(), self._sink.complaint()],
             metrics=self._metrics,
             keys=self._keys,
         )
 
     async def serve(self, stop: asyncio.Event) -> None:
-        """Runs until `stop`; then refuses new requests, finishes those in flight, and leaves."""
+        """Runs until `stop`; then rejects new requests, finishes those in flight, and unregisters."""
         await self._keys.step()
-        # what is imported stays: looking at it again in every full collection costs 10 % of a request
-        gc.collect()
-        gc.freeze()
-        # requests make no rings: looking for them among all that are under way costs 5 % of one
-        gc.set_threshold(20_000, 20, 20)
+        _tune_garbage_collection()
         try:
             async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(work, name=name) for name, work in self._side_work()]
+                running = [tasks.create_task(work, name=name) for name, work in self._background_work()]
                 async with http_server(
                     self._door, self._settings.host, self._settings.port, **self._server_options()
                 ):
                     await stop.wait()
                     self._door.leave()
                 await self._rejects.flush()
-                if self._tallies is not None:
+                if self._worker_metrics is not None:
                     with contextlib.suppress(OSError):
-                        self._tallies.write()
+                        self._worker_metrics.write()
                 for task in running:
                     task.cancel()
         finally:
             await self._zookeeper.close()
 
-    def _side_work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+    def _background_work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         yield "kafka sink", self._sink.run()
         yield "kafka rejects", self._rejects.run()
-        yield "presence", self._keep_present()
+        yield "registration", self._register()
         if self._settings.keys_file is not None:
             yield "write keys", self._keys.run()
-        if self._tallies is not None:
-            yield "tallies", self._tallies.run()
+        if self._worker_metrics is not None:
+            yield "worker metrics", self._worker_metrics.run()
 
     def _server_options(self) -> dict[str, Any]:
         bounds = Bounds(
             header_timeout_s=self._settings.header_timeout_s,
             body_timeout_s=self._settings.read_timeout_s,
             headers_for=self._door.headers,
-            on_refused=self._metrics.refuse,
+            on_rejected=self._metrics.reject,
         )
         return {
             "is_shared": self._worker is not None,
@@ -117,28 +114,36 @@ class Producer:
             "timeout_graceful_shutdown": math.ceil(self._settings.ack_timeout_s) + 1,
         }
 
-    async def _keep_present(self) -> None:
+    async def _register(self) -> None:
         await self._zookeeper.connect()
-        await self._presence.run()
+        await self._registration.run()
 
     def _on_table(self, table: StreamTable) -> None:
         self._sink.set_topics([self._settings.names.fragments(stream) for stream in range(table.count)])
         if self._worker is not None:
-            self._worker.was_ready.touch()
+            self._worker.ready_file.touch()
 
     def _on_replaced(self) -> None:
         self._metrics.replaced += 1
 
 
+def _tune_garbage_collection() -> None:
+    # imported modules stay: scanning them again in every full collection costs 10 % of a request
+    gc.collect()
+    gc.freeze()
+    # requests create no reference cycles: searching those in flight for cycles costs 5 % of a request
+    gc.set_threshold(20_000, 20, 20)
+
+
 async def run(settings: ProducerSettings, stop: asyncio.Event) -> None:
-    """Runs a producer, or one of its workers, or (the parent) all of them until `stop`."""
+    """Runs a producer, or one worker of it, or the supervisor of its workers, until `stop`."""
     worker = Worker.from_argv(sys.argv)
     if worker is not None:
-        worker.name_in_logs()
-        worker.follow_parent(stop, settings.ack_timeout_s + STOP_GRACE_S)
+        worker.add_number_to_logs()
+        worker.stop_with_parent(stop, settings.ack_timeout_s + STOP_GRACE_S)
         await Producer(worker.settings(settings), worker).serve(stop)
     elif settings.workers > 1:
-        await Workers(settings, [sys.executable, *sys.orig_argv[1:]]).run(stop)
+        await Supervisor(settings, [sys.executable, *sys.orig_argv[1:]]).run(stop)
     else:
         await Producer(settings).serve(stop)
 

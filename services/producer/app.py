@@ -1,7 +1,7 @@
-"""The producer's HTTP face: `create_app` makes the ASGI app from its parts.
+"""The producer's HTTP face: `create_app` builds the ASGI app from its parts.
 
-`POST /fragments` is answered by the Door before FastAPI sees it; its route here is what documents it
-(and answers other methods with 405).
+In front stands the Door, which answers `POST /fragments` itself. Behind it a FastAPI app answers the rest:
+markers, the stream table, health, and the agent's files. Used by `__main__.py`.
 """
 
 from __future__ import annotations
@@ -9,22 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import FastAPI, Request, Response, params
+from fastapi import FastAPI, Response, params
 from pydantic import BaseModel, Field
 
 from services.producer.http.agent import install_agent
 from services.producer.http.body import SmallBodies
-from services.producer.http.door import PATH, Door
-from services.producer.http.gate import Gate, GatedApp
+from services.producer.http.door import Door
+from services.producer.http.gate import MARKERS, Gate, GatedApp
 from services.producer.http.keys import WriteKeys
 from services.producer.http.metrics import ProducerMetrics
-from services.producer.http.openapi import (
-    FRAGMENTS_REQUEST,
-    FRAGMENTS_RESPONSES,
-    MARKERS_RESPONSES,
-    TABLE_RESPONSES,
-    WRITE_KEYS,
-)
+from services.producer.http.openapi import MARKERS_RESPONSES, TABLE_RESPONSES, WRITE_KEYS, document_fragments
 from services.producer.http.origins import Origins, parse_origins
 from services.producer.ports import FragmentSink, Rejects
 from services.producer.settings import ProducerSettings
@@ -41,14 +35,14 @@ class MarkerRequest(BaseModel):
 
 
 class MarkerOffset(BaseModel):
-    """Where a stream's marker stands."""
+    """The offset of a stream's marker."""
 
     stream: int
     offset: int
 
 
 class MarkersWritten(BaseModel):
-    """One marker per stream, acknowledged."""
+    """One acknowledged marker per stream."""
 
     markers: list[MarkerOffset]
 
@@ -64,17 +58,17 @@ def create_app(
     metrics: ProducerMetrics,
     keys: WriteKeys | None = None,
 ) -> Door:
-    """The producer as an ASGI app; without `keys` everybody may write.
+    """The producer as an ASGI app; without `keys` anybody may write.
 
-    `table` and `table_json` give the current one (None, b"" before it).
+    `table` and `table_json` return the current stream table (None and b"" while there is none).
     """
+    keys = keys or WriteKeys()
     app = FastAPI(
         title="Baton producer",
         description="Fragments in over HTTP, into Kafka.",
         version="1",
-        redirect_slashes=False,  # a redirect repeats the query, and fails where that is not UTF-8
+        redirect_slashes=False,  # a redirect repeats the query, and fails if that is not UTF-8
     )
-    keys = keys or WriteKeys()
     gate = Gate(Origins(parse_origins(settings.allowed_origins)), keys, metrics)
     door = Door(
         GatedApp(SmallBodies(app), gate),
@@ -86,7 +80,6 @@ def create_app(
         max_inflight_bytes=settings.max_inflight_bytes,
         metrics=metrics,
     )
-    writing = WRITE_KEYS if keys.is_needed else []
     install_problems(app)
     install_health(
         app,
@@ -94,39 +87,25 @@ def create_app(
         metrics.registry,
         remarks=lambda: [*keys.remarks(), *sink.remarks()],
     )
-
-    @app.post(
-        PATH,
-        tags=["fragments"],
-        summary="Take fragments",
-        openapi_extra=FRAGMENTS_REQUEST,
-        responses=FRAGMENTS_RESPONSES,
-        dependencies=writing,
-    )
-    async def fragments(request: Request) -> Response:
-        answer = await door.answer(request.scope, request.receive)
-        return answer if isinstance(answer, Response) else Response(answer, media_type="application/json")
-
-    _install_streams(app, sink, table, table_json, writing)
+    _install_markers(app, sink, table, WRITE_KEYS if keys.is_needed else [])
+    _install_table(app, table_json)
     install_agent(app)
+    document_fragments(app, needs_key=keys.is_needed)
     return door
 
 
-def _install_streams(
+def _install_markers(
     app: FastAPI,
     sink: FragmentSink,
     table: Callable[[], StreamTable | None],
-    table_json: Callable[[], bytes],
-    writing: list[params.Depends],
+    security: list[params.Depends],
 ) -> None:
-    """Markers into all streams, and their table; `writing`: what the OpenAPI document asks of writers."""
-
     @app.post(
-        "/markers",
+        MARKERS,
         tags=["fragments"],
-        summary="Write a marker into every stream",
+        summary="Write a marker to every stream",
         responses=MARKERS_RESPONSES,
-        dependencies=writing,
+        dependencies=security,
     )
     async def markers(marker: MarkerRequest) -> MarkersWritten:
         if table() is None:
@@ -136,6 +115,8 @@ def _install_streams(
             markers=[MarkerOffset(stream=stream, offset=offset) for stream, offset in enumerate(offsets)]
         )
 
+
+def _install_table(app: FastAPI, table_json: Callable[[], bytes]) -> None:
     @app.get("/table", tags=["streams"], summary="The stream table, as stored", responses=TABLE_RESPONSES)
     async def stream_table() -> Response:
         if not table_json():

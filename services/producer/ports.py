@@ -1,7 +1,6 @@
-"""What the producer's door needs from the outside: places that keep fragments, accepted and refused.
+"""What the producer needs from outside: a place for accepted fragments, and one for rejected ones.
 
-`kafka/sink.py` and `kafka/rejects.py` are the real ones; `tests/fakes/sink.py` and
-`tests/fakes/rejects.py` the in-memory twins.
+`kafka/sink.py` and `kafka/rejects.py` implement them on Kafka, `tests/fakes/` in memory.
 """
 
 from __future__ import annotations
@@ -14,33 +13,33 @@ from services.producer.core.ingest import Portion, Rejected
 
 
 class FragmentSink(Protocol):
-    """Keeps records per stream, in the order in which they are given."""
+    """Stores records per stream, in the order in which it gets them."""
 
     def send(self, portions: Mapping[int, Portion]) -> Awaitable[list[int]]:
-        """Takes the records at once; the result says which of them were not kept, by index, ascending.
+        """Takes over the records; the result has the indexes of those that were not stored, ascending.
 
-        It is there when every record is kept, or will never be reported so. The records may be
-        forgotten by the caller once this returns. Raises KafkaUnavailable when nothing at all was kept.
-        A record that is not reported as kept may still be (its acknowledgement was lost): who repeats
-        it gives it an `id`.
+        The result is available once the outcome of every record is known. The caller may drop the records as
+        soon as the call returns, before it awaits the result. Raises KafkaUnavailable if nothing was stored.
+        A record reported as not stored may be stored all the same (its acknowledgement was lost), so a client
+        that retries gives it an `id`.
         """
         ...
 
     async def send_to_all(self, value: bytes) -> list[int]:
-        """Puts a record without a key into every stream; the offset in each, by stream.
+        """Stores a record without a key in every stream; returns its offsets, by stream.
 
-        Raises KafkaUnavailable unless all of them are kept; repeating is then harmless for markers.
+        Raises KafkaUnavailable unless every stream stored it; repeating a marker is harmless.
         """
         ...
 
     def remarks(self) -> list[str]:
-        """What ails single streams, in sentences, while others are taken."""
+        """One sentence for each stream that fails while others work."""
         ...
 
 
 @dataclass(slots=True)
 class RejectCounts:
-    """What became of rejects: kept in the topic, lost (counted as such where that is not known), and cut."""
+    """How many rejects were stored in the topic, dropped (or possibly dropped), and cut."""
 
     stored: int = 0
     dropped: int = 0
@@ -48,13 +47,13 @@ class RejectCounts:
 
 
 class Rejects(Protocol):
-    """Keeps what was refused, for somebody to look at and send again; nobody waits for it."""
+    """Stores rejected fragments for a later look and replay; no request waits for it."""
 
     counts: RejectCounts
 
     def put(self, rejected: Sequence[Rejected], posted: Sequence[bytes]) -> None:
-        """Lets the refused fragments of a request be kept soon; `posted[n]` are the bytes of `rejected[n]`.
+        """Queues the rejected fragments of a request; `posted[n]` are the bytes of `rejected[n]`.
 
-        Returns at once and never raises. What waits is bounded in bytes; what comes beyond is dropped.
+        Returns at once and never raises. The queue is bounded in bytes; beyond that rejects are dropped.
         """
         ...

@@ -1,4 +1,7 @@
-"""The producer's settings: what every service has, the limits of a request, and bounds on waiting."""
+"""The producer's settings: those of every service, the limits of a request, and timeouts.
+
+Read once by `__main__.py`; `baton settings` and docs/operations.md list them.
+"""
 
 from __future__ import annotations
 
@@ -59,11 +62,11 @@ class ProducerSettings(ServiceSettings):
         "most fragments in a request",
         low=1,
         high=2_500,
-        outside="a key remembers only 2,500 ids, so a repeated larger request could double fragments",
+        outside="a key remembers only 2,500 ids, so a retry of a larger request could store fragments twice",
     )
     max_inflight_bytes: int = setting(
         64 * 1024 * 1024,
-        "most bytes of requests that are being read or wait for Kafka; beyond it 429",
+        "most bytes of requests that are being read or wait for Kafka; beyond that 429",
         unit="bytes",
         low=2 * 1024 * 1024,
         outside="memory grows by up to three times this when Kafka stalls",
@@ -74,16 +77,16 @@ class ProducerSettings(ServiceSettings):
         unit="bytes",
         low=16 * 1024,
         high=1024 * 1024,
-        outside="smaller batches cost throughput, larger ones are refused by the topics",
+        outside="smaller batches cost throughput, topics reject larger ones",
     )
     compression: str = setting("none", "compression of batches", choices=("none", "snappy", "zstd"))
     ack_timeout_s: float = setting(
         10.0,
-        "how long Kafka may take to acknowledge before the request is answered with 503",
+        "how long Kafka may take to acknowledge before a request gets 503",
         unit="s",
         low=0.2,
         high=120,
-        outside="shorter than a broker's restart refuses fragments that could have waited",
+        outside="shorter than a broker's restart rejects fragments that could have waited",
     )
     header_timeout_s: float = setting(
         10.0,
@@ -91,7 +94,7 @@ class ProducerSettings(ServiceSettings):
         unit="s",
         low=0.1,
         high=600,
-        outside="shorter cuts off slow clients, longer lets them hold connections",
+        outside="shorter cuts off slow clients, longer allows them to occupy connections",
     )
     read_timeout_s: float = setting(
         30.0,
@@ -99,46 +102,46 @@ class ProducerSettings(ServiceSettings):
         unit="s",
         low=0.1,
         high=600,
-        outside="shorter cuts off slow clients, longer lets them hold memory",
+        outside="shorter cuts off slow clients, longer allows them to occupy memory",
     )
     workers: int = setting(
         1,
-        "processes that share the port, each on one core; bounds on memory count for each of them",
+        "processes that share the port, each on one core; each has its own memory limits",
         low=1,
         high=64,
-        outside="more than there are cores only wait for each other",
+        outside="more workers than cores only wait for each other",
     )
     write_keys: str = setting(
         "",
-        "keys of which a request must give one to write, `key,…`; empty, with no file either: none is needed",
+        "write keys, `key,…`; a request must carry one of them; empty, and no file: no key is required",
         secret=True,
     )
     write_keys_file: str = setting(
-        "", "file with more write keys, one a line (`#` comments), that is read again when it changes"
+        "", "file with more write keys, one per line (`#` comments); reread when it changes"
     )
     allowed_origins: str = setting(
         "*",
-        "pages that may write from browsers, `scheme://host[:port],…`; `*`: all; empty: none; requests that "
-        "name no origin are not asked",
+        "origins whose pages may write, `scheme://host[:port],…`; `*`: all; empty: none; requests without an "
+        "origin are not affected",
     )
 
     def check(self) -> list[str]:
         """Faults of relations between settings."""
-        # not super(): slots=True makes a second class, which zero-argument super() does not know
+        # not super(): slots=True creates a second class, which zero-argument super() does not know
         faults = ServiceSettings.check(self)
         if self.max_fragment_bytes > self.max_request_bytes:
             faults.append(
                 f"BATON_MAX_FRAGMENT_BYTES={self.max_fragment_bytes} is more than "
-                f"BATON_MAX_REQUEST_BYTES={self.max_request_bytes}: such a fragment could never arrive"
+                f"BATON_MAX_REQUEST_BYTES={self.max_request_bytes}: no request could carry such a fragment"
             )
         if 2 * self.max_request_bytes > self.max_inflight_bytes:
             faults.append(
                 f"BATON_MAX_REQUEST_BYTES={self.max_request_bytes} is more than half of "
-                f"BATON_MAX_INFLIGHT_BYTES={self.max_inflight_bytes}, which is all that may be arriving: "
+                f"BATON_MAX_INFLIGHT_BYTES={self.max_inflight_bytes}, the bound on bodies that are arriving: "
                 "such a request might never be read"
             )
         if "/" in self.producer or self.producer in (".", ".."):
-            faults.append(f"BATON_PRODUCER={self.producer!r}: no `/`, and neither `.` nor `..`")
+            faults.append(f"BATON_PRODUCER={self.producer!r} must not contain `/`, nor be `.` or `..`")
         try:
             parse_origins(self.allowed_origins)
         except ValueError as error:
@@ -151,12 +154,12 @@ class ProducerSettings(ServiceSettings):
 
     @property
     def keys_file(self) -> Path | None:
-        """The file of write keys, if there is to be one."""
+        """The file of write keys, if one is set."""
         return Path(self.write_keys_file) if self.write_keys_file else None
 
     @property
     def limits(self) -> Limits:
-        """What one request may hold."""
+        """The limits of one request."""
         return Limits(
             max_fragment_bytes=self.max_fragment_bytes,
             max_request_bytes=self.max_request_bytes,

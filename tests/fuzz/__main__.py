@@ -1,7 +1,7 @@
-"""`python -m tests.fuzz SEEDS`: asks the producer's door with spoiled requests, and shows those that fail.
+"""`python -m tests.fuzz SEEDS`: sends mutated requests to the producer's door, and prints those that fail.
 
-SEEDS is a number n (the seeds 0 … n - 1) or a half-open range a..b. A failing seed is told with its request;
-`SEEDS=17..18` asks with it again. `--show` prints every request and its answer.
+SEEDS is a number n (the seeds 0 … n - 1) or a half-open range a..b. A failing seed is printed with its
+request; `SEEDS=17..18` repeats it. `--show` prints every request and its answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.simulation.__main__ import parse_seeds
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit code: 0 when every request was answered as promised, and memory did not grow."""
+    """The exit code: 0 if every request was answered correctly, and memory did not grow."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("seeds", help="n for the seeds 0 … n - 1, or a half-open range a..b")
     parser.add_argument("--show", action="store_true", help="print each request and its answer")
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
         asyncio.run(show(first, end))
     began_s = time.monotonic()
     found = asyncio.run(fuzz(range(first, end), warm_up=range(end, end + WARM_UP)))
-    print(f"{found.told()}, in {time.monotonic() - began_s:,.1f} s")
+    print(f"{found.summary()}, in {time.monotonic() - began_s:,.1f} s")
     for fault in (faults := faults_of(found)):
         print(fault)
     if found.wrong:

@@ -1,6 +1,6 @@
-"""Bodies of valid requests, drawn from dice: fragments in every form that the producer takes, and encodings.
+"""Bodies of valid requests, drawn from dice: fragments in every form and encoding that is accepted.
 
-What is drawn here must be accepted as it is; `mutations.py` spoils it.
+Everything drawn here must be accepted as it is; `mutations.py` mutates it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from backports import zstd
 
 JSON, NDJSON, TEXT = b"application/json", b"application/x-ndjson", b"text/plain"
 BOMB_BYTES = 128 * 1024 * 1024
-"""Far above what a run may add to its memory."""
+"""Far more than a run may add to its memory."""
 _BOMB_PIECE = 1024 * 1024
 
 _LETTERS = (
@@ -59,17 +59,17 @@ _SCALARS = (
 )
 
 
-def text_of(dice: random.Random, most_bytes: int) -> str:
-    """A string of 1 to `most_bytes` bytes of UTF-8."""
+def text_of(dice: random.Random, max_bytes: int) -> str:
+    """A string of 1 to `max_bytes` bytes of UTF-8."""
     letters = [
         dice.choice(_LETTERS) if dice.random() < 0.2 else chr(dice.randrange(97, 123)) for _ in range(8)
     ]
     text = "".join(letters) * dice.choice((1, 1, 1, 4, 32))
-    return text.encode()[:most_bytes].decode(errors="ignore") or "k"
+    return text.encode()[:max_bytes].decode(errors="ignore") or "k"
 
 
 def value_of(dice: random.Random, depth: int = 0) -> Any:
-    """Any JSON value, not large."""
+    """Any small JSON value."""
     kind = dice.randrange(5 if depth < 4 else 3)
     if kind < 2:
         return dice.choice(_SCALARS)
@@ -81,7 +81,7 @@ def value_of(dice: random.Random, depth: int = 0) -> Any:
 
 
 def fragment_of(dice: random.Random) -> bytes:
-    """The JSON text of a valid fragment, never on more than one line, its members in any order."""
+    """The JSON text of a valid fragment, on one line, with its members in any order."""
     members: list[tuple[str, Any]] = [("key", text_of(dice, 256))]
     if dice.random() < 0.5:
         members.append(("id", text_of(dice, 64)))
@@ -99,7 +99,7 @@ def fragment_of(dice: random.Random) -> bytes:
 
 
 def body_of(dice: random.Random) -> tuple[bytes, bytes, int]:
-    """A body, its type, and how many fragments it holds."""
+    """A body, its type, and its number of fragments."""
     kind = dice.randrange(3)
     space = dice.choice((b"", b"", b" ", b"\r\n\t"))
     if kind == 0:
@@ -117,14 +117,14 @@ def body_of(dice: random.Random) -> tuple[bytes, bytes, int]:
 
 
 def encoded(body: bytes, encoding: bytes) -> bytes:
-    """The body with that content encoding."""
+    """The body with this content encoding."""
     if encoding == b"gzip":
         return gzip.compress(body, compresslevel=1, mtime=0)
     return bytes(zstd.compress(body)) if encoding == b"zstd" else body
 
 
 def decoded(wire: bytes, encoding: bytes) -> bytes | None:
-    """The body that `wire` is with that content encoding, None where it is none; small bodies only."""
+    """The body that `wire` encodes, None if it is not encoded so; for small bodies only."""
     try:
         if encoding == b"gzip":
             return gzip.decompress(wire)
@@ -135,7 +135,7 @@ def decoded(wire: bytes, encoding: bytes) -> bytes | None:
 
 @functools.cache
 def bomb(encoding: bytes) -> bytes:
-    """A small body that becomes `BOMB_BYTES` spaces; made without ever holding them."""
+    """A small body that decodes to `BOMB_BYTES` spaces; created without holding them in memory."""
     made = zstd.ZstdCompressor() if encoding == b"zstd" else zlib.compressobj(1, wbits=31)
     pieces = [made.compress(b" " * _BOMB_PIECE) for _ in range(BOMB_BYTES // _BOMB_PIECE)]
     return b"".join([*pieces, made.flush()])

@@ -1,6 +1,6 @@
-"""The producer's HTTP face in process: the real Door and app, asked by bare ASGI, on sinks in memory.
+"""The producer's HTTP face in process: the real Door and app, called over bare ASGI, on in-memory sinks.
 
-`ask` plays the server: it gives the pieces of a body, and holds the answer to the rules of ASGI.
+`ask` plays the server: it passes the pieces of a body, and checks the answer against the rules of ASGI.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.producer.core.ingest import Portion
-from services.producer.http.door import Door
 from services.producer.http.keys import WriteKeys
 from services.producer.settings import ProducerSettings
 from tests.fakes.sink import InMemoryFragmentSink
 from tests.fuzz.posts import KEY, Post
-from tests.unit.producer.test_door import TABLE, Producer
+from tests.unit.producer.face import TABLE, Producer
 
 ANSWER_S = 10.0
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -24,11 +23,11 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "narrow": {"max_fragment_bytes": 200, "max_request_bytes": 2_000, "max_request_fragments": 5},
     "guarded": {"allowed_origins": "https://example.com"},
 }
-"""Doors by name: the narrow one has limits that small bodies reach, the guarded one asks for `KEY`."""
+"""Doors by name: the narrow one has limits that small bodies reach, the guarded one requires `KEY`."""
 
 
 class IndexedSink(InMemoryFragmentSink):
-    """Keeps also the place of each record in its request: (index, stream, key, value) in `kept`."""
+    """Also keeps the position of each record in its request: (index, stream, key, value) in `kept`."""
 
     def __init__(self) -> None:
         super().__init__(TABLE.count)
@@ -46,7 +45,7 @@ class IndexedSink(InMemoryFragmentSink):
         return answer
 
     def forget(self) -> None:
-        """Keeps nothing any more."""
+        """Drops everything."""
         self.kept.clear()
         for log in self.logs:
             log.clear()
@@ -54,7 +53,7 @@ class IndexedSink(InMemoryFragmentSink):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came back: no status where nothing was answered."""
+    """The answer; without a status if there was none."""
 
     status: int | None
     headers: dict[bytes, bytes]
@@ -62,17 +61,18 @@ class Answer:
 
 
 class Face:
-    """One door of a name in SETTINGS, and what it has kept of the last request."""
+    """A door with a name in SETTINGS, and what it stored of the last request."""
 
     def __init__(self, name: str) -> None:
-        self._producer = Producer(keys=WriteKeys([KEY] if name == "guarded" else []))
-        self.sink = self._producer.sink = IndexedSink()
-        self.door: Door = self._producer.make_door(ProducerSettings(**SETTINGS[name]))
+        keys = WriteKeys([KEY] if name == "guarded" else [])
+        self.sink = IndexedSink()
+        self._producer = Producer(keys, self.sink, **SETTINGS[name])
+        self.door = self._producer.door
         self.limits = ProducerSettings(**SETTINGS[name]).limits
         self.is_narrow = name == "narrow"
 
     async def ask(self, post: Post) -> Answer:
-        """The answer to a request. Raises what the door raises, AssertionError when it is none of ASGI's."""
+        """The answer to a request. Raises what the door raises, AssertionError if it violates ASGI."""
         self.forget()
         self.sink.down, self.sink.mute = post.is_down, set(post.mute)
         pieces = iter(post.pieces[: len(post.pieces) // 2] if post.is_gone else post.pieces)
@@ -92,17 +92,17 @@ class Face:
 
         async with asyncio.timeout(ANSWER_S):
             await self.door(scope_of(post), receive, send)
-            await asyncio.sleep(0)  # the loop's turn, to do what was left to it and forget what is over
+            await asyncio.sleep(0)  # one turn of the loop, so that finished tasks are freed
         return _answer_of(sent)
 
     def forget(self) -> None:
-        """Nothing was kept, and nothing refused."""
+        """Drops what was stored and what was rejected."""
         self.sink.forget()
         self._producer.rejects.kept.clear()
 
 
 def scope_of(post: Post) -> dict[str, Any]:
-    """The request as uvicorn gives it."""
+    """The request as uvicorn passes it."""
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},

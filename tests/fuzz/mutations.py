@@ -1,6 +1,6 @@
-"""What spoils a request: bytes flipped, cut, repeated, put in; headers that lie, repeat, or are none.
+"""Mutates requests: bytes flipped, cut, repeated, inserted; headers that lie, repeat, or are missing.
 
-Every function draws from the dice that it is given, so that a seed always spoils in the same way.
+Every function draws from the given dice, so a seed always gives the same mutations.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ TOKENS = (
         b'"data":',
     ),
 )
-MOST_BYTES = 2 * 1024 * 1024
-"""Twice the limit of a request: what is longer says nothing more, and would itself be the peak of memory."""
+MAX_BYTES = 2 * 1024 * 1024
+"""Twice the limit of a request: a longer one tests nothing more, and would itself be the peak of memory."""
 DEPTHS = (5, 900, 999, 1_000, 1_001, 5_000, 100_000)
 TYPES = (
     *(
@@ -81,15 +81,15 @@ OTHERS: tuple[Header, ...] = (
 )
 
 
-def spoiled_body(dice: random.Random, body: bytes) -> bytes:
+def mutated_body(dice: random.Random, body: bytes) -> bytes:
     """The body after one to four mutations."""
     for _ in range(dice.choice((1, 1, 1, 2, 4))):
-        body = dice.choice(_MUTATIONS)(dice, body)[:MOST_BYTES]
+        body = dice.choice(_MUTATIONS)(dice, body)[:MAX_BYTES]
     return body
 
 
-def spoiled_headers(dice: random.Random, headers: list[Header]) -> list[Header]:
-    """The headers with one thing wrong, odd, or too many."""
+def mutated_headers(dice: random.Random, headers: list[Header]) -> list[Header]:
+    """The headers with one of them missing, wrong, or in excess."""
     headers = list(headers)
     kind = dice.randrange(6)
     if kind == 0 and headers:
@@ -142,19 +142,19 @@ def _cut(dice: random.Random, body: bytes) -> bytes:
     return body[: _place(dice, body)]
 
 
-def _put_in(dice: random.Random, body: bytes) -> bytes:
+def _insert(dice: random.Random, body: bytes) -> bytes:
     at = _place(dice, body)
     return body[:at] + dice.choice(TOKENS) + body[at:]
 
 
-def _instead_of_a_value(dice: random.Random, body: bytes) -> bytes:
-    """A token where a value begins: there a reader decides what it takes."""
+def _insert_before_value(dice: random.Random, body: bytes) -> bytes:
+    """Inserts a token where a value begins, which is where a parser decides."""
     at = body.find(b":", _place(dice, body)) + 1
     return body[:at] + dice.choice(TOKENS) + (b"," if dice.random() < 0.3 else b"") + body[at:]
 
 
 def _nest(dice: random.Random, body: bytes) -> bytes:
-    """Deep nesting where a value is; most of it closed again, sometimes at all places but one."""
+    """Inserts deep nesting where a value is; sometimes one bracket is not closed."""
     at = body.find(b":", _place(dice, body)) + 1
     depth = dice.choice(DEPTHS) if dice.random() < 0.2 else dice.randrange(1, 60)
     opening, closing = (b"[", b"]") if dice.random() < 0.5 else (b'{"a":', b"}")
@@ -163,12 +163,12 @@ def _nest(dice: random.Random, body: bytes) -> bytes:
 
 
 def _multiply(dice: random.Random, body: bytes) -> bytes:
-    """The same again and again, up to beyond every limit."""
+    """Repeats the whole body, up to beyond every limit."""
     times = dice.choice((2, 3, 20)) if dice.random() < 0.97 else 2_600
-    return dice.choice((b"", b"\n", b",")).join([body] * min(times, MOST_BYTES // (len(body) + 1) + 1))
+    return dice.choice((b"", b"\n", b",")).join([body] * min(times, MAX_BYTES // (len(body) + 1) + 1))
 
 
 _MUTATIONS: tuple[Callable[[random.Random, bytes], bytes], ...] = (
-    *(_flip, _replace, _delete, _repeat, _cut, _put_in, _put_in, _instead_of_a_value, _instead_of_a_value),
+    *(_flip, _replace, _delete, _repeat, _cut, _insert, _insert, _insert_before_value, _insert_before_value),
     *(_nest, _multiply),
 )

@@ -1,4 +1,4 @@
-"""One request of a fuzz run, drawn from its seed: what is sent, in which pieces, and how the sink stands."""
+"""One request of a fuzz run, drawn from its seed: its bytes, its pieces, and the state of the sink."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import random
 from dataclasses import dataclass
 
 from tests.fuzz.bodies import body_of, bomb, decoded, encoded
-from tests.fuzz.mutations import Header, spoiled_body, spoiled_headers
-from tests.unit.producer.test_door import TABLE
+from tests.fuzz.mutations import Header, mutated_body, mutated_headers
+from tests.unit.producer.face import TABLE
 
 DOORS = ("usual", "usual", "narrow", "guarded")
 KEY = b"open-sesame"
-"""What the guarded door asks for."""
+"""The write key of the guarded door."""
 PATHS = ("/markers", "/markers", "/fragments/", "/", "/table", "/fragments/x", "/readyz", "/nothing", "/\x00")
 METHODS = ("GET", "PUT", "OPTIONS", "HEAD", "DELETE", "PATCH", "get", "BREW", "")
 QUERIES = (
@@ -27,10 +27,10 @@ QUERIES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Post:
-    """A request; `plain` is its body without the encoding, where that is known.
+    """A request; `plain` is its decoded body, if that is known.
 
-    `must_take` fragments are valid, and nothing about the request is not. `is_gone`: the client leaves before
-    the end. `is_keyed`: the write key is with it, and right. `is_down`, `mute`: see InMemoryFragmentSink.
+    `must_accept`: if the whole request is valid, how many fragments it has. `is_gone`: the client disconnects
+    before the end. `is_keyed`: it carries the right write key. `is_down`, `mute`: see InMemoryFragmentSink.
     """
 
     seed: int
@@ -41,7 +41,7 @@ class Post:
     headers: list[Header]
     pieces: list[bytes]
     plain: bytes | None
-    must_take: int | None
+    must_accept: int | None
     is_gone: bool
     is_keyed: bool
     is_down: bool
@@ -58,17 +58,17 @@ class Post:
 
 
 def post_of(seed: int) -> Post:
-    """The request of that seed."""
+    """The request of this seed."""
     dice = random.Random(seed)
     body, media_type, count = body_of(dice)
     encoding = dice.choice((b"", b"", b"", b"gzip", b"zstd"))
-    spoil = dice.random()
-    plain: bytes | None = spoiled_body(dice, body) if spoil < 0.65 else body
+    mutation = dice.random()
+    plain: bytes | None = mutated_body(dice, body) if mutation < 0.65 else body
     wire = encoded(plain or b"", encoding)
-    if 0.6 < spoil < 0.7 and encoding:
-        wire = spoiled_body(dice, wire)
+    if 0.6 < mutation < 0.7 and encoding:
+        wire = mutated_body(dice, wire)
         plain = decoded(wire, encoding)
-    if spoil > 0.999:
+    if mutation > 0.999:
         encoding, plain = dice.choice((b"gzip", b"zstd")), None
         wire = bomb(encoding)
     door, query = dice.choice(DOORS), dice.choice(QUERIES) if dice.random() < 0.05 else b""
@@ -80,7 +80,7 @@ def post_of(seed: int) -> Post:
     headers += [(b"content-length", b"%d" % len(wire))] if dice.random() < 0.5 else []
     is_lying, is_gone, is_elsewhere = dice.random() < 0.2, dice.random() < 0.02, dice.random() < 0.03
     if is_lying:
-        headers = spoiled_headers(dice, headers)
+        headers = mutated_headers(dice, headers)
     if [value for name, value in headers if name == b"content-encoding"] != [encoding] * bool(encoding):
         plain = None
     return Post(
@@ -92,7 +92,9 @@ def post_of(seed: int) -> Post:
         headers=headers,
         pieces=_pieces(dice, wire),
         plain=plain,
-        must_take=count if spoil > 0.7 and plain is not None and not (is_lying or is_elsewhere) else None,
+        must_accept=count
+        if mutation > 0.7 and plain is not None and not (is_lying or is_elsewhere)
+        else None,
         is_gone=is_gone,
         is_keyed=is_keyed,
         is_down=dice.random() < 0.02,
@@ -101,7 +103,7 @@ def post_of(seed: int) -> Post:
 
 
 def _with_key(dice: random.Random, headers: list[Header]) -> tuple[list[Header], bytes]:
-    """The headers, and a query, with the right key in one of its places."""
+    """The headers and a query, with the right key in one of the three places."""
     place = dice.randrange(3)
     if place == 0:
         return headers, b"write_key=" + KEY
@@ -110,7 +112,7 @@ def _with_key(dice: random.Random, headers: list[Header]) -> tuple[list[Header],
 
 
 def _pieces(dice: random.Random, wire: bytes) -> list[bytes]:
-    """The body as it may arrive: whole, or cut somewhere; empty pieces among them."""
+    """The body as it may arrive: whole, or in pieces, some of which are empty."""
     if dice.random() < 0.6:
         return [wire]
     cuts = sorted(dice.randrange(len(wire) + 1) for _ in range(dice.choice((0, 1, 2, 7, 40))))

@@ -1,6 +1,6 @@
-"""A fuzz run: so many seeds, each a request, and what it did to the memory of the process.
+"""A fuzz run: asks with many seeds, each a request, and measures the memory of the process.
 
-Used by `make fuzz` and by the ordinary tests, with fewer seeds.
+Used by `make fuzz`, and with fewer seeds by the ordinary tests.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from tests.fuzz.face import SETTINGS, Face
 from tests.fuzz.posts import Post, post_of
 from tests.fuzz.verdict import wrong_with
 
-MOST_FAILURES = 5
+MAX_FAILURES = 5
 MIB = 1024 * 1024
 WARM_UP = 1_000
-"""Seeds before memory is measured: what is kept once (compiled patterns, schemas, bombs) is there then."""
+"""Seeds before memory is measured, so that caches (compiled patterns, schemas, bombs) are already filled."""
 BLOCKS_PER_REQUEST = 0.2
-"""A leak of a single object by every fifth request is seen."""
+"""Detects a leak of a single object in every fifth request."""
 SPARE_BLOCKS = 1_000
-MOST_GROWN = 16 * MIB
-"""Of resident memory, in which the allocators keep what they may need again: 2 KB for each of 10,000."""
-MOST_PEAK = 56 * MIB
-"""A request at its limit is 1 MB, in a few copies, decoded once more, and a zstd decoder takes 8 MB for its
-window: seed 540516163 brings 40 MiB. A bomb would be 128 MB."""
+MAX_GROWTH = 16 * MIB
+"""Of resident memory, where allocators keep memory for reuse: 2 KB for each of 10,000 requests."""
+MAX_PEAK = 56 * MIB
+"""A request at its limit has 1 MB, in a few copies and decoded once more, and a zstd decoder has a window of
+8 MB: seed 540516163 takes 40 MiB. A bomb would take 128 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Of this process: blocks of Python's own allocator, bytes that are resident, and the most there were."""
+    """Of this process: blocks of Python's allocator, resident bytes, and their peak."""
 
     blocks: int
     resident: int
@@ -43,7 +43,7 @@ class Memory:
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What a run found. `before` was measured after the seeds that warm up, `after` at the end."""
+    """The results of a run. `before` was measured after the warm-up, `after` at the end."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     kept: int = 0
@@ -51,8 +51,8 @@ class Found:
     before: Memory
     after: Memory
 
-    def told(self) -> str:
-        """In one line."""
+    def summary(self) -> str:
+        """All results in one line."""
         grown, peak = self.after.resident - self.before.resident, self.after.peak - self.before.resident
         blocks = self.after.blocks - self.before.blocks
         return (
@@ -63,20 +63,20 @@ class Found:
 
 
 def faults_of(found: Found) -> list[str]:
-    """What is wrong, in words; empty when nothing is."""
+    """One text for each fault; empty if there are none."""
     faults = [f"{'; '.join(wrong)}\n{post!r}" for post, wrong in found.wrong]
     before, after, count = found.before, found.after, sum(found.statuses.values())
     if after.blocks - before.blocks > SPARE_BLOCKS + BLOCKS_PER_REQUEST * count:
         faults.append(f"{after.blocks - before.blocks} blocks more after {count} requests")
-    if after.resident - before.resident > MOST_GROWN:
+    if after.resident - before.resident > MAX_GROWTH:
         faults.append(f"{(after.resident - before.resident) / MIB:.1f} MiB more after {count} requests")
-    if after.peak - before.resident > MOST_PEAK:
+    if after.peak - before.resident > MAX_PEAK:
         faults.append(f"a peak of {(after.peak - before.resident) / MIB:.1f} MiB above the beginning")
     return faults
 
 
 async def fuzz(seeds: Iterable[int], warm_up: Iterable[int] = ()) -> Found:
-    """Asks with every seed; stops after MOST_FAILURES of them have failed."""
+    """Asks with every seed; stops after MAX_FAILURES failures."""
     faces = {name: Face(name) for name in SETTINGS}
     trouble: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: trouble.append(repr(context)))
@@ -91,7 +91,7 @@ async def fuzz(seeds: Iterable[int], warm_up: Iterable[int] = ()) -> Found:
         found.kept += kept
         if wrong:
             found.wrong.append((post, wrong))
-            if len(found.wrong) == MOST_FAILURES:
+            if len(found.wrong) == MAX_FAILURES:
                 break
     for face in faces.values():
         face.forget()
@@ -112,7 +112,7 @@ async def _ask(post: Post, faces: dict[str, Face], trouble: list[str]) -> tuple[
 
 
 def memory(*, reset_peak: bool = False) -> Memory:
-    """As it is now, garbage collected; the peak is counted anew from here where that is asked for (Linux)."""
+    """The memory after a garbage collection; optionally resets the peak (Linux only)."""
     gc.collect()
     if reset_peak:
         Path("/proc/self/clear_refs").write_text("5")

@@ -1,7 +1,7 @@
-"""Streams of bytes that a client may send to the server's protocol, and what a connection makes of one.
+"""Streams of bytes that a client may send to the server's protocol, and a connection that answers them.
 
-A seed is a handful of good requests behind each other, spoiled, and cut where it pleases. The connection is
-in memory: the real protocol and door, and a transport that does what uvloop's does.
+A seed gives a handful of good requests in a row, mutated, and cut at random places. The connection is in
+memory: the real protocol and door, and a transport that behaves like uvloop's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from services.producer.http.protocol import BoundedHttpProtocol
 from tests.unit.producer.wire import Server, chunked, request
 
 FRAGMENT = b'{"key":"visitor-1"}'
-MOST_TURNS = 5_000
+MAX_TURNS = 5_000
 GOOD = [
     request(FRAGMENT),
     request(FRAGMENT, "connection: close"),
@@ -49,7 +49,7 @@ ODD = [
 
 
 def stream_of(seed: int) -> list[bytes]:
-    """The pieces in which the bytes arrive."""
+    """The stream of this seed, in the pieces in which it arrives."""
     choose = random.Random(seed)
     data = bytearray(b"".join(choose.choices(GOOD, k=choose.randint(1, 6))))
     for _ in range(choose.choice([0, 1, 1, 2, 5])):
@@ -69,7 +69,7 @@ def stream_of(seed: int) -> list[bytes]:
 
 
 class Wire(asyncio.Transport):
-    """What the server writes is in `written`; writing to it when it is lost is an error, as in uvloop."""
+    """Collects what the server writes in `written`; as in uvloop, writing after the end is an error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Wire(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         if self.is_lost or self.is_ended:
-            raise RuntimeError("written to nobody")
+            raise RuntimeError("write after the end")
         self.written += data
 
     def write_eof(self) -> None:
@@ -109,9 +109,9 @@ class Wire(asyncio.Transport):
 
 
 async def connect(server: Server, config: uvicorn.Config, pieces: list[bytes], *, leaves: bool) -> bytes:
-    """What a connection answers to the pieces, whose client then listens, or `leaves` amid them.
+    """Everything that a connection answers; the client then listens, or disconnects after the pieces.
 
-    Raises AssertionError when it does not end.
+    Raises AssertionError if the connection does not end.
     """
     wire, state = Wire(), ServerState()
     protocol = BoundedHttpProtocol(config, state, {}, asyncio.get_running_loop(), bounds=server.bounds)
@@ -119,7 +119,7 @@ async def connect(server: Server, config: uvicorn.Config, pieces: list[bytes], *
     protocol.connection_made(wire)
     left = list(pieces)
     is_all_sent = False
-    for _ in range(MOST_TURNS):
+    for _ in range(MAX_TURNS):
         if wire.is_lost and not state.tasks:
             break
         if wire.reads and not wire.is_closing() and not is_all_sent:

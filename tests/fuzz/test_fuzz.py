@@ -1,4 +1,4 @@
-"""Whatever a client sends, the producer's door answers as promised; `make fuzz` asks with more of it."""
+"""The producer's door answers correctly whatever a client sends; `make fuzz` sends more of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.fuzz.bodies import BOMB_BYTES
 from tests.fuzz.posts import post_of
-from tests.fuzz.run import MOST_GROWN, MOST_PEAK, Found, Memory, faults_of, fuzz
+from tests.fuzz.run import MAX_GROWTH, MAX_PEAK, Found, Memory, faults_of, fuzz
 
 SEEDS = 10_000
 
@@ -24,11 +24,11 @@ def new_start() -> int:
     return start
 
 
-def test_spoiled_requests_are_answered_as_promised_and_leave_nothing_behind() -> None:
-    """No exception, no 5xx but a wanted 503; each index once; what is kept is what was posted; no growth."""
+def test_mutated_requests_are_answered_correctly_and_leave_nothing_behind() -> None:
+    """No exception, no unexpected 5xx; each index once; stored bytes are the posted ones; no leak."""
     start = new_start()
 
-    # a process of its own: what other tests have left in this one would be weighed along
+    # in its own process: objects that other tests left in this one would distort the measurement
     command = [sys.executable, "-m", "tests.fuzz", f"{start}..{start + SEEDS}"]
     asked = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
 
@@ -37,7 +37,7 @@ def test_spoiled_requests_are_answered_as_promised_and_leave_nothing_behind() ->
 
 
 def test_a_run_reaches_every_answer_that_a_body_can_get() -> None:
-    """Otherwise it proves less than it says: what is kept, refused in part, refused, cut off, not stored."""
+    """Otherwise it would prove less than it seems to."""
     found = asyncio.run(fuzz(range(1_500)))
 
     assert {"200", "400", "401", "403", "413", "415", "422", "503", "gone"} <= found.statuses.keys()
@@ -45,7 +45,7 @@ def test_a_run_reaches_every_answer_that_a_body_can_get() -> None:
 
 
 def test_a_seed_is_always_the_same_request() -> None:
-    """So that a failing one can be asked again."""
+    """So that a failing one can be repeated."""
     assert [repr(post_of(seed)) for seed in range(200)] == [repr(post_of(seed)) for seed in range(200)]
 
 
@@ -53,14 +53,14 @@ def test_a_seed_is_always_the_same_request() -> None:
     "after",
     [
         Memory(blocks=SEEDS, resident=0, peak=0),
-        Memory(blocks=0, resident=MOST_GROWN + 1, peak=0),
-        Memory(blocks=0, resident=0, peak=MOST_PEAK + 1),
+        Memory(blocks=0, resident=MAX_GROWTH + 1, peak=0),
+        Memory(blocks=0, resident=0, peak=MAX_PEAK + 1),
     ],
 )
-def test_memory_that_grows_is_a_fault(after: Memory) -> None:
-    """A block more for each request, memory that stays, and a peak far below one bomb are all seen."""
+def test_memory_growth_is_a_fault(after: Memory) -> None:
+    """One more block per request, resident growth, and a peak far below one bomb are all detected."""
     found = Found(before=Memory(blocks=0, resident=0, peak=0), after=after)
     found.statuses["200"] = SEEDS
 
     assert len(faults_of(found)) == 1
-    assert MOST_PEAK < BOMB_BYTES / 2
+    assert MAX_PEAK < BOMB_BYTES / 2

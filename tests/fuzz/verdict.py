@@ -1,6 +1,6 @@
-"""What is wrong with an answer: its form, its indexes, and what was kept, by a reading of its own.
+"""Judges an answer: its form, its indexes, and what was stored, by an independent reading of the body.
 
-The reading is the standard library's, made strict, so that nothing that the door reads with is trusted.
+That reading uses the standard library's parser, made strict; it trusts no code that the door uses.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from shared.model.fragments import parse_fragment
 from tests.fuzz.face import Answer, Face
 from tests.fuzz.posts import Post
-from tests.unit.producer.test_door import TABLE
+from tests.unit.producer.face import TABLE
 
 BOM = b"\xef\xbb\xbf"
 SPACE = b" \t\r\n"
@@ -21,11 +21,11 @@ REFUSED = {400, 401, 403, 404, 405, 408, 413, 415, 422, 429}
 
 
 def wrong_with(post: Post, answer: Answer, face: Face) -> list[str]:
-    """Every promise that was broken; empty when none was."""
+    """One text for each broken promise; empty if there are none."""
     if answer.status is None:
         return ([] if post.is_gone else ["no answer"]) + (["something was kept"] if face.sink.kept else [])
     if face.door.inflight_bytes:
-        return [f"{face.door.inflight_bytes} bytes are in flight for ever"]
+        return [f"{face.door.inflight_bytes} bytes stay in flight"]
     if answer.status not in {200, 204, 503} | REFUSED:
         return [f"the status {answer.status}"]
     if (
@@ -55,7 +55,7 @@ def _of_the_form(answer: Answer) -> Iterator[str]:
 
 
 def _of_the_result(post: Post, answer: Answer, face: Face) -> Iterator[str]:
-    """The indexes of what was kept, refused, and not kept are 0 … n - 1, each once."""
+    """The indexes of what was stored, rejected, and not stored are 0 … n - 1, each once."""
     body = json.loads(answer.body)
     is_partial = answer.status == 503 and "unstored" in body
     if answer.status == 503 and not (post.is_down or post.mute):
@@ -69,7 +69,7 @@ def _of_the_result(post: Post, answer: Answer, face: Face) -> Iterator[str]:
     if answer.status not in (200, 422) and not is_partial:
         if face.sink.kept:
             yield f"{answer.status}, and {len(face.sink.kept)} fragments were kept"
-        if post.must_take is not None and not (post.is_down or post.mute or face.is_narrow):
+        if post.must_accept is not None and not (post.is_down or post.mute or face.is_narrow):
             yield f"valid fragments, and {answer.status}: {body}"
         return
     if answer.status == 422 and "rejected" not in body:
@@ -85,8 +85,8 @@ def _of_the_result(post: Post, answer: Answer, face: Face) -> Iterator[str]:
         yield f"the indexes are {everyone[:50]}"
     if not all(item["reason"] in REASONS and item["detail"] for item in body["rejected"]):
         yield f"reasons: {body['rejected'][:5]}"
-    if post.must_take is not None and not face.is_narrow and (refused or len(everyone) != post.must_take):
-        yield f"{post.must_take} valid fragments, of {len(everyone)} were refused {body['rejected'][:3]}"
+    if post.must_accept is not None and not face.is_narrow and (refused or len(everyone) != post.must_accept):
+        yield f"{post.must_accept} valid fragments, of {len(everyone)} were refused {body['rejected'][:3]}"
     if post.plain is not None and not any(
         len(items) == len(everyone) and all(items[index] == value for index, _, _, value in face.sink.kept)
         for items in _readings(post.plain)
@@ -112,7 +112,7 @@ def _of_what_was_kept(post: Post, face: Face) -> Iterator[str]:
 
 
 def _readings(plain: bytes) -> Iterator[list[bytes]]:
-    """The fragments of a body, if it is one, an array (of which some items may be no JSON), or lines."""
+    """Every way to read the body: as one fragment, as lines, as an array, as an array of malformed items."""
     plain = plain.removeprefix(BOM)
     yield [plain.strip(SPACE)]
     yield [line for piece in plain.split(b"\n") if (line := piece.strip(SPACE))]

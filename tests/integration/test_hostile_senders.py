@@ -1,4 +1,4 @@
-"""A producer process among clients that would hold its memory and its places: bombs, and slow senders."""
+"""A producer process among hostile clients, which try to use up its memory: bombs and slow senders."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ HEAD = (
 )
 
 
-async def assert_takes_fragments(running: Running) -> None:
-    """Somebody who behaves is answered as if there were nobody else."""
+async def assert_accepts_fragments(running: Running) -> None:
+    """A well-behaved client is served as usual."""
     answer = await running.client.post("/fragments", content=FRAGMENT, headers=JSON)
     assert answer.status_code == 200, answer.text
 
 
 @contextlib.asynccontextmanager
 async def slow_clients(port: int, begun: bytes) -> AsyncIterator[list[asyncio.StreamReader]]:
-    """Connections on each of which a request was begun; what the server says to each can be read."""
+    """Connections with an unfinished request on each; yields their readers."""
     clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(SLOW_CLIENTS)]
     for _, writer in clients:
         writer.write(begun)
@@ -45,26 +45,26 @@ async def slow_clients(port: int, begun: bytes) -> AsyncIterator[list[asyncio.St
 
 
 async def statuses(readers: list[asyncio.StreamReader]) -> set[bytes]:
-    """What each was told, once the server has closed them all."""
+    """The statuses of all answers, once the server has closed all connections."""
 
-    async def last_words(reader: asyncio.StreamReader) -> bytes:
+    async def status_of(reader: asyncio.StreamReader) -> bytes:
         with contextlib.suppress(ConnectionError):
             return (await reader.read())[9:12]
         return b""
 
     async with asyncio.timeout(60):
-        return set(await asyncio.gather(*map(last_words, readers)))
+        return set(await asyncio.gather(*map(status_of, readers)))
 
 
 async def inflight_bytes(running: Running) -> float:
-    """What `/metrics` says."""
+    """The metric, as `/metrics` reports it."""
     found = re.search(r"(?m)^baton_inflight_bytes (.+)$", (await running.client.get("/metrics")).text)
     assert found
     return float(found[1])
 
 
 async def settled_bytes(running: Running) -> float:
-    """What is in flight once those have left that were given up a moment ago, before any is timed out."""
+    """What is in flight after the dropped uploads have ended, and before any upload times out."""
     deadline = time.monotonic() + 1.0
     held = await inflight_bytes(running)
     while held > 8 * MIB and time.monotonic() < deadline:
@@ -72,40 +72,40 @@ async def settled_bytes(running: Running) -> float:
     return held
 
 
-async def test_slow_senders_hold_neither_memory_nor_a_place(
+async def test_slow_senders_do_not_use_up_memory_or_connections(
     kafka: str, zookeeper: str, namespace: str
 ) -> None:
-    """300 bodies that stop before their end, then 300 headers: others are served, and all are ended."""
+    """300 unfinished bodies, then 300 unfinished headers: other clients are served, and all these end."""
     settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
     bounds = {"header_timeout_s": 3, "read_timeout_s": 3, "max_inflight_bytes": 16 * MIB}
     async with producer(**settings, **bounds) as running:
         await running.until_ready()
-        await assert_takes_fragments(running)
+        await assert_accepts_fragments(running)
         before = running.peak_bytes()
         port = running.client.base_url.port
         assert port is not None
 
         async with slow_clients(port, HEAD + b" " * 200_000) as readers:
-            await assert_takes_fragments(running)
+            await assert_accepts_fragments(running)
             held = await settled_bytes(running)
-            told = await statuses(readers)
+            for_bodies = await statuses(readers)
         async with slow_clients(port, HEAD[:-2]) as readers:
-            await assert_takes_fragments(running)
-            told_early = await statuses(readers)
+            await assert_accepts_fragments(running)
+            for_headers = await statuses(readers)
         left = await inflight_bytes(running)
         grown = running.peak_bytes() - before
 
     assert held <= 8 * MIB
-    # where they come in one burst, some find the room full before the oldest has left it
-    assert b"408" in told
-    assert told <= {b"408", b"429"}
-    assert told_early == {b"408"}
+    # in a burst, some find no room before the oldest upload has ended
+    assert b"408" in for_bodies
+    assert for_bodies <= {b"408", b"429"}
+    assert for_headers == {b"408"}
     assert left == 0
-    # what is held, a socket's buffer for each client, and what Python keeps for a connection
+    # bytes in flight, a socket buffer for each client, and Python's objects for each connection
     assert grown < 48 * MIB
 
 
-async def test_bombs_are_given_up_early(kafka: str, zookeeper: str, namespace: str) -> None:
+async def test_bombs_are_rejected_early(kafka: str, zookeeper: str, namespace: str) -> None:
     """50 bodies that decode to a gigabyte each: 413 for all, and memory does not grow."""
     bombs = [
         ("gzip", gzip.compress(bytes(100 * MIB)) * 10),
@@ -114,7 +114,7 @@ async def test_bombs_are_given_up_early(kafka: str, zookeeper: str, namespace: s
     settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
     async with producer(**settings) as running:
         await running.until_ready()
-        await assert_takes_fragments(running)
+        await assert_accepts_fragments(running)
         before = running.peak_bytes()
 
         answers = await asyncio.gather(
@@ -123,7 +123,7 @@ async def test_bombs_are_given_up_early(kafka: str, zookeeper: str, namespace: s
                 for coding, bomb in bombs * 25
             )
         )
-        await assert_takes_fragments(running)
+        await assert_accepts_fragments(running)
         grown = running.peak_bytes() - before
 
     assert {answer.status_code for answer in answers} == {413}

@@ -1,4 +1,4 @@
-"""Write keys of a running producer: changed under it, and never told."""
+"""Write keys of a running producer: changed without a restart, and never revealed."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from tests.integration.test_producer_service import JSON, Running, producer
 
 
 async def status_with(running: Running, key: str, query: str = "") -> int:
-    """The status that a fragment with this key gets; the key goes by header, or else by the query."""
+    """The status for a fragment with this key, in a header, or else in the query."""
     headers = JSON if query else JSON | {"authorization": f"Bearer {key}"}
     path = f"/fragments?write_key={key}" if query else "/fragments"
     return (await running.client.post(path, content=b'{"key":"a"}', headers=headers)).status_code
 
 
 async def until_status(running: Running, key: str, status: int) -> None:
-    """Returns when the key gets the status."""
+    """Waits until the key gets the status."""
     deadline = time.monotonic() + 30
     while (found := await status_with(running, key)) != status:
-        assert time.monotonic() < deadline, f"{found} is still what it gets"
+        assert time.monotonic() < deadline, f"it still gets {found}"
         await asyncio.sleep(0.05)
 
 
 async def until_remark(running: Running) -> str:
-    """What /readyz, still with 200, has to remark."""
+    """The first remark of /readyz, which still answers 200."""
     deadline = time.monotonic() + 30
     while True:
         remarks: list[str] = (await running.until_ready()).json().get("remarks", [])
@@ -40,7 +40,7 @@ async def until_remark(running: Running) -> str:
 async def test_keys_are_rotated_without_a_restart(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """Old, then both, then new, and a broken file between changes nothing; no log line ever tells a key."""
+    """Old, then both, then new; a broken file changes nothing; no log line contains a key."""
     file = tmp_path / "keys"
     file.write_text("# the web shop\nsecret-old\n")
     settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
@@ -70,14 +70,14 @@ async def test_keys_are_rotated_without_a_restart(
     assert (without.status_code, without.headers["www-authenticate"]) == (401, "Bearer")
     assert "BATON_WRITE_KEYS_FILE" in remark
     assert running.process.pid == began
-    assert b"write keys read" in log
-    assert b"write keys not read" in log
+    assert b"write keys loaded" in log
+    assert b"write keys not loaded" in log
     assert b"secret" not in log
     assert "secret" not in metrics + remark
 
 
 def replace(file: Path, content: str) -> None:
-    """The file has the content from one moment to the next."""
+    """Replaces the content of the file atomically."""
     new = file.with_suffix(".new")
     new.write_text(content)
     os.replace(new, file)

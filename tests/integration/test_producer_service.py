@@ -1,4 +1,4 @@
-"""The producer as a process: it outlives its servers, refuses clearly, and leaves in order."""
+"""The producer as a process: it survives its servers, rejects clearly, and stops in order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Running:
     client: httpx.AsyncClient
 
     async def until_ready(self, status: int = 200, within_s: float = 60.0) -> httpx.Response:
-        """The answer of /readyz once it has the status."""
+        """The answer of /readyz as soon as it has the status."""
         deadline = time.monotonic() + within_s
         while True:
             with contextlib.suppress(httpx.TransportError):
@@ -47,7 +47,7 @@ class Running:
             await asyncio.sleep(0.05)
 
     def peak_bytes(self) -> int:
-        """The most memory that it has ever had."""
+        """The peak of its memory."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         found = re.search(r"VmHWM:\s+(\d+) kB", status)
         assert found
@@ -77,7 +77,7 @@ async def producer(**settings: object) -> AsyncIterator[Running]:
 
 
 async def test_it_starts_before_its_servers(namespace: str) -> None:
-    """Without Kafka and ZooKeeper it lives and says what it waits for; fragments are refused for now."""
+    """Without Kafka and ZooKeeper it is alive, says what it waits for, and rejects fragments with a 503."""
     async with producer(kafka="127.0.0.1:1", zookeeper="127.0.0.1:1", namespace=namespace) as running:
         not_ready = await running.until_ready(503)
         alive = await running.client.get("/livez")
@@ -89,10 +89,10 @@ async def test_it_starts_before_its_servers(namespace: str) -> None:
     assert refused.headers["retry-after"] == "1"
 
 
-async def test_it_takes_fragments_registers_and_leaves_in_order(
+async def test_it_accepts_fragments_registers_and_stops_in_order(
     kafka: str, zookeeper: str, namespace: str
 ) -> None:
-    """200 means that Kafka has the bytes; SIGTERM ends it with code 0, its entry gone at once."""
+    """200 means that Kafka has the bytes; SIGTERM ends it with code 0, and its znode is gone at once."""
     names = Names(namespace)
     settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace, "streams": 3}
     body = b'{"key":"visitor-1","data":[1, 2]}'
@@ -121,10 +121,10 @@ async def test_it_takes_fragments_registers_and_leaves_in_order(
     assert (code, left) == (0, None)
 
 
-async def test_of_a_request_that_is_stored_in_part_the_answer_says_which_indexes(
+async def test_a_partly_stored_request_lists_what_is_not_stored(
     kafka: str, zookeeper: str, namespace: str
 ) -> None:
-    """One stream's topic refuses: the others' fragments are stored, and /readyz tells of it and stays 200."""
+    """If one stream's topic rejects, the other streams store theirs, and /readyz remarks it with a 200."""
     settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace, "streams": 3}
     keys = [f"visitor-{number}" for number in range(20)]
     body = [{"key": key, "data": number} for number, key in enumerate(keys)]
@@ -152,8 +152,10 @@ async def test_of_a_request_that_is_stored_in_part_the_answer_says_which_indexes
     assert (sum(stored.values()), stored[partitions[1]]) == (len(keys) - len(hit), 0)
 
 
-async def test_it_refuses_another_number_of_streams(kafka: str, zookeeper: str, namespace: str) -> None:
-    """Asking for another number than stored: one sentence on stderr, exit code 1."""
+async def test_another_number_of_streams_than_stored_ends_it(
+    kafka: str, zookeeper: str, namespace: str
+) -> None:
+    """With one sentence on stderr, and exit code 1."""
     settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace}
     async with producer(**settings, streams=2) as running:
         await running.until_ready()
@@ -168,7 +170,7 @@ async def test_it_refuses_another_number_of_streams(kafka: str, zookeeper: str, 
     )
 
 
-async def test_malformed_settings_name_all_faults(namespace: str) -> None:
+async def test_malformed_settings_end_it_with_all_faults(namespace: str) -> None:
     """Exit code 2 and one line per fault."""
     async with producer(streams=0, ack_timeout_s="soon", namespace=namespace) as running:
         _, errors = await asyncio.wait_for(running.process.communicate(), 60)
@@ -180,7 +182,7 @@ async def test_malformed_settings_name_all_faults(namespace: str) -> None:
 async def test_memory_stays_bounded_while_kafka_stalls(
     kafka_server: KafkaServer, zookeeper: str, namespace: str
 ) -> None:
-    """Hundreds of megabytes offered to a producer whose broker is mute: 503 or 429 for all, and no growth."""
+    """Hundreds of megabytes while the broker is silent: all get 503 or 429, and memory stays bounded."""
     settings = {"kafka": kafka_server.address, "zookeeper": zookeeper, "namespace": namespace, "streams": 3}
     fragment = b'{"key":"visitor-1","data":"' + b"x" * 30_000 + b'"}'
     body = b"[" + b",".join([fragment] * 33) + b"]"
@@ -204,12 +206,12 @@ async def test_memory_stays_bounded_while_kafka_stalls(
 
     assert set().union(*statuses) <= {429, 503}
     assert (stored.status_code, again.status_code) == (200, 200)
-    # 400 requests of 1 MB were offered, 16 MB of them may be in flight, in up to three copies
+    # of 400 requests of 1 MB, 16 MB may be in flight, in up to three copies
     assert grown < 3 * 16 * MIB
 
 
-async def test_a_refused_upload_of_any_size_is_answered(kafka: str, zookeeper: str, namespace: str) -> None:
-    """A body of 150 MB gets its 413 over a real connection, and the producer does not hold it."""
+async def test_a_rejected_upload_of_any_size_is_answered(kafka: str, zookeeper: str, namespace: str) -> None:
+    """A body of 150 MB gets its 413 over a real connection, and the producer does not keep it in memory."""
     async with producer(kafka=kafka, zookeeper=zookeeper, namespace=namespace, streams=1) as running:
         await running.until_ready()
         before = running.peak_bytes()
@@ -227,10 +229,10 @@ async def test_a_refused_upload_of_any_size_is_answered(kafka: str, zookeeper: s
     assert grown < 10 * MIB
 
 
-async def test_requests_in_flight_are_finished_before_it_leaves(
+async def test_requests_in_flight_are_finished_before_it_stops(
     kafka_server: KafkaServer, zookeeper: str, namespace: str
 ) -> None:
-    """SIGTERM while a request waits for Kafka: that request gets its answer, new ones none."""
+    """After SIGTERM a request that waits for Kafka still gets its answer; new connections fail."""
     settings = {"kafka": kafka_server.address, "zookeeper": zookeeper, "namespace": namespace}
     async with producer(**settings, streams=1) as running:
         await running.until_ready()

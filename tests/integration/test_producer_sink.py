@@ -1,4 +1,4 @@
-"""The sink's contract, on a real broker and in memory; and what a stalled broker does to the real one."""
+"""The sink's contract, on a real broker and in memory; and how the real one survives a failing broker."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.servers import KafkaServer
 STREAMS = 4
 
 
-async def eventually(is_so: Callable[[], bool], within_s: float = 30.0) -> None:
+async def eventually(condition: Callable[[], bool], within_s: float = 30.0) -> None:
     deadline = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come about in time"
+    while not condition():
+        assert time.monotonic() < deadline, "the condition was not met in time"
         await asyncio.sleep(0.02)
 
 
@@ -57,7 +57,7 @@ async def kafka_sink(
 
 
 async def read_all(kafka: str, namespace: str) -> list[list[Record]]:
-    """Everything that the streams' topics hold, in offset order."""
+    """All records of the streams' topics, in offset order."""
     partitions = [TopicPartition(Names(namespace).fragments(stream), 0) for stream in range(STREAMS)]
     async with AIOKafkaConsumer(bootstrap_servers=kafka, auto_offset_reset="earliest") as consumer:
         consumer.assign(partitions)
@@ -79,7 +79,7 @@ def portion(*names: bytes, first: int = 0) -> Portion:
 async def either(
     request: pytest.FixtureRequest, namespace: str
 ) -> AsyncIterator[tuple[FragmentSink, Callable[[], object]]]:
-    """The real sink and its twin, each with a way to read what it keeps."""
+    """The real sink and its twin, each with a function that reads what it stored."""
     if request.param == "memory":
         memory = InMemoryFragmentSink(STREAMS)
         yield memory, lambda: memory.logs
@@ -97,7 +97,7 @@ async def kept(read: Callable[[], object]) -> object:
 async def test_records_are_kept_per_stream_in_order(
     either: tuple[FragmentSink, Callable[[], object]],
 ) -> None:
-    """Contract: keys and values as given, each stream in the order of the sends, markers without a key."""
+    """Contract: keys and values are unchanged, streams keep the order of the sends, markers have no key."""
     sink, read = either
 
     first = await sink.send({0: portion(b"a", b"b"), 2: portion(b"c", first=2)})
@@ -118,7 +118,7 @@ async def test_records_are_kept_per_stream_in_order(
 async def test_many_requests_at_once_keep_their_order(
     either: tuple[FragmentSink, Callable[[], object]],
 ) -> None:
-    """Contract: what is sent later in one stream has the higher offset, however many are under way."""
+    """Contract: within a stream a later send has higher offsets, however many sends are in flight."""
     sink, read = either
     requests = [[b"%d.%d" % (number, item) for item in range(20)] for number in range(50)]
 
@@ -140,8 +140,8 @@ async def test_requests_larger_than_a_batch_are_kept_whole(kafka: str, namespace
     assert [value for _, value in (await read_all(kafka, namespace))[3]] == values
 
 
-async def test_before_kafka_answers_nothing_is_taken(namespace: str) -> None:
-    """Without a broker the sink complains and refuses at once."""
+async def test_without_a_broker_the_sink_rejects_at_once(namespace: str) -> None:
+    """And its complaint says why."""
     sink = KafkaFragmentSink("127.0.0.1:1", ack_timeout_s=1.0)
     running = asyncio.create_task(sink.run())
     sink.set_topics(["t"])
@@ -156,8 +156,8 @@ async def test_before_kafka_answers_nothing_is_taken(namespace: str) -> None:
     await asyncio.wait({running})
 
 
-async def test_a_stalled_broker_is_told_and_outlived(kafka_server: KafkaServer, namespace: str) -> None:
-    """While Kafka is mute nothing is reported kept, soon at once; afterwards the same sink works."""
+async def test_the_sink_survives_a_stalled_broker(kafka_server: KafkaServer, namespace: str) -> None:
+    """While Kafka is silent, sends fail, and soon at once; afterwards the same sink works."""
     async with kafka_sink(kafka_server.address, namespace, ack_timeout_s=1.0) as sink:
         assert await sink.send({0: portion(b"before")}) == []
         kafka_server.pause()
@@ -177,8 +177,8 @@ async def test_a_stalled_broker_is_told_and_outlived(kafka_server: KafkaServer, 
     assert b"at once" not in stored
 
 
-async def test_a_restarted_broker_is_found_again(kafka_server: KafkaServer, namespace: str) -> None:
-    """A broker that was killed and comes back is used by the same sink; what it acknowledged is there."""
+async def test_the_sink_survives_a_restart_of_the_broker(kafka_server: KafkaServer, namespace: str) -> None:
+    """The same sink uses the broker again; acknowledged records are still there."""
     async with kafka_sink(kafka_server.address, namespace, ack_timeout_s=2.0) as sink:
         assert await sink.send({0: portion(b"before")}) == []
         await asyncio.to_thread(kafka_server.kill)
@@ -198,10 +198,10 @@ async def test_a_restarted_broker_is_found_again(kafka_server: KafkaServer, name
 
 
 @pytest.mark.parametrize("how", ["mute", "gone"])
-async def test_a_silence_of_kafka_is_noticed_without_traffic(
+async def test_an_outage_is_noticed_without_traffic(
     how: str, kafka_server: KafkaServer, namespace: str
 ) -> None:
-    """Nobody sends, so nobody waits in vain: the sink asks by itself, and sees Kafka come back too."""
+    """The sink probes Kafka by itself, and notices its return too."""
     async with kafka_sink(kafka_server.address, namespace, ack_timeout_s=60) as sink:
         if how == "mute":
             kafka_server.pause()
@@ -218,13 +218,11 @@ async def test_a_silence_of_kafka_is_noticed_without_traffic(
         assert await sink.send({0: portion(b"after")}) == []
 
 
-@pytest.mark.parametrize("ailment", ["its topic is gone", "its topic refuses"])
-async def test_a_stream_in_trouble_does_not_take_the_others_along(
-    ailment: str, kafka: str, namespace: str
-) -> None:
-    """Its fragments are refused at once, by index; the other streams' are kept; a cure is noticed.
+@pytest.mark.parametrize("fault", ["its topic is gone", "its topic rejects"])
+async def test_a_failing_stream_does_not_affect_the_others(fault: str, kafka: str, namespace: str) -> None:
+    """Its fragments are rejected at once, by index; other streams store theirs; a recovery is noticed.
 
-    A refusal costs nobody the client; a batch that got no answer costs it once.
+    A rejected batch does not cost the client; a batch without an answer costs it once.
     """
     topic = Names(namespace).fragments(1)
     replaced: list[str] = []
@@ -234,7 +232,7 @@ async def test_a_stream_in_trouble_does_not_take_the_others_along(
     ):
         assert await attempt(sink, b"before") == "kept"
 
-        if ailment == "its topic is gone":
+        if fault == "its topic is gone":
             await admin.delete_topics([topic])
         else:
             await limit_batches(admin, topic, "100")
@@ -244,7 +242,7 @@ async def test_a_stream_in_trouble_does_not_take_the_others_along(
         remarks = sink.remarks()
         with pytest.raises(KafkaUnavailable):
             await sink.send_to_all(b"meanwhile")
-        if ailment == "its topic is gone":
+        if fault == "its topic is gone":
             await eventually_made(kafka, namespace)
         else:
             await limit_batches(admin, topic, "1000000")
@@ -255,7 +253,7 @@ async def test_a_stream_in_trouble_does_not_take_the_others_along(
         assert await attempt(sink, b"last") == "kept"
 
     logs = await read_all(kafka, namespace)
-    assert len(replaced) <= (1 if ailment == "its topic is gone" else 0)
+    assert len(replaced) <= (1 if fault == "its topic is gone" else 0)
     assert first in ("refused", "all but [1]")
     assert meanwhile == ["all but [1]"] * 100
     assert [text.partition(":")[0] for text in remarks] == ["stream 1"]
@@ -272,17 +270,17 @@ async def eventually_kept(sink: KafkaFragmentSink) -> None:
 
 
 async def limit_batches(admin: AIOKafkaAdminClient, topic: str, size: str) -> None:
-    """The topic takes no larger batches from now on."""
+    """Limits the batches of the topic from now on."""
     resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"max.message.bytes": size})
     await admin.alter_configs([resource])
 
 
 async def eventually_made(kafka: str, namespace: str) -> None:
-    """The topics are there again; a broker may still be deleting what they replace."""
+    """Creates the topics again; a broker may still be deleting the old ones."""
     deadline = time.monotonic() + 30
     specs = fragments_topics(Names(namespace), STREAMS, 3_600_000)
     while specs[1].name not in await ensure_topics(kafka, specs, 1):
-        assert time.monotonic() < deadline, "the topic is not made again"
+        assert time.monotonic() < deadline, "the topic was not created again"
         await asyncio.sleep(0.1)
 
 

@@ -1,4 +1,4 @@
-"""The stream table on real servers: made once, by whoever comes first, topics before table."""
+"""The stream table on real servers: the first process creates it, once, after its topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from services.producer.process.registration import Registration
+from services.producer.registration import Registration
 from services.producer.settings import ProducerSettings
 from shared.kafka.topics import ensure_topics, fragments_topics, list_topics
 from shared.model.cluster import ProducerNode
@@ -44,7 +44,7 @@ async def ensure(znodes: ZooKeeper, kafka: str, namespace: str, streams: int | N
 
 
 async def until_listed(kafka: str, namespace: str, streams: int) -> None:
-    """Until the broker tells of the topics: it acknowledges new ones a moment before it lists them."""
+    """Waits until the broker lists the topics: it acknowledges new ones a moment before."""
 
     async def are_listed() -> bool:
         return count_of(Names(namespace), await list_topics(kafka)) == streams
@@ -52,10 +52,10 @@ async def until_listed(kafka: str, namespace: str, streams: int) -> None:
     await poll(are_listed, lambda: f"the topics of {streams} streams are not there")
 
 
-async def test_racing_producers_make_one_table(
+async def test_racing_producers_create_one_table(
     kafka: str, zookeeper: str, znodes: ZooKeeper, namespace: str
 ) -> None:
-    """Five at once agree on one table; its topics exist; it was written once."""
+    """Five at once agree on one table; its topics exist; it is written once."""
     clients = [ZooKeeper(zookeeper, 4.0) for _ in range(5)]
     try:
         await asyncio.gather(*(client.connect(30.0) for client in clients))
@@ -74,14 +74,14 @@ async def test_racing_producers_make_one_table(
 async def test_racing_for_different_numbers_has_one_winner(
     kafka: str, zookeeper: str, znodes: ZooKeeper, namespace: str
 ) -> None:
-    """Those who ask for another number than the one that was stored are refused."""
-    wanted = [3, 5, 3, 5]
-    clients = [ZooKeeper(zookeeper, 4.0) for _ in wanted]
+    """Producers that ask for another number than the stored one get an error."""
+    numbers = [3, 5, 3, 5]
+    clients = [ZooKeeper(zookeeper, 4.0) for _ in numbers]
     try:
         await asyncio.gather(*(client.connect(30.0) for client in clients))
 
         outcomes = await asyncio.gather(
-            *(ensure(client, kafka, namespace, n) for client, n in zip(clients, wanted, strict=True)),
+            *(ensure(client, kafka, namespace, n) for client, n in zip(clients, numbers, strict=True)),
             return_exceptions=True,
         )
     finally:
@@ -89,17 +89,15 @@ async def test_racing_for_different_numbers_has_one_winner(
 
     stored = await read_table(znodes, Names(namespace))
     assert stored is not None
-    for number, outcome in zip(wanted, outcomes, strict=True):
+    for number, outcome in zip(numbers, outcomes, strict=True):
         if number == stored.count:
             assert outcome == stored
         else:
             assert isinstance(outcome, WrongNumberOfStreams)
 
 
-async def test_another_number_than_stored_is_refused_in_a_sentence(
-    kafka: str, znodes: ZooKeeper, namespace: str
-) -> None:
-    """The stored number counts; not asking for one takes it."""
+async def test_another_number_than_stored_is_an_error(kafka: str, znodes: ZooKeeper, namespace: str) -> None:
+    """The stored number decides; a producer without a number uses it."""
     await ensure(znodes, kafka, namespace, 3)
 
     with pytest.raises(WrongNumberOfStreams, match=r"4 streams are asked for .* has 3; "):
@@ -110,7 +108,7 @@ async def test_another_number_than_stored_is_refused_in_a_sentence(
 async def test_without_a_table_the_topics_fix_the_number(
     kafka: str, znodes: ZooKeeper, namespace: str
 ) -> None:
-    """ZooKeeper was reset, Kafka kept: the number of streams is that of the fragments topics."""
+    """After a reset of ZooKeeper alone, the fragments topics in Kafka decide the number of streams."""
     names = Names(namespace)
     await ensure_topics(kafka, fragments_topics(names, 5, 3_600_000), 1)
     await until_listed(kafka, namespace, 5)
@@ -127,12 +125,12 @@ async def test_without_a_table_the_topics_fix_the_number(
 async def test_without_table_and_topics_there_is_a_default(
     kafka: str, znodes: ZooKeeper, namespace: str
 ) -> None:
-    """The first producer of all that asks for nothing makes 24 streams."""
+    """The very first producer creates 24 streams if it has no number."""
     assert (await ensure(znodes, kafka, namespace, None)).count == 24
 
 
 async def test_others_wait_for_the_table(kafka: str, znodes: ZooKeeper, namespace: str) -> None:
-    """wait_for_table returns what the first producer makes, as soon as it is there."""
+    """wait_for_table returns the first producer's table as soon as it is there."""
     waiting = asyncio.create_task(wait_for_table(znodes, Names(namespace)))
 
     made = await ensure(znodes, kafka, namespace, 2)
@@ -143,7 +141,7 @@ async def test_others_wait_for_the_table(kafka: str, znodes: ZooKeeper, namespac
 async def test_a_producer_registers_again_in_a_new_session(
     kafka: str, zookeeper: str, znodes: ZooKeeper, namespace: str
 ) -> None:
-    """The entry is ephemeral; one of an earlier ZooKeeper session is replaced, not adopted."""
+    """Its znode is ephemeral; that of an earlier ZooKeeper session is replaced, not adopted."""
     settings = ProducerSettings(
         kafka=kafka, zookeeper=zookeeper, namespace=namespace, streams=2, producer="p1"
     )
@@ -156,9 +154,9 @@ async def test_a_producer_registers_again_in_a_new_session(
 
     later = ZooKeeper(zookeeper, 4.0)
     await later.connect(30.0)
-    presence = Registration(later, settings, tables.append)
-    await presence.step()
-    await presence.step()
+    registration = Registration(later, settings, tables.append)
+    await registration.step()
+    await registration.step()
     after = await znodes.get(path)
     await earlier.close()
     still = await znodes.get(path)
@@ -176,11 +174,11 @@ async def test_a_producer_registers_again_in_a_new_session(
 
 
 async def test_a_changed_table_is_seen(kafka: str, zookeeper: str, znodes: ZooKeeper, namespace: str) -> None:
-    """A table that is written anew is routed by at once; one that vanishes is made as it was."""
+    """A new table is used at once; a deleted one is created again with the same number of streams."""
     settings = ProducerSettings(kafka=kafka, zookeeper=zookeeper, namespace=namespace, streams=2)
     tables: asyncio.Queue[StreamTable] = asyncio.Queue()
-    presence = Registration(znodes, settings, tables.put_nowait)
-    running = asyncio.create_task(presence.run())
+    registration = Registration(znodes, settings, tables.put_nowait)
+    running = asyncio.create_task(registration.run())
     try:
         first = await asyncio.wait_for(tables.get(), 30)
         moved = StreamTable(version=2, owner_of=tuple(1 - owner for owner in first.owner_of))

@@ -1,4 +1,4 @@
-"""Several workers on one port, as real processes: they share the work, are started again, leave together."""
+"""Several workers on one port, as real processes: they share the work, are restarted, and stop together."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from tests.servers import KafkaServer
 
 POSTS = 40
 ALONE = {"connection": "close"}
-"""Every such request has a connection of its own, dealt out by the kernel."""
+"""A request with this header has its own connection, which the kernel assigns to a worker."""
 
 
 async def until(condition: Callable[[], Awaitable[Any]], within_s: float = 60.0) -> Any:
-    """The condition's first value that is true."""
+    """The first true value of the condition."""
     deadline = time.monotonic() + within_s
     while not (value := await condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         await asyncio.sleep(0.05)
     return value
 
 
 async def pids_of(znodes: ZooKeeper, names: Names) -> dict[str, int]:
-    """The process of each registered producer, by id."""
+    """The process id of each registered producer, by producer id."""
     found = {}
     for entry in await znodes.children(names.producers):
         znode = await znodes.get(names.producer(entry))
@@ -44,7 +44,7 @@ async def pids_of(znodes: ZooKeeper, names: Names) -> dict[str, int]:
 
 
 async def two_pids(znodes: ZooKeeper, names: Names) -> list[int]:
-    """The processes of both workers, once they are registered."""
+    """The process ids of both workers, once they are registered."""
 
     async def both() -> list[int]:
         found = list((await pids_of(znodes, names)).values())
@@ -55,10 +55,10 @@ async def two_pids(znodes: ZooKeeper, names: Names) -> list[int]:
 
 
 async def all_ready(running: Running) -> None:
-    """Returns when both live, and 16 connections in a row met a worker that is ready: all of them are."""
+    """Waits until both run, and 16 connections in a row have reached a ready worker."""
 
     async def both_live() -> bool:
-        return await told(running, "baton_workers") == 2
+        return await reported(running, "baton_workers") == 2
 
     async def in_a_row() -> bool:
         answers = []
@@ -71,12 +71,12 @@ async def all_ready(running: Running) -> None:
 
 
 async def post(running: Running) -> int:
-    """The status that one fragment gets."""
+    """The status for one fragment."""
     return (await running.client.post("/fragments", content=b'{"key":"a"}', headers=JSON | ALONE)).status_code
 
 
 async def post_many(running: Running, count: int) -> None:
-    """Posts so many fragments, each until it gets a 200."""
+    """Posts `count` fragments, each until it gets a 200."""
     for _ in range(count):
         status = 0
         while status != 200:
@@ -84,8 +84,8 @@ async def post_many(running: Running, count: int) -> None:
                 status = await post(running)
 
 
-async def told(running: Running, metric: str) -> float | None:
-    """The metric's value, told by whichever worker gets the connection."""
+async def reported(running: Running, metric: str) -> float | None:
+    """The metric's value, from whichever worker gets the connection."""
     with contextlib.suppress(httpx.TransportError):
         text = (await running.client.get("/metrics", headers=ALONE)).text
         found = re.search(rf"(?m)^{re.escape(metric)} (\S+)$", text)
@@ -94,7 +94,7 @@ async def told(running: Running, metric: str) -> float | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process is there, and no corpse."""
+    """Whether the process exists and is not a zombie."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
@@ -103,12 +103,12 @@ def is_alive(pid: int) -> bool:
 
 
 async def all_gone(pids: list[int]) -> bool:
-    """None of the processes is alive."""
+    """Whether none of the processes is alive."""
     return not any(map(is_alive, pids))
 
 
 async def test_workers_share_the_port_and_their_numbers(kafka: str, zookeeper: str, namespace: str) -> None:
-    """Each is registered by an id of its own, any one tells the sum of all, a dead one is started again."""
+    """Each has its own id in ZooKeeper; any of them reports the totals of all; a dead one is restarted."""
     names = Names(namespace)
     settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
     async with ZooKeeper(zookeeper, 4.0) as znodes, producer(**settings, producer="p", workers=2) as running:
@@ -122,8 +122,8 @@ async def test_workers_share_the_port_and_their_numbers(kafka: str, zookeeper: s
         await post_many(running, POSTS)
 
         async def is_summed() -> bool:
-            sums = [await told(running, "baton_fragments_stored_total") for _ in range(6)]
-            return sums == [POSTS] * 6 and await told(running, "baton_workers") == 2
+            sums = [await reported(running, "baton_fragments_stored_total") for _ in range(6)]
+            return sums == [POSTS] * 6 and await reported(running, "baton_workers") == 2
 
         await until(is_summed)
         os.kill(first["p.1"], signal.SIGKILL)
@@ -136,10 +136,12 @@ async def test_workers_share_the_port_and_their_numbers(kafka: str, zookeeper: s
         await all_ready(running)
         await post_many(running, POSTS)
 
-        async def is_all_told() -> bool:
-            return all([await told(running, "baton_fragments_stored_total") == 2 * POSTS for _ in range(6)])
+        async def is_all_reported() -> bool:
+            return all(
+                [await reported(running, "baton_fragments_stored_total") == 2 * POSTS for _ in range(6)]
+            )
 
-        await until(is_all_told)
+        await until(is_all_reported)
         running.process.send_signal(signal.SIGTERM)
         _, log = await asyncio.wait_for(running.process.communicate(), 60)
         left = await pids_of(znodes, names)
@@ -151,7 +153,7 @@ async def test_workers_share_the_port_and_their_numbers(kafka: str, zookeeper: s
     assert left == {}
     assert not any(map(is_alive, (*first.values(), *second.values())))
     lines = [json.loads(line) for line in log.splitlines()]
-    (ended,) = [line for line in lines if line["message"] == "worker ended, starts again"]
+    (ended,) = [line for line in lines if line["message"] == "worker exited, restarting"]
     assert (ended["number"], ended["ended"]) == (1, -signal.SIGKILL)
     assert {line["worker"] for line in lines if line["message"] == "stream table read"} == {0, 1}
 
@@ -159,7 +161,7 @@ async def test_workers_share_the_port_and_their_numbers(kafka: str, zookeeper: s
 async def test_requests_in_flight_of_every_worker_are_finished(
     kafka_server: KafkaServer, zookeeper: str, namespace: str
 ) -> None:
-    """SIGTERM to the parent reaches all: what waits for Kafka is answered before they leave."""
+    """SIGTERM to the parent reaches all: requests that wait for Kafka are answered before they stop."""
     settings = {"kafka": kafka_server.address, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
     async with producer(**settings, workers=2) as running:
         await all_ready(running)
@@ -167,7 +169,7 @@ async def test_requests_in_flight_of_every_worker_are_finished(
         waiting = asyncio.gather(*(asyncio.create_task(post(running)) for _ in range(8)))
 
         async def all_wait() -> bool:
-            return await told(running, "baton_inflight_bytes") == 8 * len(b'{"key":"a"}')
+            return await reported(running, "baton_inflight_bytes") == 8 * len(b'{"key":"a"}')
 
         await until(all_wait)
         running.process.send_signal(signal.SIGTERM)
@@ -179,10 +181,10 @@ async def test_requests_in_flight_of_every_worker_are_finished(
     assert running.process.returncode == 0
 
 
-async def test_a_second_signal_ends_all_at_once(
+async def test_a_second_signal_kills_all_at_once(
     kafka_server: KafkaServer, zookeeper: str, namespace: str
 ) -> None:
-    """Although a request waits for a mute Kafka: the parent is gone at once, and its workers with it."""
+    """Even while a request waits for Kafka, the parent and its workers are gone at once."""
     settings = {"kafka": kafka_server.address, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
     async with (
         ZooKeeper(zookeeper, 4.0) as znodes,
@@ -194,7 +196,7 @@ async def test_a_second_signal_ends_all_at_once(
         waiting = asyncio.create_task(post(running))
 
         async def waits() -> bool:
-            return bool(await told(running, "baton_inflight_bytes"))
+            return bool(await reported(running, "baton_inflight_bytes"))
 
         await until(waits)
         running.process.send_signal(signal.SIGTERM)
@@ -211,7 +213,7 @@ async def test_a_second_signal_ends_all_at_once(
 
 
 async def test_workers_do_not_outlive_their_parent(kafka: str, zookeeper: str, namespace: str) -> None:
-    """A parent that is killed leaves nobody behind at the port; its workers leave in order."""
+    """When the parent is killed, its workers stop in order."""
     names = Names(namespace)
     settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
     async with ZooKeeper(zookeeper, 4.0) as znodes:
@@ -225,10 +227,8 @@ async def test_workers_do_not_outlive_their_parent(kafka: str, zookeeper: str, n
     assert left == {}
 
 
-async def test_what_ends_one_producer_at_its_start_ends_all_workers(
-    kafka: str, zookeeper: str, namespace: str
-) -> None:
-    """Another number of streams than stored: the sentence and exit code 1, and nothing is tried again."""
+async def test_a_start_fault_ends_all_workers(kafka: str, zookeeper: str, namespace: str) -> None:
+    """Another number of streams than stored: the sentence and exit code 1, and no restarts."""
     settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace}
     async with producer(**settings, streams=2) as running:
         await running.until_ready()
@@ -238,4 +238,4 @@ async def test_what_ends_one_producer_at_its_start_ends_all_workers(
 
     assert running.process.returncode == 1
     assert b"3 streams are asked for (BATON_STREAMS), but the stream table has 2" in errors
-    assert b"starts again" not in errors
+    assert b"restarting" not in errors

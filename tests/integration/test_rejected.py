@@ -1,4 +1,4 @@
-"""What was refused: from a producer's door over real Kafka to `baton rejected`, and back through the door."""
+"""Rejected fragments: from the producer's door through real Kafka to `baton rejected`, and back."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from tests.servers import KafkaServer
 NDJSON = {"content-type": "application/x-ndjson"}
 
 
-async def until(is_so: Callable[[], bool], within_s: float = 90.0) -> None:
-    """Returns when it is so."""
+async def until(condition: Callable[[], bool], within_s: float = 90.0) -> None:
+    """Waits until the condition is true."""
     deadline = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come about in time"
+    while not condition():
+        assert time.monotonic() < deadline, "the condition was not met in time"
         await asyncio.sleep(0.02)
 
 
 async def records_of(kafka: str, topic: str, at_least: int = 0) -> list[Any]:
-    """All records of the topic, once there are so many."""
+    """All records of the topic, once there are at least that many."""
     partition = TopicPartition(topic, 0)
     async with (
         asyncio.timeout(60),
@@ -57,14 +57,14 @@ async def records_of(kafka: str, topic: str, at_least: int = 0) -> list[Any]:
 
 
 async def baton(kafka: str, namespace: str, *arguments: str) -> Result:
-    """`baton rejected …` on this Kafka."""
+    """Runs `baton rejected …` on this Kafka."""
     environment = {"BATON_KAFKA": kafka, "BATON_NAMESPACE": namespace}
     run = CliRunner().invoke
     return await asyncio.to_thread(run, cli, ["rejected", *arguments], env=environment)
 
 
 class KafkaWorld(RejectsWorld):
-    """The topic is there from the start; the loop that writes to it begins when it comes back."""
+    """The topic exists from the start; the loop that writes to it starts with `come_back`."""
 
     def __init__(self, kafka: str, names: Names, stack: contextlib.AsyncExitStack) -> None:
         self.rejects: KafkaRejects = KafkaRejects(kafka, names, max_waiting_bytes=100_000)
@@ -83,7 +83,7 @@ class KafkaWorld(RejectsWorld):
 
 @contextlib.asynccontextmanager
 async def running(rejects: KafkaRejects) -> AsyncIterator[None]:
-    """Its loop, for as long as the block runs."""
+    """Runs its loop for the block."""
     task = asyncio.create_task(rejects.run(), name="rejects")
     try:
         yield
@@ -103,8 +103,8 @@ class TestKafkaRejects(RejectsContract):
             yield KafkaWorld(kafka, names, stack)
 
 
-async def test_a_record_tells_what_is_known_of_a_reject(kafka: str, namespace: str) -> None:
-    """To any Kafka tool: the value as posted, the rest as headers, the broker's time as the time."""
+async def test_a_record_has_everything_about_a_reject(kafka: str, namespace: str) -> None:
+    """For any Kafka tool: the value as posted, the rest as headers, the broker's time as timestamp."""
     names = Names(namespace)
     await ensure_topics(kafka, [rejected_topic(names)], 1)
     rejects = KafkaRejects(kafka, names)
@@ -120,8 +120,8 @@ async def test_a_record_tells_what_is_known_of_a_reject(kafka: str, namespace: s
     assert dict(cut.headers) == common | {"reason": b"size", "size": b"40000", "index": b"5", "cut": b"1"}
 
 
-async def test_a_broker_that_went_away_is_found_again(kafka_server: KafkaServer, namespace: str) -> None:
-    """What was put meanwhile is kept when it is back, each once; putting took no time."""
+async def test_rejects_survive_a_restart_of_the_broker(kafka_server: KafkaServer, namespace: str) -> None:
+    """Rejects put meanwhile are stored when it is back, each once."""
     names = Names(namespace)
     await ensure_topics(kafka_server.address, [rejected_topic(names)], 1)
     rejects = KafkaRejects(kafka_server.address, names, ack_timeout_s=200)
@@ -141,10 +141,10 @@ async def test_a_broker_that_went_away_is_found_again(kafka_server: KafkaServer,
     assert indexes == list(range(100))
 
 
-async def test_what_may_have_been_written_is_not_written_again(
+async def test_a_batch_with_an_unknown_outcome_is_not_written_again(
     kafka_server: KafkaServer, namespace: str
 ) -> None:
-    """A reject that stood in the topic twice would be sent again twice; so it is counted as dropped."""
+    """A reject that is in the topic twice would be replayed twice; so it counts as dropped."""
     names = Names(namespace)
     await ensure_topics(kafka_server.address, [rejected_topic(names)], 1)
     rejects = KafkaRejects(kafka_server.address, names, ack_timeout_s=1)
@@ -165,8 +165,8 @@ async def test_what_may_have_been_written_is_not_written_again(
     assert values.count(b"unknown") <= 1
 
 
-async def test_a_stop_waits_for_kafka_no_longer_than_it_said(namespace: str) -> None:
-    """Two seconds; what is then not kept is counted as dropped."""
+async def test_a_stop_waits_for_kafka_for_a_bounded_time(namespace: str) -> None:
+    """Two seconds; rejects that are not stored by then count as dropped."""
     rejects = KafkaRejects("127.0.0.1:1", Names(namespace))
     async with running(rejects):
         rejects.put([refused(0)], [b"{}"])
@@ -179,10 +179,8 @@ async def test_a_stop_waits_for_kafka_no_longer_than_it_said(namespace: str) -> 
     assert (rejects.counts.stored, rejects.counts.dropped) == (0, 1)
 
 
-async def test_refused_fragments_are_listed_and_sent_again(
-    kafka: str, zookeeper: str, namespace: str
-) -> None:
-    """A limit was too low: they are seen, counted, and after the fix sent again, each once."""
+async def test_rejected_fragments_are_listed_and_replayed(kafka: str, zookeeper: str, namespace: str) -> None:
+    """A limit was too low: they are listed and counted, and replayed after the fix, each once."""
     settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
     long = [b'{"key":"k", "data":"%04d%b"}' % (n, b"x" * 100) for n in range(30)]
     too_long = b'{"key":"k", "data":"' + b"x" * 40_000 + b'"}'
@@ -192,7 +190,7 @@ async def test_refused_fragments_are_listed_and_sent_again(
         await strict.until_ready()
         await strict.client.post("/fragments", content=b"\n".join([*long, b"{}", too_long]), headers=NDJSON)
         await strict.client.post("/fragments", content=b"{", headers={"content-type": "application/json"})
-        # at once, so that what waits is flushed
+        # at once, so that the stop must flush what waits
         strict.process.send_signal(signal.SIGTERM)
         await asyncio.wait_for(strict.process.wait(), 30)
     async with producer(**settings, write_keys="s3cret") as lenient:
@@ -237,7 +235,7 @@ async def test_refused_fragments_are_listed_and_sent_again(
 
 
 class ForgetsPlaces:
-    """The real log, cut off each time between an acknowledgement and its place."""
+    """The real log, but it fails whenever a place should be stored after an acknowledgement."""
 
     def __init__(self, log: RejectedLog) -> None:
         self._log = log
@@ -253,8 +251,8 @@ class ForgetsPlaces:
         raise KafkaUnavailable(f"cut off before {partition}/{offset} was kept")
 
 
-async def test_an_interrupted_replay_doubles_nothing(kafka: str, zookeeper: str, namespace: str) -> None:
-    """What was acknowledged and not remembered is sent again, and the sessions hold it once."""
+async def test_an_interrupted_replay_repeats_nothing(kafka: str, zookeeper: str, namespace: str) -> None:
+    """Fragments acknowledged but not remembered are sent again, and the session has them once."""
     names = Names(namespace)
     settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
     values = [b'{"key":"k","data":%d}' % number for number in range(20)]
@@ -282,7 +280,7 @@ async def test_an_interrupted_replay_doubles_nothing(kafka: str, zookeeper: str,
 
 
 async def test_without_a_topic_the_command_says_so(kafka: str, namespace: str) -> None:
-    """Another namespace, or no producer yet: an error, not an empty list."""
+    """For another namespace, or before the first producer: an error, not an empty list."""
     result = await baton(kafka, namespace)
 
     assert isinstance(result.exception, KafkaUnavailable)

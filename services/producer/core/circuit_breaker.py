@@ -1,8 +1,11 @@
-"""Which streams Kafka does not take fragments for while it takes others', and when one is tried again.
+"""One circuit breaker per stream, so that a broken stream does not take the others down with it.
 
-Pure. A stream without a leader, without a topic, or whose topic refuses what is sent would cost all others
-the Kafka client that they share, again and again. So after each failure its fragments are refused at once for
-a while, which grows; then one request is let through to try it. Used by `kafka/sink.py`.
+All streams share one Kafka client. A stream whose topic is missing, has no leader, or rejects what is sent
+would cost everybody that client again and again. So a failure opens the stream's circuit: its fragments are
+rejected at once, for a pause that grows with every failed trial. Then the circuit is half-open: one request
+is sent as a trial. If it succeeds the circuit closes; if it fails the circuit opens again.
+
+Pure; the caller passes the time. Used by `kafka/sink.py`. Source: M. Nygard, "Release It!".
 """
 
 from __future__ import annotations
@@ -11,65 +14,79 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class _Ailment:
-    why: str
+class _Circuit:
+    """A circuit that is open, or half-open while a trial is under way; a closed one is not stored."""
+
+    reason: str
     pause_s: float
-    until_s: float
-    is_on_trial: bool = False
+    rejects_until_s: float
+    is_half_open: bool = False
 
 
 class CircuitBreaker:
-    """The first pause is `first_s`, each further one twice as long, none longer than `most_s`, or than
-    `costly_s` where a failure costs all streams something.
+    """The circuits of all streams.
 
-    Who tries a stream may take `try_s`; until then all others are refused.
+    The first pause is `first_pause_s`. Each failed trial doubles it, up to `max_pause_s`, or up to
+    `max_costly_pause_s` if failures are costly (they drop the client that all streams share). A trial ends
+    without a result after `trial_s`; until then all other requests are rejected.
     """
 
     def __init__(
-        self, *, first_s: float = 1.0, most_s: float = 10.0, costly_s: float = 60.0, try_s: float = 10.0
+        self,
+        *,
+        first_pause_s: float = 1.0,
+        max_pause_s: float = 10.0,
+        max_costly_pause_s: float = 60.0,
+        trial_s: float = 10.0,
     ) -> None:
-        self._first_s, self._most_s, self._costly_s, self._try_s = first_s, most_s, costly_s, try_s
-        self._ailments: dict[int, _Ailment] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._ailments)
+        self._first_pause_s = first_pause_s
+        self._max_pause_s = max_pause_s
+        self._max_costly_pause_s = max_costly_pause_s
+        self._trial_s = trial_s
+        self._circuits: dict[int, _Circuit] = {}
 
     def __repr__(self) -> str:
-        return f"<CircuitBreaker {sorted(self._ailments)}>"
+        return f"<CircuitBreaker: not closed {sorted(self._circuits)}>"
 
-    def has(self, stream: int) -> bool:
-        """Whether the stream is in trouble, refused or on trial."""
-        return stream in self._ailments
+    @property
+    def is_any_open(self) -> bool:
+        """Whether the circuit of any stream is open or half-open."""
+        return bool(self._circuits)
 
-    def told(self) -> list[str]:
-        """What ails each of them, in a sentence."""
-        return [f"stream {stream}: {self._ailments[stream].why}" for stream in sorted(self._ailments)]
+    def is_closed(self, stream: int) -> bool:
+        """Whether the stream works, as far as is known."""
+        return stream not in self._circuits
 
-    def refusal(self, stream: int, now_s: float) -> str:
-        """Why a request's fragments of the stream are refused at once; empty: they may be sent."""
-        ailment = self._ailments.get(stream)
-        return ailment.why if ailment is not None and now_s < ailment.until_s else ""
+    def rejection(self, stream: int, now_s: float) -> str:
+        """Why a request for the stream is rejected now; empty if it may be sent."""
+        circuit = self._circuits.get(stream)
+        return circuit.reason if circuit is not None and now_s < circuit.rejects_until_s else ""
 
-    def sent(self, stream: int, now_s: float) -> None:
-        """Fragments are being sent, which tries a stream in trouble."""
-        ailment = self._ailments.get(stream)
-        if ailment is not None:
-            ailment.is_on_trial, ailment.until_s = True, now_s + self._try_s
+    def remarks(self) -> list[str]:
+        """One sentence for each stream whose circuit is not closed."""
+        return [f"stream {stream}: {self._circuits[stream].reason}" for stream in sorted(self._circuits)]
 
-    def fail(self, stream: int, why: str, now_s: float, *, is_costly: bool = False) -> None:
-        """Fragments of the stream were sent in vain."""
-        before = self._ailments.get(stream)
-        pause_s = self._first_s if before is None else before.pause_s
-        if before is not None and before.is_on_trial:
-            pause_s = min(2 * pause_s, self._costly_s if is_costly else self._most_s)
-        self._ailments[stream] = _Ailment(why, pause_s, now_s + pause_s)
+    def record_attempt(self, stream: int, now_s: float) -> None:
+        """A request for the stream is being sent: the trial, if its circuit is not closed."""
+        circuit = self._circuits.get(stream)
+        if circuit is not None:
+            circuit.is_half_open, circuit.rejects_until_s = True, now_s + self._trial_s
 
-    def heal(self, stream: int) -> None:
-        """Kafka has taken fragments of the stream."""
-        self._ailments.pop(stream, None)
+    def record_failure(self, stream: int, reason: str, now_s: float, *, is_costly: bool = False) -> None:
+        """Opens the circuit; only a failed trial makes the pause longer."""
+        before = self._circuits.get(stream)
+        # several batches may have been in flight when the first one failed: only a trial is evidence anew
+        pause_s = self._first_pause_s if before is None else before.pause_s
+        if before is not None and before.is_half_open:
+            pause_s = min(2 * pause_s, self._max_costly_pause_s if is_costly else self._max_pause_s)
+        self._circuits[stream] = _Circuit(reason, pause_s, now_s + pause_s)
 
-    def forget_trials(self, now_s: float) -> None:
-        """The client is gone that tried some: they may be tried again."""
-        for ailment in self._ailments.values():
-            if ailment.is_on_trial:
-                ailment.is_on_trial, ailment.until_s = False, now_s
+    def record_success(self, stream: int) -> None:
+        """Closes the circuit: Kafka acknowledged fragments of the stream."""
+        self._circuits.pop(stream, None)
+
+    def abandon_trials(self, now_s: float) -> None:
+        """Trials under way end without a result, because their client is gone; others may start at once."""
+        for circuit in self._circuits.values():
+            if circuit.is_half_open:
+                circuit.is_half_open, circuit.rejects_until_s = False, now_s

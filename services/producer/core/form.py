@@ -1,7 +1,7 @@
-"""How the fragments lie in a body and how the body is encoded: what the headers promise, and what a text is.
+"""How a body holds its fragments and how it is encoded, decided from the headers, and for text from the body.
 
-Pure. The door asks before it reads anything, so that what could not be read is refused at once; a body
-of `text/plain` tells its form only when it is there (`form_of`, asked by core/ingest.py).
+Pure. The door decides before it reads the body, so it rejects an unreadable one at once. Only the form of
+`text/plain` depends on the body itself (`form_of`, used by core/ingest.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ JSON_SPACE = b" \t\r\n"
 
 
 class UnsupportedType(InvalidInput):
-    """The body's type or encoding is not accepted; `accept` is the header that names those that are."""
+    """The body's type or encoding is not supported; `accept` is the header that lists the supported ones."""
 
     def __init__(self, detail: str, accept: tuple[str, str]) -> None:
         self.accept = accept
@@ -24,7 +24,7 @@ class UnsupportedType(InvalidInput):
 
 
 class Form(Enum):
-    """How the fragments lie in a body: one object or an array, one object a line, or as the text shows."""
+    """How a body holds fragments: one object or an array, one object per line, or either of the two."""
 
     JSON = "application/json"
     NDJSON = "application/x-ndjson"
@@ -41,7 +41,7 @@ class Coding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Wrapping:
-    """What a request's headers promise of its body."""
+    """What a request's headers say about its body."""
 
     form: Form
     coding: Coding
@@ -54,10 +54,10 @@ _CODINGS = {b"gzip": Coding.GZIP, b"x-gzip": Coding.GZIP, b"zstd": Coding.ZSTD}
 
 @functools.lru_cache(maxsize=256)
 def wrapping_for(content_types: tuple[bytes, ...], content_encodings: tuple[bytes, ...]) -> Wrapping:
-    """What the request's `Content-Type` and `Content-Encoding` headers promise.
+    """What the request's `Content-Type` and `Content-Encoding` headers say.
 
-    Raises UnsupportedType unless there is exactly one type that is accepted, with no other charset
-    than UTF-8, and at most one encoding that is.
+    Raises UnsupportedType unless there is exactly one supported type, with no charset but UTF-8, and at most
+    one supported encoding.
 
     >>> wrapping_for((b"text/plain; charset=UTF-8",), (b"gzip",))
     Wrapping(form=<Form.TEXT: 'text/plain'>, coding=<Coding.GZIP: 'gzip'>)
@@ -66,10 +66,10 @@ def wrapping_for(content_types: tuple[bytes, ...], content_encodings: tuple[byte
 
 
 def form_of(text: bytes) -> Form:
-    """The form of a text without a byte order mark: JSON, or NDJSON.
+    """The form of a text without a byte order mark: JSON or NDJSON.
 
-    Several lines are NDJSON when the first is an object by its ends, and the next does not go on with
-    it: no JSON text that is one object, over however many lines, looks like that.
+    Several lines are NDJSON if the first begins with `{` and ends with `}`, and the next cannot continue it.
+    One JSON object never looks like that, however it is split into lines.
 
     >>> form_of(b'{"key":"a"}\\n{"key":"b"}')
     <Form.NDJSON: 'application/x-ndjson'>
@@ -77,6 +77,7 @@ def form_of(text: bytes) -> Form:
     <Form.JSON: 'application/json'>
     """
     first, _, rest = text.strip(JSON_SPACE).partition(b"\n")
+    # a line feed cannot stand in a JSON string, so a line break is always between tokens
     is_object = first.startswith(b"{") and first.rstrip(JSON_SPACE).endswith(b"}")
     return Form.NDJSON if rest and is_object and rest.lstrip(JSON_SPACE)[:1] not in b",]}" else Form.JSON
 
@@ -84,16 +85,16 @@ def form_of(text: bytes) -> Form:
 def _form_for(content_types: tuple[bytes, ...]) -> Form:
     if len(content_types) != 1:
         which = "more than one" if content_types else "no"
-        raise UnsupportedType(f"the request has {which} Content-Type; accepted: {ACCEPT[1]}", ACCEPT)
+        raise UnsupportedType(f"the request has {which} Content-Type; supported: {ACCEPT[1]}", ACCEPT)
     media_type, *parameters = content_types[0].lower().split(b";")
     for parameter in parameters:
         name, _, value = parameter.partition(b"=")
         if name.strip() == b"charset" and value.strip().strip(b'"') not in (b"utf-8", b"utf8"):
-            raise UnsupportedType(f"the charset {_shown(value)} is not accepted, only UTF-8", ACCEPT)
+            raise UnsupportedType(f"the charset {_shown(value)} is not supported, only UTF-8", ACCEPT)
     try:
         return Form(media_type.strip().decode("latin-1"))
     except ValueError:
-        detail = f"the content type {_shown(media_type)} is not accepted; accepted: {ACCEPT[1]}"
+        detail = f"the content type {_shown(media_type)} is not supported; supported: {ACCEPT[1]}"
         raise UnsupportedType(detail, ACCEPT) from None
 
 
@@ -105,7 +106,7 @@ def _coding_for(content_encodings: tuple[bytes, ...]) -> Coding:
     coding = _CODINGS.get(encodings[0])
     if len(encodings) > 1 or coding is None:
         shown = _shown(b", ".join(encodings))
-        detail = f"the content encoding {shown} is not accepted; accepted is one of: {ACCEPT_ENCODING[1]}"
+        detail = f"the content encoding {shown} is not supported; supported is one of: {ACCEPT_ENCODING[1]}"
         raise UnsupportedType(detail, ACCEPT_ENCODING)
     return coding
 

@@ -1,7 +1,7 @@
-"""The agent for web pages: its script, the script's source, and a page to try it, as routes of the producer.
+"""Serves the agent for web pages: its script, the script's source, and a page to try it.
 
-The files lie in `agent/`, are read once, and are answered with a digest for `ETag`, so that
-a browser asks again only whether they have changed. `agent.min.js` is made of `agent.js` by `make agent`.
+The files are in `agent/` and are read once. Their `ETag` is a digest, so a browser only asks whether they
+have changed. `make agent` minifies `agent.js` to `agent.min.js`. Used by `app.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fastapi import FastAPI, Request, Response
 
 FOLDER = Path(__file__).parents[3] / "agent"
 MAX_AGE_S = 3600
-"""How long a page may run yesterday's agent after an upgrade of the producer."""
+"""How long a page may run the old agent after an upgrade of the producer."""
 _SCRIPT = "text/javascript; charset=utf-8"
 _PAGE = "text/html; charset=utf-8"
 _POLICY = (
@@ -26,9 +26,9 @@ _POLICY = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StaticFile:
-    """A file that is served: where, as what, and how long a browser may keep it without asking."""
+    """A served file: its URL path, its name in FOLDER, and how long a browser may use it without asking."""
 
     path: str
     name: str
@@ -38,29 +38,15 @@ class StaticFile:
 
 
 FILES = (
-    StaticFile(
-        path="/agent.js",
-        name="agent.min.js",
-        media_type=_SCRIPT,
-        max_age_s=MAX_AGE_S,
-        summary="The agent for web pages",
-    ),
-    StaticFile(
-        path="/agent.source.js",
-        name="agent.js",
-        media_type=_SCRIPT,
-        max_age_s=0,
-        summary="The agent, readable",
-    ),
-    StaticFile(
-        path="/try", name="try.html", media_type=_PAGE, max_age_s=0, summary="A page that uses the agent"
-    ),
-    StaticFile(path="/try.js", name="try.js", media_type=_SCRIPT, max_age_s=0, summary="That page's script"),
+    StaticFile("/agent.js", "agent.min.js", _SCRIPT, MAX_AGE_S, "The agent for web pages"),
+    StaticFile("/agent.source.js", "agent.js", _SCRIPT, 0, "The agent, readable"),
+    StaticFile("/try", "try.html", _PAGE, 0, "A page that uses the agent"),
+    StaticFile("/try.js", "try.js", _SCRIPT, 0, "That page's script"),
 )
 
 
 def install_agent(app: FastAPI) -> None:
-    """Adds the routes of the agent's files."""
+    """Adds a route for each of FILES."""
     for file in FILES:
         app.add_api_route(
             file.path,
@@ -77,11 +63,11 @@ def _answer_with(file: StaticFile) -> Callable[[Request], Any]:
     packed = gzip.compress(content, mtime=0)
     tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     headers = {
-        # `crossorigin` and `integrity` of a script tag ask for it
+        # script tags with `crossorigin` and `integrity` need it
         "Access-Control-Allow-Origin": "*",
         "Cache-Control": f"public, max-age={file.max_age_s}" if file.max_age_s else "no-cache",
         "Cross-Origin-Resource-Policy": "cross-origin",
-        "ETag": f"W/{tag}",  # weak: packed and plain are not the same bytes
+        "ETag": f"W/{tag}",  # weak: compressed and plain bytes differ
         "Vary": "Accept-Encoding",
         "X-Content-Type-Options": "nosniff",
     }
@@ -104,5 +90,5 @@ def _responses(media_type: str) -> dict[int | str, dict[str, Any]]:
     kind = media_type.partition(";")[0]
     return {
         200: {"description": "The file", "content": {kind: {"schema": {"type": "string"}}}},
-        304: {"description": "The browser has it already"},
+        304: {"description": "The browser already has it"},
     }

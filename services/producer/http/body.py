@@ -1,8 +1,8 @@
-"""The body of a request: read and decoded, and counted while it is.
+"""Reads and decodes the body of a request, and counts its bytes meanwhile.
 
-Used by the door; `SmallBodies` bounds what the routes behind it read. A decoder is made only when the whole
-body is there, and the decoded bytes are counted as the encoded ones are, piece by piece: what would be too
-large is given up at the limit.
+A decoder is created only when the whole body is there (decoding.py says why). Decoded bytes count piece by
+piece, as encoded ones do, so a body that would be too large is rejected at the limit. Used by `door.py`;
+`SmallBodies` bounds the bodies that FastAPI's routes read.
 """
 
 from __future__ import annotations
@@ -19,55 +19,55 @@ from services.producer.http.limits import InflightShare, Overloaded
 MAX_SMALL_BYTES = 16 * 1024
 
 
-class Gone(Exception):
-    """The client went away before its body was complete; nobody is there to be answered."""
+class ClientGone(Exception):
+    """The client disconnected before its body was complete, so nobody waits for an answer."""
 
 
-async def read_body(receive: Receive, hold: InflightShare) -> list[bytes]:
-    """The body as it arrives, in chunks. How long it may take is the server's to say.
+async def read_body(receive: Receive, share: InflightShare) -> list[bytes]:
+    """The chunks of the body. The server's protocol limits how long they may take.
 
-    Raises Gone, Overloaded when it is given up for others that arrive, and what InflightShare.add raises.
+    Raises ClientGone, Overloaded if the upload is dropped for others, and what InflightShare.add raises.
     """
     message = await receive()
-    chunks = [_chunk_of(message, hold)]
+    chunks = [_chunk_of(message, share)]
     if message.get("more_body", False):
-        # only for what does not come in one piece: it costs 4 µs
+        # only for a body in several pieces, because a timeout context costs 4 µs
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(None) as patience:
-                hold.arrives(lambda: patience.reschedule(loop.time()))
+            async with asyncio.timeout(None) as deadline:
+                share.begin_upload(lambda: deadline.reschedule(loop.time()))
                 while message.get("more_body", False):
                     message = await receive()
-                    chunks.append(_chunk_of(message, hold))
+                    chunks.append(_chunk_of(message, share))
         except TimeoutError:
             raise Overloaded from None
-        hold.arrived()
+        share.end_upload()
     return chunks
 
 
-def _chunk_of(message: Message, hold: InflightShare) -> bytes:
+def _chunk_of(message: Message, share: InflightShare) -> bytes:
     if message["type"] == "http.disconnect":
-        raise Gone
+        raise ClientGone
     chunk: bytes = message.get("body", b"")
-    hold.add(len(chunk))
+    share.add(len(chunk))
     return chunk
 
 
-def decode_body(chunks: list[bytes], coding: Coding, hold: InflightShare) -> list[bytes]:
-    """What the chunks hold, decoded; they are emptied. Raises what `decoded` and InflightShare.add raise."""
+def decode_body(chunks: list[bytes], coding: Coding, share: InflightShare) -> list[bytes]:
+    """The decoded pieces of the body; empties `chunks`. Raises what `decoded` and InflightShare.add raise."""
     body = b"".join(chunks)
     chunks.clear()
-    hold.begin_decoding()
+    share.begin_decoding()
     pieces: list[bytes] = []
     for piece in decoded(body, coding):
-        hold.add(len(piece))
+        share.add(len(piece))
         pieces.append(piece)
-    hold.end_decoding()
+    share.end_decoding()
     return pieces
 
 
 class SmallBodies:
-    """`app`, whose bodies may have MAX_SMALL_BYTES: FastAPI reads them whole, without a limit of its own."""
+    """Limits the bodies that `app` reads to MAX_SMALL_BYTES; FastAPI alone reads any size into memory."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

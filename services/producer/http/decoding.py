@@ -1,8 +1,8 @@
-"""gzip and zstd, decoded piece by piece, so that whoever asks may stop at any bound.
+"""Decodes gzip and zstd piece by piece, so that the caller can stop at any limit.
 
-Of several members (gzip) or frames (zstd) in a row all are decoded, as both formats want. Used by
-`body.py` once a body is there: a decoder holds up to 8 MB, which a slow sender shall not take.
-docs/adr/0018 says why these libraries.
+All members (gzip) or frames (zstd) of a body are decoded, as both formats require. Used by `body.py` once a
+body is complete: a decoder holds up to 8 MB, which a slow sender must not occupy. docs/adr/0018 explains the
+choice of libraries.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from services.producer.core.form import Coding
 from services.producer.core.ingest import RequestTooLarge, RequestUnreadable
@@ -21,32 +20,17 @@ else:
     from backports import zstd
 
 STEP_BYTES = 64 * 1024
-"""Most that one step yields."""
+"""The most that one step yields."""
 FEED_BYTES = 16 * 1024
-"""Most that a decoder is given at once: what it leaves at the end of a member is copied."""
+"""The most that a decoder gets at once: what remains after the end of a member is copied."""
 MAX_PARTS = 1_000
-"""Members or frames of a body. Making a decoder takes 3 µs (gzip) to 30 µs (zstd), an empty part 20 bytes."""
+"""Members or frames of a body. A part of 20 bytes costs 3 µs (gzip) to 30 µs (zstd) for its decoder."""
 _ZSTD_WINDOW_LOG = 23
-"""8 MB, which RFC 9659 sets for zstd on the web; frames that ask for more are refused."""
-
-
-class _Decoder(Protocol):
-    """Decodes one member or frame; the interface of the standard library's decompressors."""
-
-    @property
-    def eof(self) -> bool: ...
-
-    @property
-    def unused_data(self) -> bytes: ...
-
-    @property
-    def needs_input(self) -> bool: ...
-
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+"""8 MB, the limit of RFC 9659 for zstd on the web; frames that need more are rejected."""
 
 
 class _Gzip:
-    """`zlib`, which gives back the input that it had no room to decode, as one that keeps it."""
+    """Adapts `zlib`, which returns the input that did not fit, to a decoder that keeps it."""
 
     def __init__(self) -> None:
         self._zlib = zlib.decompressobj(wbits=31)
@@ -66,21 +50,20 @@ class _Gzip:
         return piece
 
 
-def _zstd() -> _Decoder:
-    decoder: _Decoder = zstd.ZstdDecompressor(
-        options={zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG}
-    )
-    return decoder
+def _zstd() -> zstd.ZstdDecompressor:
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG})
 
 
+_Decoder = _Gzip | zstd.ZstdDecompressor
+"""Decodes one member or frame, with the interface of the standard library's decompressors."""
 _DECODERS: dict[Coding, Callable[[], _Decoder]] = {Coding.GZIP: _Gzip, Coding.ZSTD: _zstd}
 
 
 def decoded(body: bytes, coding: Coding) -> Iterator[bytes]:
-    """What the body holds, in pieces of at most STEP_BYTES.
+    """The decoded body, in pieces of at most STEP_BYTES.
 
-    Raises RequestUnreadable where the body is not of that coding, or ends too early, RequestTooLarge
-    for more than MAX_PARTS members or frames.
+    Raises RequestUnreadable if the body is not encoded so, or ends too early; RequestTooLarge if it has more
+    than MAX_PARTS members or frames.
     """
     decoder: _Decoder | None = None
     parts = 0
@@ -93,8 +76,10 @@ def decoded(body: bytes, coding: Coding) -> Iterator[bytes]:
                     if parts > MAX_PARTS:
                         raise RequestTooLarge(f"a {coding.value} body may have at most {MAX_PARTS} parts")
                 yield decoder.decompress(data, STEP_BYTES)
+                # more output waits in the decoder: drain it before it gets more input
                 while not (decoder.eof or decoder.needs_input):
                     yield decoder.decompress(b"", STEP_BYTES)
+                # bytes after the end of a part belong to the next one
                 data = decoder.unused_data if decoder.eof else b""
                 if decoder.eof:
                     decoder = None

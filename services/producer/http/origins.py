@@ -1,8 +1,8 @@
-"""Origins: which pages may write, and which headers tell their browsers so (CORS, in the Fetch standard).
+"""Origins: which pages may write, and the headers that say so to browsers (CORS, in the Fetch standard).
 
-Decided from BATON_ALLOWED_ORIGINS and a request's `Origin`; used by gate.py. Beacons are simple requests,
-sent without a preflight, and nobody reads their answer: they need none of this but to be let in. Cookies
-are never asked for. A list is no lock: who is not a browser names any origin (write keys are for that).
+Decides from BATON_ALLOWED_ORIGINS and a request's `Origin`; used by gate.py. A beacon is a simple request: it
+has no preflight and its answer is not read, so it only needs to be admitted. Cookies are never requested.
+A list restrains browsers only: any other client can send any origin (write keys are for those).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ANY = "*"
 _ORIGIN = re.compile(r"(null|[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?)")
 
 Pairs = tuple[tuple[bytes, bytes], ...]
-"""Headers as ASGI sends them."""
+"""Headers in ASGI's form."""
 _VARY: Pairs = ((b"vary", b"Origin"),)
 _EXPOSE: Pairs = ((b"access-control-expose-headers", b"Retry-After"),)
 PREFLIGHT: Pairs = (
@@ -25,33 +25,33 @@ PREFLIGHT: Pairs = (
         b"access-control-allow-headers",
         b"Authorization, Content-Encoding, Content-Type, X-Write-Key",
     ),
-    # two hours: the most for which Chromium remembers it
+    # two hours: the longest that Chromium caches it
     (b"access-control-max-age", b"7200"),
 )
-"""What a preflight is told besides, where the origin is allowed."""
+"""More headers for the answer to a preflight, if its origin is allowed."""
 
 
 class OriginRefused(BatonError):
-    """Pages of this origin may not write here (BATON_ALLOWED_ORIGINS)."""
+    """Pages from this origin may not write here (BATON_ALLOWED_ORIGINS)."""
 
 
 def parse_origins(text: str) -> tuple[str, ...]:
-    """The origins of a comma list. Raises ValueError that names one which no browser would send.
+    """The origins in a comma-separated list. Raises ValueError for one that no browser would send.
 
     >>> parse_origins("https://a.example, http://127.0.0.1:8001")
     ('https://a.example', 'http://127.0.0.1:8001')
     """
     origins = tuple(origin for part in text.split(",") if (origin := part.strip()))
     if ANY in origins and len(origins) > 1:
-        raise ValueError(f"`{ANY}` stands alone")
+        raise ValueError(f"`{ANY}` must be the only origin")
     for origin in origins:
         if origin != ANY and not _ORIGIN.fullmatch(origin):
-            raise ValueError(f"{origin!r} is no origin: scheme://host[:port], in lower case, without a path")
+            raise ValueError(f"{origin!r} must be scheme://host[:port], in lower case, without a path")
     return origins
 
 
 class Origins:
-    """The headers of each origin, made once; `allowed` is `("*",)`, or the list of origins, maybe empty."""
+    """The headers for each origin, built once; `allowed` is `("*",)` or a possibly empty list of origins."""
 
     __slots__ = ("_allowed", "_any", "is_restricted")
 
@@ -67,15 +67,15 @@ class Origins:
         return f"<Origins: {b', '.join(self._allowed).decode() or 'none'}>"
 
     def headers_for(self, origin: bytes | None) -> Pairs:
-        """What every answer to this origin carries (None: the request named none).
+        """The headers of every answer to this origin; None means that the request has no origin.
 
-        A cache must tell origins apart exactly where answers differ by them, so `Vary` goes with a list.
+        With a list, answers differ by origin, so caches must distinguish origins: hence `Vary`.
         """
         if not self.is_restricted:
             return () if origin is None else self._any
         return _VARY if origin is None else self._allowed.get(origin, _VARY)
 
     def check(self, origin: bytes | None) -> None:
-        """Returns when requests of this origin, or of none, may write. Raises OriginRefused."""
+        """Returns if requests from this origin (None: from no page) may write. Raises OriginRefused."""
         if self.is_restricted and origin is not None and origin not in self._allowed:
             raise OriginRefused

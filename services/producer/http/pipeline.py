@@ -1,8 +1,8 @@
-"""Uvicorn's HTTP protocol with an end to what a connection may queue, and to what is queued.
+"""Uvicorn's HTTP protocol, with a bound on the requests that a connection may queue.
 
-Uvicorn reads on with each answer and with each look for a body, however many requests still wait behind the
-one that runs; and when the connection is lost it tells only the latest of them. Here nothing is read while
-requests wait, and all are told. `BoundedHttpProtocol` adds the time that a client may take.
+Uvicorn resumes reading with each answer and each read of a body, however many requests still wait behind the
+running one; and when the connection is lost, it only notifies the latest request. Here nothing is read while
+requests wait, and a lost connection notifies all. `BoundedHttpProtocol` (protocol.py) adds the timeouts.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 MAX_QUEUED = 64
-"""Requests that wait, with 2 KB each, for the answer to one before; a single read may bring 8,000."""
+"""Requests that wait for the answer to an earlier one, 2 KB each; a single read may bring 8,000."""
 
 
 class TooManyQueued(Exception):
-    """Ends the parser's work on a connection."""
+    """Stops the parser for good."""
 
 
 class _Flow(FlowControl):
-    """Reads nothing while requests are queued: their bodies are never more than one read has brought."""
+    """Reads nothing while requests are queued, so their bodies never exceed what one read has brought."""
 
     def __init__(self, transport: asyncio.Transport, queued: Sized) -> None:
         super().__init__(transport)
@@ -36,7 +36,7 @@ class _Flow(FlowControl):
 
 
 class _LastTransport(asyncio.Transport):
-    """What a connection's last request has: its end is not a close, which with unread bytes is a reset."""
+    """The transport of a connection's last request; `close` calls `end`, because a real close may reset."""
 
     def __init__(self, transport: asyncio.Transport, end: Callable[[], None]) -> None:
         super().__init__()
@@ -46,9 +46,9 @@ class _LastTransport(asyncio.Transport):
 
 
 class PipelinedHttpProtocol(HttpToolsProtocol):
-    """One connection: the request that runs, and those in `pipeline`, of which the latest comes first.
+    """One connection: the running request, and the queued ones in `pipeline`, the latest first.
 
-    `_is_over`: all is answered, and whatever still comes is dropped until the client has seen that.
+    `_is_over`: everything is answered; bytes that still arrive are dropped until the client has seen that.
     """
 
     def __init__(self, *given: Any) -> None:
@@ -64,17 +64,17 @@ class PipelinedHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         if self._running is not None:
-            tell_gone(self._running)
+            disconnect(self._running)
         while self.pipeline:
             cycle, _ = self.pipeline.pop()
-            tell_gone(cycle)
+            disconnect(cycle)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
         HttpToolsProtocol._start_asgi_task(self, cycle, app)  # super() costs twice as much
 
     def _end_behind_answers(self) -> None:
-        """The latest request that was taken is the last one."""
+        """Makes the latest accepted request the connection's last one."""
         self.cycle.keep_alive = False
         self.cycle.transport = _LastTransport(self.transport, self._end)
         self.flow.pause_reading()
@@ -85,10 +85,12 @@ class PipelinedHttpProtocol(HttpToolsProtocol):
             self.transport.write_eof()
 
 
-def tell_gone(cycle: RequestResponseCycle) -> None:
-    """From now on the request's app reads that the client is gone, and what it still sends is dropped."""
+def disconnect(cycle: RequestResponseCycle) -> None:
+    """Makes the request's app read a disconnect, and drops whatever it still sends."""
     cycle.disconnected = True
-    cycle.on_response = _nothing  # else it is in a ring with the connection, and its body stays for long
+    cycle.on_response = (
+        _nothing  # breaks the reference cycle with the connection, so its body is freed at once
+    )
     cycle.message_event.set()
 
 

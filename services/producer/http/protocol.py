@@ -1,9 +1,9 @@
-"""Uvicorn's HTTP protocol with an end to waiting: for headers, for bodies, and for answers to be taken.
+"""Uvicorn's HTTP protocol, with timeouts for headers, for bodies, and for clients that do not read answers.
 
-Uvicorn itself waits for ever for what a client has begun to send, takes headers of any size, answers what
-it cannot parse in front of requests that are still being answered, and loses a body that comes with an
-offer to upgrade. Here a connection has a timer or two, and none while requests come whole: all of it
-costs 1–3 of 55 µs a request. Wired by `__main__.py`; what the app refuses is the door's (docs/adr/0021).
+Uvicorn itself waits without end for a client that has started to send, accepts headers of any size, answers
+what it cannot parse ahead of requests that still run, and loses a body that follows an offer to upgrade.
+Here a connection has a timer or two, and none while requests arrive whole; all of it costs 1–3 of 55 µs a
+request. Wired by `__main__.py`; the door handles everything that parses (docs/adr/0021).
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from services.producer.http.pipeline import (
     MAX_QUEUED,
     PipelinedHttpProtocol,
     TooManyQueued,
-    tell_gone,
+    disconnect,
 )
 from shared.service.http import problem
 
 MAX_HEADER_BYTES = 32 * 1024
-"""Of a request line with its headers; browsers send all cookies of a site with a beacon."""
+"""For a request line with its headers; browsers send all cookies of a site with a beacon."""
 
 _Awaited = tuple[RequestResponseCycle | None, bool]
-"""The latest request, and whether the next one's headers are awaited rather than the rest of its body."""
+"""The latest request, and whether we wait for the next one's headers rather than the rest of its body."""
 _UPGRADE = (b"upgrade", b"connection", b"http2-settings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How long a client may take, in seconds; `on_refused` is told status and kind of each refusal.
+    """How long a client may take, in seconds; `on_rejected` gets the status and kind of each rejection.
 
-    `headers_for` gives what the answer to a request (its ASGI scope) carries for the page that it is from.
+    `headers_for` returns the headers for the origin of a request (its ASGI scope).
     """
 
     header_timeout_s: float
     body_timeout_s: float
     headers_for: Callable[[Any], Iterable[tuple[bytes, bytes]]] = lambda scope: ()
-    on_refused: Callable[[int, str], None] = lambda status, kind: None
+    on_rejected: Callable[[int, str], None] = lambda status, kind: None
 
 
 class _HeadersTooLarge(Exception):
-    """Ends the parser's work on these headers."""
+    """Stops the parser in the middle of the headers."""
 
 
 class BoundedHttpProtocol(PipelinedHttpProtocol):
-    """One connection. `_barren` are bytes in a row that brought neither a body nor the end of a request."""
+    """One connection. `_barren` counts bytes in a row without a body or the end of a request among them."""
 
     def __init__(
         self,
@@ -85,9 +85,9 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
             self._end_timer.cancel()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """A client that has sent all and only listens from now on is still answered."""
+        """A client that has sent everything and closed its half is still answered."""
         cycle = self.cycle
-        if cycle is None or cycle.more_body or cycle.response_complete:
+        if cycle is None or cycle.more_body or cycle.response_complete:  # there is nothing to answer
             self._abort_later()
             return None
         cycle.keep_alive = False
@@ -104,15 +104,16 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
             except httptools.HttpParserUpgrade as offer:
                 self._decline(offer, data)
         except httptools.HttpParserError as error:
-            self._refuse_unreadable(error)
+            self._reject_unreadable(error)
             return
         cycle = self.cycle
         if cycle is None or cycle.more_body or "method" not in self.scope:
             self._keep_waiting()
-        elif self._timer is not None or cycle.response_complete:
+        elif self._timer is not None or cycle.response_complete:  # the request is complete
             self._stay_idle()
 
     def on_headers_complete(self) -> None:
+        # _barren may include earlier requests of the same read, so count these headers exactly
         if self._barren > MAX_HEADER_BYTES and self._header_bytes() > MAX_HEADER_BYTES:
             raise _HeadersTooLarge
         if len(self.pipeline) >= MAX_QUEUED:
@@ -121,11 +122,11 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
         self._barren = 0
 
     def on_chunk_header(self) -> None:
-        # what comes as a header from now on is a trailer, and nothing that the app shall see
+        # headers from now on are trailers, which the app must not see
         self.headers = []
 
     def on_body(self, body: bytes) -> None:
-        # as uvicorn does, less the look for an upgrade
+        # like uvicorn, without its check for an upgrade
         self._barren = 0
         cycle = self.cycle
         if not cycle.response_complete:
@@ -135,7 +136,7 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
             cycle.message_event.set()
 
     def on_message_complete(self) -> None:
-        # as uvicorn does, but also for a request that was answered before it was complete
+        # like uvicorn, but also for a request that was answered before it was complete
         if not self._declined:
             self._barren = 0
             cycle = self.cycle
@@ -148,7 +149,7 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
         if self.transport.is_closing() or self._is_over:
             self._abort_later()
         elif goes_on_reading and self._timer is not None:
-            # what is awaited could not arrive until now
+            # the client could not send it until now
             self._stop_timer()
             self._keep_waiting()
 
@@ -168,16 +169,16 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
             self._write_timer = None
 
     def timeout_keep_alive_handler(self) -> None:
-        # closing would wait for a client that does not take its answer
+        # close() would wait for a client that does not read its answer
         self.transport.abort()
 
     def _abort_later(self) -> None:
-        """Closing waits until the client has taken what is left: it has as long as for a body."""
+        """Bounds a close, which waits until the client has read everything: it has as long as for a body."""
         if self._end_timer is None:
             self._end_timer = self.loop.call_later(self._bounds.body_timeout_s, self.transport.abort)
 
     def _should_upgrade(self) -> bool:
-        """Asked by uvicorn where the headers offer an upgrade: they are read once more, without it."""
+        """Declines an offer to upgrade (uvicorn asks): prepares the headers to be parsed again without it."""
         if self.parser.get_method() != b"CONNECT":
             lines = [b"%s %s HTTP/1.1" % (self.parser.get_method(), self.url)]
             lines += [b"%s: %s" % header for header in self.headers if header[0] not in _UPGRADE]
@@ -187,7 +188,7 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
         return bool(self._declined)
 
     def _decline(self, offer: httptools.HttpParserUpgrade, data: bytes) -> None:
-        """The parser would drop the body behind such an offer, which Java's HttpClient makes for HTTP/2."""
+        """Parses the request again: the parser would drop a body after an offer, and Java offers HTTP/2."""
         offset = offer.args[0]
         while self._declined:
             data, self._declined = self._declined + data[offset:], b""
@@ -198,12 +199,12 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
                 offset = another.args[0]
 
     def _awaits_headers(self) -> bool:
-        """Rather than a body; uvicorn knows the method when the headers are complete."""
+        """Whether we wait for headers, not for a body; uvicorn sets the method when they are complete."""
         return self.scope is None or "method" not in self.scope
 
     def _keep_waiting(self) -> None:
         if self._barren > MAX_HEADER_BYTES:
-            self._refuse_headers()
+            self._reject_headers()
             return
         awaits_headers = self._awaits_headers()
         awaited = (self.cycle, awaits_headers)
@@ -216,7 +217,7 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
 
     def _stay_idle(self) -> None:
         self._stop_timer()
-        # after the rest of what was answered early: uvicorn counts idle time only from an answer on
+        # after the rest of a body that was answered early: uvicorn counts idle time only from an answer
         if self.cycle.response_complete and not self.transport.is_closing():
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
@@ -232,19 +233,19 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
         if self.transport.is_closing():
             return
         if self.scope is None:
-            self.transport.close()  # nothing was ever sent
+            self.transport.close()  # the client never sent anything
         elif self._is_answering_another():
-            self._keep_waiting()  # we are the slow ones
+            self._keep_waiting()  # the delay is ours
         else:
             what = "headers" if self._awaits_headers() else "body"
-            self._refuse(408, "slow-request", f"the request's {what} did not arrive in time")
+            self._reject(408, "slow-request", f"the request's {what} did not arrive in time")
 
     def _is_body_awaited(self) -> bool:
-        """Whether what is missing belongs to the latest request, not to one that has just begun."""
+        """Whether the rest of the latest request is missing, rather than the headers of a new one."""
         return self.cycle is not None and self.cycle.more_body and not self._awaits_headers()
 
     def _is_answering_another(self) -> bool:
-        """Whether a request before the one that is awaited has not been answered yet."""
+        """Whether a request before the awaited one is still being answered."""
         if self._is_body_awaited():
             return bool(self.pipeline)
         return self.cycle is not None and not self.cycle.response_complete
@@ -252,25 +253,25 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
     def _header_bytes(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
-    def _refuse_unreadable(self, error: httptools.HttpParserError) -> None:
+    def _reject_unreadable(self, error: httptools.HttpParserError) -> None:
         if isinstance(error.__context__, _HeadersTooLarge):
-            self._refuse_headers()
+            self._reject_headers()
         elif isinstance(error.__context__, TooManyQueued):
             self._end_behind_answers()
         else:
-            self._refuse(400, "malformed-request", f"this is not HTTP/1.1: {error}")
+            self._reject(400, "malformed-request", f"the request is not valid HTTP/1.1: {error}")
 
-    def _refuse_headers(self) -> None:
+    def _reject_headers(self) -> None:
         detail = f"a request's headers may have at most {MAX_HEADER_BYTES} bytes"
-        self._refuse(431, "headers-too-large", detail)
+        self._reject(431, "headers-too-large", detail)
 
-    def _refuse(self, status: int, kind: str, detail: str) -> None:
-        """Answers the request that is awaited, unless others come first, and ends the connection."""
+    def _reject(self, status: int, kind: str, detail: str) -> None:
+        """Rejects the awaited request, unless others must be answered first, and ends the connection."""
         if self.transport.is_closing() or self._is_over:
             return
         is_body_awaited = self._is_body_awaited()
         if self._is_answering_another() and not is_body_awaited:
-            # a refusal would be taken for the answer of a request before
+            # the client would take the rejection for the answer to an earlier request
             self._end_behind_answers()
             return
         if not self.pipeline and not (is_body_awaited and self.cycle.response_started):
@@ -278,9 +279,9 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
             headers = [*self.server_state.default_headers, *answer.raw_headers]
             if is_body_awaited:
                 headers += self._bounds.headers_for(self.scope)
-                tell_gone(self.cycle)
+                disconnect(self.cycle)
             lines = [b"%s: %s\r\n" % header for header in headers]
             self.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", bytes(answer.body)]))
-            self._bounds.on_refused(status, kind)
+            self._bounds.on_rejected(status, kind)
         self.transport.close()
         self._abort_later()

@@ -1,9 +1,9 @@
-"""Records that wait for Kafka: batches per stream, and who waits for each of them.
+"""Records waiting for Kafka: one queue of batches per stream, and the requests that wait for each batch.
 
-One open batch per stream is shared by all requests; a request waits for the few batches that hold its
-records, not for a future per record (which is what makes aiokafka's `send` cost 7–14 µs; here a record
-costs 1 µs). A stream has at most one batch on its way, so its order stays and batches grow by
-themselves when Kafka is slow. Used by `sink.py`, which owns the client.
+All requests share a stream's open batch. A request waits for the few batches that hold its records instead
+of a future per record, which is what makes aiokafka's `send` cost 7–14 µs; here a record costs 1 µs. A stream
+has at most one batch in flight, so its order is kept, and batches grow by themselves when Kafka is slow.
+Used by `sink.py`, which owns the client.
 """
 
 from __future__ import annotations
@@ -16,27 +16,28 @@ from typing import Any, Protocol
 
 from services.producer.core.ingest import Portion
 
-PATIENCE_S = 0.25
+SLOW_ROUND_S = 0.25
 """Far above a usual acknowledgement (2–10 ms)."""
 
 
 class Builder(Protocol):
-    """The part of aiokafka's BatchBuilder that is needed here."""
+    """The part of aiokafka's BatchBuilder that we use."""
 
     def append(self, *, timestamp: int | None, key: bytes | None, value: bytes | None) -> Any:
-        """None when the batch is full."""
+        """Adds a record; returns None, and adds nothing, when the batch is full."""
         ...
 
     def record_count(self) -> int:
-        """Records in the batch."""
+        """The number of records in the batch."""
         ...
 
 
 class Delivery:
-    """What one request waits for: done when the fate of each of its records is known.
+    """What one request waits for; `done` once the outcome of all its records is known.
 
-    `unstored`: indexes that were not acknowledged; `offsets`: for each acknowledged share of a batch
-    its indexes and the offset of the first (their records lie one behind the other).
+    A share is the part of a batch that belongs to one request. `unstored` are the indexes of records that
+    were not acknowledged. `offsets` has, for each acknowledged share, its indexes and the offset of the first
+    record; the other records follow it without a gap.
     """
 
     __slots__ = ("_left", "done", "offsets", "unstored")
@@ -48,38 +49,38 @@ class Delivery:
         self._left = 0
 
     def expect(self) -> None:
-        """One more share of a batch to wait for."""
+        """Adds a share to wait for."""
         self._left += 1
 
     def stored(self, indexes: list[int], first_offset: int) -> None:
-        """A share was acknowledged."""
+        """Records that a share was acknowledged."""
         self.offsets.append((indexes, first_offset))
         self._settle()
 
     def lost(self, indexes: list[int]) -> None:
-        """A share was not acknowledged."""
+        """Records that a share was not acknowledged."""
         self.unstored += indexes
         self._settle()
 
     def _settle(self) -> None:
         self._left -= 1
-        # whoever waited may have been cancelled meanwhile
+        # the waiting request may have been cancelled meanwhile
         if self._left == 0 and not self.done.done():
             self.done.set_result(None)
 
 
 @dataclass(slots=True)
 class Round:
-    """Batches that were sent to one lane (a broker) together; `left` of them are on their way."""
+    """Batches that were sent to one lane (a broker) together; `in_flight` of them are not answered yet."""
 
     lane: int
     sent_at: float
-    left: int = 0
+    in_flight: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Records of one stream that travel together, in a `round` once they are on their way."""
+    """Records of one stream that are sent together; in a `round` once they are in flight."""
 
     stream: int
     builder: Builder
@@ -87,35 +88,35 @@ class Batch:
     round: Round | None = None
 
     def stored(self, base_offset: int) -> None:
-        """Kafka acknowledged the batch, its first record at `base_offset`."""
+        """Completes its shares: Kafka acknowledged the batch, with its first record at `base_offset`."""
         for delivery, indexes, first in self.shares:
             delivery.stored(indexes, base_offset + first)
 
     def lost(self) -> None:
-        """Kafka did not acknowledge the batch; it may hold it or not."""
+        """Completes its shares: Kafka did not acknowledge the batch. It may have stored it or not."""
         for delivery, indexes, _ in self.shares:
             delivery.lost(indexes)
 
 
 class Backlog:
-    """Batches per stream that are not on their way yet, and the one that is.
+    """The batches of each stream: those that wait, and the one in flight.
 
-    aiokafka has one request at a time under way to a broker, so a lane gets its next round when the last
-    one has landed: what is given away earlier would only stop growing. A round that takes longer than
-    PATIENCE_S (one partition of it may be without a leader) is not waited for.
+    aiokafka has one request in flight to a broker, so a lane gets its next round only when the last one is
+    complete: a batch handed over earlier would not be sent earlier, it would only stop growing. A round
+    slower than SLOW_ROUND_S (one of its partitions may have no leader) no longer holds up the next one.
     """
 
     def __init__(self, new_builder: Callable[[], Builder], lane_of: Callable[[int], int]) -> None:
         self._new_builder = new_builder
         self._lane_of = lane_of
         self._queues: dict[int, deque[Batch]] = {}
-        self._flying: dict[int, Batch] = {}
+        self._in_flight: dict[int, Batch] = {}
         self._ready: dict[int, set[int]] = {}
         self._rounds: dict[int, Round] = {}
 
     def __repr__(self) -> str:
         waiting = sum(len(queue) for queue in self._queues.values())
-        return f"<Backlog: {waiting} batches waiting, {len(self._flying)} on their way>"
+        return f"<Backlog: {waiting} batches waiting, {len(self._in_flight)} in flight>"
 
     def add(
         self,
@@ -125,13 +126,13 @@ class Backlog:
         delivery: Delivery,
         now_ms: int,
     ) -> None:
-        """Appends records, one per index, to the stream; `delivery` hears of each share's fate."""
+        """Appends records, one per index, to the stream; `delivery` gets the outcome of each share."""
         queue = self._queues.get(stream)
         if queue is None:
             queue = self._queues[stream] = deque()
         if not queue:
             queue.append(Batch(stream, self._new_builder()))
-            if stream not in self._flying:
+            if stream not in self._in_flight:  # else `complete` makes it ready: one batch at a time
                 self._make_ready(stream)
         batch = queue[-1]
         append, first, start = batch.builder.append, batch.builder.record_count(), 0
@@ -142,6 +143,7 @@ class Backlog:
                 batch = Batch(stream, self._new_builder())
                 queue.append(batch)
                 append, first, start = batch.builder.append, 0, at
+                # a new batch accepts its first record, however large it is
                 append(timestamp=now_ms, key=key, value=value)
         _share(batch, delivery, indexes[start:] if start else indexes, first)
 
@@ -149,50 +151,52 @@ class Backlog:
         """Appends a request's fragments for one stream."""
         self.add(stream, zip(portion.keys, portion.values, strict=True), portion.indexes, delivery, now_ms)
 
-    def take(self, now: float) -> list[Batch]:
-        """The batches to send now, at most one of each stream; from now on they are on their way."""
+    def take_ready(self, now: float) -> list[Batch]:
+        """Returns the batches to send now, at most one per stream, and marks them as in flight."""
         batches: list[Batch] = []
+        # a lane with a round in flight waits, and its batches grow meanwhile
         for lane in [lane for lane in self._ready if lane not in self._rounds]:
             current = self._rounds[lane] = Round(lane, now)
             for stream in self._ready.pop(lane):
                 batch = self._queues[stream].popleft()
                 batch.round = current
-                current.left += 1
-                self._flying[stream] = batch
+                current.in_flight += 1
+                self._in_flight[stream] = batch
                 batches.append(batch)
         return batches
 
-    def landed(self, batch: Batch) -> bool:
-        """The batch is no longer on its way; False when it had been given up already."""
-        if self._flying.get(batch.stream) is not batch:
+    def complete(self, batch: Batch) -> bool:
+        """Ends the batch's flight, so that its stream may send again; False if `fail_all` already did."""
+        if self._in_flight.get(batch.stream) is not batch:
             return False
-        del self._flying[batch.stream]
+        del self._in_flight[batch.stream]
         if self._queues[batch.stream]:
             self._make_ready(batch.stream)
         current = batch.round
         assert current is not None
-        current.left -= 1
-        if not current.left:
+        current.in_flight -= 1
+        if not current.in_flight:
             self._release(current)
         return True
 
-    def lose_patience(self, now: float) -> None:
-        """Rounds older than PATIENCE_S no longer hold up the next one."""
-        for current in [r for r in self._rounds.values() if now - r.sent_at > PATIENCE_S]:
+    def release_slow_rounds(self, now: float) -> None:
+        """Stops waiting for rounds older than SLOW_ROUND_S."""
+        for current in [r for r in self._rounds.values() if now - r.sent_at > SLOW_ROUND_S]:
             self._release(current)
 
-    def oldest(self) -> float | None:
-        """When the batch that has been on its way for longest was sent."""
-        return min((b.round.sent_at for b in self._flying.values() if b.round), default=None)
+    def oldest_sent_at(self) -> float | None:
+        """When the oldest batch in flight was sent; None if there is none."""
+        return min((b.round.sent_at for b in self._in_flight.values() if b.round), default=None)
 
     def sent_before(self, at: float) -> list[int]:
-        """Streams whose batch is on its way since before then."""
-        return [n for n, batch in self._flying.items() if batch.round and batch.round.sent_at < at]
+        """Streams whose batch in flight was sent before then."""
+        return [n for n, batch in self._in_flight.items() if batch.round and batch.round.sent_at < at]
 
-    def give_up(self) -> None:
-        """Every record, on its way or waiting, counts as lost."""
-        batches = [*self._flying.values(), *(batch for queue in self._queues.values() for batch in queue)]
-        for state in (self._flying, self._queues, self._ready, self._rounds):
+    def fail_all(self) -> None:
+        """Reports every record, in flight or waiting, as not acknowledged."""
+        batches = [*self._in_flight.values(), *(batch for queue in self._queues.values() for batch in queue)]
+        # forget them first, so that late answers are ignored (see `complete`)
+        for state in (self._in_flight, self._queues, self._ready, self._rounds):
             state.clear()
         for batch in batches:
             batch.lost()
@@ -201,6 +205,7 @@ class Backlog:
         self._ready.setdefault(self._lane_of(stream), set()).add(stream)
 
     def _release(self, current: Round) -> None:
+        # a slow round was released earlier, and the lane may have a newer one
         if self._rounds.get(current.lane) is current:
             del self._rounds[current.lane]
 

@@ -1,7 +1,7 @@
-"""The aiokafka producer of the fragment sink: how it is set up, and what it knows of its topics.
+"""The fragment sink's aiokafka producer: how it is configured, and what it knows about its topics.
 
-Idempotent, without lingering (the sink's batches gather by themselves), and with the metadata of all topics
-loaded before the first record. Used by `sink.py`, which decides when to have another one.
+It is idempotent, does not linger (the sink collects batches itself), and has the metadata of all topics
+before the first record. Used by `sink.py`, which decides when to replace it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shared.errors import KafkaUnavailable
 from shared.kafka.clients import KAFKA_FAILURES, discard_producer
 
 NEW_TOPICS_S, NEW_TOPICS_POLL_S = 2.0, 0.05
-"""How long a broker may take to tell of topics that it has made, and how often it is asked."""
+"""How long a broker may take to list topics that it has just created, and how often we ask."""
 
 
 async def connected_producer(
@@ -29,9 +29,9 @@ async def connected_producer(
     max_batch_bytes: int,
     compression: str | None,
 ) -> AIOKafkaProducer:
-    """A producer that is ready for `topics`, of which the `expected` are waited for a little.
+    """A connected producer that has the metadata of `topics`.
 
-    Raises KafkaUnavailable after `ack_timeout_s`.
+    Waits up to 2 s until it knows the `expected` ones. Raises KafkaUnavailable after `ack_timeout_s`.
     """
     produce_quickly()
     producer = AIOKafkaProducer(
@@ -41,7 +41,7 @@ async def connected_producer(
         linger_ms=0,
         max_batch_size=max_batch_bytes,
         compression_type=compression,
-        # above our own bound: the sink's watchdog decides
+        # above our own limit: the sink's watchdog decides
         request_timeout_ms=int(ack_timeout_s * 1000) + 1000,
         retry_backoff_ms=20,
     )
@@ -69,8 +69,8 @@ def leader_of(producer: AIOKafkaProducer, topic: str) -> int:
     return -1 if leader is None else leader
 
 
-def look_again(producer: AIOKafkaProducer, topics: Sequence[str]) -> None:
-    """Lets the producer ask for these topics, soon."""
+def refresh_metadata(producer: AIOKafkaProducer, topics: Sequence[str]) -> None:
+    """Makes the producer request the metadata of these topics soon; does not wait for it."""
     producer.client.set_topics(topics)
     producer.client.force_metadata_update()
 
@@ -78,7 +78,7 @@ def look_again(producer: AIOKafkaProducer, topics: Sequence[str]) -> None:
 async def _load_metadata(
     producer: AIOKafkaProducer, topics: Sequence[str], expected: Collection[str], within_s: float
 ) -> None:
-    """One request for all topics, instead of one each at its first record."""
+    """Loads all topics in one request, instead of one request per topic at its first record."""
     deadline_s = time.monotonic() + within_s
     await producer.client.set_topics(topics)
     while not all(has_topic(producer, topic) for topic in expected) and time.monotonic() < deadline_s:

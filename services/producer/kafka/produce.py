@@ -1,9 +1,8 @@
-"""Aiokafka's produce request and its answer, written and read by `struct` instead of the library's schemas.
+"""Kafka's produce request and response, encoded and decoded with `struct` instead of aiokafka's schemas.
 
-The schemas walk every field of every batch: 12 µs a batch, of which a request with one fragment pays half
-and more, against 1.6 µs here. The bytes are the same (a test holds both to each other), and only version 7 is
-replaced, which is what is spoken with brokers since 2.1; where the library has come to speak another one it
-does so by itself. Used by sink.py.
+The schemas walk every field of every batch, which costs 12 µs a batch against 1.6 µs here; a request with one
+fragment would pay most of that. The bytes are the same (a test compares them). Only version 7 is replaced,
+which brokers since 2.1 speak; for any other version aiokafka uses its own classes. Used by `sink.py`.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v7, Produce
 
 _SHORT, _INT, _PART = Struct(">h"), Struct(">i"), Struct(">ii")
 _HEAD = Struct(">hhii")
-"""Length of the transactional id (-1: none), acks, time-out in ms, number of topics."""
+"""Length of the transactional id (-1: none), acks, timeout in ms, number of topics."""
 _RESULT = Struct(">ihqqq")
-"""Partition, error, offset, timestamp, offset of the log's start."""
+"""Partition, error, offset, timestamp, start offset of the log."""
 
 
 class QuickResponse(ProduceResponse_v7):  # type: ignore[misc]
-    """What became of each batch."""
+    """The broker's answer: the result of each batch."""
 
     @classmethod
     def decode(cls, data: BytesIO | bytes) -> Self:
-        """Reads what the broker has answered."""
+        """Decodes the response."""
         raw = data if isinstance(data, bytes) else data.read()
         topics: list[tuple[str, list[tuple[Any, ...]]]] = []
         (left,), at = _INT.unpack_from(raw), _INT.size
@@ -43,12 +42,12 @@ class QuickResponse(ProduceResponse_v7):  # type: ignore[misc]
 
 
 class QuickRequest(ProduceRequest_v7):  # type: ignore[misc]
-    """Batches for several topics; of producers without transactions."""
+    """Batches for several topics, from a producer without transactions."""
 
     RESPONSE_TYPE = QuickResponse
 
     def encode(self) -> bytes:
-        """The request without its header."""
+        """The encoded request, without its header."""
         if self.transactional_id is not None:
             encoded: bytes = super().encode()
             return encoded
@@ -64,22 +63,23 @@ class QuickRequest(ProduceRequest_v7):  # type: ignore[misc]
 async def send_batch(
     producer: AIOKafkaProducer, builder: Any, where: TopicPartition
 ) -> tuple[asyncio.Future[Any], Any]:
-    """`producer.send_batch` without its 4 µs, where the topic is known and no other batch of it waits.
+    """Does what `producer.send_batch` does, 4 µs faster if the topic is known and no other batch of it waits.
 
-    Its future, and the batch as aiokafka keeps it (None where that is not known).
+    Returns its future, and aiokafka's own batch object (None if we had to use `producer.send_batch`).
     """
-    held = producer._message_accumulator
-    is_plain = producer.client.cluster.partitions_for_topic(where.topic) and not held._batches.get(where)
-    if held._closed or held._exception is not None or not is_plain:
+    accumulator = producer._message_accumulator
+    is_known = bool(producer.client.cluster.partitions_for_topic(where.topic))
+    is_open = not accumulator._closed and accumulator._exception is None
+    if not (is_known and is_open) or accumulator._batches.get(where):
         return await producer.send_batch(builder, where.topic, partition=where.partition), None
-    inner = held._append_batch(builder, where)
+    inner = accumulator._append_batch(builder, where)
     return inner.future, inner
 
 
-def take_back(producer: AIOKafkaProducer, inner: Any) -> bool:
-    """Gives the sequence numbers of a batch that the broker has refused to the next one of its partition.
+def rewind_sequence(producer: AIOKafkaProducer, inner: Any) -> bool:
+    """Returns the sequence numbers of a rejected batch to its partition, for the next batch to use.
 
-    False: an earlier attempt may have been written with them; then the client is of no use any more.
+    False if an earlier attempt may have been written with them: then the client must be replaced.
     """
     if inner is None or inner.retry_count != 1:
         return False
@@ -88,7 +88,7 @@ def take_back(producer: AIOKafkaProducer, inner: Any) -> bool:
 
 
 def produce_quickly() -> bool:
-    """Has all producers of this process use these; False where the library would not take version 7."""
+    """Makes all producers of this process use these classes; False if aiokafka's newest is not version 7."""
     *others, newest = ProduceRequest._CLASSES
     if newest is ProduceRequest_v7:
         ProduceRequest._CLASSES = (*others, QuickRequest)

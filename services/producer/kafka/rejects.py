@@ -1,8 +1,8 @@
-"""What was refused, into the topic `fragments.rejected`: never in anybody's way, and each at most once.
+"""Writes rejected fragments to the topic `fragments.rejected`, each at most once, without delaying a request.
 
-`put` only puts rejects into a queue bounded in bytes; `run` sends from there, one batch at a time. While
-Kafka is away they wait, and what comes when the queue is full is dropped. So is a batch whose fate is
-unknown: were it written twice, a replay would send its fragments twice, under two ids.
+`put` only appends to a queue that is bounded in bytes; `run` sends from it, one batch at a time. Rejects wait
+while Kafka is unavailable, and are dropped when the queue is full. A batch with an unknown outcome counts as
+dropped too: if it were written twice, a replay would send its fragments twice, under two ids.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from shared.model.rejects import MAX_KEPT_BYTES, headers_of
 
 MAX_WAITING_BYTES = 8 * 1024 * 1024
 RECORD_OVERHEAD_BYTES = 1_000
-"""What a waiting reject takes at most besides its bytes: its headers and Python's objects."""
+"""The most memory that a waiting reject uses besides its bytes: its headers and Python objects."""
 BATCH_BYTES = 128 * 1024
-"""Small, because it is built in one go: 1,700 rejects without content take 5 ms."""
+"""Small, because a batch is built without a pause: 1,700 rejects without content take 5 ms."""
 ACK_TIMEOUT_S = 60.0
-"""Long, because aiokafka's own tries double nothing, and giving up loses the batch."""
+"""Long, because aiokafka's own retries write nothing twice, and giving up loses the batch."""
 FLUSH_TIMEOUT_S = 2.0
 
 logger = logging.getLogger(__name__)
 
 
 class KafkaRejects:
-    """The Rejects on Kafka; `run()` must be running for anything to be sent."""
+    """The Rejects on Kafka; it sends only while `run()` is running."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class KafkaRejects:
         self._topic = names.rejected
         self._max_waiting_bytes = max_waiting_bytes
         self._ack_timeout_s = ack_timeout_s
-        # refusal, what is kept of the bytes, and how many they were: headers cost more than the answer does
+        # reject, bytes to keep, original size; headers are built later: they cost more than the answer
         self._waiting: deque[tuple[Rejected, bytes, int]] = deque()
         self._waiting_bytes = 0
         self._producer: AIOKafkaProducer | None = None
@@ -78,19 +78,19 @@ class KafkaRejects:
             self._wake.set()
 
     async def run(self) -> None:
-        """Sends what is put, for ever; ends by cancellation, and what waits then is lost."""
+        """Sends what `put` queues until cancelled; what still waits then is dropped."""
         try:
-            await run_outbox(self._wake, self.step, _tell_waiting)
+            await run_outbox(self._wake, self.step, _log_waiting)
         finally:
             self.counts.dropped += len(self._waiting)
             await self._discard()
 
     async def step(self) -> None:
-        """Sends all that waits. Raises KafkaUnavailable; what was not begun then still waits."""
+        """Sends everything that waits. Raises KafkaUnavailable; batches not yet started then keep waiting."""
         try:
             while self._waiting:
                 await self._send_batch(await self._started())
-        # aiokafka fails in more ways than it tells of, and no producer may stop for what it refused
+        # aiokafka raises more than it documents, and rejects must never stop a producer
         except Exception as error:
             await self._discard()
             raise KafkaUnavailable(f"rejects cannot be written: {error!r}") from None
@@ -98,7 +98,7 @@ class KafkaRejects:
         self._idle.set()
 
     async def flush(self) -> None:
-        """Returns when nothing waits any more, or after 2 s; for a stop, before `run` is cancelled."""
+        """Waits until the queue is empty, at most 2 s; call it before `run` is cancelled."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_TIMEOUT_S):
                 await self._idle.wait()
@@ -124,9 +124,9 @@ class KafkaRejects:
 
     async def _acknowledged(self, producer: AIOKafkaProducer, builder: BatchBuilder) -> None:
         async with asyncio.timeout(CALL_TIMEOUT_S):
-            # returns at once: the topic is known, and no other batch is under way
+            # returns at once: the topic is known, and no other batch is in flight
             sending = await producer.send_batch(builder, self._topic, partition=0)
-        # when nobody waits for it any more, its end is of no interest
+        # retrieve the exception even if we stopped waiting, or asyncio would log it
         sending.add_done_callback(lambda done: done.cancelled() or done.exception())
         await wait_for_ack(sending, self._ack_timeout_s)
 
@@ -156,5 +156,5 @@ def _weight(value: bytes) -> int:
     return min(len(value), MAX_KEPT_BYTES) + RECORD_OVERHEAD_BYTES
 
 
-def _tell_waiting(why: str) -> None:
-    logger.warning("rejects wait", extra={"why": why})
+def _log_waiting(why: str) -> None:
+    logger.warning("rejects waiting for kafka", extra={"why": why})

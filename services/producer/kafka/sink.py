@@ -1,10 +1,10 @@
-"""Fragments into Kafka: acknowledged by all replicas, bounded in time, by one producer at a time.
+"""Writes fragments to Kafka: acknowledged by all replicas, within a time limit, through one client at a time.
 
-aiokafka's producer has no bound of its own when the broker is mute, and keeps everything that was given to
-it. So records wait in a Backlog of ours, a watchdog looks at the oldest batch on its way, and when Kafka took
-too long, the producer is thrown away with all that it holds, everybody is told, and a new one is made. Where
-it was one stream's fault, that stream is refused for a while (core/circuit_breaker.py). The producer is
-idempotent: its own retries double nothing.
+aiokafka's producer never gives up on a silent broker and keeps every record it was given. So records wait in
+our own Backlog, and a watchdog looks at the oldest batch in flight. When Kafka takes too long, we discard the
+client with everything it holds, fail the waiting requests, and connect a new client. If one stream is to
+blame, its circuit opens (core/circuit_breaker.py) and the other streams go on. The client is idempotent: its
+own retries write nothing twice. Used by `__main__.py`; the only caller of `send` is `http/door.py`.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from aiokafka.errors import (
 
 from services.producer.core.circuit_breaker import CircuitBreaker
 from services.producer.core.ingest import Portion
-from services.producer.kafka.batches import PATIENCE_S, Backlog, Batch, Delivery
-from services.producer.kafka.connection import connected_producer, has_topic, leader_of, look_again
-from services.producer.kafka.produce import send_batch, take_back
+from services.producer.kafka.batches import SLOW_ROUND_S, Backlog, Batch, Delivery
+from services.producer.kafka.connection import connected_producer, has_topic, leader_of, refresh_metadata
+from services.producer.kafka.produce import rewind_sequence, send_batch
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 from shared.kafka.clients import KAFKA_FAILURES, discard_producer
 
 PROBE_S = 2.0
-"""How long nothing may have been acknowledged before Kafka is asked whether it is there."""
+"""After so long without an acknowledgement the sink asks Kafka for metadata."""
 PROBE_TIMEOUT_S = 2.0
-REFUSALS = (
+TOPIC_ERRORS = (
     InvalidTimestampError,
     InvalidTopicError,
     MessageSizeTooLargeError,
@@ -47,15 +47,15 @@ REFUSALS = (
     RecordListTooLargeError,
     TopicAuthorizationFailedError,
 )
-"""What a broker says of one topic: nothing of this attempt was written."""
+"""Errors that concern one topic only; the broker wrote nothing of the attempt."""
 _Future = asyncio.Future[Any]
 logger = logging.getLogger(__name__)
 
 
 class KafkaFragmentSink:
-    """The FragmentSink on Kafka; `run()` must be running for anything to be sent.
+    """The FragmentSink on Kafka; it sends only while `run()` is running.
 
-    `topics[n]` is stream n's topic; `set_topics` may add streams while it runs.
+    `topics[n]` is the topic of stream n; `set_topics` may add streams at any time.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class KafkaFragmentSink:
         self._on_replaced = on_replaced
         self._topics: Sequence[str] = ()
         self._backlog: Backlog | None = None
-        self._why_not = "not connected to Kafka yet"
-        self._silence = ""
-        self._heard_s = 0.0
-        self._ailing = CircuitBreaker(try_s=ack_timeout_s)
+        self._disconnect_reason = "not connected to Kafka yet"
+        self._probe_failure = ""
+        self._last_ack_s = 0.0
+        self._breaker = CircuitBreaker(trial_s=ack_timeout_s)
         self._wake = asyncio.Event()
         self._broken: asyncio.Future[str] | None = None
         self._backoff = Backoff(first_s=0.1, cap_s=0.5)
@@ -86,15 +86,15 @@ class KafkaFragmentSink:
         return f"<KafkaFragmentSink to {self._kafka}: {self.complaint() or self._backlog}>"
 
     def complaint(self) -> str:
-        """Why nothing can be sent just now; empty when all is well. True within 5 s, without traffic too."""
-        return self._silence if self._backlog is not None else self._why_not
+        """Why nothing can be sent now; empty if it can. Correct within 5 s, even without traffic."""
+        return self._probe_failure if self._backlog is not None else self._disconnect_reason
 
     def remarks(self) -> list[str]:
-        """What ails single streams, while others are taken."""
-        return self._ailing.told()
+        """Which streams fail, and why, while the others work."""
+        return self._breaker.remarks()
 
     def set_topics(self, topics: Sequence[str]) -> None:
-        """The topics of all streams, as the stream table has them."""
+        """Sets the topics of all streams, in the order of the stream table."""
         self._topics = topics
         self._wake.set()
 
@@ -102,18 +102,20 @@ class KafkaFragmentSink:
         """See FragmentSink."""
         delivery, now_ms = Delivery(), time.time_ns() // 1_000_000
         backlog = self._open_backlog()
-        refused = self._refused(portions) if self._ailing else {}
-        if refused and len(refused) == len(portions):
-            raise KafkaUnavailable(next(iter(refused.values())))
+        rejected = self._rejected(portions) if self._breaker.is_any_open else {}
+        if rejected and len(rejected) == len(portions):
+            raise KafkaUnavailable(next(iter(rejected.values())))
         for stream, portion in portions.items():
-            if stream not in refused:
+            if stream not in rejected:
                 backlog.add_portion(stream, portion, delivery, now_ms)
-        for stream in refused:
+        # rejected streams count as lost at once, so that the answer lists their indexes
+        for stream in rejected:
             delivery.expect()
             delivery.lost(portions[stream].indexes)
-        if self._ailing:
-            self._note_sent(portions.keys() - refused.keys())
+        if self._breaker.is_any_open:
+            self._record_attempts(portions.keys() - rejected.keys())
         self._wake.set()
+        # nothing was awaited up to here, so the order of calls is the order of records
         return self._unstored(delivery)
 
     async def send_to_all(self, value: bytes) -> list[int]:
@@ -121,20 +123,21 @@ class KafkaFragmentSink:
         delivery, now_ms = Delivery(), time.time_ns() // 1_000_000
         backlog = self._open_backlog()
         count = len(self._topics)
-        if refused := self._refused(range(count)):
-            raise KafkaUnavailable(next(iter(refused.values())))
+        if rejected := self._rejected(range(count)):
+            raise KafkaUnavailable(next(iter(rejected.values())))
         for stream in range(count):
             backlog.add(stream, [(None, value)], [stream], delivery, now_ms)
-        self._note_sent(range(count))
+        self._record_attempts(range(count))
         self._wake.set()
         await delivery.done
         offsets = {indexes[0]: offset for indexes, offset in delivery.offsets}
+        # a negative offset: a retry found the record already stored, and the broker did not say where
         if len(offsets) < count or min(offsets.values()) < 0:
             raise KafkaUnavailable("Kafka did not acknowledge the record in every stream")
         return [offsets[stream] for stream in range(count)]
 
     async def run(self) -> None:
-        """Keeps one producer connected, for ever; ends by cancellation, records on their way are lost."""
+        """Keeps one client connected until cancelled; records in flight are then lost."""
         while True:
             try:
                 if not self._topics:
@@ -143,33 +146,34 @@ class KafkaFragmentSink:
                     continue
                 producer = await self._connect()
             except KafkaUnavailable as error:
-                self._why_not = error.detail
+                self._disconnect_reason = error.detail
                 await asyncio.sleep(self._backoff.next_s())
                 continue
             try:
-                self._why_not = await self._serve(producer)
-                logger.warning("producer replaced", extra={"why": self._why_not})
+                self._disconnect_reason = await self._serve(producer)
+                logger.warning("kafka client replaced", extra={"why": self._disconnect_reason})
                 self._on_replaced()
             finally:
                 backlog, self._backlog = self._backlog, None
                 if backlog is not None:
-                    backlog.give_up()
-                    self._ailing.forget_trials(time.monotonic())
+                    backlog.fail_all()
+                    self._breaker.abandon_trials(time.monotonic())
                 await discard_producer(producer)
+            # a broker in trouble must not get a new client at once, again and again
             await asyncio.sleep(self._backoff.next_s())
 
-    def _refused(self, streams: Iterable[int]) -> dict[int, str]:
-        """Those that are in trouble, and why."""
+    def _rejected(self, streams: Iterable[int]) -> dict[int, str]:
+        """The streams that the circuit breaker rejects now, each with the reason."""
         now_s = time.monotonic()
-        return {stream: why for stream in streams if (why := self._ailing.refusal(stream, now_s))}
+        return {stream: why for stream in streams if (why := self._breaker.rejection(stream, now_s))}
 
-    def _note_sent(self, streams: Iterable[int]) -> None:
+    def _record_attempts(self, streams: Iterable[int]) -> None:
         for stream in streams:
-            self._ailing.sent(stream, time.monotonic())
+            self._breaker.record_attempt(stream, time.monotonic())
 
     def _open_backlog(self) -> Backlog:
         if self._backlog is None:
-            raise KafkaUnavailable(self._why_not)
+            raise KafkaUnavailable(self._disconnect_reason)
         return self._backlog
 
     async def _unstored(self, delivery: Delivery) -> list[int]:
@@ -182,15 +186,15 @@ class KafkaFragmentSink:
         return await connected_producer(
             self._kafka,
             self._topics,
-            [topic for stream, topic in enumerate(self._topics) if not self._ailing.has(stream)],
+            [topic for stream, topic in enumerate(self._topics) if self._breaker.is_closed(stream)],
             ack_timeout_s=self._ack_timeout_s,
             max_batch_bytes=self._max_batch_bytes,
             compression=self._compression,
         )
 
     async def _serve(self, producer: AIOKafkaProducer) -> str:
-        """Sends what is added to a new backlog until the producer is of no use; the reason."""
-        self._silence, self._heard_s = "", time.monotonic()
+        """Sends what is added to a new backlog until the client must be replaced; returns the reason."""
+        self._probe_failure, self._last_ack_s = "", time.monotonic()
         self._backlog = Backlog(
             producer.create_batch, lambda stream: leader_of(producer, self._topics[stream])
         )
@@ -199,17 +203,18 @@ class KafkaFragmentSink:
         probe = asyncio.create_task(self._probe(producer), name="kafka sink: probe")
         try:
             while not self._broken.done():
-                await asyncio.wait({self._broken}, timeout=min(PATIENCE_S, self._ack_timeout_s / 10))
-                now, oldest = time.monotonic(), self._backlog.oldest()
-                if self._ailing:
-                    look_again(producer, self._topics)
+                await asyncio.wait({self._broken}, timeout=min(SLOW_ROUND_S, self._ack_timeout_s / 10))
+                now, oldest = time.monotonic(), self._backlog.oldest_sent_at()
+                if self._breaker.is_any_open:  # a new leader or topic may end the trouble
+                    refresh_metadata(producer, self._topics)
                 if oldest is not None and now - oldest > self._ack_timeout_s:
                     why = f"Kafka has not acknowledged for {self._ack_timeout_s:g} s"
-                    if self._heard_s > oldest:  # others are taken
+                    # other streams were acknowledged meanwhile, so the fault is with these
+                    if self._last_ack_s > oldest:
                         for stream in self._backlog.sent_before(now - self._ack_timeout_s):
-                            self._ail(stream, why, is_costly=True)
+                            self._open_circuit(stream, why, is_costly=True)
                     return why
-                self._backlog.lose_patience(now)
+                self._backlog.release_slow_rounds(now)
                 self._wake.set()
             return self._broken.result()
         finally:
@@ -222,73 +227,79 @@ class KafkaFragmentSink:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                for batch in backlog.take(time.monotonic()):
-                    if why := self._hopeless(producer, batch):
-                        backlog.landed(batch)
+                for batch in backlog.take_ready(time.monotonic()):
+                    if why := self._obstacle(producer, batch):
+                        backlog.complete(batch)
                         batch.lost()
-                        self._ail(batch.stream, why)
+                        self._open_circuit(batch.stream, why)
                         self._wake.set()
                         continue
-                    # returns at once: the topic is known, and no other batch of it is under way
+                    # returns at once: the topic is known, and no other batch of it is in flight
                     where = TopicPartition(self._topics[batch.stream], 0)
                     future, inner = await send_batch(producer, batch.builder, where)
-                    future.add_done_callback(functools.partial(self._landed, producer, backlog, batch, inner))
+                    future.add_done_callback(
+                        functools.partial(self._on_answer, producer, backlog, batch, inner)
+                    )
         except KAFKA_FAILURES as error:
-            self._break(f"Kafka does not take fragments: {error!r}")
+            self._break(f"Kafka cannot take fragments: {error!r}")
         except Exception as error:
-            logger.exception("pump failed")
+            logger.exception("sending to kafka failed")
             self._break(f"sending failed: {error!r}")
 
     async def _probe(self, producer: AIOKafkaProducer) -> None:
-        """Asks Kafka for metadata whenever it has said nothing for a while: without traffic nobody would."""
+        """Asks Kafka for metadata whenever it is quiet: without traffic nothing else notices an outage."""
         while True:
             await asyncio.sleep(PROBE_S)
-            if time.monotonic() - self._heard_s < PROBE_S:
+            if time.monotonic() - self._last_ack_s < PROBE_S:
                 continue
             answers = False
             with contextlib.suppress(*KAFKA_FAILURES):
                 async with asyncio.timeout(PROBE_TIMEOUT_S):
                     answers = await producer.client.force_metadata_update()
             if not answers:
-                self._silence = f"Kafka at {self._kafka} does not answer"
+                self._probe_failure = f"Kafka at {self._kafka} does not answer"
             elif all(leader_of(producer, topic) < 0 for topic in self._topics):
-                self._silence = "no fragments topic has a leader"
+                self._probe_failure = "no fragments topic has a leader"
             else:
-                self._silence = ""
+                self._probe_failure = ""
 
-    def _landed(
+    def _on_answer(
         self, producer: AIOKafkaProducer, backlog: Backlog, batch: Batch, inner: Any, future: _Future
     ) -> None:
         error = None if future.cancelled() else future.exception()
-        if not backlog.landed(batch):
+        if not backlog.complete(batch):  # too late: fail_all has reported the batch as lost
             return
         if error is None and not future.cancelled():
             batch.stored(future.result().offset)
-            self._silence, self._heard_s = "", time.monotonic()
+            self._probe_failure, self._last_ack_s = "", time.monotonic()
             self._backoff.reset()
-            self._ailing.heal(batch.stream)
+            self._breaker.record_success(batch.stream)
             self._wake.set()
             return
         batch.lost()
-        if isinstance(error, REFUSALS):
-            self._ail(batch.stream, f"Kafka refuses what is sent: {error!r}")
-            if take_back(producer, inner):
+        if isinstance(error, TOPIC_ERRORS):
+            self._open_circuit(batch.stream, f"Kafka rejects the batch: {error!r}")
+            # without a gap in the sequence numbers the client stays usable for the other streams
+            if rewind_sequence(producer, inner):
                 self._wake.set()
                 return
-        self._break(f"Kafka refused a batch: {error!r}")
+        self._break(f"Kafka rejected a batch: {error!r}")
 
-    def _ail(self, stream: int, why: str, *, is_costly: bool = False) -> None:
-        logger.warning("a stream takes no fragments", extra={"stream": stream, "why": why})
-        self._ailing.fail(stream, why, time.monotonic(), is_costly=is_costly)
+    def _open_circuit(self, stream: int, why: str, *, is_costly: bool = False) -> None:
+        logger.warning("stream circuit opened", extra={"stream": stream, "why": why})
+        self._breaker.record_failure(stream, why, time.monotonic(), is_costly=is_costly)
 
-    def _hopeless(self, producer: AIOKafkaProducer, batch: Batch) -> str:
-        """Why a batch need not be sent; only one of a stream that was well may wait for a leader."""
+    def _obstacle(self, producer: AIOKafkaProducer, batch: Batch) -> str:
+        """Why the batch cannot be stored; empty if it should be sent.
+
+        A missing leader is an obstacle only to a trial: a stream that worked may wait for its new leader.
+        """
         topic = self._topics[batch.stream]
         if leader_of(producer, topic) >= 0:
             return ""
         if not has_topic(producer, topic):
             return f"there is no topic {topic}"
-        return f"{topic} has no leader" if self._ailing.has(batch.stream) else ""
+        return "" if self._breaker.is_closed(batch.stream) else f"{topic} has no leader"
 
     def _break(self, why: str) -> None:
         if self._broken is not None and not self._broken.done():

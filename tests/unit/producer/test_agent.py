@@ -1,4 +1,4 @@
-"""The agent's files as they are served, and that the minified one is of this source and small."""
+"""How the agent's files are served; and the minified one belongs to this source, and is small."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MAX_SOURCE_LINES = 300
 
 
 def client() -> httpx.AsyncClient:
-    """Of an app that serves nothing else."""
+    """A client of an app that serves nothing else."""
     app = FastAPI()
     install_agent(app)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://producer")
 
 
-def test_the_minified_agent_is_made_of_this_source() -> None:
-    """Its first line names the digest of the source: whoever changes the source runs `make agent`."""
+def test_the_minified_agent_belongs_to_this_source() -> None:
+    """Its first line has the digest of the source. After a change of the source run `make agent`."""
     source = (FOLDER / "agent.js").read_bytes()
     first = (FOLDER / "agent.min.js").read_text().splitlines()[0]
 
@@ -33,7 +33,7 @@ def test_the_minified_agent_is_made_of_this_source() -> None:
 
 
 def test_the_agent_is_small() -> None:
-    """At most 4 KB on the wire, and a source of one idea."""
+    """At most 4 KB compressed, and a source that can be read at once."""
     packed = gzip.compress((FOLDER / "agent.min.js").read_bytes())
 
     assert len(packed) <= MAX_PACKED_BYTES
@@ -42,7 +42,7 @@ def test_the_agent_is_small() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.path)
 async def test_a_browser_loads_each_file_once(file: StaticFile) -> None:
-    """The whole file, of a type that nobody may guess anew; asked again with its tag, 304 without a body."""
+    """The whole file, with a type that browsers must not guess; with its tag a second request gets 304."""
     async with client() as browser:
         first = await browser.get(file.path)
         again = await browser.get(file.path, headers={"if-none-match": first.headers["etag"]})
@@ -56,8 +56,8 @@ async def test_a_browser_loads_each_file_once(file: StaticFile) -> None:
     assert again.headers["etag"] == first.headers["etag"]
 
 
-async def test_the_agent_goes_packed_to_who_can_unpack() -> None:
-    """And plain to who cannot; caches are told that answers differ by that."""
+async def test_the_agent_is_compressed_if_the_client_accepts_it() -> None:
+    """Otherwise it is plain; `Vary` tells caches that answers differ."""
     async with client() as browser:
         packed = await browser.get("/agent.js", headers={"accept-encoding": "gzip, br"})
         plain = await browser.get("/agent.js", headers={"accept-encoding": "identity"})
@@ -69,8 +69,8 @@ async def test_the_agent_goes_packed_to_who_can_unpack() -> None:
     assert packed.headers["vary"] == plain.headers["vary"] == "Accept-Encoding"
 
 
-async def test_pages_of_other_sites_may_run_the_agent_and_keep_it_for_an_hour() -> None:
-    """Sites that isolate themselves load only what says that they may; the page to try is never kept."""
+async def test_pages_of_other_sites_may_run_the_agent_and_cache_it_for_an_hour() -> None:
+    """Isolated sites load only resources that allow it; the try page is never cached."""
     async with client() as browser:
         agent, page = await browser.get("/agent.js"), await browser.get("/try")
 

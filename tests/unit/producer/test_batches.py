@@ -1,4 +1,4 @@
-"""The rules of adapters/batches.py: who hears of what, what waits for what."""
+"""The rules of kafka/batches.py: which request gets which outcome, and what waits for what."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.producer.core.ingest import Portion
-from services.producer.kafka.batches import PATIENCE_S, Backlog, Batch, Builder, Delivery
+from services.producer.kafka.batches import SLOW_ROUND_S, Backlog, Batch, Builder, Delivery
 
 
 class SmallBuilder:
@@ -45,28 +45,12 @@ def values(batch: Batch) -> list[bytes | None]:
     return [value for _, value in batch.builder.records]
 
 
-async def test_requests_share_a_batch_and_each_hears_of_its_own() -> None:
-    """Two requests for one stream travel in one batch; offsets are given per request."""
-    waiting, first, second = backlog(), Delivery(), Delivery()
-    waiting.add_portion(0, portion(0, 1), first, 0)
-    waiting.add_portion(0, portion(0), second, 0)
-
-    (batch,) = waiting.take(0.0)
-    waiting.landed(batch)
-    batch.stored(70)
-
-    assert first.done.done()
-    assert second.done.done()
-    assert (first.offsets, second.offsets) == ([([0, 1], 70)], [([0], 72)])
-    assert first.unstored == second.unstored == []
-
-
 async def test_a_request_waits_for_all_of_its_streams() -> None:
-    """A delivery is done with its last share, whatever became of each."""
+    """A delivery is done with its last share, acknowledged or not."""
     waiting, delivery = backlog(), Delivery()
     waiting.add_portion(0, portion(0, 2), delivery, 0)
     waiting.add_portion(1, portion(1), delivery, 0)
-    one, other = waiting.take(0.0)
+    one, other = waiting.take_ready(0.0)
 
     one.stored(0)
     early = delivery.done.done()
@@ -77,86 +61,69 @@ async def test_a_request_waits_for_all_of_its_streams() -> None:
     assert delivery.unstored == ([1] if other.stream == 1 else [0, 2])
 
 
-async def test_a_full_batch_is_followed_by_another() -> None:
-    """What does not fit goes into the stream's next batch, which waits for the first one."""
-    waiting, delivery = backlog(room=2), Delivery()
-    waiting.add_portion(0, portion(0, 1, 2), delivery, 0)
-
-    (first,) = waiting.take(0.0)
-    meanwhile = waiting.take(0.0)
-    waiting.landed(first)
-    first.stored(5)
-    (second,) = waiting.take(0.0)
-    second.stored(7)
-
-    assert meanwhile == []
-    assert (values(first), values(second)) == ([b"0", b"1"], [b"2"])
-    assert delivery.offsets == [([0, 1], 5), ([2], 7)]
-
-
-async def test_a_lane_gets_its_next_round_when_the_last_one_has_landed() -> None:
+async def test_a_lane_gets_its_next_round_when_the_last_one_is_complete() -> None:
     """While a broker is busy, batches for it grow instead of queueing; other brokers go on."""
     waiting = backlog(lanes=2)
     waiting.add_portion(0, portion(0), Delivery(), 0)
-    (busy,) = waiting.take(0.0)
+    (busy,) = waiting.take_ready(0.0)
     waiting.add_portion(2, portion(0), Delivery(), 0)
     waiting.add_portion(1, portion(0), Delivery(), 0)
 
-    other_lane = waiting.take(0.0)
+    other_lane = waiting.take_ready(0.0)
     waiting.add_portion(2, portion(1), Delivery(), 0)
-    waiting.landed(busy)
-    grown = waiting.take(0.0)
+    waiting.complete(busy)
+    grown = waiting.take_ready(0.0)
 
     assert [batch.stream for batch in other_lane] == [1]
     assert [values(batch) for batch in grown] == [[b"0", b"1"]]
 
 
-async def test_a_stuck_round_is_not_waited_for_without_end() -> None:
-    """After PATIENCE_S the other streams of the broker go on; the stuck stream keeps its order."""
+async def test_a_stuck_round_holds_up_the_lane_for_a_bounded_time() -> None:
+    """After SLOW_ROUND_S the other streams of the broker go on; the stuck stream keeps its order."""
     waiting = backlog()
     waiting.add_portion(0, portion(0), Delivery(), 0)
-    (stuck,) = waiting.take(0.0)
+    (stuck,) = waiting.take_ready(0.0)
     waiting.add_portion(0, portion(1), Delivery(), 0)
     waiting.add_portion(1, portion(2), Delivery(), 0)
 
-    waiting.lose_patience(PATIENCE_S)
-    at_the_limit = waiting.take(PATIENCE_S)
-    waiting.lose_patience(PATIENCE_S * 1.01)
-    past_it = waiting.take(PATIENCE_S * 1.01)
-    waiting.landed(stuck)
-    waiting.landed(past_it[0])
+    waiting.release_slow_rounds(SLOW_ROUND_S)
+    at_the_limit = waiting.take_ready(SLOW_ROUND_S)
+    waiting.release_slow_rounds(SLOW_ROUND_S * 1.01)
+    past_it = waiting.take_ready(SLOW_ROUND_S * 1.01)
+    waiting.complete(stuck)
+    waiting.complete(past_it[0])
 
     assert at_the_limit == []
     assert [batch.stream for batch in past_it] == [1]
-    assert [values(batch) for batch in waiting.take(1.0)] == [[b"1"]]
+    assert [values(batch) for batch in waiting.take_ready(1.0)] == [[b"1"]]
 
 
-async def test_giving_up_tells_everybody_and_ignores_what_comes_late() -> None:
-    """Records on their way and records that wait are both lost; a late acknowledgement changes nothing."""
+async def test_fail_all_fails_every_request_and_later_answers_change_nothing() -> None:
+    """Records in flight and records that wait are both lost; a late acknowledgement changes nothing."""
     waiting, sent, queued = backlog(), Delivery(), Delivery()
     waiting.add_portion(0, portion(0), sent, 0)
-    (batch,) = waiting.take(0.0)
+    (batch,) = waiting.take_ready(0.0)
     waiting.add_portion(0, portion(0), queued, 0)
 
-    waiting.give_up()
+    waiting.fail_all()
 
     assert (sent.unstored, queued.unstored) == ([0], [0])
     assert sent.done.done()
     assert queued.done.done()
-    assert not waiting.landed(batch)
-    assert waiting.take(1.0) == []
+    assert not waiting.complete(batch)
+    assert waiting.take_ready(1.0) == []
 
 
-async def test_the_oldest_on_its_way_is_known() -> None:
-    """The watchdog asks for the time at which the oldest unacknowledged batch was sent."""
+async def test_the_oldest_batch_in_flight_is_known() -> None:
+    """The watchdog asks when the oldest unacknowledged batch was sent."""
     waiting = backlog(lanes=2)
     waiting.add_portion(0, portion(0), Delivery(), 0)
-    waiting.take(1.0)
+    waiting.take_ready(1.0)
     waiting.add_portion(1, portion(0), Delivery(), 0)
-    waiting.take(2.0)
+    waiting.take_ready(2.0)
 
-    assert waiting.oldest() == 1.0
-    assert backlog().oldest() is None
+    assert waiting.oldest_sent_at() == 1.0
+    assert backlog().oldest_sent_at() is None
 
 
 @settings(max_examples=100)
@@ -172,18 +139,21 @@ async def test_the_oldest_on_its_way_is_known() -> None:
     room=st.integers(1, 4),
     lanes=st.integers(1, 3),
 )
-async def test_every_record_has_one_fate_and_streams_keep_their_order(
+async def test_every_record_has_one_outcome_and_streams_keep_their_order(
     steps: list[Any], room: int, lanes: int
 ) -> None:
-    """Whatever order things happen in: each record is stored or lost once, in the order it was given."""
+    """In any order of events each record is stored or lost once, in the order in which it was added.
+
+    Requests share batches and batches get full; each request gets the offsets of its own records.
+    """
     waiting = backlog(room, lanes)
     flying: list[Batch] = []
-    requests: list[tuple[Delivery, int]] = []
+    requests: list[tuple[Delivery, int, list[int]]] = []
     given_in: dict[int, list[bytes]] = {}
     seen: dict[int, list[bytes | None]] = {}
 
     def land(batch: Batch, *, stored: bool) -> None:
-        assert waiting.landed(batch)
+        assert waiting.complete(batch)
         if stored:
             batch.stored(len(seen.get(batch.stream, [])))
         else:
@@ -198,14 +168,18 @@ async def test_every_record_has_one_fate_and_streams_keep_their_order(
                 names = [b"%d.%d" % (number, index) for index in indexes]
                 given_in.setdefault(stream, []).extend(names)
                 waiting.add_portion(stream, Portion(indexes, names, names), delivery, 0)
-            requests.append((delivery, len(step)))
+            requests.append((delivery, number, step))
         elif step == "take":
-            flying += waiting.take(float(number))
+            flying += waiting.take_ready(float(number))
         elif flying:
             land(flying.pop(0), stored=step == "store")
 
     assert seen == given_in
-    for delivery, count in requests:
+    for delivery, number, streams in requests:
         assert delivery.done.done()
-        stored = [index for indexes, _ in delivery.offsets for index in indexes]
-        assert sorted(stored + delivery.unstored) == list(range(count))
+        stored = [
+            (index, first + at) for indexes, first in delivery.offsets for at, index in enumerate(indexes)
+        ]
+        assert sorted([index for index, _ in stored] + delivery.unstored) == list(range(len(streams)))
+        for index, offset in stored:
+            assert seen[streams[index]][offset] == b"%d.%d" % (number, index)

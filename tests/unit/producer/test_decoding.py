@@ -1,4 +1,4 @@
-"""What gzip and zstd bodies become: the same bytes, in small pieces, and never more than asked for."""
+"""Decoding gzip and zstd: the same bytes come out, in small pieces, and never more than the limit."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ PACK: dict[Coding, Callable[[bytes], bytes]] = {Coding.GZIP: gzip.compress, Codi
     parts=st.lists(st.binary(max_size=300) | st.sampled_from([bytes(200_000), b"ab" * 70_000]), max_size=4),
     coding=st.sampled_from(CODINGS),
 )
-def test_what_was_encoded_comes_out(parts: list[bytes], coding: Coding) -> None:
-    """One part or several in a row, in pieces that are never larger than a step."""
+def test_a_body_is_decoded_in_small_pieces(parts: list[bytes], coding: Coding) -> None:
+    """One part or several in a row; no piece is larger than a step."""
     body = b"".join(PACK[coding](part) for part in parts)
 
     pieces = list(decoded(body, coding))
@@ -44,8 +44,8 @@ def test_what_was_encoded_comes_out(parts: list[bytes], coding: Coding) -> None:
 
 
 @pytest.mark.parametrize("level", [-50, 1, 19])
-def test_every_level_of_zstd_is_read(level: int) -> None:
-    """Up to the largest window that the web may use (8 MB), also where the size is not told."""
+def test_every_level_of_zstd_is_decoded(level: int) -> None:
+    """Up to the largest window allowed on the web (8 MB), also in a frame without its size."""
     text = b"".join(b'{"key":"%d"}' % number for number in range(50_000))
     compressor = zstd.ZstdCompressor(level=level)
 
@@ -76,15 +76,15 @@ LARGE_WINDOW = _large.compress(b"x") + _large.flush()
         (LARGE_WINDOW, Coding.ZSTD),
     ],
 )
-def test_what_is_not_of_its_coding_is_unreadable(body: bytes, coding: Coding) -> None:
-    """Garbage, a wrong sum, a body that ends too early or goes on, another coding, too large a window."""
+def test_a_body_in_another_encoding_is_unreadable(body: bytes, coding: Coding) -> None:
+    """Garbage, a wrong checksum, a body that is too short or too long, another coding, too large a window."""
     with pytest.raises(RequestUnreadable):
         list(decoded(body, coding))
 
 
 @pytest.mark.parametrize("coding", CODINGS)
 def test_the_number_of_parts_is_bounded(coding: Coding) -> None:
-    """An empty part costs 20 bytes and the making of a decoder."""
+    """An empty part costs the client 20 bytes and us a decoder."""
     part = PACK[coding](b"")
 
     assert list(decoded(part * MAX_PARTS, coding)).count(b"") >= MAX_PARTS
@@ -96,7 +96,7 @@ _unsized = zstd.ZstdCompressor()
 BOMBS = {
     "gzip": (Coding.GZIP, gzip.compress(bytes(20 * MIB))),
     "zstd": (Coding.ZSTD, zstd.compress(bytes(100 * MIB))),
-    "zstd that does not tell its size": (
+    "zstd without its size": (
         Coding.ZSTD,
         b"".join([*(_unsized.compress(bytes(MIB)) for _ in range(100)), _unsized.flush()]),
     ),
@@ -105,20 +105,20 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_bomb_is_given_up_at_the_limit(bomb: str) -> None:
-    """At most one step beyond a megabyte is ever decoded, counted while it is, and let go again."""
+def test_a_bomb_is_rejected_at_the_limit(bomb: str) -> None:
+    """At most one step beyond a megabyte is decoded; it is counted meanwhile, and released again."""
     coding, body = BOMBS[bomb]
     inflight = Inflight(64 * MIB)
-    hold = InflightShare(inflight, MIB)
+    share = InflightShare(inflight, MIB)
     tracemalloc.start()
     try:
         with pytest.raises(RequestTooLarge):
-            decode_body([body], coding, hold)
+            decode_body([body], coding, share)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     counted = inflight.bytes
-    hold.release()
+    share.release()
 
     assert MIB < counted <= MIB + STEP_BYTES + len(body)
     assert peak < 2 * MIB + len(body)
@@ -126,26 +126,26 @@ def test_a_bomb_is_given_up_at_the_limit(bomb: str) -> None:
 
 
 @pytest.mark.parametrize("coding", CODINGS)
-def test_decoded_bytes_are_in_flight_and_encoded_ones_no_more(coding: Coding) -> None:
-    """What waits for Kafka is what was decoded."""
+def test_after_decoding_only_the_decoded_bytes_are_in_flight(coding: Coding) -> None:
+    """They wait for Kafka; the encoded ones are released."""
     inflight = Inflight(64 * MIB)
-    hold = InflightShare(inflight, MIB)
+    share = InflightShare(inflight, MIB)
     body = PACK[coding](b"x" * MIB)
-    hold.add(len(body))
+    share.add(len(body))
 
-    pieces = decode_body([body], coding, hold)
+    pieces = decode_body([body], coding, share)
 
     assert sum(map(len, pieces)) == inflight.bytes == MIB
 
 
-def test_decoding_stops_where_the_room_is_full() -> None:
-    """Small bodies that decode to large ones overload the producer like large ones."""
+def test_decoding_stops_when_there_is_no_room() -> None:
+    """Small bodies that decode to large ones overload the producer just as large ones do."""
     inflight = Inflight(MIB)
     inflight.bytes = MIB // 2
-    hold = InflightShare(inflight, MIB)
+    share = InflightShare(inflight, MIB)
 
     with pytest.raises(Overloaded):
-        decode_body([gzip.compress(bytes(MIB))], Coding.GZIP, hold)
-    hold.release()
+        decode_body([gzip.compress(bytes(MIB))], Coding.GZIP, share)
+    share.release()
 
     assert inflight.bytes == MIB // 2

@@ -1,4 +1,4 @@
-"""The rules of core/form.py: what headers promise of a body, and what a text is."""
+"""The rules of core/form.py: what headers say about a body, and which form a text has."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ JSON = (b"application/json",)
         ((b"text/plain;charset=UTF-8",), Form.TEXT),
     ],
 )
-def test_the_content_type_says_the_form(types: tuple[bytes, ...], form: Form) -> None:
-    """Case and parameters do not matter, but for the charset."""
+def test_the_content_type_decides_the_form(types: tuple[bytes, ...], form: Form) -> None:
+    """Case and parameters do not matter, except the charset."""
     assert wrapping_for(types, ()) == Wrapping(form, Coding.IDENTITY)
 
 
@@ -54,8 +54,8 @@ def test_the_content_type_says_the_form(types: tuple[bytes, ...], form: Form) ->
         ((b"identity", b"gzip"), Coding.GZIP),
     ],
 )
-def test_the_content_encoding_says_the_coding(encodings: tuple[bytes, ...], coding: Coding) -> None:
-    """At most one; `identity` is none, and `x-gzip` is gzip (RFC 9110, 8.4.1.3)."""
+def test_the_content_encoding_decides_the_coding(encodings: tuple[bytes, ...], coding: Coding) -> None:
+    """At most one; `identity` does not count, and `x-gzip` is gzip (RFC 9110, 8.4.1.3)."""
     assert wrapping_for(JSON, encodings).coding is coding
 
 
@@ -75,8 +75,8 @@ def test_the_content_encoding_says_the_coding(encodings: tuple[bytes, ...], codi
         (b"\xff\xfe",),
     ],
 )
-def test_other_types_are_refused(types: tuple[bytes, ...]) -> None:
-    """Exactly one accepted type, in UTF-8; the refusal names those that are accepted."""
+def test_other_types_are_not_supported(types: tuple[bytes, ...]) -> None:
+    """Exactly one supported type, in UTF-8; the error names the supported ones."""
     with pytest.raises(UnsupportedType) as caught:
         wrapping_for(types, ())
 
@@ -87,8 +87,8 @@ def test_other_types_are_refused(types: tuple[bytes, ...]) -> None:
     "encodings",
     [(b"br",), (b"deflate",), (b"gzip, gzip",), (b"gzip", b"zstd"), (b"zstd, identity, br",), (b"\xff",)],
 )
-def test_other_and_several_encodings_are_refused(encodings: tuple[bytes, ...]) -> None:
-    """One layer at most; the refusal names those that are accepted."""
+def test_other_and_several_encodings_are_not_supported(encodings: tuple[bytes, ...]) -> None:
+    """At most one layer; the error names the supported ones."""
     with pytest.raises(UnsupportedType) as caught:
         wrapping_for(JSON, encodings)
 
@@ -113,8 +113,8 @@ def test_other_and_several_encodings_are_refused(encodings: tuple[bytes, ...]) -
         (b"nonsense\nnonsense", Form.JSON),
     ],
 )
-def test_a_text_is_what_its_first_lines_show(text: bytes, form: Form) -> None:
-    """Several lines are NDJSON when the first is an object by its ends; all else is JSON."""
+def test_the_first_lines_of_a_text_decide_its_form(text: bytes, form: Form) -> None:
+    """Several lines are NDJSON if the first looks like a whole object; anything else is JSON."""
     assert form_of(text) is form
 
 
@@ -128,17 +128,10 @@ OBJECTS = st.dictionaries(st.text(max_size=3), VALUES, max_size=4)
 
 @settings(max_examples=100)
 @given(content=OBJECTS | st.lists(OBJECTS), data=st.data())
-def test_no_json_is_taken_for_lines(content: object, data: st.DataObject) -> None:
-    """One object or an array is never NDJSON, wherever its lines are broken."""
+def test_one_object_or_array_is_never_ndjson(content: object, data: st.DataObject) -> None:
+    """Wherever its lines are broken."""
     text = json.dumps(content, indent=1).encode()
     lines = text.split(b"\n")
     broken = lines[0] + b"".join(data.draw(st.sampled_from([b"\n", b""])) + line for line in lines[1:])
 
     assert form_of(broken) is Form.JSON
-
-
-@settings(max_examples=100)
-@given(contents=st.lists(OBJECTS, min_size=2))
-def test_several_objects_one_a_line_are_lines(contents: list[object]) -> None:
-    """As NDJSON is written."""
-    assert form_of(b"\n".join(json.dumps(content).encode() for content in contents)) is Form.NDJSON

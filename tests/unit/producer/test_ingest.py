@@ -1,12 +1,10 @@
-"""The rules of core/ingest.py: what is a request, what is a fragment of it, where it goes."""
+"""The rules of core/ingest.py: which bodies are readable, which fragments are accepted, where they go."""
 
 from __future__ import annotations
 
 import json
 import tracemalloc
-import zlib
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,16 +17,15 @@ from services.producer.core.ingest import (
     RequestUnreadable,
     ingest,
 )
-from shared.model.routing import StreamTable, initial_table
+from services.producer.http.openapi import FRAGMENTS_RESPONSES
+from shared.model.routing import initial_table
 
 TABLE = initial_table(24)
 LIMITS = Limits(max_fragment_bytes=32 * 1024, max_request_bytes=1024 * 1024, max_request_fragments=2_500)
 
 
-def take(
-    body: bytes, form: Form = Form.JSON, table: StreamTable = TABLE, limits: Limits = LIMITS
-) -> Ingested:
-    return ingest(body, form, table, limits)
+def take(body: bytes, form: Form = Form.JSON) -> Ingested:
+    return ingest(body, form, TABLE, LIMITS)
 
 
 def accepted(ingested: Ingested) -> dict[int, tuple[int, bytes, bytes]]:
@@ -45,58 +42,34 @@ def reasons(ingested: Ingested) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize(
-    ("key", "slot", "stream"),
+    ("body", "values"),
     [
-        ("visitor-1", 1780, 10),
-        ("visitor-2", 1870, 10),
-        ("199.72.81.55", 763, 4),
-        ("piweba3y.prodigy.com", 3841, 22),
-        ("ключ", 1562, 9),
-        ("\U0001f600", 1348, 7),
+        (b' \r\n{"key": "a",  "data":{"x":1.0e2}}\n', [b'{"key": "a",  "data":{"x":1.0e2}}']),
+        (b'[ {"key":"a" , "n": 1.50} ,\n{"key":"b"}]', [b'{"key":"a" , "n": 1.50}', b'{"key":"b"}']),
     ],
 )
-def test_the_stream_of_a_key_never_changes(key: str, slot: int, stream: int) -> None:
-    """Golden values: slot = crc32 of the key's UTF-8 & 0xFFF, stream by the first table of 24."""
-    body = json.dumps({"key": key}).encode()
-
+def test_fragments_keep_their_bytes_without_the_space_around_them(body: bytes, values: list[bytes]) -> None:
+    """A body is one object or an array of items; space inside a fragment is kept."""
     taken = accepted(take(body))
 
-    assert zlib.crc32(key.encode()) & 0xFFF == slot
-    assert taken == {0: (stream, key.encode(), body)}
+    assert [taken[index][2] for index in range(len(taken))] == values
 
 
-def test_an_object_is_one_fragment_without_the_space_around_it() -> None:
-    """A JSON object is a request of one fragment; its value is the object's own bytes."""
-    ingested = take(b' \r\n{"key": "a",  "data":{"x":1.0e2}}\n')
-
-    assert [value for _, _, value in accepted(ingested).values()] == [b'{"key": "a",  "data":{"x":1.0e2}}']
-
-
-def test_the_items_of_an_array_keep_their_bytes() -> None:
-    """Space inside an item is kept, space between items is not part of any."""
-    ingested = take(b'[ {"key":"a" , "n": 1.50} ,\n{"key":"b"}]')
-
-    assert {i: value for i, (_, _, value) in accepted(ingested).items()} == {
-        0: b'{"key":"a" , "n": 1.50}',
-        1: b'{"key":"b"}',
-    }
-
-
-@pytest.mark.parametrize("body", [b"[]", b" [ ] "])
-def test_an_empty_array_is_no_fragment_and_no_fault(body: bytes) -> None:
-    """An empty array is readable and holds nothing."""
-    ingested = take(body)
+@pytest.mark.parametrize(
+    ("body", "form"),
+    [
+        *((body, Form.JSON) for body in (b"[]", b" [ ] ")),
+        *((body, Form.NDJSON) for body in (b"", b"\n", b"\r\n \n", b"\xef\xbb\xbf")),
+    ],
+)
+def test_a_body_without_fragments_is_valid(body: bytes, form: Form) -> None:
+    """An empty array, and NDJSON without lines."""
+    ingested = take(body, form)
 
     assert (ingested.count, ingested.total, ingested.rejected) == (0, 0, [])
 
 
-@pytest.mark.parametrize("body", [b"", b"\n", b"\r\n \n", b"\xef\xbb\xbf"])
-def test_ndjson_without_lines_is_no_fragment_and_no_fault(body: bytes) -> None:
-    """NDJSON of no lines is the empty list, as an empty array is."""
-    assert take(body, Form.NDJSON).total == 0
-
-
-def test_blank_lines_are_not_counted() -> None:
+def test_blank_lines_do_not_count() -> None:
     """The index of a fragment in NDJSON counts fragments, not lines."""
     ingested = take(b'\n{"key":"a"}\r\n\r\n{}\n  \n{"key":"c"}', Form.NDJSON)
 
@@ -106,7 +79,7 @@ def test_blank_lines_are_not_counted() -> None:
 
 
 def test_a_byte_order_mark_is_not_part_of_the_first_fragment() -> None:
-    """A byte order mark before the body is ignored, as RFC 8259 allows, in both forms."""
+    """A byte order mark before the body is ignored, as RFC 8259 allows, in every form."""
     for form in Form:
         ingested = take(b'\xef\xbb\xbf{"key":"a"}', form)
 
@@ -130,6 +103,7 @@ def test_a_byte_order_mark_is_not_part_of_the_first_fragment() -> None:
         b'{"key":"a"}\n{"key":"b"}',
         b'{"key":"a","data":NaN}',
         b'{"key":"a","data":"\xff"}',
+        b'{"key":"a","data":"\xed\xa0\x80"}',
         b'{"key":"\\ud800"}',
         b"{'key':'a'}",
         b'[{"key":"a"}',
@@ -138,105 +112,6 @@ def test_a_byte_order_mark_is_not_part_of_the_first_fragment() -> None:
         b"[" * 200_000,
         '{"key":"a"}'.encode("utf-16"),
         b"\x00",
-    ],
-)
-def test_a_body_that_is_not_json_is_unreadable_as_a_whole(body: bytes) -> None:
-    """Neither an object nor an array in strict JSON: the whole request is refused."""
-    with pytest.raises(RequestUnreadable):
-        take(body)
-
-
-@pytest.mark.parametrize(
-    ("item", "reason"),
-    [
-        (b"{}", "invalid"),
-        (b'{"id":"x"}', "invalid"),
-        (b'{"key":1}', "invalid"),
-        (b'{"key":null}', "invalid"),
-        (b'{"key":"a","end":"yes"}', "invalid"),
-        (b'{"key":"a","time":1.5}', "invalid"),
-        (b'{"key":"a","time":null}', "invalid"),
-        (b'{"key":"a","id":7}', "invalid"),
-        (b'{"key":""}', "key"),
-        (b'{"key":"' + b"k" * 257 + b'"}', "key"),
-        (b'{"key":"' + "ж".encode() * 129 + b'"}', "key"),
-        (b'{"key":"a","id":"' + b"i" * 65 + b'"}', "id"),
-        (b'{"key":"a","time":-1}', "time"),
-        (b'{"key":"a","time":253402300800000}', "time"),
-        (b'{"key":"a","time":"yesterday"}', "time"),
-        (b'{"key":"a","time":"2026-02-30T00:00:00Z"}', "time"),
-        (b'{"key":"a","time":"1969-12-31T23:59:59Z"}', "time"),
-        (b'{"key":"a","data":' + b"[" * 1_001 + b"]" * 1_001 + b"}", "nesting"),
-        (b'{"key":"a","data":"' + b"x" * 32 * 1024 + b'"}', "size"),
-    ],
-)
-def test_a_fragment_is_refused_alone_with_its_reason(item: bytes, reason: str) -> None:
-    """Each refusal of a fragment has a word of its own, in every form of request, and spares the others."""
-    good = b'{"key":"good"}'
-
-    assert reasons(take(item)) == [(0, reason)]
-    for body, form in (
-        (b"[" + good + b"," + item + b"," + good + b"]", Form.JSON),
-        (good + b"\n" + item + b"\n" + good, Form.NDJSON),
-    ):
-        ingested = take(body, form)
-        assert reasons(ingested) == [(1, reason)]
-        assert sorted(accepted(ingested)) == [0, 2]
-
-
-@pytest.mark.parametrize("item", [b"1", b'"a"', b"null", b"[]", b'[{"key":"a"}]'])
-def test_an_item_that_is_no_object_is_refused_alone(item: bytes) -> None:
-    """An array of other things is readable; each thing is refused."""
-    ingested = take(b'[{"key":"a"},' + item + b"]")
-
-    assert reasons(ingested) == [(1, "invalid")]
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"), [(b"nonsense", "malformed"), (b'{"key":"\xff"}', "encoding"), (b"{", "malformed")]
-)
-def test_a_line_that_is_not_json_is_refused_alone(line: bytes, reason: str) -> None:
-    """In NDJSON each line stands for itself."""
-    ingested = take(b'{"key":"a"}\n' + line, Form.NDJSON)
-
-    assert reasons(ingested) == [(1, reason)]
-    assert ingested.count == 1
-
-
-def test_bytes_that_are_not_utf8_spoil_only_their_item_of_an_array() -> None:
-    """An array whose structure is readable is read, item by item."""
-    assert reasons(take(b'[{"key":"a","data":"\xff"},{"key":"b"}]')) == [(0, "encoding")]
-
-
-@pytest.mark.parametrize(
-    ("item", "reason"),
-    [
-        (b'{"key":"a","data":NaN}', "malformed"),
-        (b'{"key":"a","data":-Infinity}', "malformed"),
-        (rb'{"key":"a","data":"\ud800"}', "malformed"),
-        (rb'{"key":"\udc00"}', "malformed"),
-        (b'{"key":"a","data":"\x00"}', "malformed"),
-        (b'{"key":"a","data":01}', "malformed"),
-        (b'{"key":"a" "data":1}', "malformed"),
-        (b'{"key":"a","data":[1,]}', "malformed"),
-        (b'{"key":"a","data":nul}', "malformed"),
-        (b"nonsense", "malformed"),
-        (b'{"key":"a","data":' + b"[" * 5_000 + b"]" * 5_000 + b"}", "nesting"),
-    ],
-)
-def test_an_item_that_is_no_json_spoils_only_itself(item: bytes, reason: str) -> None:
-    """A batch that a program without strict JSON has made: every other item is stored as posted."""
-    good = rb'{"key":"good","data":"],\"}[{,"}'
-
-    ingested = take(b"[" + good + b" ,\n" + item + b", " + good + b" ]")
-
-    assert reasons(ingested) == [(1, reason)]
-    assert {index: value for index, (_, _, value) in accepted(ingested).items()} == {0: good, 2: good}
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
         b'[{"key":"a"},NaN,]',
         b'[{"key":"a"},,NaN]',
         b'[{"key":"a"},{"data":NaN]}',
@@ -252,21 +127,89 @@ def test_an_item_that_is_no_json_spoils_only_itself(item: bytes, reason: str) ->
         b"[NaN" + b",[" * 300_000 + b"]" * 300_000 + b"]",
     ],
 )
-def test_an_array_whose_brackets_do_not_match_is_unreadable(body: bytes) -> None:
-    """Where items begin and end must be beyond doubt, and found in bounded time."""
+def test_a_body_that_is_not_json_is_unreadable_as_a_whole(body: bytes) -> None:
+    """Also if it is not certain where the items of its array begin and end, or takes too long to find out."""
     with pytest.raises(RequestUnreadable):
         take(body)
 
 
-def test_an_unreadable_array_of_too_many_items_is_too_large() -> None:
-    """The limit counts before any item is judged."""
+UNACCEPTABLE = [
+    (b"{}", "invalid"),
+    (b'{"id":"x"}', "invalid"),
+    (b'{"key":1}', "invalid"),
+    (b'{"key":null}', "invalid"),
+    (b'{"key":"a","end":"yes"}', "invalid"),
+    (b'{"key":"a","time":1.5}', "invalid"),
+    (b'{"key":"a","time":null}', "invalid"),
+    (b'{"key":"a","id":7}', "invalid"),
+    (b'{"key":""}', "key"),
+    (b'{"key":"' + b"k" * 257 + b'"}', "key"),
+    (b'{"key":"' + "ж".encode() * 129 + b'"}', "key"),
+    (b'{"key":"a","id":"' + b"i" * 65 + b'"}', "id"),
+    (b'{"key":"a","time":-1}', "time"),
+    (b'{"key":"a","time":253402300800000}', "time"),
+    (b'{"key":"a","time":1' + b"0" * 5_000 + b"}", "time"),
+    (b'{"key":"a","time":"yesterday"}', "time"),
+    (b'{"key":"a","time":"2026-02-30T00:00:00Z"}', "time"),
+    (b'{"key":"a","time":"1969-12-31T23:59:59Z"}', "time"),
+    (b'{"key":"a","data":' + b"[" * 1_001 + b"]" * 1_001 + b"}", "nesting"),
+    (b'{"key":"a","data":"' + b"x" * 32 * 1024 + b'"}', "size"),
+]
+NOT_OBJECTS = [(item, "invalid") for item in (b"1", b'"a"', b"null", b"[]", b'[{"key":"a"}]')]
+NOT_JSON = [
+    (b'{"key":"a","data":"\xff"}', "encoding"),
+    (b'{"key":"a","data":NaN}', "malformed"),
+    (b'{"key":"a","data":-Infinity}', "malformed"),
+    (rb'{"key":"a","data":"\ud800"}', "malformed"),
+    (rb'{"key":"\udc00"}', "malformed"),
+    (b'{"key":"a","data":"\x00"}', "malformed"),
+    (b'{"key":"a","data":01}', "malformed"),
+    (b'{"key":"a" "data":1}', "malformed"),
+    (b'{"key":"a","data":[1,]}', "malformed"),
+    (b'{"key":"a","data":nul}', "malformed"),
+    (b"nonsense", "malformed"),
+    (b'{"key":"a","data":' + b"[" * 5_000 + b"]" * 5_000 + b"}", "nesting"),
+]
+
+
+@pytest.mark.parametrize(("item", "reason"), [*UNACCEPTABLE, *NOT_OBJECTS, *NOT_JSON])
+def test_a_fragment_is_rejected_alone_with_its_reason(item: bytes, reason: str) -> None:
+    """In arrays and in lines, also if it is not JSON; the other fragments are stored as posted."""
+    good = rb'{"key":"good","data":"],\"}[{,"}'
+
+    for body, form in (
+        (b"[" + good + b" ,\n" + item + b", " + good + b" ]", Form.JSON),
+        (good + b"\n" + item + b"\n" + good, Form.NDJSON),
+    ):
+        ingested = take(body, form)
+        assert reasons(ingested) == [(1, reason)]
+        assert {index: value for index, (_, _, value) in accepted(ingested).items()} == {0: good, 2: good}
+
+
+@pytest.mark.parametrize(("item", "reason"), UNACCEPTABLE)
+def test_a_single_object_is_rejected_with_its_reason(item: bytes, reason: str) -> None:
+    """A readable object is a request of one fragment, whatever is wrong with the fragment."""
+    assert reasons(take(item)) == [(0, reason)]
+
+
+def test_every_documented_reason_is_tested() -> None:
+    """The OpenAPI document and docs/protocol.md list the same reasons."""
+    members = FRAGMENTS_RESPONSES[422]["content"]["application/problem+json"]["schema"]["properties"]
+
+    documented = members["rejected"]["items"]["properties"]["reason"]["enum"]
+    assert {reason for _, reason in [*UNACCEPTABLE, *NOT_OBJECTS, *NOT_JSON]} == set(documented)
+
+
+@pytest.mark.parametrize("body", [b" " * (1024 * 1024 + 1), b"[" + b"NaN," * 2_500 + b"NaN]"])
+def test_limits_apply_before_anything_is_judged(body: bytes) -> None:
+    """Too many bytes, or too many items, of whatever kind."""
     with pytest.raises(RequestTooLarge):
-        take(b"[" + b"NaN," * 2_500 + b"NaN]")
+        take(body)
 
 
 @pytest.mark.parametrize("item", [b"0", b"[]", b'""'])
 def test_an_array_of_hundreds_of_thousands_of_items_is_not_unpacked(item: bytes) -> None:
-    """It is given up at the limit of fragments, not after 40 MB of items."""
+    """It is rejected at the limit of fragments, before it takes 40 MB."""
     body = b"[" + b",".join([item] * ((LIMITS.max_request_bytes - 2) // (len(item) + 1))) + b"]"
     tracemalloc.start()
     try:
@@ -279,30 +222,31 @@ def test_an_array_of_hundreds_of_thousands_of_items_is_not_unpacked(item: bytes)
     assert peak < 4 * LIMITS.max_request_bytes
 
 
-def test_many_commas_inside_of_a_fragment_are_no_fault() -> None:
-    """Only items are counted: each of these fragments is refused or taken for itself."""
+def test_many_commas_inside_a_fragment_do_not_count_as_items() -> None:
+    """Each of these fragments is rejected or accepted alone."""
     large = b'{"key":"a","data":[' + b"0," * 300_000 + b"0]}"
 
     assert reasons(take(b"[" + large + b',{"key":"b"}]')) == [(0, "size")]
 
 
-@pytest.mark.parametrize("time", [b"0", b"253402300799999", b'"2026-11-21T12:00:00.123456+01:00"'])
-def test_readable_times_are_accepted(time: bytes) -> None:
-    """Integer ms and RFC 3339, from 1970 through 9999."""
-    assert take(b'{"key":"a","time":' + time + b"}").count == 1
+@pytest.mark.parametrize(
+    "rest",
+    [
+        *(b'"time":0', b'"time":253402300799999', b'"time":"2026-11-21T12:00:00.123456+01:00"'),
+        b'"data":"' + b"x" * (LIMITS.max_fragment_bytes - 21) + b'"',
+    ],
+)
+def test_fragments_at_the_limits_are_accepted(rest: bytes) -> None:
+    """Integer ms and RFC 3339, from 1970 through 9999; and a fragment of exactly 32 KB."""
+    body = b'{"key":"a",' + rest + b"}"
 
-
-def test_a_fragment_of_exactly_the_limit_is_accepted() -> None:
-    """The limit itself is allowed."""
-    body = b'{"key":"a","data":"' + b"x" * (LIMITS.max_fragment_bytes - 21) + b'"}'
-
-    assert len(body) == LIMITS.max_fragment_bytes
+    assert len(body) <= LIMITS.max_fragment_bytes
     assert take(body).count == 1
 
 
 @pytest.mark.parametrize("form", Form)
 def test_more_fragments_than_the_limit_are_too_large(form: Form) -> None:
-    """2,500 fragments are taken, 2,501 refused as a whole."""
+    """2,500 fragments are accepted; 2,501 are rejected as a whole."""
 
     def body(count: int) -> bytes:
         items = [b'{"key":"a"}'] * count
@@ -311,12 +255,6 @@ def test_more_fragments_than_the_limit_are_too_large(form: Form) -> None:
     assert take(body(2_500), form).count == 2_500
     with pytest.raises(RequestTooLarge):
         take(body(2_501), form)
-
-
-def test_a_body_above_the_limit_is_too_large() -> None:
-    """The request's size is checked whatever it holds."""
-    with pytest.raises(RequestTooLarge):
-        take(b" " * (LIMITS.max_request_bytes + 1))
 
 
 JSON = st.recursive(
@@ -346,7 +284,7 @@ ITEMS = st.lists(FRAGMENTS | JSON, max_size=8)
 def test_every_item_is_accepted_with_its_bytes_or_rejected_once(
     items: list[object], indent: int | None, ascii_only: bool, form: Form
 ) -> None:
-    """Accepted and rejected indexes together are 0 … n - 1, bytes are untouched, routing is crc32 & 0xFFF."""
+    """All indexes are there, in order within a stream; bytes are untouched; the table has the stream."""
     texts = [
         json.dumps(item, indent=None if form is Form.NDJSON else indent, ensure_ascii=ascii_only).encode()
         for item in items
@@ -359,44 +297,19 @@ def test_every_item_is_accepted_with_its_bytes_or_rejected_once(
     assert sorted([*taken, *(index for index, _ in reasons(ingested))]) == list(range(len(items)))
     assert ingested.total == len(items)
     assert ingested.bytes == sum(len(value) for _, _, value in taken.values())
+    assert all(portion.indexes == sorted(portion.indexes) for portion in ingested.accepted.values())
     for index, (stream, key, value) in taken.items():
         item = items[index]
         assert isinstance(item, dict)
         assert value == texts[index]
         assert key == str(item["key"]).encode()
-        low, high = stream * 4096 // 24, (stream + 1) * 4096 // 24
-        assert low <= zlib.crc32(key) & 0xFFF < high
-
-
-@settings(max_examples=100)
-@given(body=st.binary(max_size=200), form=st.sampled_from(Form))
-def test_no_body_breaks_it(body: bytes, form: Form) -> None:
-    """Whatever arrives is accepted, rejected, or refused with an error of ours."""
-    try:
-        ingested = take(body, form)
-    except RequestUnreadable:
-        return
-
-    for _, _, value in accepted(ingested).values():
-        assert msgspec.json.decode(value)["key"]
-
-
-@settings(max_examples=100)
-@given(items=st.lists(FRAGMENTS, min_size=1, max_size=30))
-def test_order_within_a_stream_is_that_of_the_request(items: list[dict[str, object]]) -> None:
-    """A stream's portion lists its fragments in the order in which they were posted."""
-    body = json.dumps(items).encode()
-
-    ingested = take(body, table=initial_table(3))
-
-    for portion in ingested.accepted.values():
-        assert portion.indexes == sorted(portion.indexes)
+        assert stream == TABLE.stream_for(key)
 
 
 @settings(max_examples=100)
 @given(items=st.lists(FRAGMENTS | GARBAGE, min_size=1, max_size=8))
 def test_an_array_with_garbage_is_read_as_lines_with_garbage_are(items: list[object]) -> None:
-    """The same items are accepted with the same bytes, and refused for the same reason, in both forms."""
+    """In both forms the same items are accepted with the same bytes, or rejected for the same reason."""
     texts = [item if isinstance(item, bytes) else json.dumps(item).encode() for item in items]
 
     as_array = take(b"[" + b", ".join(texts) + b"]")
@@ -404,4 +317,4 @@ def test_an_array_with_garbage_is_read_as_lines_with_garbage_are(items: list[obj
 
     assert accepted(as_array) == accepted(as_lines)
     assert as_array.rejected == as_lines.rejected
-    assert as_array.refused == as_lines.refused
+    assert as_array.rejected_values == as_lines.rejected_values

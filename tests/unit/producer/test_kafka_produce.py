@@ -1,4 +1,4 @@
-"""The quick way of adapters/kafka_produce.py says and understands what aiokafka itself does."""
+"""kafka/produce.py encodes and decodes exactly what aiokafka does."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from services.producer.kafka.produce import (
     QuickRequest,
     QuickResponse,
     produce_quickly,
+    rewind_sequence,
     send_batch,
-    take_back,
 )
 from shared.kafka.clients import discard_producer
 
@@ -32,20 +32,20 @@ results = st.tuples(int32, int16, int64, int64, int64)
         st.tuples(names, st.lists(st.tuples(int32, st.binary(max_size=50)), max_size=3)), max_size=4
     ),
 )
-def test_a_request_is_written_as_the_library_writes_it(
+def test_a_request_is_encoded_as_aiokafka_encodes_it(
     transactional_id: str | None, acks: int, timeout: int, topics: list[tuple[str, list[tuple[int, bytes]]]]
 ) -> None:
-    """The same bytes, for any number of topics, partitions and records; with a transaction as well."""
+    """The same bytes for any number of topics, partitions and records, also with a transaction."""
     fields = (transactional_id, acks, timeout, topics)
 
     assert QuickRequest(*fields).encode() == ProduceRequest_v7(*fields).encode()
 
 
 @given(topics=st.lists(st.tuples(names, st.lists(results, max_size=3)), max_size=4), throttle_ms=int32)
-def test_an_answer_is_read_as_the_library_reads_it(
+def test_a_response_is_decoded_as_aiokafka_decodes_it(
     topics: list[tuple[str, list[tuple[int, ...]]]], throttle_ms: int
 ) -> None:
-    """The same result for every partition, wherever in a stream the answer begins."""
+    """The same result for every partition, wherever in a stream the response begins."""
     raw = ProduceResponse_v7(topics, throttle_ms).encode()
     stream = io.BytesIO(b"head" + raw)
     stream.seek(4)
@@ -56,8 +56,8 @@ def test_an_answer_is_read_as_the_library_reads_it(
         assert quick.API_VERSION == expected.API_VERSION
 
 
-def test_producers_use_it() -> None:
-    """With a broker that speaks version 7 a request is a quick one, however often it was asked for."""
+def test_producers_use_the_quick_request() -> None:
+    """A broker that speaks version 7 gets it; installing it twice is harmless; other versions stay."""
     assert produce_quickly()
     assert produce_quickly()
 
@@ -69,10 +69,10 @@ def test_producers_use_it() -> None:
 
 
 @pytest.mark.parametrize("attempts", [1, 2])
-async def test_only_a_batch_that_was_sent_once_gives_its_numbers_back(attempts: int) -> None:
-    """An earlier attempt may have been written with them: the next batch would pass for its repetition."""
+async def test_only_a_batch_sent_once_returns_its_sequence_numbers(attempts: int) -> None:
+    """An earlier attempt may have been written with them; the next batch would then pass for its retry."""
     producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1", enable_idempotence=True)
-    held, numbers, where = producer._message_accumulator, producer._txn_manager, TopicPartition("t", 0)
+    accumulator, numbers, where = producer._message_accumulator, producer._txn_manager, TopicPartition("t", 0)
     numbers.set_pid_and_epoch(7, 0)
     producer.client.cluster._partitions["t"] = {0: None}
     builder = producer.create_batch()
@@ -82,13 +82,13 @@ async def test_only_a_batch_that_was_sent_once_gives_its_numbers_back(attempts: 
     future, inner = await send_batch(producer, builder, where)
     for attempt in range(attempts):
         if attempt:
-            held.reenqueue(inner)
-        held._pop_batch(where)
-    taken = numbers.sequence_number(where)
-    is_given_back = take_back(producer, inner)
+            accumulator.reenqueue(inner)
+        accumulator._pop_batch(where)
+    used = numbers.sequence_number(where)
+    is_rewound = rewind_sequence(producer, inner)
     future.cancel()
     await discard_producer(producer)
 
-    assert taken == 2
-    assert is_given_back == (attempts == 1)
+    assert used == 2
+    assert is_rewound == (attempts == 1)
     assert numbers.sequence_number(where) == (0 if attempts == 1 else 2)

@@ -1,15 +1,12 @@
-"""Write keys: which are in force, what a request gives, and a file that changes or breaks."""
+"""Write keys: which are in force, where a request carries one, and a file that changes or breaks."""
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from services.producer.http import keys as subject
 from services.producer.http.keys import (
     Headers,
     KeysUnread,
@@ -25,7 +22,7 @@ BEARER = [(b"authorization", b"Bearer k1")]
 
 
 def verdict(keys: WriteKeys, key: str | None) -> type[BatonError] | None:
-    """The error that a request with this key meets."""
+    """The error for a request with this key; None if it may write."""
     headers = [] if key is None else [(b"x-write-key", key.encode())]
     try:
         keys.check(headers, b"")
@@ -51,13 +48,13 @@ def verdict(keys: WriteKeys, key: str | None) -> type[BatonError] | None:
         ([(b"x-write-key", b"k2")], b"write_key=k3", b"k2"),
     ],
 )
-def test_a_key_is_looked_for_in_three_places(headers: Headers, query: bytes, key: bytes | None) -> None:
-    """The bearer's counts before the header's, and that before the query's."""
+def test_a_key_may_be_in_three_places(headers: Headers, query: bytes, key: bytes | None) -> None:
+    """`Authorization: Bearer` wins over `X-Write-Key`, and that over the query."""
     assert given_key(headers, query) == key
 
 
-def test_without_keys_everybody_may_write() -> None:
-    """Neither keys nor a file: nothing is asked for, and what is given is not looked at."""
+def test_without_keys_anybody_may_write() -> None:
+    """With neither keys nor a file no key is required, and a key in the request is ignored."""
     assert verdict(WriteKeys(), None) is None
     assert verdict(WriteKeys(), "anything") is None
 
@@ -66,22 +63,22 @@ def test_without_keys_everybody_may_write() -> None:
     ("key", "error"),
     [("k1", None), ("k2", None), (None, MissingKey), ("", MissingKey), ("k", WrongKey), ("K1", WrongKey)],
 )
-def test_each_of_the_keys_in_force_opens(key: str | None, error: type[BatonError] | None) -> None:
-    """Several at once; no other one, however alike, and none at all is told apart from a wrong one."""
+def test_each_key_in_force_admits(key: str | None, error: type[BatonError] | None) -> None:
+    """Several are in force at once; a similar key does not match; a missing key is not a wrong one."""
     assert verdict(WriteKeys([b"k1", b"k2"]), key) is error
 
 
 @pytest.mark.parametrize("word", ["two words", "with,comma", "schlüssel", "tab\tinside", "x" * 257])
-def test_what_no_header_could_carry_is_no_key(word: str) -> None:
-    """Refused by its number, because the key itself must not be told."""
-    with pytest.raises(InvalidInput, match="number 2 is no write key") as caught:
+def test_a_word_that_no_header_can_carry_is_not_a_key(word: str) -> None:
+    """The error names its number, because it must not reveal the key itself."""
+    with pytest.raises(InvalidInput, match="write key 2 ") as caught:
         parse_keys(["fine", word])
 
     assert word not in caught.value.detail
 
 
 async def test_keys_are_changed_without_a_restart(tmp_path: Path) -> None:
-    """The file's next content is in force at the next look, beside the keys of the setting."""
+    """New content of the file is in force after the next read, together with the keys of the setting."""
     file = tmp_path / "keys"
     file.write_text("# ours\nold\n")
     keys = WriteKeys([b"own"], file)
@@ -100,54 +97,29 @@ async def test_keys_are_changed_without_a_restart(tmp_path: Path) -> None:
     assert after == [None, WrongKey, None]
 
 
-async def test_the_file_is_followed_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`run()` looks again and again; nobody has to ask."""
-    monkeypatch.setattr(subject, "REREAD_S", 0.001)
-    file = tmp_path / "keys"
-    file.write_text("old")
-    keys = WriteKeys([], file)
-    await keys.step()
-    running = asyncio.create_task(keys.run())
-
-    file.write_text("new")
-    deadline = time.monotonic() + 10
-    while verdict(keys, "new") is not None:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.001)
-    running.cancel()
-
-    assert verdict(keys, "old") is WrongKey
-
-
-def remove(file: Path) -> None:
-    """It is gone."""
-    file.unlink()
-
-
-def make_folder(file: Path) -> None:
-    """A folder stands where it was."""
+def replace_with_folder(file: Path) -> None:
     file.unlink()
     file.mkdir()
 
 
 BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "removed": (remove, "No such file"),
-    "a folder": (make_folder, "directory"),
+    "removed": (Path.unlink, "No such file"),
+    "a folder": (replace_with_folder, "directory"),
     "emptied": (lambda file: file.write_bytes(b""), "no key"),
     "only comments": (lambda file: file.write_text("# none\n\n"), "no key"),
-    "a bad key": (lambda file: file.write_text("new\ntwo words"), "number 2"),
-    "no text": (lambda file: file.write_bytes(b"\xff\xfe"), "no text"),
+    "a bad key": (lambda file: file.write_text("new\ntwo words"), "write key 2"),
+    "not text": (lambda file: file.write_bytes(b"\xff\xfe"), "not UTF-8"),
     "huge": (lambda file: file.write_bytes(b"k\n" * 600_000), "more than"),
 }
 
 
 @pytest.mark.parametrize("name", BREAKS)
-async def test_a_file_of_no_use_leaves_the_last_good_keys_in_force(
+async def test_an_unusable_file_leaves_the_last_good_keys_in_force(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is told once, in the log and by `remarks()`, and forgotten when the file is good again."""
+    """It is logged once, and `remarks()` reports it until the file is good again."""
     caplog.set_level("INFO")
-    break_it, said = BREAKS[name]
+    break_it, reason = BREAKS[name]
     file = tmp_path / "keys"
     file.write_text("good")
     keys = WriteKeys([], file)
@@ -165,14 +137,14 @@ async def test_a_file_of_no_use_leaves_the_last_good_keys_in_force(
     await keys.step()
 
     assert verdicts == [None, WrongKey]
-    assert [said in remark for remark in remarks] == [True]
+    assert [reason in remark for remark in remarks] == [True]
     assert complaint == ""
     assert len(warnings) == 1
     assert keys.remarks() == []
 
 
-async def test_before_the_file_was_ever_read_a_key_may_be_right(tmp_path: Path) -> None:
-    """503, to be tried again: after a 403 clients throw their fragments away. Not ready either."""
+async def test_until_the_file_is_read_an_unknown_key_may_be_valid(tmp_path: Path) -> None:
+    """KeysUnread (503), so that clients retry: after a 403 they drop their fragments. And not ready."""
     keys = WriteKeys([b"own"], tmp_path / "keys")
     await keys.step()
 
@@ -186,8 +158,8 @@ async def test_before_the_file_was_ever_read_a_key_may_be_right(tmp_path: Path) 
     assert (verdict(keys, "other"), keys.complaint()) == (None, "")
 
 
-async def test_no_key_is_ever_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Neither in the log, nor in an error, nor in a `repr`, whatever is wrong with it."""
+async def test_no_key_is_ever_revealed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Not in the log, in an error, or in a `repr`, whatever is wrong with it."""
     caplog.set_level("DEBUG")
     file = tmp_path / "keys"
     file.write_text("hidden-1")
@@ -199,6 +171,11 @@ async def test_no_key_is_ever_told(tmp_path: Path, caplog: pytest.LogCaptureFixt
     with pytest.raises(WrongKey) as caught:
         keys.check([(b"x-write-key", b"hidden-5")], b"")
 
-    told = [*(str(vars(record)) for record in caplog.records), repr(keys), *keys.remarks(), str(caught.value)]
+    output = [
+        *(str(vars(record)) for record in caplog.records),
+        repr(keys),
+        *keys.remarks(),
+        str(caught.value),
+    ]
     assert len(caplog.records) >= 2
-    assert "hidden" not in "".join(told)
+    assert "hidden" not in "".join(output)

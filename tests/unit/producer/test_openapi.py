@@ -1,7 +1,7 @@
-"""The producer is held to its own OpenAPI document by schemathesis, in process, on sinks in memory.
+"""Schemathesis checks the producer against its own OpenAPI document, in process, on in-memory sinks.
 
-What the document calls valid is taken, what it does not is refused, and every answer looks as it says. What a
-schema cannot say (bytes, years, what text/plain holds) is told apart by `is_sayable`.
+Requests that the document calls valid are accepted, others rejected, and every answer looks as documented.
+`is_expressible` filters what a schema cannot express: lengths in bytes, years, the content of text/plain.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from hypothesis import HealthCheck
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks
 
-from tests.unit.producer.test_door import JSON, Producer
+from services.producer.core.form import Form
+from services.producer.http.keys import WriteKeys
+from tests.unit.producer.face import JSON, Producer
 
 load_all_checks()
 OWN = CHECKS.get_by_names(["positive_data_acceptance", "negative_data_rejection"])
-"""Checks that are made here instead, exactly: fragments of one request are refused one by one."""
+"""These checks are made here instead, more exactly: the fragments of a request are rejected one by one."""
 ROUTES = ("GET /livez", "GET /readyz", "GET /table", "POST /fragments", "POST /markers")
 EXAMPLES = 100
 
@@ -39,7 +41,7 @@ def operation(label: str) -> Any:
 
 
 def ask(label: str, mode: GenerationMode, judge: Callable[[Any, Any], None]) -> None:
-    """Asks with generated cases, always the same; each answer is held to the document, then judged."""
+    """Sends the same generated cases in each run; checks each answer against the document, then judges it."""
 
     def one(case: Any) -> None:
         judge(case, case.call_and_validate(excluded_checks=OWN))
@@ -57,31 +59,31 @@ def ask(label: str, mode: GenerationMode, judge: Callable[[Any, Any], None]) -> 
 
 
 def fragments_in(body: Any) -> list[Any]:
-    """The fragments that a JSON body holds."""
+    """The fragments in a JSON body."""
     return body if isinstance(body, list) else [body]
 
 
-def is_sayable(said: dict[str, Any]) -> bool:
-    """Whether the schema has the last word: limits are bytes, years begin in 1970, and 5.0 is no integer."""
-    time = said.get("time")
+def is_expressible(fragment: dict[str, Any]) -> bool:
+    """Whether the schema decides: limits are in bytes, years begin in 1970, and 5.0 is not an integer."""
+    time = fragment.get("time")
     return (
-        len(said.get("key", "").encode()) <= 256
-        and len(said.get("id", "").encode()) <= 64
+        len(fragment.get("key", "").encode()) <= 256
+        and len(fragment.get("id", "").encode()) <= 64
         and not isinstance(time, float)
         and not (isinstance(time, str) and time < "1970-01-02")
     )
 
 
 @pytest.mark.parametrize("label", ROUTES)
-def test_what_the_document_calls_valid_is_taken(label: str) -> None:
-    """2xx for valid requests; of fragments each one is accepted, none refused."""
+def test_requests_that_the_document_calls_valid_are_accepted(label: str) -> None:
+    """2xx for valid requests, and every fragment in them is accepted."""
 
     def judge(case: Any, answer: Any) -> None:
         if case.media_type not in (None, JSON["content-type"]):
-            return  # a string by the schema, JSON by its content
+            return  # the schema only says that it is a string
         if case.method != "POST":
             assert answer.status_code == 200
-        elif not all(map(is_sayable, fragments_in(case.body))):
+        elif not all(map(is_expressible, fragments_in(case.body))):
             assert answer.status_code in (200, 422)
         elif label == "POST /markers":
             assert answer.status_code == 200
@@ -92,8 +94,8 @@ def test_what_the_document_calls_valid_is_taken(label: str) -> None:
 
 
 @pytest.mark.parametrize("label", ["POST /fragments", "POST /markers"])
-def test_what_the_document_does_not_call_valid_is_refused(label: str) -> None:
-    """4xx, or a 200 that names the fragments of an array that were refused."""
+def test_requests_that_the_document_calls_invalid_are_rejected(label: str) -> None:
+    """4xx, or a 200 that lists the rejected fragments of an array."""
 
     def judge(case: Any, answer: Any) -> None:
         if answer.status_code == 200 and case.media_type == JSON["content-type"]:
@@ -104,8 +106,34 @@ def test_what_the_document_does_not_call_valid_is_refused(label: str) -> None:
     ask(label, GenerationMode.NEGATIVE, judge)
 
 
-def test_every_route_of_the_document_is_asked_or_serves_a_file() -> None:
-    """A new route must not be left out by chance."""
+def test_every_documented_route_is_tested_or_serves_a_file() -> None:
+    """A new route must not be forgotten here."""
     labels = {one.ok().label for one in document().get_all_operations()}
 
     assert {label for label in labels - set(ROUTES) if "." not in label and label != "GET /try"} == set()
+
+
+async def test_the_document_has_the_types_encodings_and_headers_of_fragments() -> None:
+    """No route answers POST /fragments, so FastAPI does not document it by itself."""
+    operation = (await Producer().client.get("/openapi.json")).json()["paths"]["/fragments"]["post"]
+
+    assert set(operation["requestBody"]["content"]) == {form.value for form in Form}
+    assert all(word in operation["requestBody"]["description"] for word in ("gzip", "zstd", "chunked"))
+    assert set(operation["responses"]["415"]["headers"]) == {"Accept", "Accept-Encoding"}
+    for status in ("429", "503"):
+        assert set(operation["responses"][status]["headers"]) == {"Retry-After"}
+
+
+async def test_the_document_says_whether_a_key_is_required() -> None:
+    """It lists the three ways to send a key, any of which is enough; and none if no key is required."""
+    with_keys = (await Producer(WriteKeys([b"k1"])).client.get("/openapi.json")).json()
+    without = (await Producer().client.get("/openapi.json")).json()
+
+    schemes = with_keys["components"]["securitySchemes"]
+    for path in ("/fragments", "/markers"):
+        ways = [schemes[name] for (name,) in with_keys["paths"][path]["post"]["security"]]
+        assert [(way["type"], way.get("in", "header")) for way in ways] == [
+            *(("http", "header"), ("apiKey", "header"), ("apiKey", "query"))
+        ]
+        assert "security" not in without["paths"][path]["post"]
+    assert "security" not in with_keys["paths"]["/table"]["get"]

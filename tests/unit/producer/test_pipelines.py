@@ -1,6 +1,6 @@
-"""Clients that pipeline without end, do not take what is left for them, or leave amid their requests.
+"""Clients that pipeline without end, do not read their answers, or disconnect between their requests.
 
-Over real connections. What waits inside is looked at in the server's protocol; each wait has a deadline.
+Over real connections. Tests look into the server's protocol for what waits there; each wait has a deadline.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ FRAGMENT = b'{"key":"visitor-1"}'
 ALIVE = b"GET /livez HTTP/1.1\r\nhost: producer\r\n\r\n"
 IMPATIENT = Bounds(header_timeout_s=DEADLINE_S, body_timeout_s=0.1)
 ONE_READ = 256 * 1024
-"""The most that the loop gives at once."""
+"""The most that the event loop reads at once."""
 
 
-async def until(is_so: Callable[[], object]) -> None:
-    """Returns as soon as it is so."""
+async def until(condition: Callable[[], object]) -> None:
+    """Returns as soon as the condition is true."""
     async with asyncio.timeout(DEADLINE_S):
-        while not is_so():  # noqa: ASYNC110  uvicorn has nothing to wait for
+        while not condition():  # noqa: ASYNC110  uvicorn offers nothing to wait for
             await asyncio.sleep(0.002)
 
 
 def is_lost(protocol: BoundedHttpProtocol) -> bool:
-    """Whether the server has nothing left of the connection."""
+    """Whether the server has dropped the connection."""
     return protocol not in protocol.connections
 
 
 def numbered(count: int) -> bytes:
-    """A request with so many fragments, which is what its answer tells."""
+    """A request with `count` fragments; its answer has the same number."""
     return request(b"[" + b",".join([FRAGMENT] * count) + b"]")
 
 
 async def test_pipelining_without_end_is_answered_up_to_a_bound() -> None:
-    """30,000 requests behind one that waits: 64 are taken, all of them answered in order, then the end."""
+    """Of 30,000 requests behind one that waits, 64 are accepted and answered in order; then it ends."""
     sink = Stalled()
     async with serving(sink=sink) as server, raw_client(server) as client:
         loop = asyncio.get_running_loop()
@@ -66,62 +66,52 @@ async def test_pipelining_without_end_is_answered_up_to_a_bound() -> None:
     assert [b"connection: close" in answer for answer in answers] == [False] * MAX_QUEUED + [True]
 
 
-async def test_nothing_is_read_while_answers_are_owed() -> None:
-    """Three heaps of 30 requests: the second one is not looked at before the first is answered."""
+LARGE = request(FRAGMENT + b" " * 20_000)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "count", "max_requests", "max_bytes"),
+    [([request(FRAGMENT) * 30] * 3, 90, 60, ONE_READ), ([LARGE] * 200, 200, MAX_QUEUED, ONE_READ)],
+    ids=["many", "large"],
+)
+async def test_nothing_is_read_while_requests_are_queued(
+    pieces: list[bytes], count: int, max_requests: int, max_bytes: int
+) -> None:
+    """Of three batches of requests one or two are queued; of 4 MB of bodies one read; all are answered."""
     sink = Stalled()
-    heap = request(FRAGMENT) * 30
     async with serving(sink=sink) as server, server.connection() as client:
         client.send(request(FRAGMENT))
         await sink.waiting.wait()
-        protocol = server.protocols[0]
-        await client.send_apart(heap)
-        await until(lambda: protocol.pipeline)
-        await client.send_apart(heap, heap)
-        most = len(protocol.pipeline)
-        sink.release.set()
-        statuses = []
-        for _ in range(91):
-            statuses.append((await client.answer()).status)
-            most = max(most, len(protocol.pipeline))
-
-    assert statuses == [200] * 91
-    assert most <= 60
-    assert len(server.stored) == 91
-
-
-async def test_bodies_of_queued_requests_are_bounded() -> None:
-    """4 MB of bodies behind a request that waits: one read of them is held, and all are answered."""
-    sink = Stalled()
-    large = request(FRAGMENT + b" " * 20_000)
-    async with serving(sink=sink) as server, server.connection() as client:
-        client.send(request(FRAGMENT))
-        await sink.waiting.wait()
-        sending = asyncio.create_task(client.send_apart(*[large] * 200))
+        sending = asyncio.create_task(client.send_apart(*pieces))
         protocol = server.protocols[0]
         await until(lambda: protocol.pipeline)
-        held = []
-        for index in range(201):
+        queued, held, statuses = [], [], []
+        for _ in range(1 + count):
+            queued.append(len(protocol.pipeline))
             held.append(sum(len(cycle.body) for cycle, _ in protocol.pipeline))
             sink.release.set()
-            assert (await client.answer()).status == 200, index
+            statuses.append((await client.answer()).status)
         await sending
 
-    assert 0 < max(held) <= ONE_READ
+    assert statuses == [200] * (1 + count)
+    assert 0 < max(queued) <= max_requests
+    assert 0 < max(held) <= max_bytes
+    assert len(server.stored) == 1 + count
 
 
-MANY_REFUSED = b"[" + b",".join([b"1"] * 300) + b"]"
-"""Is answered with 36 KB: more than the small buffers of `raw_client` hold, less than what pauses an app."""
+MANY_REJECTED = b"[" + b",".join([b"1"] * 300) + b"]"
+"""Its answer has 36 KB: more than the small buffers of `raw_client`, less than what pauses an app."""
 CLOSING = {
-    "connection: close": (request(MANY_REFUSED, "connection: close"), b""),
-    "HTTP/1.0": (request(MANY_REFUSED).replace(b"HTTP/1.1", b"HTTP/1.0"), b""),
-    "a refusal": (request(MANY_REFUSED), b"nonsense\r\n\r\n"),
-    "a half-close": (request(MANY_REFUSED), None),
+    "connection: close": (request(MANY_REJECTED, "connection: close"), b""),
+    "HTTP/1.0": (request(MANY_REJECTED).replace(b"HTTP/1.1", b"HTTP/1.0"), b""),
+    "a refusal": (request(MANY_REJECTED), b"nonsense\r\n\r\n"),
+    "a half-close": (request(MANY_REJECTED), None),
 }
 
 
 @pytest.mark.parametrize("how", CLOSING)
 async def test_a_closing_connection_does_not_wait_for_a_client_that_does_not_read(how: str) -> None:
-    """However it came to be closed: what is left may be taken for as long as a body may take, no longer."""
+    """Whatever closes it, the client may read the rest for as long as a body may take, but no longer."""
     first, then = CLOSING[how]
     async with serving(IMPATIENT) as server, raw_client(server) as client:
         loop = asyncio.get_running_loop()
@@ -139,10 +129,10 @@ async def test_a_closing_connection_does_not_wait_for_a_client_that_does_not_rea
 
 
 async def test_a_stop_does_not_wait_for_a_client_that_does_not_read() -> None:
-    """An idle connection whose last answer was not taken ends while the server stops."""
+    """An idle connection whose last answer was not read ends while the server stops."""
     async with serving(IMPATIENT) as server, raw_client(server) as client:
         protocol = server.protocols[0]
-        await asyncio.get_running_loop().sock_sendall(client, request(MANY_REFUSED))
+        await asyncio.get_running_loop().sock_sendall(client, request(MANY_REJECTED))
         await until(lambda: protocol.transport.get_write_buffer_size())
         kept = client.dup()
 
@@ -151,13 +141,13 @@ async def test_a_stop_does_not_wait_for_a_client_that_does_not_read() -> None:
 
 
 @pytest.mark.parametrize("is_cut_off", [True, False])
-def test_a_connection_that_is_lost_amid_its_requests_leaves_no_trace(
+def test_a_connection_lost_between_its_requests_leaves_nothing_behind(
     caplog: pytest.LogCaptureFixture, is_cut_off: bool
 ) -> None:
-    """Cut off by us or left by the client: all are told, none is begun, and nobody writes to who is gone."""
+    """Aborted by us or by the client: all requests read a disconnect, none starts, nothing is written."""
     sink = Stalled()
 
-    async def lose_amid() -> BoundedHttpProtocol:
+    async def lose() -> BoundedHttpProtocol:
         async with serving(sink=sink) as server, server.connection() as client:
             client.send(request(FRAGMENT) * 10)
             await sink.waiting.wait()
@@ -168,14 +158,14 @@ def test_a_connection_that_is_lost_amid_its_requests_leaves_no_trace(
                 protocol.transport.abort()
                 await until(lambda: is_lost(protocol))
             else:
-                client.writer.transport.abort()  # and the server will see it when it answers
+                client.writer.transport.abort()  # the server notices when it answers
             sink.release.set()
             await until(lambda: is_lost(protocol) and not protocol.tasks)
             assert [cycle.disconnected for cycle in cycles if cycle is not None] == [True] * 10
             return protocol
 
     with caplog.at_level(logging.INFO):
-        protocol = uvloop.run(lose_amid())  # as a producer runs: asyncio's loop lets one write to nobody
+        protocol = uvloop.run(lose())  # as in production: asyncio's loop ignores writes after a close
 
     assert not protocol.pipeline
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
@@ -184,7 +174,7 @@ def test_a_connection_that_is_lost_amid_its_requests_leaves_no_trace(
 
 @contextlib.asynccontextmanager
 async def raw_client(server: Server) -> AsyncIterator[socket.socket]:
-    """A connection with small buffers on both sides, of which nothing is read unasked."""
+    """A connection with small buffers on both sides; only the test reads from it."""
     with socket.socket() as client:
         client.setblocking(False)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -196,13 +186,13 @@ async def raw_client(server: Server) -> AsyncIterator[socket.socket]:
 
 
 async def send_all(client: socket.socket, data: bytes) -> None:
-    """As far as the server takes it."""
+    """Sends the data, or as much of it as the server reads."""
     with contextlib.suppress(ConnectionError):
         await asyncio.get_running_loop().sock_sendall(client, data)
 
 
 async def everything(client: socket.socket) -> bytes:
-    """What has come, and still comes until the connection ends."""
+    """Everything that the connection has sent, and sends until it ends."""
     taken = b""
     async with asyncio.timeout(DEADLINE_S):
         with contextlib.suppress(ConnectionError):

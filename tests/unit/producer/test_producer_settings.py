@@ -1,4 +1,4 @@
-"""The producer's settings refuse what could not work."""
+"""The producer rejects settings that cannot work."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from shared.errors import SettingsInvalid
 from shared.service.settings import load
 
 
-def test_all_faults_are_told_at_once() -> None:
-    """Each malformed value has its sentence in one error."""
+def test_all_faults_are_reported_at_once() -> None:
+    """One error has a sentence for each malformed value."""
     mapping = {"BATON_STREAMS": "4097", "BATON_PORT": "x", "BATON_COMPRESSION": "lz4"}
 
     with pytest.raises(SettingsInvalid) as caught:
@@ -32,7 +32,7 @@ def test_all_faults_are_told_at_once() -> None:
         ({"BATON_NAMESPACE": "A"}, "BATON_NAMESPACE"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(mapping: dict[str, str], named: str) -> None:
+def test_settings_that_contradict_each_other_are_rejected(mapping: dict[str, str], named: str) -> None:
     """A fragment must fit into a request and a session, a request into what may be in flight."""
     with pytest.raises(SettingsInvalid) as caught:
         load(ProducerSettings, mapping)
@@ -40,7 +40,7 @@ def test_settings_that_contradict_each_other_are_refused(mapping: dict[str, str]
     assert any(named in fault for fault in caught.value.faults)
 
 
-def test_the_number_of_streams_may_be_left_open() -> None:
-    """Without BATON_STREAMS a producer takes what is stored."""
+def test_the_number_of_streams_is_optional() -> None:
+    """Without BATON_STREAMS a producer uses the stored number."""
     assert load(ProducerSettings, {}).streams is None
     assert load(ProducerSettings, {"BATON_STREAMS": "97"}).streams == 97

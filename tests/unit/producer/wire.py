@@ -1,4 +1,4 @@
-"""A producer's HTTP face behind the real server on loopback, and a client that sends bytes as it likes."""
+"""The producer's HTTP face behind the real server on loopback, and a client that sends arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -9,26 +9,20 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from services.producer.app import create_app
 from services.producer.core.ingest import Portion
-from services.producer.http.door import Door
-from services.producer.http.metrics import ProducerMetrics
 from services.producer.http.protocol import BoundedHttpProtocol, Bounds
-from services.producer.settings import ProducerSettings
-from shared.model.routing import initial_table
 from shared.service.runtime import http_server
-from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
 from tests.servers import free_port
+from tests.unit.producer.face import TABLE, Producer
 
-TABLE = initial_table(24)
 DEADLINE_S = 20
 PATIENT = Bounds(header_timeout_s=DEADLINE_S, body_timeout_s=DEADLINE_S)
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One answer, as it came."""
+    """One answer."""
 
     status: int
     headers: dict[str, str]
@@ -48,12 +42,12 @@ class Connection:
         self.writer = writer
 
     def send(self, *pieces: bytes) -> None:
-        """Gives the bytes to the system."""
+        """Passes the bytes to the operating system."""
         for piece in pieces:
             self.writer.write(piece)
 
     async def send_apart(self, *pieces: bytes) -> None:
-        """Each piece arrives by itself: the server has had its turn before the next is sent."""
+        """Sends each piece so that it arrives alone: the server runs before the next is sent."""
         for piece in pieces:
             self.writer.write(piece)
             await self.writer.drain()
@@ -61,7 +55,7 @@ class Connection:
                 await asyncio.sleep(0)
 
     async def answer(self) -> Answered:
-        """The next answer. Raises IncompleteReadError when the server closes before."""
+        """The next answer. Raises IncompleteReadError if the server closes first."""
         async with asyncio.timeout(DEADLINE_S):
             head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
             status, *lines = head.strip().split("\r\n")
@@ -70,7 +64,7 @@ class Connection:
         return Answered(int(status.split()[1]), headers, content)
 
     async def rest(self) -> bytes:
-        """What still comes until the server closes."""
+        """Everything until the server closes."""
         async with asyncio.timeout(DEADLINE_S):
             with contextlib.suppress(ConnectionError):
                 return await self._reader.read()
@@ -97,22 +91,15 @@ class Stalled(InMemoryFragmentSink):
 
 
 class Server:
-    """The server, its door, and its sink in memory."""
+    """The server, and the producer behind it."""
 
-    def __init__(self, bounds: Bounds, sink: InMemoryFragmentSink, settings: ProducerSettings) -> None:
-        self.sink = sink
-        self.metrics = ProducerMetrics()
+    def __init__(
+        self, bounds: Bounds = PATIENT, sink: InMemoryFragmentSink | None = None, **settings: Any
+    ) -> None:
+        producer = Producer(sink=sink, **settings)
+        self.sink, self.door, self.metrics = producer.sink, producer.door, producer.metrics
         self.port = free_port()
-        self.door: Door = create_app(
-            settings=settings,
-            sink=self.sink,
-            rejects=InMemoryRejects(),
-            table=lambda: TABLE,
-            table_json=TABLE.encode,
-            complaints=list,
-            metrics=self.metrics,
-        )
-        self.bounds = replace(bounds, headers_for=self.door.headers, on_refused=self.metrics.refuse)
+        self.bounds = replace(bounds, headers_for=self.door.headers, on_rejected=self.metrics.reject)
         self.protocols: list[BoundedHttpProtocol] = []
 
     def protocol(self, **given: Any) -> BoundedHttpProtocol:
@@ -122,7 +109,7 @@ class Server:
 
     @property
     def stored(self) -> list[bytes]:
-        """The values of all records, stream by stream."""
+        """The values of all stored records, stream by stream."""
         return [value for log in self.sink.logs for _, value in log]
 
     @contextlib.asynccontextmanager
@@ -144,8 +131,8 @@ async def serving(
     keep_alive_s: float = DEADLINE_S,
     **settings: Any,
 ) -> AsyncIterator[Server]:
-    """A server while the block runs; a graceful stop at its end."""
-    server = Server(bounds, sink or InMemoryFragmentSink(TABLE.count), ProducerSettings(**settings))
+    """Runs a server for the block, and stops it gracefully at the end."""
+    server = Server(bounds, sink, **settings)
     options: dict[str, Any] = {
         "http": server.protocol,
         "ws": "none",
@@ -158,7 +145,7 @@ async def serving(
 
 
 def request(body: bytes, *headers: str, path: str = "/fragments", length: bool = True) -> bytes:
-    """A POST with these header lines; JSON unless they say otherwise."""
+    """A POST with these header lines; the type is JSON unless they have one."""
     lines = [f"POST {path} HTTP/1.1", "host: producer", *headers]
     if not any(line.lower().startswith("content-type:") for line in headers):
         lines.append("content-type: application/json")

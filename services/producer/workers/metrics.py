@@ -1,8 +1,8 @@
-"""What all workers have counted, told by any of them: each keeps a file of its numbers for the others.
+"""`/metrics` on any worker reports the totals of all workers: each writes its numbers to a file.
 
-A worker writes its file every second and reads the others' when it is asked, so what it tells of others is up
-to a second old. A worker that is started again goes on from the counters in the file of the one before it,
-so that sums do not fall. Only the workers of one producer use it; a single process has its registry alone.
+A worker writes its file every second, and reads the other files when it is asked; so the others' numbers are
+up to a second old. A restarted worker continues from the counters in its predecessor's file, so that totals
+never fall. A producer without workers does not use this; it has only its own registry.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 WRITE_S = 1.0
 FRESH_MS = 5_000
-"""A file that is older is of a worker that has died: its counters count, its gauges do not."""
+"""An older file belongs to a dead worker: its counters count, its gauges do not."""
 GAUGE = "gauge"
 
 
@@ -33,19 +33,22 @@ class Family(msgspec.Struct, frozen=True, array_like=True):
     samples: list[tuple[str, dict[str, str], float]]
 
 
-class Tally(msgspec.Struct, frozen=True, array_like=True):
-    """What a worker has counted, and when it said so."""
+class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    """The metrics of one worker at one time; the content of its file."""
 
     at_ms: int
     families: list[Family]
 
 
 logger = logging.getLogger(__name__)
-_read_tally = msgspec.json.Decoder(Tally)
+_decode_snapshot = msgspec.json.Decoder(Snapshot).decode
 
 
 class WorkerMetrics:
-    """The file of worker `number` in `folder` and those beside it; `collect` gives its own numbers now."""
+    """The metrics of worker `number` and of the other workers, whose files are in the same `folder`.
+
+    `collect` returns the worker's own metrics; `registry` serves the totals.
+    """
 
     def __init__(
         self,
@@ -57,8 +60,8 @@ class WorkerMetrics:
         self._file = folder / f"{number}.json"
         self._collect = collect
         self._now_ms = now_ms
-        earlier = _read(self._file)
-        self._before = [] if earlier is None else _without_gauges(earlier.families)
+        predecessor = _read(self._file)
+        self._inherited = [] if predecessor is None else _without_gauges(predecessor.families)
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
@@ -66,7 +69,7 @@ class WorkerMetrics:
         return f"<WorkerMetrics in {self._file}>"
 
     async def run(self) -> None:
-        """Writes its own file every second, for ever; where it cannot, the others go without."""
+        """Writes the worker's own file every second until cancelled; a failure is logged once."""
         was_written = True
         while True:
             try:
@@ -74,35 +77,36 @@ class WorkerMetrics:
                 was_written = True
             except OSError as error:
                 if was_written:
-                    logger.warning("tallies not written", extra={"why": str(error)})
+                    logger.warning("worker metrics not written", extra={"why": str(error)})
                 was_written = False
             await asyncio.sleep(WRITE_S)
 
     def write(self) -> None:
-        """Writes its own file, whole or not at all."""
+        """Replaces the worker's own file atomically."""
         new = self._file.with_suffix(".new")
-        new.write_bytes(msgspec.json.encode(Tally(at_ms=self._now_ms(), families=self._own())))
+        new.write_bytes(msgspec.json.encode(Snapshot(at_ms=self._now_ms(), families=self._own())))
         os.replace(new, self._file)
 
     def collect(self) -> Iterator[Metric]:
-        """The sums of all workers, for the registry."""
+        """The totals of all workers, for the registry."""
         now_ms, workers, families = self._now_ms(), 1, self._own()
         for file in sorted(self._file.parent.glob("*.json")):
-            tally = None if file == self._file else _read(file)
-            if tally is None:
+            snapshot = None if file == self._file else _read(file)
+            if snapshot is None:
                 continue
-            is_fresh = now_ms - tally.at_ms <= FRESH_MS
-            families += tally.families if is_fresh else _without_gauges(tally.families)
+            # counters of a dead worker stay in the totals until its successor inherits them
+            is_fresh = now_ms - snapshot.at_ms <= FRESH_MS
+            families += snapshot.families if is_fresh else _without_gauges(snapshot.families)
             workers += is_fresh
         yield from summed(families)
         yield GaugeMetricFamily("baton_workers", "Workers of this producer that are alive", value=workers)
 
     def _own(self) -> list[Family]:
-        return [*self._before, *(_family_of(metric) for metric in self._collect())]
+        return [*self._inherited, *(_family_of(metric) for metric in self._collect())]
 
 
 def summed(families: Iterable[Family]) -> list[Metric]:
-    """One metric of each name; samples of the same name and labels are added up.
+    """One metric for each name; samples with the same name and labels are added up.
 
     >>> one = Family("n", "N", "counter", [("n_total", {"of": "a"}, 1.0)])
     >>> two = Family("n", "N", "counter", [("n_total", {"of": "a"}, 2.0), ("n_total", {"of": "b"}, 5.0)])
@@ -132,8 +136,8 @@ def _without_gauges(families: Iterable[Family]) -> list[Family]:
     return [family for family in families if family.type != GAUGE]
 
 
-def _read(file: Path) -> Tally | None:
+def _read(file: Path) -> Snapshot | None:
     try:
-        return _read_tally.decode(file.read_bytes())
+        return _decode_snapshot(file.read_bytes())
     except (OSError, msgspec.DecodeError):
         return None

@@ -1,7 +1,8 @@
-"""The producer's place in ZooKeeper: the stream table that it routes by, and its own entry.
+"""The producer's part of ZooKeeper: the stream table that it routes by, and its own registration.
 
-Makes the table when it comes first, watches it, and keeps the ephemeral `producers/<id>` there through
-every new ZooKeeper session. Being away from ZooKeeper does not stop a producer that has a table.
+The first producer creates the table and its topics. Each producer watches the table and keeps its ephemeral
+znode `producers/<id>` across ZooKeeper sessions. Once it has a table, a producer works without ZooKeeper.
+Used by `__main__.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Registration:
-    """Keeps `table` current and the producer registered while `run()` runs; `on_table` hears of changes."""
+    """Keeps `table` current and the producer registered while `run()` runs; `on_table` gets every table."""
 
     def __init__(
         self, znodes: Znodes, settings: ProducerSettings, on_table: Callable[[StreamTable], None]
@@ -42,26 +43,26 @@ class Registration:
         )
         self.table: StreamTable | None = None
         self.table_json = b""
-        self._why_not = "no stream table yet"
+        self._failure = "no stream table yet"
 
     def __repr__(self) -> str:
         return f"<Registration of {self._settings.id}: {self.complaint() or f'{self.table_json[:40]!r}…'}>"
 
     def complaint(self) -> str:
-        """Why there is no table to route by; empty when there is one."""
-        return "" if self.table is not None else self._why_not
+        """Why there is no table to route by; empty if there is one."""
+        return "" if self.table is not None else self._failure
 
     async def run(self) -> None:
-        """Steps now, at every change and every few seconds, for ever; retries what is Unavailable.
+        """Steps now, at every change, and every few seconds until cancelled; retries Unavailable.
 
-        Raises WrongNumberOfStreams (and InvalidInput) when the settings and what is stored disagree.
+        Raises WrongNumberOfStreams or InvalidInput if the settings contradict the stored table.
         """
         backoff = Backoff(first_s=0.2, cap_s=REREAD_S)
         while True:
             try:
                 await self.step()
             except Unavailable as error:
-                self._why_not = error.detail
+                self._failure = error.detail
                 logger.warning("stream table or registration failed", extra={"why": error.detail})
                 await asyncio.sleep(backoff.next_s())
                 continue
@@ -71,15 +72,16 @@ class Registration:
                     await self._changed.wait()
 
     async def step(self) -> None:
-        """Reads (or makes) the table, and registers where that is needed."""
+        """Reads (or creates) the table, and registers the producer unless it is registered."""
         self._changed.clear()
         names = self._settings.names
         found = await self._znodes.get(names.table, watch=self._on_change)
         if found is None or self.table is None:
             await self._ensure_table()
+            # again, for the watch: there was nothing to watch before
             found = await self._znodes.get(names.table, watch=self._on_change)
             if found is None:
-                raise ZooKeeperUnavailable("the stream table was made and is gone again")
+                raise ZooKeeperUnavailable("the stream table was deleted right after it was created")
         if found.data != self.table_json:
             self.table, self.table_json = parse_table(found.data), found.data
             logger.info(
@@ -94,7 +96,7 @@ class Registration:
             self._znodes,
             settings.names,
             kafka=settings.kafka,
-            # once a table was seen, one that vanished is made as it was
+            # a table that was deleted is created again with as many streams as it had
             streams=self.table.count if self.table else settings.streams,
             default_streams=DEFAULT_STREAMS,
             retention_ms=settings.retention_ms,
@@ -111,10 +113,11 @@ class Registration:
         if found is not None and found.ephemeral_of == session.id:
             return
         if found is not None:
-            # of an earlier ZooKeeper session of ours: it would vanish with that one
+            # of our earlier ZooKeeper session: the znode would vanish together with that session
             await self._znodes.delete(path, found.version, within=session.id)
         await self._znodes.make_path(self._settings.names.producers)
         await self._znodes.create(path, self._entry, ephemeral=True, within=session.id)
+        # watch our own znode too: if it is deleted, we register again
         await self._znodes.get(path, watch=self._on_change)
 
     def _on_change(self, _: str) -> None:
