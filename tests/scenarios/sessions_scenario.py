@@ -19,7 +19,13 @@ from shared.model.sessions import parse_session
 from tests.reference import Rec
 from tests.scenarios.datadriven import Command
 
-DEFAULTS: dict[str, Any] = {"gap_ms": 100, "lateness_ms": 20, "idle_ms": 300, "future_ms": 50, "repeat_ms": 200}
+DEFAULTS: dict[str, Any] = {
+    "gap_ms": 100,
+    "lateness_ms": 20,
+    "idle_ms": 300,
+    "future_ms": 50,
+    "repeat_ms": 200,
+}
 
 
 class SessionsScenario:
