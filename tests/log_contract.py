@@ -62,7 +62,7 @@ async def commit(stream: Stream, sink: SessionSink) -> Commit:
 
 
 class LogContract:
-    """The promises; every test has streams 0 and 1 of its own."""
+    """The promises. Every test has its own streams 0 and 1."""
 
     async def test_records_are_read_in_order_from_any_offset(
         self, stream_log: StreamLog, append: Append
@@ -148,7 +148,7 @@ class LogContract:
     async def test_a_later_sink_of_the_stream_fences_an_earlier_one(
         self, stream_log: StreamLog, append: Append
     ) -> None:
-        """What the fenced one commits never takes effect, and it is told so or left in the dark."""
+        """A fenced sink's commit never takes effect. The sink learns that, or the outcome stays unknown."""
         await append(0, b"k", fragment("k", end=True))
         records = await read_to_end(stream_log.reader(0), 0)
         zombie = stream_log.sink(0)

@@ -1,4 +1,4 @@
-"""The dumb twin: section 4 as one eager fold over the whole log, written as slowly and plainly as can be.
+"""The dumb twin: the rules of `docs/protocol.md` as one eager fold, as slow and plain as possible.
 
 It closes a session the moment it may be closed, remembers whole ids instead of hashes, and recomputes what
 it needs from lists. The assembler (lazy, incremental, restored from checkpoints) must agree with it.
@@ -39,7 +39,7 @@ class RefSession:
     reason: str = "open"
 
     def row(self) -> tuple[Any, ...]:
-        """What must be equal, whoever computes it."""
+        """The fields in which every way to fold must agree."""
         return (
             self.key,
             self.offsets[0],

@@ -1,6 +1,6 @@
 """A world in memory and on virtual time for workers and members: a broker, a ZooKeeper, clocks.
 
-`StreamWorld` is the broker and what a worker is given; its sinks and readers can be told to hang. The
+`StreamWorld` is the broker and what a worker is given; its sinks and readers can hang on request. The
 sessions delivered are compared with the eager fold of tests/reference.py.
 """
 
@@ -59,7 +59,7 @@ class LateSink(InMemorySink):
 
 
 class HangingLog(InMemoryStreamLog):
-    """A way to the broker whose readers can be told to hang; it remembers all that it made, and in `read`
+    """A way to the broker whose readers can hang on request. It keeps all that it made, and in `read`
     the stream and offset of every record that was read.
 
     `before_open`: what happens before the next sinks fence.

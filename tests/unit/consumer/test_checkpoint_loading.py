@@ -73,13 +73,13 @@ class SlowConsumer:
 
 
 class StuckConsumer(SlowConsumer):
-    """Says for ever that there is nothing more, although the head points to more."""
+    """Keeps answering that there is nothing more, although the head points to more."""
 
     stuck_at = 4
 
 
 def load_by(consumer: type[SlowConsumer], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, float]:
-    """What loading the checkpoint gives or raises, and how long it took."""
+    """The result or error of loading the checkpoint, and how long it took."""
     monkeypatch.setattr(kafka_checkpoints, "AIOKafkaConsumer", consumer)
 
     async def load() -> tuple[Any, float]:
@@ -97,7 +97,7 @@ def load_by(consumer: type[SlowConsumer], monkeypatch: pytest.MonkeyPatch) -> tu
 
 
 def test_a_slow_checkpoint_is_loaded_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as records come, it may take longer than any one of them."""
+    """While records arrive, loading may take any time."""
     found, seconds = load_by(SlowConsumer, monkeypatch)
 
     assert isinstance(found, Checkpoint)
@@ -105,8 +105,8 @@ def test_a_slow_checkpoint_is_loaded_whole(monkeypatch: pytest.MonkeyPatch) -> N
     assert seconds > 3 * START_TIMEOUT_S
 
 
-def test_a_checkpoint_without_progress_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record that the head points to and nobody can have: the worker is to start again, not to hang."""
+def test_loading_a_checkpoint_without_progress_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a record that the head points to never arrives, the worker starts again instead of hanging."""
     found, seconds = load_by(StuckConsumer, monkeypatch)
 
     assert isinstance(found, KafkaUnavailable)

@@ -57,7 +57,7 @@ def parked_by(commit: Commit) -> int:
 
 
 class FastLog:
-    """A stream that is read as fast as it can be: time stands still, so only need makes it commit."""
+    """A stream that is read at full speed. Time stands still, so it commits only when it must."""
 
     def __init__(self) -> None:
         self.stream = Stream(
@@ -74,10 +74,10 @@ class FastLog:
         self.commits: list[Commit] = []
         self.replays: list[int] = []
         self.replayed_fragments: list[int] = []
-        """After each batch, the bytes and fragments that an owner who came now would replay."""
+        """After each batch, how many bytes and fragments a new owner would replay."""
 
     def read(self, next_fragment: Callable[[], tuple[str, int]], fragments: int) -> None:
-        """Feeds batches as a fetch brings them, and commits when it is due."""
+        """Feeds batches as a fetch returns them, and commits when a commit is due."""
         batch: list[Rec] = []
         size = 0
         for _ in range(fragments):
@@ -104,28 +104,28 @@ class FastLog:
 
 
 def test_the_oldest_pins_are_parked_first_and_no_more_than_a_commit_may_write() -> None:
-    """What stays waits for the next commit, which is soon."""
+    """The rest waits for the next commit, which comes soon."""
     sessions = [open_session(f"s{pin}", pin, 15_000) for pin in (7, 3, 9, 5)]
 
     assert keys(choose(sessions, 0, rewrites=False)) == ["s3", "s5"]
 
 
 def test_one_session_is_always_parked_however_large() -> None:
-    """Else the safe offset would stay where it is for ever."""
+    """Otherwise the safe offset could never pass it."""
     sessions = [open_session("large", 1, MAX_PARKED + 1), open_session("small", 2, 1)]
 
     assert keys(choose(sessions, 0, rewrites=False)) == ["large"]
 
 
 def test_parking_gains_on_reading() -> None:
-    """What was read since the last commit, thrice, may be parked when that is more."""
+    """After a large batch, three times its size may be parked."""
     sessions = [open_session(f"s{pin:02}", pin, 10_000) for pin in range(20)]
 
     assert len(choose(sessions, 30_000, rewrites=False)) == GAIN * 30_000 // 10_000
 
 
 def test_only_what_will_be_written_counts() -> None:
-    """Fragments parked before are not written again, unless a whole set is under way; ids always are."""
+    """Fragments that were parked before are written again only in a whole set; ids are always written."""
     sessions = [open_session(f"s{pin}", pin, 30_000, 100, parked=1, ids=100) for pin in range(3)]
 
     assert len(choose(sessions, 0, rewrites=False)) == 3
@@ -133,7 +133,7 @@ def test_only_what_will_be_written_counts() -> None:
 
 
 def test_how_much_was_read_is_known_at_the_last_point_at_or_below_an_offset() -> None:
-    """Between two batches the lower one counts, so a replay is thought longer rather than shorter."""
+    """Between two batches the lower one counts, so a replay is estimated too long rather than too short."""
     read_at = [(10, 100), (20, 250), (30, 300)]
 
     assert [bytes_at(offset, read_at) for offset in (5, 10, 19, 20, 99)] == [100, 100, 100, 250, 300]
@@ -156,7 +156,7 @@ def test_a_replay_stays_below_its_bound_however_fast_data_comes(sessions: int, s
 
 
 def test_sessions_that_pin_much_do_not_let_small_fragments_pile_up() -> None:
-    """The bound in fragments holds too when what is to be parked is large and what comes is small."""
+    """The bound on fragments holds even when large sessions must be parked while small fragments arrive."""
     log = FastLog()
     numbers = iter(range(10**9))
 
@@ -167,7 +167,7 @@ def test_sessions_that_pin_much_do_not_let_small_fragments_pile_up() -> None:
 
 
 def test_what_is_parked_over_several_commits_is_parked_whole() -> None:
-    """Every fragment that a replay would not read stands in the checkpoint."""
+    """The checkpoint holds every fragment that a replay would not read."""
     numbers = iter(range(10**9))
     log = FastLog()
 

@@ -1,4 +1,4 @@
-"""Section 4 as a whole: lazy, batched, crashing and parking owners deliver what one eager fold gives."""
+"""Sessions are a function of the log: lazy, crashing and parking owners deliver what one eager fold gives."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ FAULT_SEEDS = 2_000
 """Every planted fault must show within so many random logs."""
 
 
-def test_random_logs_give_the_sessions_of_one_eager_fold_whatever_happens_on_the_way() -> None:
-    """Batches, noticing, parking, commits and crashes never change what is delivered, nor what is open."""
+def test_random_logs_give_the_sessions_of_one_eager_fold() -> None:
+    """Batch sizes, late looks for silence, parking, commits and crashes change neither what is delivered nor
+    what is open."""
     found = [text for seed in range(SEEDS) if (text := difference(seed))]
 
     assert not found, found[0]
@@ -33,7 +34,7 @@ def test_random_logs_give_the_sessions_of_one_eager_fold_whatever_happens_on_the
 
 @pytest.mark.soak
 def test_a_hundred_thousand_random_logs_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for many more logs, half of them with whole sets that are spread over many commits."""
+    """The same for many more logs; in half of them, whole sets spread over many commits."""
     found = [text for seed in range(SEEDS, 50_000) if (text := difference(seed))]
     monkeypatch.setattr(checkpoint_writer, "MAX_CHUNK_BYTES", 60)
     monkeypatch.setattr(checkpoint_writer, "MIN_WHOLE_BYTES", 200)
@@ -115,14 +116,14 @@ def close_while_replaying(patch: pytest.MonkeyPatch) -> None:
 
 
 def drop_covered_too_early(patch: pytest.MonkeyPatch) -> None:
-    """Covered keys are dropped although a replay may still need them."""
+    """Covered keys are dropped while a replay may still need them."""
     early = lambda entry, safe_offset, a, repeat_ms: entry.offset < safe_offset + 5  # noqa: E731
     patch.setattr(covered, "is_droppable", early)
     patch.setattr(checkpoint, "is_droppable", early)
 
 
 def drop_remembered_ids_too_early(patch: pytest.MonkeyPatch) -> None:
-    """A covered key is dropped with ids that it still has to remember."""
+    """A covered key is dropped while it must still remember ids."""
     early = lambda entry, safe_offset, a, repeat_ms: entry.offset < safe_offset  # noqa: E731
     patch.setattr(covered, "is_droppable", early)
     patch.setattr(checkpoint, "is_droppable", early)
@@ -149,7 +150,7 @@ def write_no_parked_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def whole_sets_at_every_commit(patch: pytest.MonkeyPatch) -> None:
-    """Not a fault: makes whole sets so frequent that faults in them show."""
+    """Not a fault: writes whole sets so often that faults in them show."""
     patch.setattr(CheckpointWriter, "_is_whole_due", lambda self: True)
 
 
@@ -196,21 +197,21 @@ FAULTS: list[Callable[[pytest.MonkeyPatch], None]] = [
 
 @pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
 def test_a_planted_fault_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: Any) -> None:
-    """The property above bites: breaking any one rule makes some random log differ."""
+    """The property above can fail: each broken rule makes some random log differ."""
     plant(monkeypatch)
 
     assert _is_found()
 
 
 def test_whole_sets_at_every_commit_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How often everything is written whole never changes what is delivered."""
+    """However often everything is written, the same sessions are delivered."""
     whole_sets_at_every_commit(monkeypatch)
 
     assert not [text for seed in range(500) if (text := difference(seed))]
 
 
 def test_whole_sets_spread_over_many_commits_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large state is written bit by bit, with changes in between; owners die in the midst of it."""
+    """A large state is written bit by bit, with changes in between, while owners die."""
     monkeypatch.setattr(checkpoint_writer, "MAX_CHUNK_BYTES", 60)
     monkeypatch.setattr(checkpoint_writer, "MIN_WHOLE_BYTES", 200)
     monkeypatch.setattr(checkpoint_writer, "WHOLE_RECORDS_PER_COMMIT", 1)
@@ -219,7 +220,7 @@ def test_whole_sets_spread_over_many_commits_change_nothing(monkeypatch: pytest.
 
 
 def test_a_whole_set_without_the_parked_sessions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A whole set must hold the parked sessions, because what lies below it is deleted."""
+    """A whole set must hold the parked sessions, because everything below it is deleted."""
     whole_sets_at_every_commit(monkeypatch)
     write_no_parked_again(monkeypatch)
 

@@ -34,7 +34,7 @@ def closed_keys(state: Assembler) -> list[str]:
 
 
 def test_parked_sessions_are_noticed_whatever_their_order_in_the_checkpoint() -> None:
-    """The one that has been silent for longer closes, although it was written after the other."""
+    """The session that has been silent for longer closes, although it was written after the other."""
     state = restored([parked("late", 5, 1_000), parked("early", 3, 900)], safe_offset=6, position=6)
 
     state.feed([Rec(6, 1_055, None, b"{}")])
@@ -43,7 +43,7 @@ def test_parked_sessions_are_noticed_whatever_their_order_in_the_checkpoint() ->
 
 
 def test_a_replayed_session_is_noticed_before_a_parked_one_that_was_later() -> None:
-    """Also when the batch that ends the replay goes on beyond it."""
+    """Even when the batch that ends the replay goes on beyond it."""
     state = restored([parked("parked", 7, 1_010)], safe_offset=6, position=8)
 
     state.feed([fragment(6, "replayed", 1_000), fragment(7, "parked", 1_010), Rec(8, 1_155, None, b"{}")])

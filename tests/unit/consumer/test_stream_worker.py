@@ -24,7 +24,8 @@ def with_delivery(delivery: Delivery) -> GroupSettings:
 @pytest.mark.parametrize("loss", ["before", "between", "after"])
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once", "at_most_once"])
 def test_each_delivery_keeps_its_promise(delivery: Delivery, loss: Loss) -> None:
-    """Whatever a failure takes: nothing lost, nothing twice, or both; copies carry the same session id."""
+    """Through any failure nothing is lost, nothing is delivered twice, or both; copies have the same session
+    id."""
 
     async def test() -> None:
         world = StreamWorld(with_delivery(delivery))
@@ -51,7 +52,7 @@ def test_each_delivery_keeps_its_promise(delivery: Delivery, loss: Loss) -> None
 
 
 def test_a_finished_session_is_delivered_with_the_next_commit() -> None:
-    """Sessions, counts and the safe offset are committed together, some time after the fragments came."""
+    """Sessions, counts and the safe offset are committed together, a while after the fragments arrive."""
 
     async def test() -> None:
         world = StreamWorld(LONG)
@@ -73,7 +74,7 @@ def test_a_finished_session_is_delivered_with_the_next_commit() -> None:
 
 
 def test_a_stop_commits_what_was_read() -> None:
-    """An orderly end leaves nothing to replay but open sessions."""
+    """After an orderly end only open sessions need a replay."""
 
     async def test() -> None:
         world = StreamWorld(LONG, StreamLimits(commit_s=60))
@@ -114,7 +115,8 @@ def test_after_an_unknown_outcome_it_goes_on_from_the_stored_head(loss: Loss) ->
 
 @pytest.mark.parametrize("seed", range(60))
 def test_random_losses_change_no_session(seed: int) -> None:
-    """Random logs, lost commits, fencing and stops: exactly the sessions of one eager fold."""
+    """With random logs, lost commits, fencing and stops, it delivers exactly the sessions of one eager
+    fold."""
 
     async def test() -> None:
         rng = random.Random(seed)
@@ -163,7 +165,7 @@ def test_a_fenced_worker_that_lost_its_claim_writes_nothing_more() -> None:
 
 
 def test_a_fenced_worker_that_still_owns_goes_on() -> None:
-    """A zombie that opened late fences the owner: it opens again, and nothing is lost or doubled."""
+    """A zombie that opens late fences the owner. The owner reopens, and nothing is lost or doubled."""
 
     async def test() -> None:
         world = StreamWorld(LONG)
@@ -181,7 +183,7 @@ def test_a_fenced_worker_that_still_owns_goes_on() -> None:
 
 
 def test_the_head_is_read_only_after_fencing() -> None:
-    """What the last owner committed just before it was fenced is not delivered again."""
+    """Sessions that the last owner committed just before it was fenced are not delivered again."""
 
     async def test() -> None:
         world = StreamWorld(LONG)
@@ -206,7 +208,7 @@ def test_the_head_is_read_only_after_fencing() -> None:
 
 
 def test_past_its_lease_it_neither_reads_nor_commits() -> None:
-    """What it had read waits; back in the same ZooKeeper session it goes on."""
+    """The records that it has read wait. Back in the same ZooKeeper session, it goes on."""
 
     async def test() -> None:
         world = StreamWorld(LONG, StreamLimits(commit_s=0.5))
@@ -255,7 +257,7 @@ def test_back_in_its_lease_without_the_claim_it_drops_everything() -> None:
 
 
 def test_a_head_of_a_higher_epoch_means_that_ownership_is_lost() -> None:
-    """It writes nothing; the epoch that it found is there for the member to see."""
+    """It writes nothing, and reports the epoch that it found."""
 
     async def test() -> None:
         world = StreamWorld(LONG)
@@ -276,7 +278,7 @@ def test_a_head_of_a_higher_epoch_means_that_ownership_is_lost() -> None:
 
 
 def test_a_stop_while_replaying_writes_nothing() -> None:
-    """Below the checkpoint's position there is nothing to commit: the stored head stays as it was."""
+    """There is nothing to commit below the checkpoint's position, so the stored head stays as it was."""
 
     async def test() -> None:
         world = StreamWorld(LONG)
@@ -303,8 +305,8 @@ def test_a_stop_while_replaying_writes_nothing() -> None:
 
 
 @pytest.mark.parametrize("loss", [None, "before", "after"])
-def test_a_stop_in_the_midst_of_a_commit_loses_nothing(loss: Loss | None) -> None:
-    """The commit ends or its outcome is unknown; the next owner goes on from what is stored."""
+def test_a_stop_during_a_commit_loses_nothing(loss: Loss | None) -> None:
+    """Whether the commit succeeds or its outcome is unknown, the next owner goes on from what is stored."""
 
     async def test() -> None:
         world = StreamWorld(LONG)

@@ -16,7 +16,8 @@ from tests.unit.consumer.stream_world import LONG, StreamWorld
 
 
 def test_a_silent_stream_closes_its_last_sessions_by_a_tick() -> None:
-    """By its own clock the owner thinks a session idle: the tick's append time closes it."""
+    """By its own clock the owner finds a session idle and appends a tick. The tick's append time closes
+    it."""
 
     async def test() -> None:
         world = StreamWorld(LONG)
@@ -35,7 +36,8 @@ def test_a_silent_stream_closes_its_last_sessions_by_a_tick() -> None:
 
 
 def test_ticks_are_few_and_only_for_open_sessions() -> None:
-    """A wrong clock of the member's costs a tick every few seconds and no more; without one, none."""
+    """If the member's clock is wrong, that costs a tick every few seconds. Without open sessions there are
+    none."""
 
     async def test() -> None:
         world = StreamWorld(LONG)
@@ -57,7 +59,7 @@ def test_ticks_are_few_and_only_for_open_sessions() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_parking_keeps_every_replay_below_its_bound(seed: int) -> None:
-    """However long sessions stay open, position − safe offset never passes the bound in a stored head."""
+    """However long sessions stay open, position − safe offset stays within the bound in every stored head."""
 
     async def test() -> None:
         rng = random.Random(seed)
@@ -87,7 +89,8 @@ def test_parking_keeps_every_replay_below_its_bound(seed: int) -> None:
 
 
 def test_a_log_that_was_lost_stops_the_stream() -> None:
-    """The log ends below the position: state rewind, nothing written, until it is stopped."""
+    """When the log ends below the position, the worker stands in `rewind` and writes nothing until it is
+    stopped."""
 
     async def test() -> None:
         world = StreamWorld(LONG)
@@ -155,7 +158,7 @@ def test_what_retention_cut_is_counted_and_the_stream_goes_on() -> None:
 
 
 def test_records_that_cannot_be_read_are_set_aside_and_counted() -> None:
-    """Poison has no other effect; the last one is told."""
+    """They have no other effect. The status shows the last one."""
 
     async def test() -> None:
         world = StreamWorld(LONG)
@@ -202,7 +205,7 @@ def test_a_reader_that_hangs_is_replaced() -> None:
 
 
 def test_a_mute_broker_is_survived() -> None:
-    """While nothing answers it tries again and again; then it goes on from the stored head."""
+    """It retries until the broker answers, and goes on from the stored head."""
 
     async def test() -> None:
         world = StreamWorld(LONG)
@@ -223,7 +226,7 @@ def test_a_mute_broker_is_survived() -> None:
 
 
 def test_a_log_that_is_lost_under_a_running_worker_stops_its_stream() -> None:
-    """Offsets that were read already come again: nothing is written any more, an operator decides."""
+    """When offsets that it has read come again, it writes nothing more: an operator decides."""
 
     async def test() -> None:
         world = StreamWorld(LONG)
@@ -245,8 +248,8 @@ def test_a_log_that_is_lost_under_a_running_worker_stops_its_stream() -> None:
     in_virtual_time(test)
 
 
-def test_bounds_older_than_the_head_are_no_lost_log() -> None:
-    """An earlier owner that reads and commits while its successor opens does not look like a rewind."""
+def test_bounds_older_than_the_head_do_not_look_like_a_lost_log() -> None:
+    """An earlier owner may read and commit while its successor opens."""
 
     async def test() -> None:
         world = StreamWorld(LONG)
@@ -256,7 +259,7 @@ def test_bounds_older_than_the_head_are_no_lost_log() -> None:
 
         async def the_earlier_owner_goes_on() -> None:
             world.log.before_open = None
-            await asyncio.sleep(0.1)  # the successor has been told the log's bounds by now
+            await asyncio.sleep(0.1)  # the successor knows the log's bounds by now
             world.emit("b", end=True)
             await world.until_committed()
 
@@ -273,8 +276,8 @@ def test_bounds_older_than_the_head_are_no_lost_log() -> None:
     in_virtual_time(test)
 
 
-def test_the_status_of_a_stream_tells_where_it_stands() -> None:
-    """Committed values come from the head, live ones from the fold."""
+def test_the_status_of_a_stream_shows_its_progress() -> None:
+    """Committed values come from the head, live values from the fold."""
 
     async def test() -> None:
         world = StreamWorld(LONG)
