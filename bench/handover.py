@@ -22,7 +22,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from bench.group import DEADLINE_S, SESSION_PARTITIONS, Group, Rows, is_balanced, now_ms
 from bench.report import Row
 from bench.trace import Line, pauses_ms, standstill_ms
-from services.consumer.member.effects import Pace
+from services.consumer.core.ownership.dampers import OwnershipSettings
 from shared.model.names import DEFAULT_GROUP
 
 WARM_UP, MOVES = 5, 30
@@ -195,7 +195,7 @@ async def _join(group: Group) -> list[Row]:
     await group.pin({})
     group.start("a")
     await group.until_balanced()
-    await asyncio.sleep(Pace().rest_s)  # streams that have just moved stay for a while
+    await asyncio.sleep(OwnershipSettings().rest_ms / 1000)  # streams that have just come rest for a while
     began_ms, since = now_ms(), len(group.events)
     group.start("d")
     joined = await group.until_event(lambda event: event.kind == "join" and event.member == "d", since)

@@ -18,7 +18,7 @@ from typing import Any
 from services.consumer.__main__ import serve
 from services.consumer.adapters.http_peers import HttpPeers
 from services.consumer.core.commits.stream import Stream, Turn
-from services.consumer.core.handover.rules import Wanted
+from services.consumer.core.handover.rules import BundleRequest
 from services.consumer.core.ownership.decide import HandOver, Release
 from services.consumer.core.sessions.record import Record
 from services.consumer.member.effects import EffectRunner
@@ -69,10 +69,10 @@ def allow_plain_moves(folder: Path) -> None:
             Release(stream=effect.stream, epoch=effect.epoch, target=effect.target, why=effect.why)
         )
 
-    async def maybe_fetch(self: HttpPeers, address: str, wanted: Wanted) -> bytes:
+    async def maybe_fetch(self: HttpPeers, address: str, request: BundleRequest) -> bytes:
         if plain.exists():
             raise PeerUnavailable("the baseline has no memory")
-        return await fetch(self, address, wanted)
+        return await fetch(self, address, request)
 
     EffectRunner._hand_over = maybe_hand_over  # type: ignore[method-assign]
     HttpPeers.fetch = maybe_fetch  # type: ignore[method-assign]

@@ -21,7 +21,7 @@ class Chronicle(Protocol):
     @property
     def waiting(self) -> int: ...
 
-    def tell(self, event: Event) -> None: ...
+    def emit(self, event: Event) -> None: ...
 
 
 class ChronicleWorld(ABC):
@@ -51,11 +51,11 @@ class EventSinkContract:
     ) -> None:
         """Also when many are told at once."""
         await world.come_back()
-        world.event_sink.tell(numbered(0))
+        world.event_sink.emit(numbered(0))
         await world.written(1)
 
         for stream in range(1, 4):
-            world.event_sink.tell(numbered(stream))
+            world.event_sink.emit(numbered(stream))
 
         assert await world.written(4) == [numbered(stream) for stream in range(4)]
         assert (world.event_sink.waiting, world.event_sink.dropped) == (0, 0)
@@ -80,7 +80,7 @@ class EventSinkContract:
         )
         await world.come_back()
 
-        world.event_sink.tell(event)
+        world.event_sink.emit(event)
 
         assert await world.written(1) == [event]
 
@@ -89,7 +89,7 @@ class EventSinkContract:
         await world.come_back()
 
         for why in ("x" * MAX_EVENT_BYTES, "\ud800", "fine"):
-            world.event_sink.tell(Event(at=1, group="default", kind="leave", why=why))
+            world.event_sink.emit(Event(at=1, group="default", kind="leave", why=why))
 
         assert [event.why for event in await world.written(1)] == ["fine"]
         assert world.event_sink.dropped == 2
@@ -97,7 +97,7 @@ class EventSinkContract:
     async def test_while_the_topic_is_away_the_newest_events_wait(self, world: ChronicleWorld) -> None:
         """The oldest go, are counted, and the rest is written when it is back."""
         for stream in range(5):
-            world.event_sink.tell(numbered(stream))
+            world.event_sink.emit(numbered(stream))
         assert (world.event_sink.waiting, world.event_sink.dropped) == (3, 2)
 
         await world.come_back()

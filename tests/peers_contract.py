@@ -15,7 +15,7 @@ import pytest
 from services.consumer.core.commits.checkpoint import Checkpoint
 from services.consumer.core.commits.stream import Stream, StreamLimits
 from services.consumer.core.handover.bundle import SentCopy, take_copy, take_delta
-from services.consumer.core.handover.rules import Completion, HandoverLimits, Offer, Situation, Wanted
+from services.consumer.core.handover.rules import Completion, HandoverLimits, Offer, Situation, BundleRequest
 from services.consumer.handover.hints import HintStore
 from services.consumer.ports import Peers
 from shared.errors import HandoverRefused, PeerUnavailable
@@ -188,7 +188,7 @@ class PeersContract:
         donation.emit("k", "x" * 100_000)
         donation.commit()
         handed.donor.hint_store.keep(donation.stream)
-        wanted = Wanted(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
+        wanted = BundleRequest(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
 
         found = await handed.back.fetch(handed.address_of("a"), wanted)
 

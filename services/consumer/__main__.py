@@ -112,7 +112,7 @@ async def member_of(
                 settings=settings.ownership,
                 pace=settings.pace,
                 limits=limits,
-                tell=event_sink.tell,
+                emit=event_sink.emit,
             )
     finally:
         telling.cancel()

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from services.consumer.core.commits.checkpoint import Checkpoint, Commit
-from services.consumer.core.handover.rules import Completion, Offer, Wanted
+from services.consumer.core.handover.rules import Completion, Offer, BundleRequest
 from services.consumer.core.ownership.lease import Lease
 from services.consumer.core.sessions.record import Record
 from shared.errors import Conflict
@@ -216,5 +216,5 @@ class Peers(Protocol):
     async def complete(self, address: str, completion: Completion, body: bytes) -> None:
         """Sends what has changed since the first copy; the recipient expects the release."""
 
-    async def fetch(self, address: str, wanted: Wanted) -> bytes:
+    async def fetch(self, address: str, request: BundleRequest) -> bytes:
         """Asks a former owner for its frozen bundle."""

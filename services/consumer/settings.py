@@ -9,7 +9,7 @@ from typing import cast
 
 from services.consumer.core.commits.stream import StreamLimits
 from services.consumer.core.handover.rules import HandoverLimits
-from services.consumer.core.ownership.observations import OwnershipSettings
+from services.consumer.core.ownership.dampers import OwnershipSettings
 from services.consumer.member.effects import Pace
 from shared.model.group import DELIVERIES, Delivery, GroupSettings
 from shared.model.names import DEFAULT_GROUP, is_group_name
@@ -177,13 +177,6 @@ class ConsumerSettings(ServiceSettings):
         low=0,
         outside="shorter lets streams wander when members come and go",
     )
-    moves_per_s: int = setting(
-        50,
-        "streams that a member begins to hand over in a second, unless it drains",
-        low=1,
-        high=10_000,
-        outside="more makes a storm of a join",
-    )
     moves_at_once: int = setting(
         2,
         "streams of a member that are under way to others at a time",
@@ -230,18 +223,14 @@ class ConsumerSettings(ServiceSettings):
             grace_ms=int(self.grace_s * 1000),
             settle_ms=int(self.settle_s * 1000),
             steady_ms=int(self.steady_s * 1000),
+            rest_ms=int(self.rest_s * 1000),
             moves_at_once=self.moves_at_once,
         )
 
     @property
     def pace(self) -> Pace:
         """How fast things are done."""
-        return Pace(
-            drain_s=self.release_s,
-            commits_per_s=self.commits_per_s,
-            moves_per_s=self.moves_per_s,
-            rest_s=self.rest_s,
-        )
+        return Pace(drain_s=self.release_s, commits_per_s=self.commits_per_s)
 
     @property
     def handover_limits(self) -> HandoverLimits:

@@ -26,7 +26,7 @@ class InMemoryEventSink:
         """How many events are not written yet."""
         return len(self._waiting)
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         """Writes the event, or lets it wait."""
         try:
             encode_event(event)

@@ -88,14 +88,14 @@ async def test_events_of_members_are_listed_and_followed(kafka: str, namespace: 
     async with reading(kafka, names) as feed, face_of(feed) as url, running(event_sink):
         await ready(url)
         for stream in range(3):
-            event_sink.tell(numbered(stream))
+            event_sink.emit(numbered(stream))
         await come_to(feed, 3)
 
         async with httpx.AsyncClient(base_url=url) as http:
             listed = (await http.get("/events")).json()["events"]
         first = await heard(url, None, 2)
         for stream in range(3, 6):
-            event_sink.tell(numbered(stream))
+            event_sink.emit(numbered(stream))
         rest = await heard(url, int(first[-1].id), 4)
         to_the_end = asyncio.create_task(heard(url, 5, 1))
         async with asyncio.timeout(10):
@@ -121,10 +121,10 @@ async def test_reading_continues_after_an_outage_of_the_broker(
     async with reading(kafka_server.address, names) as feed:
         await come_to(feed, 0)
         async with running(event_sink):
-            event_sink.tell(numbered(0))
+            event_sink.emit(numbered(0))
             await come_to(feed, 1)
             kafka_server.kill()
-            event_sink.tell(numbered(1))
+            event_sink.emit(numbered(1))
             await asyncio.to_thread(kafka_server.start)
             await all_written(event_sink)
             await come_to(feed, 2)
@@ -133,7 +133,7 @@ async def test_reading_continues_after_an_outage_of_the_broker(
                 async with asyncio.timeout(4):
                     await asyncio.Event().wait()
             kafka_server.resume()
-            event_sink.tell(numbered(2))
+            event_sink.emit(numbered(2))
             await come_to(feed, 3)
         await event_sink.close()
 
@@ -155,7 +155,7 @@ async def test_foreign_records_are_skipped_and_a_new_topic_is_a_new_history(
     event_sink = KafkaEventSink(kafka, names)
     async with reading(kafka, names) as feed:
         async with running(event_sink):
-            event_sink.tell(numbered(0))
+            event_sink.emit(numbered(0))
             await come_to(feed, 3)
             before = [stored.id for stored in feed.recent_events.newest(10, EventFilter())]
         await event_sink.close()

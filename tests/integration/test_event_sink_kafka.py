@@ -91,16 +91,16 @@ async def test_events_outlive_a_broker_that_is_killed_and_one_that_is_mute(
     await ensure_topics(kafka_server.address, [events_topic(names)], 1)
     event_sink = KafkaEventSink(kafka_server.address, names)
     async with running(event_sink):
-        event_sink.tell(numbered(0))
+        event_sink.emit(numbered(0))
         await all_written(event_sink)
 
         kafka_server.kill()
-        event_sink.tell(numbered(1))
-        event_sink.tell(numbered(2))
+        event_sink.emit(numbered(1))
+        event_sink.emit(numbered(2))
         await asyncio.to_thread(kafka_server.start)
         await all_written(event_sink)
         kafka_server.pause()
-        event_sink.tell(numbered(3))
+        event_sink.emit(numbered(3))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1.5):
                 await all_written(event_sink)
@@ -118,7 +118,7 @@ async def test_closing_writes_what_waits(kafka: str, namespace: str) -> None:
     await ensure_topics(kafka, [events_topic(names)], 1)
     event_sink = KafkaEventSink(kafka, names)
 
-    event_sink.tell(numbered(0))
+    event_sink.emit(numbered(0))
     await event_sink.close()
 
     assert await events_of(kafka, names, 1) == [numbered(0)]
@@ -132,10 +132,10 @@ async def test_closing_takes_no_longer_than_it_may_when_kafka_is_mute(
     await ensure_topics(kafka_server.address, [events_topic(names)], 1)
     event_sink = KafkaEventSink(kafka_server.address, names)
     async with running(event_sink):
-        event_sink.tell(numbered(0))
+        event_sink.emit(numbered(0))
         await all_written(event_sink)
         kafka_server.pause()
-        event_sink.tell(numbered(1))
+        event_sink.emit(numbered(1))
     begun = asyncio.get_running_loop().time()
 
     await event_sink.close()

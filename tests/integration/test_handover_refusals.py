@@ -11,7 +11,7 @@ import cramjam
 import msgspec
 import pytest
 
-from services.consumer.core.handover.rules import Offer, Wanted
+from services.consumer.core.handover.rules import Offer, BundleRequest
 from services.consumer.handover import routes as handover_routes
 from shared.model.cluster import MemberNode
 from shared.service.signing import ACCEPTED_MS, digest_of
@@ -35,7 +35,7 @@ def copied() -> tuple[Offer, bytes]:
 
 
 OFFER, BODY = copied()
-WANTED = Wanted(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="a")
+WANTED = BundleRequest(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="a")
 BOMB = bytes(cramjam.zstd.compress(bytes(50 * MAX_BYTES), 1))
 ZSTD = {"content_encoding": "zstd"}
 

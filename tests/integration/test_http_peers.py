@@ -11,7 +11,7 @@ import pytest
 
 from services.consumer.adapters.http_peers import HttpPeers
 from services.consumer.core.handover.bundle import take_delta
-from services.consumer.core.handover.rules import Wanted
+from services.consumer.core.handover.rules import BundleRequest
 from shared.service.signing import digest_of, signed_headers
 from tests.integration.handover_ends import (
     PATIENT,
@@ -62,7 +62,7 @@ async def test_twenty_megabytes_go_over_and_can_be_fetched(host: str, compressib
         await handed.peers.complete(handed.address_of("b"), *donation.delta())
         (hint,) = handed.recipient.hint_store.take(STREAM)
         handed.donor.hint_store.keep(donation.stream)
-        wanted = Wanted(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
+        wanted = BundleRequest(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
         fetched = await handed.back.fetch(handed.address_of("a"), wanted)
 
     assert len(copy) > 20 * MB

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from services.consumer.adapters.http_peers import HttpPeers, PeerTimeouts, is_loopback
-from services.consumer.core.handover.rules import Offer, Wanted
+from services.consumer.core.handover.rules import Offer, BundleRequest
 from services.consumer.handover.messages import LENGTH
 from shared.errors import HandoverRefused, PeerUnavailable
 from shared.service.http import PROBLEM
@@ -24,7 +24,7 @@ from tests.servers import free_port
 MAX_BYTES = 100_000
 LONG_HOST = "http://" + "b" * 70
 QUICK = PeerTimeouts(offer_s=0.2, complete_s=0.2, fetch_s=0.2)
-WANTED = Wanted(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
+WANTED = BundleRequest(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
 PATH = "/handover/default/1"
 Call = Callable[[HttpPeers, str], Awaitable[object]]
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ import msgspec
 from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
 from services.consumer.core.commits.stream import StreamLimits
 from services.consumer.core.handover.rules import HandoverLimits
-from services.consumer.core.ownership.observations import OwnershipSettings
+from services.consumer.core.ownership.dampers import OwnershipSettings
 from services.consumer.member.effects import Pace
 from services.consumer.member.member import Member
 from services.consumer.stream.context import GroupContext
@@ -202,10 +202,10 @@ class World:
             context=context,
             node=MemberNode(address=f"http://{process.member_id}"),
             peers=SimulatedPeers(self, process.name, to_peers, self.rng),
-            settings=OWNERSHIP,
-            pace=Pace(drain_s=8.0, rest_s=self.rest_s),
+            settings=replace(OWNERSHIP, rest_ms=int(self.rest_s * 1000)),
+            pace=Pace(drain_s=8.0),
             limits=HandoverLimits(min_lease_ms=300, hold_s=self.hold_s),
-            tell=partial(self._note_event, process.name),
+            emit=partial(self._note_event, process.name),
         )
 
     def _wire(self, weather: Weather, unavailable: Any, *, in_order: bool = False) -> Wire:

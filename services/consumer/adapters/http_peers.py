@@ -16,7 +16,7 @@ from typing import Self
 import httpx
 import msgspec
 
-from services.consumer.core.handover.rules import Completion, Offer, Wanted
+from services.consumer.core.handover.rules import Completion, Offer, BundleRequest
 from services.consumer.handover.messages import (
     HANDOVER,
     LENGTH,
@@ -126,11 +126,11 @@ class HttpPeers:
         """Sends what has changed since the first copy; the recipient expects the release."""
         await self._send(address, completion, body, self._timeouts.complete_s)
 
-    async def fetch(self, address: str, wanted: Wanted) -> bytes:
+    async def fetch(self, address: str, request: BundleRequest) -> bytes:
         """Asks a former owner for its frozen bundle."""
-        headers = self._headers_for(wanted)
+        headers = self._headers_for(request)
         headers["Accept-Encoding"] = "identity" if is_loopback(address) else ZSTD
-        return await self._call(address, wanted, headers, b"", self._timeouts.fetch_s)
+        return await self._call(address, request, headers, b"", self._timeouts.fetch_s)
 
     async def _send(self, address: str, said: Offer | Completion, body: bytes, within_s: float) -> None:
         headers = self._headers_for(said)
@@ -178,14 +178,14 @@ class HttpPeers:
         """What a member answers. Raises HandoverRefused, and many more."""
         if 400 <= response.status_code < 500:
             raise HandoverRefused(_refusal(response, await _read(response, MAX_REFUSAL_BYTES)))
-        if response.status_code != (200 if isinstance(said, Wanted) else 204):
+        if response.status_code != (200 if isinstance(said, BundleRequest) else 204):
             raise _NoMember(f"status {response.status_code}")
-        if isinstance(said, Wanted):
+        if isinstance(said, BundleRequest):
             return await self._bundle(response, said)
         return await _read(response, 0)
 
-    async def _bundle(self, response: httpx.Response, wanted: Wanted) -> bytes:
-        line = line_for(wanted)
+    async def _bundle(self, response: httpx.Response, request: BundleRequest) -> bytes:
+        line = line_for(request)
         signed = check_signed(self._secret, "200", line.path, response.headers, now_ms=self._wall_ms())
         body = await _read(response, self._max_body_bytes)
         encoding = response.headers.get("content-encoding", "")

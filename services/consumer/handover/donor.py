@@ -16,7 +16,6 @@ from services.consumer.core.handover.rules import Completion, Offer
 from services.consumer.core.ownership.decide import HandOver
 from services.consumer.ports import Coordinator, Peers
 from services.consumer.stream.worker import StreamWorker
-from shared.errors import HandoverRefused, Unavailable
 from shared.service.signing import digest_of
 
 logger = logging.getLogger(__name__)
@@ -96,42 +95,3 @@ class Donor:
         )
         await self._peers.complete(address, completion, delta)
         return await self._coordinator.release(effect.stream, effect.epoch, core.head.seq, effect.target)
-
-
-class Refusals:
-    """Which members have lately not taken what they were offered, and which streams a drain could not hand
-    over: after `TRIES` refusals (a recipient may see the drain a moment later than the donor), or one
-    silence.
-    """
-
-    TRIES = 5
-    REFUSED_S = 2.0
-    """Its share or its lease may be another one soon."""
-    UNAVAILABLE_S = 30.0
-
-    def __init__(self, now_s: Callable[[], float]) -> None:
-        self._now_s = now_s
-        self._until_s: dict[str, float] = {}
-        self._failed: dict[int, tuple[int, float]] = {}
-
-    def __repr__(self) -> str:
-        return f"<Refusals {self.members}, {sorted(self._failed)}>"
-
-    def note(self, effect: HandOver, error: HandoverRefused | Unavailable) -> None:
-        """An offer, or what followed it, has failed."""
-        refused = isinstance(error, HandoverRefused)
-        pause_s = self.REFUSED_S if refused else self.UNAVAILABLE_S
-        self._until_s[effect.target] = self._now_s() + pause_s
-        times, until_s = self._failed.get(effect.stream, (0, 0.0))
-        before = times if self._now_s() < until_s else 0
-        self._failed[effect.stream] = before + (1 if refused else self.TRIES), self._now_s() + self.REFUSED_S
-
-    @property
-    def members(self) -> set[str]:
-        """Those that get no offers now."""
-        return {member for member, until_s in self._until_s.items() if self._now_s() < until_s}
-
-    def has_failed(self, stream: int) -> bool:
-        """Whether handing the stream over has failed so often, a moment ago, that a release has to do."""
-        times, until_s = self._failed.get(stream, (0, 0.0))
-        return times >= self.TRIES and self._now_s() < until_s

@@ -18,7 +18,7 @@ from services.consumer.core.handover.rules import (
     HandoverLimits,
     Offer,
     Situation,
-    Wanted,
+    BundleRequest,
     check_claim,
     check_offer,
     check_sender,
@@ -159,16 +159,16 @@ class HintStore:
         )
         self._on_expected(completion)
 
-    def give(self, wanted: Wanted) -> bytes:
+    def give(self, request: BundleRequest) -> bytes:
         """The whole frozen bundle of a stream that this member ran. Raises NotFound, Unauthorized."""
         self.forget_old()
-        check_sender(self._here(), wanted.group, wanted.stream, wanted.member)
-        hint = self._own.get(wanted.stream)
+        check_sender(self._here(), request.group, request.stream, request.member)
+        hint = self._own.get(request.stream)
         if hint is not None and hint.state.is_memory:
             head = hint.state.head
-            if (head.epoch, head.seq) == (wanted.epoch, wanted.seq):
+            if (head.epoch, head.seq) == (request.epoch, request.seq):
                 return take_delta(hint.state, None)
-        raise NotFound(f"no bundle of stream {wanted.stream} with epoch {wanted.epoch}, seq {wanted.seq}")
+        raise NotFound(f"no bundle of stream {request.stream} with epoch {request.epoch}, seq {request.seq}")
 
     def open_fetched(self, stream: int, body: bytes) -> Stream:
         """The stream of a bundle that another member gave. Raises BundleRejected."""

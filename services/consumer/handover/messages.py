@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import cramjam
 import msgspec
 
-from services.consumer.core.handover.rules import Completion, Offer, Wanted
+from services.consumer.core.handover.rules import Completion, Offer, BundleRequest
 from shared.errors import BundleRejected
 
 HANDOVER = "Baton-Handover"
@@ -31,8 +31,8 @@ _LEVEL = 1
 """The fastest: it is time that is to be saved."""
 _MAX_DIGITS = 18
 
-Message = Offer | Completion | Wanted
-M = TypeVar("M", Offer, Completion, Wanted)
+Message = Offer | Completion | BundleRequest
+M = TypeVar("M", Offer, Completion, BundleRequest)
 
 
 class Line(NamedTuple):
@@ -53,7 +53,7 @@ class Line(NamedTuple):
 def line_for(said: Message) -> Line:
     """Where a message goes.
 
-    >>> line_for(Wanted(group="default", stream=3, epoch=7, seq=41, member="m1")).target
+    >>> line_for(BundleRequest(group="default", stream=3, epoch=7, seq=41, member="m1")).target
     '/handover/default/3?epoch=7&seq=41'
     """
     path = f"/handover/{said.group}/{said.stream}"
@@ -67,7 +67,7 @@ def line_for(said: Message) -> Line:
 
 def sender_of(said: Message) -> str:
     """The id of the member who says so."""
-    return said.member if isinstance(said, Wanted) else said.donor
+    return said.member if isinstance(said, BundleRequest) else said.donor
 
 
 def header_for(said: Message) -> str:

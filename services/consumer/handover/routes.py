@@ -16,7 +16,7 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from starlette.requests import ClientDisconnect
 
-from services.consumer.core.handover.rules import Completion, Offer, Wanted
+from services.consumer.core.handover.rules import Completion, Offer, BundleRequest
 from services.consumer.handover.messages import (
     HANDOVER,
     LENGTH,
@@ -49,7 +49,7 @@ class HintReceiver(Protocol):
 
     def receive_delta(self, completion: Completion, body: bytes) -> None: ...
 
-    def give(self, wanted: Wanted) -> bytes: ...
+    def give(self, asked: BundleRequest) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +128,8 @@ def install_handovers(app: FastAPI, reception: Callable[[], Reception | None]) -
     @app.get("/handover/{group}/{stream}", tags=["handover"], summary="A frozen bundle")
     async def get_bundle(request: Request) -> Response:
         at = here()
-        wanted = _said(request, at, Wanted)
-        return await _answer(request, at, wanted, at.hint_store.give(wanted))
+        asked = _said(request, at, BundleRequest)
+        return await _answer(request, at, asked, at.hint_store.give(asked))
 
     @app.post("/drain", tags=["member"], status_code=202, summary="Hand over all streams, then leave")
     async def post_drain(request: Request) -> Response:
@@ -196,9 +196,9 @@ def _too_large(limit: int) -> BundleRejected:
     return BundleRejected(f"a body may have at most {limit} bytes")
 
 
-async def _answer(request: Request, at: Reception, wanted: Wanted, bundle: bytes) -> Response:
+async def _answer(request: Request, at: Reception, asked: BundleRequest, bundle: bytes) -> Response:
     """The bundle, signed like a request whose method is the status; compressed if the asker likes it so."""
-    line = line_for(wanted)
+    line = line_for(asked)
     digest = await asyncio.to_thread(digest_of, bundle)
     headers = signed_headers(
         at.secret,

@@ -1,23 +1,24 @@
-"""Carries out what a member decided: claims, handovers, releases, drops, each as a task of its own.
+"""Carries out what a member decided: claims, handovers, releases and drops, each in a task of its own.
 
-So one slow stream holds up no other; a stream with something under way is `busy` and left alone by the
-decisions. An outcome that stays unknown is nobody's here: the next view tells what came of it.
+A slow stream therefore holds up no other. While an effect is being carried out its stream is `busy`, and the
+decisions leave it alone. Where an outcome stays unknown nothing is assumed: the next view shows it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from services.consumer.core.commits.stream import Stream
-from services.consumer.core.handover.rules import Wanted
-from services.consumer.core.ownership.decide import Adopt, Claim, Drop, Effect, HandOver, Release, Running
-from services.consumer.handover.donor import Donor, Refusals
+from services.consumer.core.handover.bundle import SentCopy
+from services.consumer.core.handover.rules import BundleRequest
+from services.consumer.core.ownership.dampers import Dampers
+from services.consumer.core.ownership.decide import Adopt, Claim, Drop, Effect, HandOver, Release
+from services.consumer.handover.donor import Donor
 from services.consumer.handover.hints import HintStore
 from services.consumer.member.events import MemberEvents
 from services.consumer.member.workers import StreamWorkers
@@ -33,23 +34,25 @@ logger = logging.getLogger(__name__)
 CALLS_AT_ONCE = 16
 """Claims and releases in flight: 288 streams are claimed in about half a second."""
 RETRY_S = 0.5
-REFUSED_PAUSE_S = 0.1
-"""After a refusal, for both sides to see what has changed: then it is decided anew."""
+"""A stream stays busy this much longer after a call whose outcome is unknown: ZooKeeper may be away."""
+DRAIN_OFFERS = 5
+REOFFER_S = 0.1
+"""How often and after which pause a draining member repeats an offer that was refused. The recipient may see
+the drain a moment later than the donor, and until then its share is full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How fast a member does things. `drain_s`: how long leaving may take before it leaves without order."""
+    """`drain_s`: how long a drain may take before the member leaves without releasing the rest;
+    `commits_per_s`: of all streams together.
+    """
 
     drain_s: float = 20.0
     commits_per_s: float = 100.0
-    moves_per_s: int = 50
-    rest_s: float = 10.0
-    """A stream that has come from another member stays for so long, unless this one drains."""
 
 
 class EffectRunner:
-    """What is under way for the streams of a member; `wake` is called when something has come to an end."""
+    """The effects under way for the streams of a member; calls `wake` when one has ended."""
 
     def __init__(
         self,
@@ -58,6 +61,7 @@ class EffectRunner:
         context: GroupContext,
         peers: Peers,
         hint_store: HintStore,
+        dampers: Dampers,
         pace: Pace,
         events: MemberEvents,
         wake: Callable[[], None],
@@ -75,12 +79,10 @@ class EffectRunner:
         self._context = context
         self._peers = peers
         self._hint_store = hint_store
-        self._pace = pace
+        self._dampers = dampers
         self._events = events
         self._wake = wake
         self._donor = Donor(context.group, coordinator, peers, context.now_s)
-        self._refusals = Refusals(context.now_s)
-        self._moved_s: deque[float] = deque()
         self._slots = asyncio.Semaphore(CALLS_AT_ONCE)
         self._tasks: asyncio.TaskGroup | None = None
         self._under_way: set[asyncio.Task[None]] = set()
@@ -89,35 +91,19 @@ class EffectRunner:
         return f"<EffectRunner of {self._coordinator.member}: {sorted(self.busy)}>"
 
     def work_in(self, tasks: asyncio.TaskGroup) -> None:
-        """Everything that is begun runs in this group."""
+        """Starts all effects and streams in this group from now on."""
         self._tasks = self.workers.tasks = tasks
 
     def cancel(self) -> None:
-        """Ends all of it, and all streams, at once."""
+        """Ends all effects and all streams at once."""
         for task in self._under_way:
             task.cancel()
         self.workers.cancel()
 
-    def running(self) -> dict[int, Running]:
-        """What runs, as `core/ownership/decide.py` wants to know it."""
-        return self.workers.running(self._pace.rest_s, self._refusals.has_failed)
-
-    @property
-    def shunned(self) -> set[str]:
-        """Members that have lately refused an offer, or did not answer."""
-        return self._refusals.members
-
-    def moves_left(self) -> int:
-        """How many handovers may begin now, but for a drain's."""
-        second_ago_s = self._context.now_s() - 1.0
-        while self._moved_s and self._moved_s[0] <= second_ago_s:
-            self._moved_s.popleft()
-        return self._pace.moves_per_s - len(self._moved_s)
-
-    def begin(self, effect: Effect, view: View) -> None:
-        """Begins to carry out what was decided by this view."""
+    def start(self, effect: Effect, view: View) -> None:
+        """Starts to carry out an effect that was decided by this view."""
         stream = effect.stream
-        logger.info("begins", extra={"effect": effect})
+        logger.info("effect started", extra={"effect": effect})
         match effect:
             case Drop():
                 doing = self.workers.drop(stream)
@@ -126,7 +112,6 @@ class EffectRunner:
             case Claim(why=why):
                 doing = self._own(stream, self._coordinator.claim, why, view)
             case HandOver():
-                self._moved_s.append(self._context.now_s())
                 doing = self._hand_over(effect, view)
             case Release():
                 doing = self._release(effect)
@@ -137,8 +122,9 @@ class EffectRunner:
             try:
                 await doing
             except Unavailable as error:
-                # unknown: the next view tells what came of it
-                logger.warning(f"{name}: unknown outcome", extra={"stream": stream, "why": error.detail})
+                logger.warning(
+                    "outcome unknown", extra={"task": name, "stream": stream, "why": error.detail}
+                )
                 await asyncio.sleep(RETRY_S)
             finally:
                 self.busy.discard(stream)
@@ -151,30 +137,29 @@ class EffectRunner:
         task.add_done_callback(self._under_way.discard)
 
     async def _own(
-        self, stream: int, take: Callable[[int], Awaitable[int | None]], why: str, view: View
+        self, stream: int, acquire: Callable[[int], Awaitable[int | None]], why: str, view: View
     ) -> None:
         session_id = self._coordinator.session_id
-        ask, came = self._owner_before(stream, view)
+        ask = self._last_owner(stream, view)
         async with self._slots:
-            epoch = await take(stream)
+            epoch = await acquire(stream)
         if epoch is None:
             self._hint_store.withdraw(stream)
             return
-        self.workers.start(stream, epoch, session_id, why=why, ask=ask, came=came)
-        logger.info("claimed", extra={"stream": stream, "epoch": epoch, "why": why})
+        self.workers.start(stream, epoch, session_id, why=why, ask=ask)
+        logger.info("stream claimed", extra={"stream": stream, "epoch": epoch, "why": why})
 
-    def _owner_before(self, stream: int, view: View) -> tuple[Ask | None, bool]:
-        """How to ask the unowned stream's last owner for a bundle; whether that was another member."""
+    def _last_owner(self, stream: int, view: View) -> Ask | None:
+        """How to ask the unowned stream's last owner for a bundle, if that is another member and present."""
         node = view.node(stream)
-        if node.owner in ("", self._coordinator.member):
-            return None, False
-        if node.seq is None or node.owner not in view.members:
-            return None, True
+        if node.owner == self._coordinator.member or node.seq is None or node.owner not in view.members:
+            return None
 
-        address = view.members[node.owner].address  # what the stream's node says may be of an earlier life
+        # the address at the stream's node may be that of an earlier process of this member
+        address = view.members[node.owner].address
 
         async def ask(head: Head) -> Stream | None:
-            wanted = Wanted(
+            request = BundleRequest(
                 group=self._context.group,
                 stream=stream,
                 epoch=head.epoch,
@@ -182,12 +167,12 @@ class EffectRunner:
                 member=self._coordinator.member,
             )
             try:
-                return self._hint_store.open_fetched(stream, await self._peers.fetch(address, wanted))
+                return self._hint_store.open_fetched(stream, await self._peers.fetch(address, request))
             except BatonError as error:
-                logger.info("no bundle to be had", extra={"stream": stream, "why": error.detail})
+                logger.info("bundle not fetched", extra={"stream": stream, "why": error.detail})
                 return None
 
-        return ask, True
+        return ask
 
     def _on_end(self, worker: StreamWorker, outcome: Outcome) -> None:
         if outcome == "outgrown" and worker.stream not in self.busy:
@@ -195,7 +180,7 @@ class EffectRunner:
         self._wake()
 
     async def _outgrow(self, worker: StreamWorker) -> None:
-        """ZooKeeper was reset and Kafka kept: a claim that is really mine gets a higher epoch."""
+        """Raises the epoch of a claim that is really this member's: ZooKeeper was reset and Kafka was not."""
         epoch = await self._coordinator.raise_epoch(worker.stream, worker.stored_epoch)
         if epoch is not None:
             logger.warning("ZooKeeper was reset", extra={"stream": worker.stream, "epoch": epoch})
@@ -203,21 +188,40 @@ class EffectRunner:
 
     async def _hand_over(self, effect: HandOver, view: View) -> None:
         worker, node = self.workers.worker(effect.stream), view.members.get(effect.target)
-        if worker is None or worker.core is None or node is None:
+        if worker is None or node is None:
             return
-        try:
-            base, copy_ms = await self._donor.offer(effect, node.address, worker.core)
-            freeze = partial(self.workers.freeze, effect.stream)
+        copy = await self._offer(effect, node.address, worker)
+        if copy is not None:
             try:
-                released = await self._donor.finish(effect, node.address, worker, freeze, base, copy_ms)
-            finally:
-                await self.workers.stop(effect.stream)
-        except (HandoverRefused, PeerUnavailable) as error:
-            logger.info("not handed over", extra={"effect": effect, "why": error.detail})
-            self._refusals.note(effect, error)
-            await asyncio.sleep(REFUSED_PAUSE_S)
-            return
-        self._note_release(effect, released)
+                freeze = partial(self.workers.freeze, effect.stream)
+                try:
+                    released = await self._donor.finish(effect, node.address, worker, freeze, *copy)
+                finally:
+                    await self.workers.stop(effect.stream)
+            except (HandoverRefused, PeerUnavailable) as error:
+                self._note_failure(effect, error)
+            else:
+                self._note_release(effect, released)
+        elif effect.or_release:
+            await self._release(
+                Release(stream=effect.stream, epoch=effect.epoch, target=effect.target, why=effect.why)
+            )
+
+    async def _offer(
+        self, effect: HandOver, address: str, worker: StreamWorker
+    ) -> tuple[SentCopy, float] | None:
+        """What the recipient has accepted, and how many ms that took; None where it has not."""
+        offers = DRAIN_OFFERS if effect.or_release else 1
+        while worker.core is not None:
+            try:
+                return await self._donor.offer(effect, address, worker.core)
+            except (HandoverRefused, PeerUnavailable) as error:
+                self._note_failure(effect, error)
+                offers -= 1
+                if offers == 0 or isinstance(error, PeerUnavailable):
+                    break
+            await asyncio.sleep(REOFFER_S)
+        return None
 
     async def _release(self, release: Release) -> None:
         worker = self.workers.worker(release.stream)
@@ -228,8 +232,14 @@ class EffectRunner:
             )
         self._note_release(release, released)
 
+    def _note_failure(self, effect: HandOver, error: HandoverRefused | PeerUnavailable) -> None:
+        logger.info("handover failed", extra={"effect": effect, "why": error.detail})
+        now_ms = int(self._coordinator.now_s() * 1000)
+        silent = isinstance(error, PeerUnavailable)
+        self._dampers.note_failed_handover(effect.target, now_ms, silent=silent)
+
     def _note_release(self, effect: HandOver | Release, released: bool) -> None:
-        logger.info("released", extra={"stream": effect.stream, "to": effect.target, "done": released})
+        logger.info("stream released", extra={"stream": effect.stream, "to": effect.target, "done": released})
         if released:
             self._events.emit(
                 "release",

@@ -1,7 +1,7 @@
-"""The workers of a member's streams: starts, stops and drops them, and tells what became of them.
+"""The workers of a member's streams: starts, stops and drops them, and reports how each stream opened.
 
-Between `member.py`, which decides by the view what to run, and `worker.py`, which runs one stream.
-What a worker leaves behind is kept at the desk, as memory for this member and as a bundle for others.
+Between `effects.py`, which carries out decisions, and `stream/worker.py`, which runs one stream. The state
+that a worker ends with goes into the hint store: as memory for this member, as a bundle for others.
 """
 
 from __future__ import annotations
@@ -25,20 +25,17 @@ from shared.errors import InvariantBroken
 logger = logging.getLogger(__name__)
 
 FIRST_RECORD_S = 0.5
-"""A stream that had no record for so long after its opening is not waited for: its pause ended there."""
+"""How long after a stream's opening its first record is waited for. A quiet stream's pause ends at the opening."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
     worker: StreamWorker
     task: asyncio.Task[None]
-    since_s: float
-    came: bool
-    """Whether another member had the stream before."""
 
 
 class StreamWorkers:
-    """Runs workers as tasks of `tasks`; `on_end` hears of each that has ended."""
+    """Runs workers as tasks of `tasks`; calls `on_end` when one has ended."""
 
     def __init__(
         self,
@@ -53,7 +50,7 @@ class StreamWorkers:
         self.streams: dict[int, _Run] = {}
         self.tasks: asyncio.TaskGroup | None = None
         self._opened: dict[int, int] = {}
-        """Stream → the last epoch in which it was opened here: in any other this member has not committed."""
+        """Stream → the last epoch in which it was opened here; in any other this member has not committed."""
         self.warm = WarmClientPool(context.log, context.now_s)
         self._coordinator = coordinator
         self._context = context
@@ -75,16 +72,11 @@ class StreamWorkers:
         run = self.streams.get(stream)
         return run.worker if run is not None else None
 
-    def running(self, rest_s: float, has_failed: Callable[[int], bool]) -> dict[int, Running]:
-        """What runs, as `core/ownership/decide.py` wants to know it."""
-        now_s = self._context.now_s()
+    @property
+    def running(self) -> dict[int, Running]:
+        """What runs, in the terms of `core/ownership/decide.py`."""
         return {
-            stream: Running(
-                epoch=run.worker.epoch,
-                is_ready=run.worker.state == "running",
-                rests=run.came and now_s - run.since_s < rest_s,
-                failed=has_failed(stream),
-            )
+            stream: Running(epoch=run.worker.epoch, is_ready=run.worker.state == "running")
             for stream, run in self.streams.items()
         }
 
@@ -96,10 +88,9 @@ class StreamWorkers:
         *,
         why: str = "",
         ask: Ask | None = None,
-        came: bool = False,
     ) -> None:
-        """Runs a stream that was claimed in this ZooKeeper session; `ask`: the owner before this one, where
-        it may have a bundle; `came`: whether that was another member.
+        """Runs a stream that was claimed in this ZooKeeper session; `ask`: how to ask the last owner for a
+        bundle.
         """
         if stream in self.streams:
             raise InvariantBroken(f"{self!r} runs stream {stream} already: {self.streams[stream].worker!r}")
@@ -117,14 +108,14 @@ class StreamWorkers:
         worker = StreamWorker(stream, epoch, self._context, claimed)
         assert self.tasks is not None
         task = self.tasks.create_task(self._run(worker), name=f"stream {stream}")
-        self.streams[stream] = _Run(worker=worker, task=task, since_s=self._context.now_s(), came=came)
+        self.streams[stream] = _Run(worker=worker, task=task)
         self.tasks.create_task(
-            self._tell_opening(worker, task, why, handed), name=f"opening of stream {stream}"
+            self._report_opening(worker, task, why, handed), name=f"opening of stream {stream}"
         )
 
     async def freeze(self, stream: int) -> None:
-        """Stops a stream without a last commit, which the next owner makes; returns when its state is final,
-        before its clients are closed.
+        """Stops a stream without a last commit, which is left to the next owner. Returns as soon as its state
+        is final: closing its clients would only lengthen the pause.
         """
         run = self.streams.get(stream)
         if run is not None:
@@ -138,7 +129,7 @@ class StreamWorkers:
                 self._hint_store.keep(run.worker.core)
 
     async def stop(self, stream: int) -> None:
-        """Stops a stream in order: what it has read is committed, if that is possible."""
+        """Stops a stream in order: commits what it has read, if it can."""
         run = self.streams.get(stream)
         if run is not None:
             run.worker.stop()
@@ -152,7 +143,7 @@ class StreamWorkers:
             await asyncio.wait([run.task])
 
     def cancel(self) -> None:
-        """Ends all of them at once."""
+        """Ends all workers at once."""
         for run in self.streams.values():
             run.task.cancel()
 
@@ -172,11 +163,11 @@ class StreamWorkers:
             self._events.emit("fence", stream=worker.stream, epoch=worker.epoch)
         self._on_end(worker, outcome)
 
-    async def _tell_opening(
+    async def _report_opening(
         self, worker: StreamWorker, task: asyncio.Task[None], why: str, handed: Hint | None
     ) -> None:
-        """The claim, and when the stream is being read how that came about."""
-        completion = handed.completion if handed is not None else None
+        """Reports the claim once the stream is open, and the handover once its first record has been read."""
+        # by then the hint's stream is the worker's, and has changed
         sessions = len(handed.state.assembler.open) if handed is not None else None
         size = handed.state.assembler.state_bytes if handed is not None else None
         opened = asyncio.ensure_future(worker.opened.wait())
@@ -186,14 +177,15 @@ class StreamWorkers:
             warm = worker.is_warm if opened.done() else None
             self._events.emit("claim", stream=worker.stream, epoch=worker.epoch, why=why, warm=warm)
             if opened.done() and worker.core is not None:
-                self._tell_of_the_log(worker, worker.core)
-            if completion is None or not opened.done():
+                self._report_log_loss(worker, worker.core)
+            if handed is None or handed.completion is None or not opened.done():
                 return
             await asyncio.wait((reading, task), timeout=FIRST_RECORD_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
             opened.cancel()
             reading.cancel()
-        began_ms = worker.first_record_at_ms or worker.opened_at_ms
+        completion = handed.completion
+        resumed_ms = worker.first_record_at_ms or worker.opened_at_ms
         self._events.emit(
             "handover",
             stream=worker.stream,
@@ -204,11 +196,11 @@ class StreamWorkers:
             sessions=sessions,
             bytes=size,
             copy_ms=completion.copy_ms,
-            pause_ms=max(0, began_ms - completion.stopped_at_ms),
+            pause_ms=max(0, resumed_ms - completion.stopped_at_ms),
             warm=worker.is_warm,
         )
 
-    def _tell_of_the_log(self, worker: StreamWorker, core: Stream) -> None:
+    def _report_log_loss(self, worker: StreamWorker, core: Stream) -> None:
         where = {"stream": worker.stream, "epoch": worker.epoch}
         if worker.state == "rewind":
             why = f"the log ends below position {core.head.position}"
@@ -221,12 +213,12 @@ class StreamWorkers:
         return claim is not None and claim.member == self._coordinator.member and claim.epoch == epoch
 
     def _lease_alive(self, session_id: int | None) -> bool:
-        # a later ZooKeeper session vouches for nothing that was claimed in an earlier one
+        # a claim ends with the ZooKeeper session that made it: a later session's lease does not cover it
         lease = self._coordinator.lease
         if lease is None or self._coordinator.session_id != session_id:
             return False
         return lease.is_alive(self._coordinator.now_s())
 
     def _commit_s(self) -> float:
-        """Seconds between a stream's commits: more with many streams, so that commits stay affordable."""
+        """Seconds between a stream's commits. More with many streams: together they commit at a bounded rate."""
         return max(self._context.limits.commit_s, len(self.streams) / self._commits_per_s)

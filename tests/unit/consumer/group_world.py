@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from services.consumer.core.commits.stream import StreamLimits
 from services.consumer.core.handover.rules import HandoverLimits
-from services.consumer.core.ownership.observations import OwnershipSettings
+from services.consumer.core.ownership.dampers import OwnershipSettings
 from services.consumer.member.effects import Pace
 from services.consumer.member.member import Member
 from services.consumer.stream.context import GroupContext
@@ -89,9 +89,9 @@ class GroupWorld(StreamWorld):
             settings=OwnershipSettings(),
             pace=self.pace,
             limits=HandoverLimits(),
-            tell=self.event_sink.tell,
+            emit=self.event_sink.emit,
         )
-        self.peers.desks[f"http://{name}"] = member.hint_store
+        self.peers.hint_stores[f"http://{name}"] = member.hint_store
         stop = asyncio.Event()
         task = asyncio.create_task(member.run(stop), name=name)
         self.members[name] = Joined(coordinator, member, log, stop, task)
@@ -114,7 +114,7 @@ class GroupWorld(StreamWorld):
         one = self.members.pop(name)
         one.task.cancel()
         await asyncio.wait([one.task])
-        self.peers.desks.pop(f"http://{name}", None)
+        self.peers.hint_stores.pop(f"http://{name}", None)
         one.coordinator.zookeeper.disconnect()
         return one.session_id
 

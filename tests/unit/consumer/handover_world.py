@@ -19,8 +19,8 @@ class Heard(InMemoryEventSink):
         super().__init__()
         self.after: dict[str, Callable[[], None]] = {}
 
-    def tell(self, event: Event) -> None:
-        super().tell(event)
+    def emit(self, event: Event) -> None:
+        super().emit(event)
         self.after.pop(event.kind, lambda: None)()
 
 
@@ -82,7 +82,7 @@ class HandoverWorld(GroupWorld):
         """Ends a member this very moment; its ZooKeeper session lives on (see `bury`)."""
         one = self.dead[name] = self.members.pop(name)
         one.task.cancel()
-        self.peers.desks.pop(f"http://{name}", None)
+        self.peers.hint_stores.pop(f"http://{name}", None)
         one.coordinator.zookeeper.disconnect()
 
     async def bury(self) -> None:

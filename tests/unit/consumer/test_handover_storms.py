@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-from services.consumer.member.effects import Pace
 from tests.fakes.virtual_time import in_virtual_time, until
 from tests.unit.consumer.handover_world import HandoverWorld
 
@@ -201,27 +200,6 @@ def test_a_stream_that_just_moved_does_not_rest_where_its_owner_drains() -> None
         assert took_s < 1
         assert len(world.events("handover")) == 4
         assert world.read_again() == set()
-        await world.end()
-
-    in_virtual_time(test)
-
-
-def test_moves_per_second_are_bounded() -> None:
-    """Thirty streams go to a second member: never more than `moves_per_s` begin within a second."""
-
-    async def test() -> None:
-        world = HandoverWorld(60)
-        world.pace = Pace(moves_per_s=8)
-        await world.with_open_sessions("a")
-
-        await world.join("b")
-        await world.settled()
-
-        released = sorted(event.at for event in world.events("release"))
-        busiest = max(sum(1 for at in released if first <= at < first + 1000) for first in released)
-        assert len(released) == 30
-        assert busiest <= 8 + 4  # those under way when a second begins
-        assert Counter(world.owners().values()) == {"a": 30, "b": 30}
         await world.end()
 
     in_virtual_time(test)

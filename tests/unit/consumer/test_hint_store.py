@@ -11,7 +11,7 @@ import pytest
 
 from services.consumer.core.commits.stream import StreamLimits
 from services.consumer.core.handover.bundle import SentCopy, take_copy, take_delta
-from services.consumer.core.handover.rules import Completion, HandoverLimits, Offer, Wanted
+from services.consumer.core.handover.rules import Completion, HandoverLimits, Offer, BundleRequest
 from services.consumer.handover.hints import HintStore
 from shared.errors import BatonError, BundleRejected, HandoverRefused, NotFound, Unauthorized
 from shared.service.signing import digest_of
@@ -415,7 +415,7 @@ def keep(world: DeskWorld) -> None:
     world.hint_store.keep(world.donor.stream)
 
 
-def wanted(owner: Owner) -> Wanted:
+def wanted(owner: Owner) -> BundleRequest:
     """What a recipient asks for that has read the head of the owner's stream."""
     head = owner.stream.head
-    return Wanted(group="g", stream=STREAM, epoch=head.epoch, seq=head.seq, member="donor")
+    return BundleRequest(group="g", stream=STREAM, epoch=head.epoch, seq=head.seq, member="donor")

@@ -178,7 +178,7 @@ def test_past_its_lease_a_member_pauses_and_goes_on_in_the_same_epoch() -> None:
 
         assert paused == commits
         assert status["lease_ms"] == 0
-        assert complaints == ["the lease is over: ZooKeeper does not answer"]
+        assert complaints == ["the lease has expired: ZooKeeper does not answer"]
         assert world.keys() == ["k"]
         assert one.worker(0).epoch == 1
         await world.end()

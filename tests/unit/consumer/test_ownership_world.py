@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from services.consumer.core.ownership.dampers import Dampers, OwnershipSettings
 from services.consumer.core.ownership.decide import Claim, Effect, HandOver, Release, Running, decide
-from services.consumer.core.ownership.observations import Observations, OwnershipSettings, observe
 from shared.model.balance import plan
 from shared.model.cluster import ClaimNode, MemberNode, StreamNode, View
 
@@ -26,7 +26,7 @@ class World:
         self.nodes: dict[int, StreamNode] = {}
         self.pins: dict[int, str] = {}
         self.since_ms: dict[str, int] = {}
-        self.observed: dict[str, Observations] = {}
+        self.dampers: dict[str, Dampers] = {}
         self.hung: set[str] = set()
         self.claimed = 0
 
@@ -42,7 +42,7 @@ class World:
     def join(self, name: str) -> None:
         self.members[name] = MemberNode(address=f"http://{name}")
         self.since_ms[name] = self.now_ms
-        self.observed[name] = Observations()
+        self.dampers[name] = Dampers(name, SETTINGS)
 
     def die(self, name: str) -> None:
         del self.members[name]
@@ -52,15 +52,10 @@ class World:
     def step(self, name: str) -> list[Effect]:
         """One member looks at the world and does all that it decides."""
         view = self.view()
-        self.observed[name] = observe(self.observed[name], view, self.now_ms, SETTINGS)
-        effects = decide(
-            view,
-            name,
-            {n: Running(epoch=view.claims[n].epoch) for n in view.streams_of(name)},
-            session_age_ms=self.now_ms - self.since_ms[name],
-            observed=self.observed[name],
-            settings=SETTINGS,
-        )
+        dampers = self.dampers[name]
+        dampers.observe(view, self.now_ms, self.now_ms - self.since_ms[name])
+        running = {n: Running(epoch=view.claims[n].epoch) for n in view.streams_of(name)}
+        effects = decide(view, running, dampers)
         for effect in effects:
             epoch = self.nodes.get(effect.stream, StreamNode()).epoch
             match effect:

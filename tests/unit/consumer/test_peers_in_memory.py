@@ -14,7 +14,7 @@ class TestContract(PeersContract):
     @pytest.fixture
     def handed(self) -> Handed:
         donor, recipient = new_end("a"), new_end("b")
-        network = PeerNetwork(desks={"http://a": donor.hint_store, "http://b": recipient.hint_store})
+        network = PeerNetwork(hint_stores={"http://a": donor.hint_store, "http://b": recipient.hint_store})
         return Handed(
             donor=donor,
             recipient=recipient,

@@ -56,7 +56,7 @@ class KafkaEventSink:
         """How many events are not known to be written yet."""
         return len(self._batch) + len(self._waiting)
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         """Lets the event be written soon; returns at once and never raises."""
         try:
             self._waiting.append(encode_event(event))
@@ -69,7 +69,7 @@ class KafkaEventSink:
 
     async def run(self) -> None:
         """Sends what is told, for ever; ends by cancellation, and leaves what waits then to `close`."""
-        await run_outbox(self._wake, self.step, self._tell_waiting)
+        await run_outbox(self._wake, self.step, self._report_waiting)
 
     async def step(self) -> None:
         """Sends all that waits. Raises KafkaUnavailable; then it still waits, in the same order."""
@@ -133,7 +133,7 @@ class KafkaEventSink:
         if sending is not None and sending.done() and not sending.cancelled():
             sending.exception()  # known already, or of no interest
 
-    def _tell_waiting(self, why: str) -> None:
+    def _report_waiting(self, why: str) -> None:
         logger.warning("events wait", extra={"why": why, "waiting": self.waiting})
 
     def _put_back(self) -> None:

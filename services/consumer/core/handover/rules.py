@@ -58,7 +58,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     node_version: int = -1
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class BundleRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A bundle that a recipient asks for: the one of exactly this head."""
 
     group: str

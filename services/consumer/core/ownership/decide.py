@@ -1,8 +1,8 @@
-"""What one member should do now about who owns what: claims, handovers, releases, and getting all in line.
+"""What one member should do now about who owns what: claims, handovers, releases, and what it must drop.
 
-Pure. From the view, its plan and what the member runs comes a list of effects, in the order in which they
-must happen; the member carries them out and asks again whenever the view or what it runs has changed.
-No master: the plan is the same for everybody, so at most one member thinks a stream its own.
+Pure. From the view, the plan for it, the dampers and what the member runs follows a list of effects, in the
+order in which they must happen. The member carries them out and decides again whenever one of these changes.
+There is no master: all members compute the same plan, so at most one member claims a stream at a time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from services.consumer.core.ownership.observations import Observations, OwnershipSettings
+from services.consumer.core.ownership.dampers import Dampers
 from shared.model.balance import Plan, plan
 from shared.model.cluster import View
 
@@ -19,20 +19,16 @@ from shared.model.cluster import View
 class Running:
     """A stream that the member runs, in `epoch`.
 
-    `is_ready`: it reads the log's end, so its sessions can be copied; `rests`: it has just come here from
-    another member, and only an operator's pin or a drain moves it; `failed`: a handover of it has failed
-    while draining.
+    `is_ready`: it has been read to the log's end once, so its sessions can be copied.
     """
 
     epoch: int
     is_ready: bool = True
-    rests: bool = False
-    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
-    """Stop running the stream without a commit: the claim is not (or in another epoch) this member's."""
+    """Stop running the stream without a commit: this member no longer holds the claim it runs on."""
 
     stream: int
     why: str
@@ -48,17 +44,21 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandOver:
-    """Give a running stream, with its open sessions, to `target`."""
+    """Give a running stream, with its open sessions, to `target`.
+
+    `or_release`: where the target does not accept it, release the stream (the member drains).
+    """
 
     stream: int
     epoch: int
     target: str
     why: str
+    or_release: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Stop, commit and give the claim up in favour of `target` (None: nobody is there to take it)."""
+    """Stop, commit and release the claim in favour of `target` (None: there is no other member)."""
 
     stream: int
     epoch: int
@@ -79,59 +79,61 @@ Effect = Drop | Adopt | HandOver | Release | Claim
 
 def decide(
     view: View,
-    me: str,
     running: Mapping[int, Running],
+    dampers: Dampers,
     *,
     busy: Collection[int] = (),
-    session_age_ms: int,
-    observed: Observations,
-    settings: OwnershipSettings,
-    shunned: Collection[str] = (),
-    moves_left: int = 1_000_000,
 ) -> list[Effect]:
-    """The effects that bring member `me` in line with the view.
+    """The effects that bring member `dampers.me` in line with the view, which the dampers have observed.
 
-    `view.claims` holds a claim of `me` only if its present ZooKeeper session does. `running`: what it runs;
-    `busy`: streams with a claim, stop or handover under way, which are left alone; `seen`: from `look` at
-    this view; `shunned`: members that lately refused an offer; `moves_left`: how many handovers may
-    begin now, but for a drain's.
+    `view.claims` holds a claim of this member only if its present ZooKeeper session does. `running`: the
+    streams that it runs; `busy`: streams that an effect is being carried out for, which are left alone.
     """
-    wanted = plan(view)
-    idle = _Member(me=me, running=running, busy=frozenset(busy), view=view)
-    effects: list[Effect] = [*_drops(idle)]
-    node = view.members.get(me)
-    if node is None or node.state != "draining":
-        effects += _adoptions(idle)
+    planned = plan(view)
+    member = _Member(view=view, running=running, busy=frozenset(busy), dampers=dampers)
+    # what it may no longer run comes first: everything else can wait
+    effects: list[Effect] = [*_drops(member)]
+    node = view.members.get(dampers.me)
     if node is not None and node.state == "draining":
-        effects += _drain(idle, wanted, settings)
-    elif node is not None:
-        effects += _moves(idle, wanted, observed, settings, {*observed.passed, *shunned})[
-            : max(0, moves_left)
-        ]
+        return [*effects, *_drain(member, planned)]
+    effects += _adoptions(member)
+    if node is not None:
+        effects += _moves(member, planned)
     if node is not None and node.state == "active":
-        settled = session_age_ms >= settings.settle_ms
-        claims = [
-            claim
-            for claim in _claims(idle, wanted, observed, settings)
-            if settled or _may_claim_unsettled(view, me, claim.stream)
-        ]
-        effects += _bounded(idle, claims, settings)
+        effects += _bounded(member, _claims(member, planned))
     return effects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Member:
-    me: str
+    view: View
     running: Mapping[int, Running]
     busy: frozenset[int]
-    view: View
+    dampers: Dampers
+
+    @property
+    def me(self) -> str:
+        return self.dampers.me
 
     @property
     def mine(self) -> Iterator[tuple[int, int]]:
-        """Stream and epoch of every claim of its own on which nothing is under way, ascending."""
+        """Stream and epoch of each claim that it holds and that nothing is under way for, ascending."""
         for stream, claim in sorted(self.view.claims.items()):
             if claim.member == self.me and stream not in self.busy:
                 yield stream, claim.epoch
+
+    @property
+    def free_moves(self) -> int:
+        """How many more streams may be under way to other members."""
+        claims = self.view.claims
+        under_way = sum(1 for stream in self.busy if stream in claims and claims[stream].member == self.me)
+        return max(0, self.dampers.settings.moves_at_once - under_way)
+
+    @property
+    def free_openings(self) -> int:
+        """How many more streams may be opened."""
+        opening = sum(1 for run in self.running.values() if not run.is_ready)
+        return self.dampers.settings.openings_at_once - opening - len(self.busy)
 
 
 def _drops(member: _Member) -> Iterator[Drop]:
@@ -147,59 +149,70 @@ def _adoptions(member: _Member) -> Iterator[Adopt]:
             yield Adopt(stream=stream, epoch=epoch)
 
 
-def _drain(member: _Member, wanted: Plan, settings: OwnershipSettings) -> list[Effect]:
-    """Everything goes: live where somebody is there and it can be copied, else by an orderly release."""
+def _drain(member: _Member, planned: Plan) -> list[Effect]:
+    """Everything leaves: live where there is a recipient and the stream can be copied, else by a release."""
     effects: list[Effect] = []
     for stream, epoch in member.mine:
-        target, run = wanted.owner.get(stream), member.running.get(stream)
-        if target is not None and run is not None and run.is_ready and not run.failed:
-            effects.append(HandOver(stream=stream, epoch=epoch, target=target, why="draining"))
+        target, run = planned.owner.get(stream), member.running.get(stream)
+        if target is not None and run is not None and run.is_ready:
+            effects.append(
+                HandOver(stream=stream, epoch=epoch, target=target, why="draining", or_release=True)
+            )
         else:
             effects.append(Release(stream=stream, epoch=epoch, target=target, why="draining"))
-    return effects[: _free(member, settings)]
+    return effects[: member.free_moves]
 
 
-def _moves(
-    member: _Member,
-    wanted: Plan,
-    observed: Observations,
-    settings: OwnershipSettings,
-    shunned: Collection[str],
-) -> list[HandOver]:
-    """Running streams that are somebody else's by the plan, if that one has been there for a while."""
-    view, moves = member.view, []
+def _moves(member: _Member, planned: Plan) -> list[HandOver]:
+    """Running streams that the plan gives to another member, unless a damper holds them here."""
+    view, dampers, moves = member.view, member.dampers, []
     for stream, epoch in member.mine:
-        target, run = wanted.owner.get(stream), member.running.get(stream)
-        if target is None or target == member.me or target in shunned:
+        target, run = planned.owner.get(stream), member.running.get(stream)
+        if target is None or target == member.me or dampers.holds_back(target):
             continue
         if run is None or run.epoch != epoch or not run.is_ready:
             continue
-        if run.rests and view.pins.get(stream) != target:
+        if view.pins.get(stream) == target:
+            why = f"pinned to {target}"
+        elif dampers.rests(stream):
             continue
-        if observed.is_steady(target, view.members[target].address, settings.steady_ms):
-            why = _reason_to_move(view, wanted, member.me, stream)
-            moves.append(HandOver(stream=stream, epoch=epoch, target=target, why=why))
-    return moves[: _free(member, settings)]
+        else:
+            why = f"the share of {member.me} is {planned.quota.get(member.me, 0)} of {view.count}"
+        moves.append(HandOver(stream=stream, epoch=epoch, target=target, why=why))
+    return moves[: member.free_moves]
 
 
-def _free(member: _Member, settings: OwnershipSettings) -> int:
-    """How many more streams may be under way to others."""
-    claims = member.view.claims
-    under_way = sum(1 for stream in member.busy if stream in claims and claims[stream].member == member.me)
-    return max(0, settings.moves_at_once - under_way)
+def _claims(member: _Member, planned: Plan) -> Iterator[Claim]:
+    """Unowned streams: those the plan gives to this member at once, those of absent members after a grace."""
+    view, me, dampers = member.view, member.me, member.dampers
+    settling, grace_ms = dampers.holds_back(me), dampers.settings.grace_ms
+    # what it still runs it must drop first: the dropped state is the memory to open the stream from
+    taken = {*view.claims, *member.running, *member.busy}
+    overdue = []
+    for stream in range(view.count):
+        if stream in taken or (settling and not _is_own_or_new(view, me, stream)):
+            continue
+        if planned.owner.get(stream) == me:
+            yield Claim(stream=stream, why=_reason(view, me, stream))
+        elif dampers.unowned_ms(stream) >= grace_ms:
+            overdue.append(stream)
+    if not overdue:
+        return
+    # First a second plan, without the members that are held back, so that one member claims and the others do
+    # not race. Plans differ where memories do: after two graces any member claims.
+    present = {name: n for name, n in view.members.items() if name == me or not dampers.holds_back(name)}
+    second = plan(replace(view, members=present))
+    for stream in overdue:
+        unowned_ms = dampers.unowned_ms(stream)
+        if second.owner.get(stream) == me or unowned_ms >= 2 * grace_ms:
+            yield Claim(stream=stream, why=f"unowned for {unowned_ms} ms")
 
 
-def _reason_to_move(view: View, wanted: Plan, me: str, stream: int) -> str:
-    target = wanted.owner[stream]
-    if view.pins.get(stream) == target:
-        return f"pinned to {target}"
-    return f"the share of {me} is {wanted.quota.get(me, 0)} of {view.count}"
-
-
-def _bounded(member: _Member, claims: list[Claim], settings: OwnershipSettings) -> Iterator[Claim]:
-    """What was meant for or last owned by this member at once, the rest as openings come to an end."""
-    opening = sum(1 for run in member.running.values() if not run.is_ready)
-    free = settings.openings_at_once - opening - len(member.busy)
+def _bounded(member: _Member, claims: Iterator[Claim]) -> Iterator[Claim]:
+    """All claims of streams that are meant for this member or were its own; of the others as many as may be
+    opened now.
+    """
+    free = member.free_openings
     for claim in claims:
         node = member.view.node(claim.stream)
         if member.me in (node.target, node.owner):
@@ -209,32 +222,9 @@ def _bounded(member: _Member, claims: list[Claim], settings: OwnershipSettings) 
             yield claim
 
 
-def _claims(
-    member: _Member, wanted: Plan, observed: Observations, settings: OwnershipSettings
-) -> Iterator[Claim]:
-    """Unowned streams: planned ones at once; after a grace those of members that do not act."""
-    view, me = member.view, member.me
-    taken = {*member.busy, *member.running}  # what it still runs it drops first, and keeps as a memory
-    unowned = {n: observed.now_ms - at for n, at in observed.unowned_since.items() if n not in taken}
-    overdue = []
-    for stream, age_ms in unowned.items():
-        if wanted.owner.get(stream) == me:
-            yield Claim(stream=stream, why=_reason(view, me, stream))
-        elif age_ms >= settings.grace_ms:
-            overdue.append(stream)
-    if not overdue:
-        return
-    # who let a turn pass is left out of a second plan; after two graces whoever comes first takes it
-    present = {name: node for name, node in view.members.items() if name == me or name not in observed.passed}
-    second = plan(replace(view, members=present))
-    for stream in overdue:
-        if second.owner.get(stream) == me or unowned[stream] >= 2 * settings.grace_ms:
-            yield Claim(stream=stream, why=f"unowned for {unowned[stream]} ms")
-
-
-def _may_claim_unsettled(view: View, me: str, stream: int) -> bool:
+def _is_own_or_new(view: View, me: str, stream: int) -> bool:
     node = view.node(stream)
-    return node.epoch == 0 or node.owner == me or node.target == me
+    return node.epoch == 0 or me in (node.owner, node.target)
 
 
 def _reason(view: View, me: str, stream: int) -> str:
