@@ -1,0 +1,3 @@
+from __future__ import annotations
+class HandoverScenario:
+    def run(self, command): return ""
