@@ -1,3 +1,6 @@
 from __future__ import annotations
+
+
 class HandoverScenario:
-    def run(self, command): return ""
+    def run(self, command):
+        return ""

@@ -43,7 +43,7 @@ class Process:
 
 
 class OwnershipScenario:
-    """Commands: those methods that do not begin with an underscore, but for `run_for`, which is `run 5s`."""
+    """A command `join b` calls `do_join("b")`."""
 
     def __init__(self) -> None:
         self._settings = OwnershipSettings()
@@ -57,12 +57,11 @@ class OwnershipScenario:
 
     def run(self, command: Command) -> str:
         """See ScenarioWorld."""
-        return str(
-            getattr(self, f"do_{command.name}")(*command.words, **command.options) or ""
-        )
+        return str(getattr(self, f"do_{command.name}")(*command.words, **command.options) or "")
 
     def do_group(self, count: str, **settings: str) -> None:
-        """A group of `count` streams; `settings` are fields of OwnershipSettings."""
+        """Everything anew: a group of `count` streams; `settings` are fields of OwnershipSettings."""
+        self.__init__()  # type: ignore[misc]
         self._count = int(count)
         self._settings = OwnershipSettings(**{name: int(value) for name, value in settings.items()})
 
@@ -72,19 +71,30 @@ class OwnershipScenario:
             self._members[name] = MemberNode(address=at or name)
             self._processes[name] = Process(Dampers(name, self._settings), self._now_ms)
 
-    def do_rejoin(self, *names: str) -> None:
-        """The members' ZooKeeper sessions end, and they join again at once with what they remember and run."""
-        for name in names:
-            self._drop_node(name)
-        for name in names:
-            self._members[name] = MemberNode(address=name)
-            self._processes[name].joined_ms = self._now_ms
+    def do_rejoin(self, name: str) -> None:
+        """The member's ZooKeeper session ends, and it joins again at once; it still runs what it ran."""
+        self.do_unregister(name)
+        self._members[name] = MemberNode(address=name)
+        self._processes[name].joined_ms = self._now_ms
+
+    def do_unregister(self, name: str) -> None:
+        """The member's node and claims are gone."""
+        del self._members[name]
+        self._claims = {n: claim for n, claim in self._claims.items() if claim.member != name}
 
     def do_crash(self, *names: str) -> None:
         """Members end, and their ZooKeeper sessions with them."""
         for name in names:
-            self._drop_node(name)
+            self.do_unregister(name)
             del self._processes[name]
+
+    def do_flap(self, name: str, times: str) -> None:
+        """The member crashes and comes back so many times; the others see each."""
+        for _ in range(int(times)):
+            self.do_crash(name)
+            self.do_look()
+            self.do_join(name)
+            self.do_look()
 
     def do_hang(self, name: str) -> None:
         """The member does nothing more, and stays registered."""
@@ -163,7 +173,8 @@ class OwnershipScenario:
         rows = {name: [n for n, c in self._claims.items() if c.member == name] for name in self._members}
         rows["-"] = [n for n in range(self._count) if n not in self._claims]
         return "\n".join(
-            f"{name}: {' '.join(map(str, sorted(streams)))}".rstrip() for name, streams in sorted(rows.items())
+            f"{name}: {' '.join(map(str, sorted(streams)))}".rstrip()
+            for name, streams in sorted(rows.items())
         )
 
     def do_waits(self, name: str) -> str:
@@ -173,10 +184,6 @@ class OwnershipScenario:
         held |= {f"member {other}": at for other, at in sorted(dampers._members.items())}
         lines = [f"{what} until {at / 1000:g}s" for what, at in held.items() if at > self._now_ms]
         return "\n".join(lines) or "nothing"
-
-    def _drop_node(self, name: str) -> None:
-        del self._members[name]
-        self._claims = {n: claim for n, claim in self._claims.items() if claim.member != name}
 
     def _view(self) -> View:
         unowned = {n: node for n, node in self._nodes.items() if n not in self._claims}
