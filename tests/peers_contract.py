@@ -229,7 +229,7 @@ class PeersContract:
         donation.emit("k")
         donation.copy()
 
-        with pytest.raises(HandoverRefused, match="no copy is held here"):
+        with pytest.raises(HandoverRefused, match="no copy of stream 1 is held here"):
             await handed.peers.complete(handed.address_of("b"), *donation.delta())
 
         assert handed.recipient.holds == (set(), False)

@@ -70,7 +70,7 @@ REFUSED: dict[str, tuple[Callable[[], Sent], int, str]] = {
     "another secret": (lambda: sent(OFFER, BODY, secret=b"of somebody else"), 403, "signature is wrong"),
     "old": (lambda: sent(OFFER, BODY, late_ms=ACCEPTED_MS + 5000), 403, "do the clocks agree"),
     "from the future": (lambda: sent(OFFER, BODY, late_ms=-ACCEPTED_MS - 5000), 403, "do the clocks agree"),
-    "unregistered member": (lambda: offering(donor="zed"), 403, "no registered member"),
+    "unregistered member": (lambda: offering(donor="zed"), 403, "not a registered member"),
     "in another's name": (lambda: sent(OFFER, BODY, sender="b"), 403, "was signed, not this request"),
     # what was signed is not what is asked
     "another stream": (
@@ -140,16 +140,20 @@ REFUSED: dict[str, tuple[Callable[[], Sent], int, str]] = {
         "bytes of zstd, not",
     ),
     # what this member does not take
-    "unknown group": (lambda: offering(group="other"), 404, "no member of group 'other'"),
+    "unknown group": (lambda: offering(group="other"), 404, "not a member of group 'other'"),
     "unknown stream": (lambda: offering(stream=99), 404, "no stream 99"),
     "negative stream": (lambda: offering(stream=-1), 404, "no stream -1"),
     "stale epoch": (lambda: offering(epoch=EPOCH - 1), 409, "epoch 6 of a is stale"),
     "wrong digest": (
         lambda: offering(digest=digest_of(b"another")),
         409,
-        "digest of the copy is another one",
+        "does not have the digest that was announced",
     ),
-    "cut body": (lambda: replace(valid(), body=BODY[:-1]), 409, "digest of the copy is another one"),
+    "cut body": (
+        lambda: replace(valid(), body=BODY[:-1]),
+        409,
+        "does not have the digest that was announced",
+    ),
     "wrong position": (lambda: offering(position=9), 409, "is of position 1, not 9"),
 }
 
@@ -170,7 +174,7 @@ async def test_a_copy_is_refused_with_a_clear_word_and_no_effect(b: Face, case: 
 SITUATIONS: dict[str, tuple[Callable[[Face], None], str]] = {
     "draining": (lambda b: stand(b, state="draining"), "b is draining"),
     "short lease": (lambda b: stand(b, lease_ms=10), "lease of b ends in 10 ms"),
-    "has its share": (lambda b: stand(b, quota=0), "its share"),
+    "has its share": (lambda b: stand(b, quota=0), "share of b is full"),
 }
 
 
@@ -206,13 +210,13 @@ async def test_a_member_that_still_prepares_takes_nothing(b: Face) -> None:
 
 
 DELTAS: dict[str, tuple[dict[str, object], int, str]] = {
-    "another copy": ({"base_digest": digest_of(b"another")}, 409, "no copy is held here"),
-    "of another position": ({"base_position": 0}, 409, "no copy is held here"),
-    "wrong digest": ({"digest": digest_of(b"another")}, 409, "digest of the delta is another one"),
-    "another head": ({"seq": 99}, 409, "the delta's head is another one"),
+    "another copy": ({"base_digest": digest_of(b"another")}, 409, "no copy of stream 1 is held here"),
+    "of another position": ({"base_position": 0}, 409, "no copy of stream 1 is held here"),
+    "wrong digest": ({"digest": digest_of(b"another")}, 409, "does not have the digest that was announced"),
+    "another head": ({"seq": 99}, 409, "not end with the head that was announced"),
     "stale epoch": ({"epoch": EPOCH - 1}, 409, "epoch 6 of a is stale"),
-    "unregistered member": ({"donor": "zed"}, 403, "no registered member"),
-    "unknown group": ({"group": "other"}, 404, "no member of group 'other'"),
+    "unregistered member": ({"donor": "zed"}, 403, "not a registered member"),
+    "unknown group": ({"group": "other"}, 404, "not a member of group 'other'"),
 }
 
 
@@ -237,13 +241,13 @@ GETS: dict[str, tuple[Callable[[], Sent], int, str]] = {
     "unregistered member": (
         lambda: sent(msgspec.structs.replace(WANTED, member="zed")),
         403,
-        "no registered",
+        "not a registered",
     ),
     "not held": (lambda: sent(msgspec.structs.replace(WANTED, seq=2)), 404, "no bundle of stream 1"),
     "unknown group": (
         lambda: sent(msgspec.structs.replace(WANTED, group="other")),
         404,
-        "no member of group",
+        "not a member of group",
     ),
 }
 

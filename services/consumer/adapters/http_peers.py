@@ -16,7 +16,7 @@ from typing import Self
 import httpx
 import msgspec
 
-from services.consumer.core.handover.rules import Completion, Offer, BundleRequest
+from services.consumer.core.handover.rules import BundleRequest, Completion, Offer
 from services.consumer.handover.messages import (
     HANDOVER,
     LENGTH,

@@ -1,8 +1,9 @@
 """The hints of a member: what it was handed, and what it remembers of streams that it ran itself.
 
-The shell around `core/handover/rules.py` and `core/handover/bundle.py`; the HTTP face and the in-memory peers
-call `receive_copy`, `receive_delta` and `give`. Nothing here makes a hint true: a worker asks the stored
-head. All calls are synchronous, so none sees another's half. Hints are bounded in size and age.
+The shell around `core/handover/rules.py` and `core/handover/bundle.py`; the HTTP routes and the in-memory
+peers call `receive_copy`, `receive_delta` and `give`. A hint is only a guess: the worker that opens the
+stream checks it against the stored head. Calls are synchronous, so no caller sees a half-made change. Hints
+are bounded in size and age.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from dataclasses import dataclass
 from services.consumer.core.commits.stream import Stream, StreamLimits
 from services.consumer.core.handover.bundle import Copy, complete, open_copy, take_delta
 from services.consumer.core.handover.rules import (
+    BundleRequest,
     Completion,
     HandoverLimits,
     Offer,
     Situation,
-    BundleRequest,
     check_claim,
     check_offer,
     check_sender,
+    extends,
 )
 from shared.errors import BundleRejected, HandoverRefused, NotFound
 from shared.model.group import GroupSettings
@@ -32,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class _Promised:
-    """A first copy, waiting for its delta."""
+    """A copy that waits for its delta."""
 
     offer: Offer
     copy: Copy
@@ -42,9 +44,9 @@ class _Promised:
 
 @dataclass(slots=True, kw_only=True)
 class Hint:
-    """A stream to go on with, if the stored head is the one that it stands on.
+    """A stream to go on with, if it stands on the stored head.
 
-    `completion`: how it came; None for this member's own memory, and for what it fetched.
+    `completion`: the message it was completed by; None for this member's own memory.
     """
 
     state: Stream
@@ -54,9 +56,9 @@ class Hint:
 
 
 class HintStore:
-    """Receives, keeps and gives hints; `situation` tells how the member stands (None: not joined yet).
+    """Receives, keeps and gives hints. `situation()`: what offers are checked against (None: not joined yet).
 
-    `on_promised(stream)` is called when a copy is held, `on_expected(completion)` when it is complete.
+    Calls `on_promised(stream)` when it holds a copy, `on_expected(completion)` when the copy is complete.
     """
 
     def __init__(
@@ -86,22 +88,22 @@ class HintStore:
 
     @property
     def max_body_bytes(self) -> int:
-        """The largest body of a request or an answer, decoded."""
+        """The largest body of a request or a response, decoded."""
         return self.limits.max_body_bytes
 
     @property
     def promised(self) -> set[int]:
-        """Streams that this member has said it would take."""
+        """Streams that this member has agreed to take over."""
         self.forget_old()
         return self._promised.keys() | self._handed.keys()
 
     @property
     def expects(self) -> bool:
-        """Whether a release is due any moment: then nobody should dawdle."""
+        """Whether a release is due at any moment: the stream stands still until it is claimed."""
         return bool(self._handed)
 
     def receive_copy(self, offer: Offer, body: bytes) -> None:
-        """Holds a first copy; it replaces an earlier one of the stream.
+        """Holds a first copy; it replaces an earlier copy of the stream.
 
         Raises NotFound, Unauthorized, HandoverRefused, BundleRejected.
         """
@@ -110,16 +112,16 @@ class HintStore:
         held = sum(one.size for stream, one in self._promised.items() if stream != offer.stream)
         held += sum(one.size for one in self._handed.values())
         if len(body) > self.limits.max_body_bytes or held + len(body) > self.limits.max_held_bytes:
-            raise BundleRejected(f"{len(body)} bytes are too many, besides {held} held")
+            raise BundleRejected(f"{len(body)} bytes are too many beside the {held} that are held")
         if digest_of(body) != offer.digest:
-            raise HandoverRefused("the digest of the copy is another one")
+            raise HandoverRefused("the copy does not have the digest that was announced")
         copy = open_copy(body, offer.digest)
         if copy.position != offer.position:
             raise HandoverRefused(f"the copy is of position {copy.position}, not {offer.position}")
         handed = self._handed.get(offer.stream)
         if handed is not None and handed.completion is not None:
             if handed.completion.base_digest == offer.digest or offer.position < handed.completion.position:
-                return  # repeated or late on its way, and complete already
+                return  # a repeated or late message, and the stream is already complete
             del self._handed[offer.stream]
         self._promised[offer.stream] = _Promised(
             offer=offer, copy=copy, size=len(body), since_s=self._now_s()
@@ -129,7 +131,8 @@ class HintStore:
     def receive_delta(self, completion: Completion, body: bytes) -> None:
         """Completes a copy; from now on the stream's release is expected.
 
-        Raises NotFound, Unauthorized, HandoverRefused, BundleRejected; the copy is then of no use.
+        Raises NotFound, Unauthorized, HandoverRefused, BundleRejected. A delta that matched its copy but
+        could not be applied has used the copy up: the donor goes on, and starts again with a new one.
         """
         self.forget_old()
         situation, stream = self._here(), completion.stream
@@ -137,12 +140,12 @@ class HintStore:
         check_claim(situation, stream, completion.donor, completion.epoch)
         handed = self._handed.get(stream)
         if handed is not None and handed.completion == completion:
-            return  # repeated on its way
+            return  # a repeated message
         promised = self._promised.get(stream)
-        if promised is None or not _extends(completion, promised.offer):
-            raise HandoverRefused(f"no copy is held here that this one of stream {stream} extends")
+        if promised is None or not extends(completion, promised.offer):
+            raise HandoverRefused(f"no copy of stream {stream} is held here that this delta extends")
         if digest_of(body) != completion.digest:
-            raise HandoverRefused("the digest of the delta is another one")
+            raise HandoverRefused("the delta does not have the digest that was announced")
         if len(body) > self.limits.max_body_bytes:
             raise BundleRejected(f"{len(body)} bytes are too many")
         del self._promised[stream]
@@ -153,14 +156,14 @@ class HintStore:
             completion.seq,
             completion.position,
         ):
-            raise HandoverRefused("the delta's head is another one")
+            raise HandoverRefused("the delta does not end with the head that was announced")
         self._handed[stream] = Hint(
             state=state, since_s=self._now_s(), size=promised.size + len(body), completion=completion
         )
         self._on_expected(completion)
 
     def give(self, request: BundleRequest) -> bytes:
-        """The whole frozen bundle of a stream that this member ran. Raises NotFound, Unauthorized."""
+        """The whole bundle of a stream that this member has stopped. Raises NotFound, Unauthorized."""
         self.forget_old()
         check_sender(self._here(), request.group, request.stream, request.member)
         hint = self._own.get(request.stream)
@@ -175,7 +178,7 @@ class HintStore:
         return self._complete(None, stream, body)
 
     def keep(self, state: Stream) -> None:
-        """Remembers a stream that this member has stopped to run."""
+        """Remembers a stream that this member has stopped, unless nobody can go on from it."""
         self.forget_old()
         if state.is_memory:
             self._own[state.stream] = Hint(state=state, since_s=self._now_s())
@@ -183,13 +186,13 @@ class HintStore:
             self._own.pop(state.stream, None)
 
     def take(self, stream: int) -> list[Hint]:
-        """The hints for a stream that is about to be opened, the likeliest first; they are gone from here."""
+        """Removes and returns the hints for a stream that is about to be opened, the likeliest first."""
         self.forget_old()
         self._promised.pop(stream, None)
         return [hint for held in (self._handed, self._own) if (hint := held.pop(stream, None)) is not None]
 
     def withdraw(self, stream: int) -> None:
-        """Forgets what was handed of a stream: somebody else has claimed it."""
+        """Forgets what was handed of a stream: another member has claimed it."""
         self._handed.pop(stream, None)
 
     def forget_old(self) -> None:
@@ -216,12 +219,3 @@ class HintStore:
             limits=self._stream_limits,
             now_s=self._now_s(),
         )
-
-
-def _extends(completion: Completion, offer: Offer) -> bool:
-    return (completion.donor, completion.epoch, completion.base_position, completion.base_digest) == (
-        offer.donor,
-        offer.epoch,
-        offer.position,
-        offer.digest,
-    )

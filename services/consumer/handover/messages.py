@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import cramjam
 import msgspec
 
-from services.consumer.core.handover.rules import Completion, Offer, BundleRequest
+from services.consumer.core.handover.rules import BundleRequest, Completion, Offer
 from shared.errors import BundleRejected
 
 HANDOVER = "Baton-Handover"

@@ -16,7 +16,7 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from starlette.requests import ClientDisconnect
 
-from services.consumer.core.handover.rules import Completion, Offer, BundleRequest
+from services.consumer.core.handover.rules import BundleRequest, Completion, Offer
 from services.consumer.handover.messages import (
     HANDOVER,
     LENGTH,

@@ -15,7 +15,7 @@ from typing import Any
 
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.handover.bundle import SentCopy
-from services.consumer.core.handover.rules import BundleRequest
+from services.consumer.core.handover.rules import BundleRequest, Offer
 from services.consumer.core.ownership.dampers import Dampers
 from services.consumer.core.ownership.decide import Adopt, Claim, Drop, Effect, HandOver, Release
 from services.consumer.handover.donor import Donor
@@ -82,7 +82,7 @@ class EffectRunner:
         self._dampers = dampers
         self._events = events
         self._wake = wake
-        self._donor = Donor(context.group, coordinator, peers, context.now_s)
+        self._donor = Donor(coordinator, peers, context.now_s)
         self._slots = asyncio.Semaphore(CALLS_AT_ONCE)
         self._tasks: asyncio.TaskGroup | None = None
         self._under_way: set[asyncio.Task[None]] = set()
@@ -122,9 +122,7 @@ class EffectRunner:
             try:
                 await doing
             except Unavailable as error:
-                logger.warning(
-                    "outcome unknown", extra={"task": name, "stream": stream, "why": error.detail}
-                )
+                logger.warning("outcome unknown", extra={"task": name, "stream": stream, "why": error.detail})
                 await asyncio.sleep(RETRY_S)
             finally:
                 self.busy.discard(stream)
@@ -190,12 +188,12 @@ class EffectRunner:
         worker, node = self.workers.worker(effect.stream), view.members.get(effect.target)
         if worker is None or node is None:
             return
-        copy = await self._offer(effect, node.address, worker)
-        if copy is not None:
+        accepted = await self._offer(effect, node.address, worker)
+        if accepted is not None:
             try:
                 freeze = partial(self.workers.freeze, effect.stream)
                 try:
-                    released = await self._donor.finish(effect, node.address, worker, freeze, *copy)
+                    released = await self._donor.finish(effect, node.address, worker, freeze, accepted)
                 finally:
                     await self.workers.stop(effect.stream)
             except (HandoverRefused, PeerUnavailable) as error:
@@ -209,8 +207,8 @@ class EffectRunner:
 
     async def _offer(
         self, effect: HandOver, address: str, worker: StreamWorker
-    ) -> tuple[SentCopy, float] | None:
-        """What the recipient has accepted, and how many ms that took; None where it has not."""
+    ) -> tuple[SentCopy, Offer, float] | None:
+        """What the recipient has accepted, and how many ms that took; None if it has not."""
         offers = DRAIN_OFFERS if effect.or_release else 1
         while worker.core is not None:
             try:

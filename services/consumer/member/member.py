@@ -213,7 +213,7 @@ class Member:
         self._wake.set()
 
     def _plan_for(self, view: View) -> Plan:
-        """The plan for the view, computed once: while a delta waits to be checked, its stream stands still."""
+        """The plan for the view, computed once: a stream stands still while its delta is checked."""
         if self._plan is None or self._plan[0] is not view:
             self._plan = view, plan(view)
         return self._plan[1]

@@ -25,7 +25,7 @@ from shared.errors import InvariantBroken
 logger = logging.getLogger(__name__)
 
 FIRST_RECORD_S = 0.5
-"""How long after a stream's opening its first record is waited for. A quiet stream's pause ends at the opening."""
+"""How long to wait for an opened stream's first record. The pause of a quiet stream ends at its opening."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -220,5 +220,5 @@ class StreamWorkers:
         return lease.is_alive(self._coordinator.now_s())
 
     def _commit_s(self) -> float:
-        """Seconds between a stream's commits. More with many streams: together they commit at a bounded rate."""
+        """Seconds between a stream's commits: more with many streams, so that the rate of all is bounded."""
         return max(self._context.limits.commit_s, len(self.streams) / self._commits_per_s)

@@ -1,7 +1,8 @@
-"""Who offers what to whom, and what a recipient accepts: the rules of a handover (design section 7).
+"""The rules of a handover: what is offered, what a recipient accepts, and when a hint may be used.
 
-Pure. `member.py` and `hints.py` carry it out, `bundle.py` says what travels. Kafka's head is the only
-judge of a hint: `is_valid`; what ZooKeeper says is information, which these rules use to refuse early.
+Pure. `handover/donor.py` and `handover/hints.py` carry them out, `bundle.py` says what travels; the steps are
+in docs/handover.md. Only Kafka's head decides whether a hint is true (`is_valid`). What ZooKeeper says may be
+old, so these rules use it only to refuse early.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from dataclasses import dataclass
 import msgspec
 
 from services.consumer.core.commits.stream import Stream
+from services.consumer.core.handover.bundle import SentCopy
 from shared.errors import HandoverRefused, NotFound, Unauthorized
 from shared.model.cluster import StreamNode, View
 from shared.model.head import Head
+from shared.service.signing import digest_of
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """What comes with a first copy: the donor's id, its claim's epoch, the position of the copy.
+    """Goes with a first copy: who offers the stream, in which epoch of its claim, and as of which position.
 
     `digest`: SHA-256 of the body, in hex. `sessions`, `bytes`: how many are open, and their fragments' size.
     """
@@ -35,11 +38,11 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """What comes with the delta: which copy it extends, and the final head (`epoch` is the claim's).
+    """Goes with the delta: which copy it extends, and the head it ends with (`epoch` is the claim's).
 
-    `head_epoch`, `seq`: of the head, which an owner that committed nothing has from the one before it.
+    `head_epoch`, `seq`: of that head; a donor that committed nothing has it from the owner before.
     `stopped_at_ms`: when the donor stopped reading, by its wall clock; `copy_ms`: how long the first copy
-    took. `node_version`: the version of the stream's node in ZooKeeper after the release, -1: not known.
+    took. `node_version`: the version of the stream's node in ZooKeeper after the release, -1 if unknown.
     """
 
     group: str
@@ -59,7 +62,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BundleRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A bundle that a recipient asks for: the one of exactly this head."""
+    """Asks a former owner for the bundle of exactly this head."""
 
     group: str
     stream: int
@@ -70,10 +73,10 @@ class BundleRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """A recipient as it stands when an offer comes.
+    """The recipient at the moment an offer arrives.
 
-    `planned`, `quota`: its plan's owner of each stream, and its own share; `promised`: streams whose
-    copies it holds; `lease_ms`: how long it may act without another word from ZooKeeper.
+    `planned`, `quota`: the owner of each stream by its plan, and its own share; `promised`: the streams whose
+    copies it holds; `lease_ms`: how long it may act without another answer from ZooKeeper.
     """
 
     group: str
@@ -92,50 +95,107 @@ class HandoverLimits:
     max_body_bytes: int = 128 * 1024 * 1024
     max_held_bytes: int = 512 * 1024 * 1024
     min_lease_ms: int = 1000
-    """With less than this left, the recipient may have to stop before it has begun."""
+    """With less than this left, the recipient may have to pause before it can claim the stream."""
     hold_s: float = 30.0
-    """How long a hint is held: one that was received, one's own, and a frozen bundle for others to fetch."""
+    """How long a hint is held, whether received or of this member's own, and a frozen bundle for others."""
+
+
+def offer_of(base: SentCopy, *, epoch: int, donor: str, why: str) -> Offer:
+    """The offer of a copy, as of the moment the copy was taken."""
+    stream = base.stream
+    return Offer(
+        group=stream.group,
+        stream=stream.stream,
+        epoch=epoch,
+        donor=donor,
+        position=base.position,
+        digest=base.digest,
+        sessions=len(stream.assembler.open),
+        bytes=stream.assembler.state_bytes,
+        why=why,
+    )
+
+
+def completion_of(
+    base: SentCopy,
+    delta: bytes,
+    offer: Offer,
+    *,
+    copy_ms: float,
+    stopped_at_ms: int,
+    node_version: int = -1,
+) -> Completion:
+    """What completes an offer: the delta of the stream that the copy was of, as it stands now."""
+    stream = base.stream
+    return Completion(
+        group=offer.group,
+        stream=offer.stream,
+        epoch=offer.epoch,
+        donor=offer.donor,
+        head_epoch=stream.head.epoch,
+        seq=stream.head.seq,
+        base_position=base.position,
+        base_digest=base.digest,
+        position=stream.position,
+        digest=digest_of(delta),
+        why=offer.why,
+        copy_ms=round(copy_ms, 1),
+        stopped_at_ms=stopped_at_ms,
+        node_version=node_version,
+    )
+
+
+def extends(completion: Completion, offer: Offer) -> bool:
+    """Whether the delta is on the copy that was offered."""
+    return (completion.donor, completion.epoch, completion.base_position, completion.base_digest) == (
+        offer.donor,
+        offer.epoch,
+        offer.position,
+        offer.digest,
+    )
 
 
 def node_after_release(completion: Completion, recipient: str) -> StreamNode:
-    """What the donor will leave at the stream's node, but for its address."""
+    """What the donor is about to write to the stream's node; only the address is left out."""
     return StreamNode(epoch=completion.epoch, owner=completion.donor, seq=completion.seq, target=recipient)
 
 
 def check_sender(situation: Situation, group: str, stream: int, sender: str) -> None:
     """Raises NotFound for an unknown group or stream, Unauthorized when no such member is registered."""
     if group != situation.group:
-        raise NotFound(f"{situation.member} is no member of group {group!r}")
+        raise NotFound(f"{situation.member} is not a member of group {group!r}")
     if not 0 <= stream < situation.view.count:
         raise NotFound(f"there is no stream {stream}")
     if sender not in situation.view.members:
-        raise Unauthorized(f"{sender!r} is no registered member of group {group!r}")
+        raise Unauthorized(f"{sender!r} is not a registered member of group {group!r}")
 
 
 def check_offer(situation: Situation, offer: Offer, limits: HandoverLimits) -> None:
-    """Raises what `check_sender` does, and HandoverRefused where this member does not take the stream."""
+    """Raises what `check_sender` does, and HandoverRefused when this member cannot take the stream."""
     check_sender(situation, offer.group, offer.stream, offer.donor)
     check_claim(situation, offer.stream, offer.donor, offer.epoch)
     view, me = situation.view, situation.member
     node = view.members.get(me)
     if node is None or node.state != "active":
-        raise HandoverRefused(f"{me} is {node.state if node is not None else 'not joined'}")
+        raise HandoverRefused(f"{me} {f'is {node.state}' if node is not None else 'has not joined'}")
     if situation.lease_ms < limits.min_lease_ms:
         raise HandoverRefused(f"the lease of {me} ends in {situation.lease_ms} ms")
+    # plans differ while views do: with room in its share, a member accepts what its plan gives to another
     holds = {*view.streams_of(me), *situation.promised} - {offer.stream}
     if len(holds) >= situation.quota and situation.planned.get(offer.stream) != me:
-        raise HandoverRefused(f"{me} holds or has promised {len(holds)} streams, its share")
+        raise HandoverRefused(f"the share of {me} is full: it holds or has promised {len(holds)} streams")
 
 
 def check_claim(situation: Situation, stream: int, donor: str, epoch: int) -> None:
-    """Raises HandoverRefused unless the donor owns the stream in that epoch, as far as is known here."""
+    """Raises HandoverRefused unless the donor owns the stream in that epoch, by this member's view."""
     claim = situation.view.claims.get(stream)
     if claim is None or claim.member != donor or claim.epoch != epoch:
-        raise HandoverRefused(f"epoch {epoch} of {donor} is stale: stream {stream} is claimed by {claim}")
+        now = f"{claim.member} owns stream {stream} in epoch {claim.epoch}" if claim else "it has no owner"
+        raise HandoverRefused(f"epoch {epoch} of {donor} is stale: {now}")
 
 
 def is_valid(memory: Stream, stored: Head) -> bool:
-    """Whether a stream may go on from memory: the stored head, read after fencing, is the one that the
-    memory stands on. Nobody has committed since then, so folding the log again would give the same.
+    """Whether a stream may go on from memory: the stored head, read after fencing, is the one that the memory
+    stands on. Then nobody has committed since, and folding the log again would give the same state.
     """
     return memory.is_memory and memory.head == stored

@@ -3,14 +3,14 @@
 Pure. A member remembers one *not before* for each stream and one for each member; `decide.py` reads them
 beside the view. Two bounds, moves and openings under way, are settings. Everything that must wait waits here:
 
-| not before | is set when | to | a member waits to |
+| not before of | set when | by | until then this member does not |
 | --- | --- | --- | --- |
-| of a stream | it is first seen without a claim | + `grace_ms` | claim it where the plan names another member |
-| of a stream | it has come here from another member | + `rest_ms` | hand it over |
-| of a member | it arrives | + `steady_ms`, doubled for each arrival within `flap_ms` | give it a running stream |
-| of a member | it leaves a stream of its own unowned for a grace | + `shun_ms` | give it one, or count on it |
-| of a member | it refuses a handover, or does not answer | + `refused_ms`, `silent_ms` | give it one |
-| of the member itself | its ZooKeeper session begins | + `settle_ms` | claim what was another's |
+| a stream | it is first seen without a claim | `grace_ms` | claim it, unless the plan says so |
+| a stream | it has come here from another member | `rest_ms` | hand it over |
+| a member | it arrives | `steady_ms`, doubled per arrival in `flap_ms` | give it a running stream |
+| a member | it leaves a stream unowned for a grace | `shun_ms` | give it one, or count on it |
+| a member | it refuses a handover, or is silent | `refused_ms`, `silent_ms` | give it one |
+| the member itself | its ZooKeeper session begins | `settle_ms` | claim what was another's |
 
 A later not-before wins over an earlier one. A drain waits for none of them, an operator's pin not for a rest.
 """
@@ -42,8 +42,8 @@ class OwnershipSettings:
     """The recipient's share or its lease may soon be another."""
     silent_ms: int = 30_000
     moves_at_once: int = 2
-    """Streams under way to other members. More arrive no sooner, since the donor's core is the bottleneck, but
-    each stands still for longer: 24 streams under load took 2.8 s with 2 and with 4."""
+    """Streams under way to other members. More arrive no sooner, since the donor's core is the bottleneck,
+    but each stands still for longer: 24 streams under load took 2.8 s with 2 and with 4."""
     openings_at_once: int = 32
     """Streams that are being opened. A member that starts alone leaves the rest to those that start a moment
     later."""
@@ -68,11 +68,11 @@ class Dampers:
         return f"<Dampers of {self.me} at {self.now_ms}: streams {self._streams}, members {self._members}>"
 
     def observe(self, view: View, now_ms: int, session_age_ms: int) -> None:
-        """Notes what has changed since the last view. `session_age_ms`: how long the present ZooKeeper session
-        of this member has been in the group.
+        """Notes what has changed since the last view. `session_age_ms`: for how long this member has been in
+        the group in its present ZooKeeper session.
         """
         self.now_ms = now_ms
-        self._members = {name: at for name, at in self._members.items() if at > now_ms and name != self.me}
+        self._members = {name: at for name, at in self._members.items() if at > now_ms}
         self._note_claims(view)
         self._note_arrivals(view)
         self._note_missed_turns(view)
@@ -87,13 +87,12 @@ class Dampers:
         return self._streams.get(stream, self.now_ms) > self.now_ms
 
     def holds_back(self, member: str) -> bool:
-        """Whether a member is to be given nothing yet; of `me`: whether it may not claim what was another's."""
+        """Whether to give a member nothing yet; of `me`: whether not to claim yet what was another's."""
         return self._members.get(member, self.now_ms) > self.now_ms
 
     def unowned_ms(self, stream: int) -> int:
-        """For how long a stream has been seen without a claim."""
-        grace_ms = self.settings.grace_ms
-        return self.now_ms + grace_ms - self._streams.get(stream, self.now_ms + grace_ms)
+        """For how long a stream that the last view showed without a claim has been so."""
+        return self.now_ms + self.settings.grace_ms - self._streams[stream]
 
     def _hold_back(self, member: str, until_ms: int) -> None:
         self._members[member] = max(until_ms, self._members.get(member, 0))
