@@ -1,8 +1,8 @@
 """A stream for scenario files that changes its owner: real streams, copies, deltas and hint stores, by hand.
 
-The members `a`, `b` and `c` are in the group; `a` owns stream 0 of `g` in epoch 1, and all plan it for `b`. The
-log and what Kafka stores (sessions, checkpoint, head) are in memory. Messages have names, so that a scenario
-loses them, repeats them, sends them late, or to another member.
+The members `a`, `b` and `c` are in group `g`; `a` owns stream 0 in epoch 1, and all plan it for `b`. The log
+and what Kafka stores (sessions, checkpoint, head) are in memory. Messages have names, so that a scenario can
+lose them, repeat them, send them late, or to another member.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ next look, as after a release.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -64,6 +64,11 @@ class OwnershipScenario:
         self.__init__()  # type: ignore[misc]
         self._count = int(count)
         self._settings = OwnershipSettings(**{name: int(value) for name, value in settings.items()})
+
+    def do_settings(self, name: str, **settings: str) -> None:
+        """A member's settings change."""
+        dampers = self._processes[name].dampers
+        dampers.settings = replace(dampers.settings, **{name: int(n) for name, n in settings.items()})
 
     def do_join(self, *names: str, at: str = "") -> None:
         """Members join; `at`: the address, by default the name."""
