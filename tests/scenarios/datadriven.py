@@ -6,8 +6,8 @@
     joined
 
 A step ends at an empty line. Several commands may stand above one `----`; what they print is joined. A world
-carries the commands out. `python -m pytest tests/scenarios --rewrite` writes what it prints into the files, so that
-a change of a rule shows as a diff to be read and committed.
+carries the commands out. `python -m pytest tests/scenarios --rewrite` writes what it prints into the files: a
+changed rule shows as a diff, to be read and committed.
 """
 
 from __future__ import annotations

@@ -42,6 +42,7 @@ class HandoverScenario:
 
     def __init__(self) -> None:
         self._now_s = 0.0
+        self._notes: list[str] = []
         self._log: list[Rec] = []
         self._kafka, self._rng = Store(), random.Random(0)
         self._claim: ClaimNode | None = ClaimNode(member="a", epoch=1)
@@ -111,7 +112,8 @@ class HandoverScenario:
             store.receive_copy(message, body.encode() or sent)
         else:
             store.receive_delta(message, body.encode() or sent)
-        return "accepted"
+        notes, self._notes = self._notes, []
+        return ", ".join(["accepted", *notes])
 
     def do_stop(self) -> None:
         """The owner stops reading and keeps what it has as memory."""
@@ -173,9 +175,8 @@ class HandoverScenario:
         self._now_s += float(duration.removesuffix("s"))
 
     def do_hints(self, name: str) -> str:
-        """What a member holds, and whether it expects a release."""
+        """What a member holds (also what is too old), and whether it expects a release."""
         store = self._stores[name]
-        store.forget_old()
         return f"{name}: {store!r}{', expects a release' if store.expects else ''}"
 
     def do_state(self) -> str:
@@ -209,6 +210,8 @@ class HandoverScenario:
             limits=HandoverLimits(),
             now_s=lambda: self._now_s,
             situation=lambda: self._situation_of(name),
+            on_promised=lambda stream: self._notes.append(f"{name} prepares for stream {stream}"),
+            on_expected=lambda completion: self._notes.append(f"{name} awaits {completion.donor}'s release"),
         )
 
     def _situation_of(self, name: str) -> Situation:

@@ -1,13 +1,15 @@
 """Several members over one ZooKeeper and one broker, in memory and on virtual time.
 
-`join` starts a member, `kill` ends one without a word (its ZooKeeper session lives on until it is expired),
-`stop` asks one to leave.
+`join` starts a member, `stop` asks one to leave, `kill` ends one at once (its ZooKeeper session lives on until
+it expires).
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+
+import msgspec
 
 from services.consumer.core.commits.stream import StreamLimits
 from services.consumer.core.handover.rules import HandoverLimits
@@ -16,8 +18,9 @@ from services.consumer.member.effects import Pace
 from services.consumer.member.member import Member
 from services.consumer.stream.context import GroupContext
 from services.consumer.stream.worker import StreamWorker
-from shared.model.cluster import MemberNode
+from shared.model.cluster import MemberNode, StreamNode
 from shared.model.group import GroupSettings
+from shared.model.names import Names
 from tests.fakes.coordinator import InMemoryCoordinator, ZnodeStore
 from tests.fakes.event_sink import InMemoryEventSink
 from tests.fakes.peers import InMemoryPeers, PeerNetwork
@@ -69,7 +72,7 @@ class GroupWorld(StreamWorld):
         self.pace = Pace(drain_s=RELEASE_S)
 
     async def join(self, name: str) -> Joined:
-        """A member that has begun to take part."""
+        """Starts a member."""
         log = HangingLog(self.broker)
         coordinator = InMemoryCoordinator(self.store, name, count=self.count, session_timeout_s=TIMEOUT_S)
         await coordinator.ensure_group(self.settings)
@@ -110,7 +113,7 @@ class GroupWorld(StreamWorld):
         await until(is_settled)
 
     async def kill(self, name: str) -> int:
-        """Ends a member in the midst of what it does; its ZooKeeper session, which lives on."""
+        """Ends a member at once; returns its ZooKeeper session, which lives on."""
         one = self.members.pop(name)
         one.task.cancel()
         await asyncio.wait([one.task])
@@ -119,12 +122,17 @@ class GroupWorld(StreamWorld):
         return one.session_id
 
     async def stop(self, name: str) -> float:
-        """Asks a member to leave; how long that took, in seconds."""
+        """Asks a member to leave; returns how many seconds that took."""
         one, loop = self.members.pop(name), asyncio.get_running_loop()
         begun_s = loop.time()
         one.stop.set()
         await one.task
         return loop.time() - begun_s
+
+    def node_of(self, stream: int) -> StreamNode:
+        """The data of the stream's znode."""
+        data = self.store.znodes[Names().stream("default", stream)].data
+        return msgspec.json.decode(data, type=StreamNode)
 
     async def committed(self) -> None:
         """Returns when all of every stream's log is committed."""

@@ -1,4 +1,4 @@
-"""A group whose members hand streams over: what moved, how, and which records were read more than once."""
+"""A group whose members hand over streams: which moved, how, and which records were read more than once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.unit.consumer.group_world import GroupWorld, Joined
 from tests.unit.consumer.stream_world import LONG, HangingLog
 
 
-class Heard(InMemoryEventSink):
-    """Calls `after[kind]`, once, when such an event was told."""
+class ObservedEventSink(InMemoryEventSink):
+    """Calls `after[kind]`, once, when an event of this kind is reported."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,16 +25,16 @@ class Heard(InMemoryEventSink):
 
 
 class HandoverWorld(GroupWorld):
-    """A group of `count` streams; `logs` are all members' ways to the broker, dead ones' too."""
+    """A group of `count` streams; `logs`: every member's access to the broker, also of dead ones."""
 
     def __init__(self, count: int) -> None:
         super().__init__(LONG, count)
-        self.event_sink = self.heard = Heard()
+        self.event_sink = self.observed = ObservedEventSink()
         self.logs: list[HangingLog] = []
         self.dead: dict[str, Joined] = {}
 
     async def join(self, name: str) -> Joined:
-        """A member that has begun to take part."""
+        """Starts a member."""
         joined = await super().join(name)
         self.logs.append(joined.log)
         return joined
@@ -60,12 +60,18 @@ class HandoverWorld(GroupWorld):
         self.close_all(self.count)
         await self.committed()
 
+    async def finish(self) -> None:
+        """Closes every session, checks that each was delivered once, and stops all members."""
+        await self.all_closed()
+        assert self.rows() == self.expected()
+        await self.end()
+
     def events(self, kind: Kind) -> list[Event]:
-        """What was told, of one kind."""
+        """The reported events of one kind."""
         return [event for event in self.event_sink.events if event.kind == kind]
 
     def read_again(self) -> set[tuple[int, int]]:
-        """Streams and offsets of the records that were read more than once, by whomever."""
+        """Streams and offsets of the records that were read more than once, by any members."""
         times = Counter(record for log in self.logs for record in log.read)
         return {record for record, count in times.items() if count > 1}
 
@@ -79,20 +85,20 @@ class HandoverWorld(GroupWorld):
         return {worker.stream: name for name, one in self.members.items() for worker in one.member.workers}
 
     def strike_down(self, name: str) -> None:
-        """Ends a member this very moment; its ZooKeeper session lives on (see `bury`)."""
+        """Ends a member at this very moment; its ZooKeeper session lives on until `bury`."""
         one = self.dead[name] = self.members.pop(name)
         one.task.cancel()
         self.peers.hint_stores.pop(f"http://{name}", None)
         one.coordinator.zookeeper.disconnect()
 
     async def bury(self) -> None:
-        """The ZooKeeper sessions of those that were struck down end."""
+        """Ends the ZooKeeper sessions of the members that were struck down."""
         for one in self.dead.values():
             await asyncio.wait([one.task])
             self.store.expire(one.session_id)
 
     def at_next(self, what: str, act: Callable[[], None]) -> None:
-        """Does something when the next message of that name has taken effect, before its answer."""
+        """Acts when the next message of this name has taken effect, before its answer."""
 
         def after(sent: str) -> None:
             if sent == what:

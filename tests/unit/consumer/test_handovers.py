@@ -1,4 +1,4 @@
-"""Members hand streams over, on virtual time: what a move costs, and what becomes of it when a step fails."""
+"""Members hand over streams, on virtual time: what a move costs, and what happens when a step fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.consumer.handover_world import HandoverWorld
 
 
 def test_a_join_moves_only_what_the_plan_moves_and_warm() -> None:
-    """Three of six streams go to the second member, with their sessions; no record is read again."""
+    """Three of six streams move to the second member with their sessions; no record is read again."""
 
     async def test() -> None:
         world = HandoverWorld(6)
@@ -37,41 +37,37 @@ def test_a_join_moves_only_what_the_plan_moves_and_warm() -> None:
             assert event.pause_ms is not None
             assert event.pause_ms < 1000
         assert world.read_again() == set()
-        await world.all_closed()
-        assert world.rows() == world.expected()
-        await world.end()
+        await world.finish()
 
     in_virtual_time(test)
 
 
 def test_a_drain_hands_everything_over() -> None:
-    """Streams that read on all the time: each goes warm, nothing is read again, the member is then gone."""
+    """All streams move warm while they read on, no record is read again, and the member leaves."""
 
     async def test() -> None:
         world = HandoverWorld(6)
         await world.with_open_sessions("a", "b", "c")
         await asyncio.sleep(20)
         before = world.members["a"].running
-        told = len(world.events("handover"))
+        before_drain = len(world.events("handover"))
 
         world.fill()
         took_s = await world.stop("a")
         await world.settled()
         await asyncio.sleep(2)
 
-        moved = world.events("handover")[told:]
+        moved = world.events("handover")[before_drain:]
         assert took_s < 1
         assert sorted(event.stream or 0 for event in moved) == before
         assert all(event.warm and event.why == "draining" for event in moved)
         assert world.read_again() == set()
-        await world.all_closed()
-        assert world.rows() == world.expected()
-        await world.end()
+        await world.finish()
 
     in_virtual_time(test)
 
 
-def test_a_drained_member_stays_and_says_so() -> None:
+def test_a_drained_member_reports_that_it_has_left() -> None:
     """`POST /drain`: it has left the group, owns nothing, and is not ready."""
 
     async def test() -> None:
@@ -79,8 +75,8 @@ def test_a_drained_member_stays_and_says_so() -> None:
         await world.with_open_sessions("a", "b")
         drained = world.members["a"]
 
-        drained.member.drain("asked for")
-        drained.member.drain("asked for again")
+        drained.member.drain("requested")
+        drained.member.drain("requested again")
         await until(lambda: drained.member.state == "drained")
 
         assert drained.member.complaints() == ["drained: it has left the group"]
@@ -95,7 +91,7 @@ def test_a_drained_member_stays_and_says_so() -> None:
 @pytest.mark.parametrize("loss", ["request", "answer"])
 @pytest.mark.parametrize("number", [0, 1], ids=["copy", "delta"])
 def test_a_lost_message_loses_and_doubles_nothing(number: int, loss: Literal["request", "answer"]) -> None:
-    """The donor goes on from its own memory, in the same epoch, as if nothing had been."""
+    """The donor goes on from its own memory, in the same epoch, as if nothing had happened."""
 
     async def test() -> None:
         world = HandoverWorld(2)
@@ -115,18 +111,16 @@ def test_a_lost_message_loses_and_doubles_nothing(number: int, loss: Literal["re
         assert moved == []
         assert sorted(world.epochs().values()) == [1, 2]  # later it goes all the same
         assert world.read_again() == set()
-        await world.all_closed()
-        assert world.rows() == world.expected()
-        await world.end()
+        await world.finish()
 
     in_virtual_time(test)
 
 
 @pytest.mark.parametrize("loss", ["request", "answer", None])
-def test_who_takes_the_recipients_place_asks_the_donor_or_replays(
+def test_a_third_member_fetches_the_donors_bundle_or_replays(
     loss: Literal["request", "answer"] | None,
 ) -> None:
-    """The frozen bundle is fetched, once; when that is lost, the log gives the same sessions."""
+    """It fetches the frozen bundle, once; if that is lost, the log gives the same sessions."""
 
     async def test() -> None:
         world = HandoverWorld(4)
@@ -146,9 +140,7 @@ def test_who_takes_the_recipients_place_asks_the_donor_or_replays(
         assert other.worker(released or 0).is_warm == (loss is None)
         assert world.peers.sent.count("fetch") == 1
         assert ({stream for stream, _ in world.read_again()} == set()) == (loss is None)
-        await world.all_closed()
-        assert world.rows() == world.expected()
-        await world.end()
+        await world.finish()
 
     in_virtual_time(test)
 
@@ -193,15 +185,13 @@ def test_a_release_that_did_not_happen_leaves_the_stream_with_its_donor(fault: F
         assert epochs == {0: 1, 1: 1}
         assert not any(late)
         assert world.read_again() == set()
-        await world.all_closed()
-        assert world.rows() == world.expected()
-        await world.end()
+        await world.finish()
 
     in_virtual_time(test)
 
 
 def test_a_donor_whose_zookeeper_session_ends_before_the_release() -> None:
-    """Both have a valid memory; one of them claims the stream, and goes on from it."""
+    """Both have a valid memory; one of them claims the stream and goes on from it."""
 
     async def test() -> None:
         world = HandoverWorld(2)
@@ -217,9 +207,7 @@ def test_a_donor_whose_zookeeper_session_ends_before_the_release() -> None:
         await world.committed()
 
         assert world.read_again() == set()
-        await world.all_closed()
-        assert world.rows() == world.expected()
-        await world.end()
+        await world.finish()
 
     in_virtual_time(test)
 
@@ -240,16 +228,14 @@ def test_a_release_whose_answer_was_lost_is_read_back() -> None:
         assert [event.warm for event in world.events("handover")] == [True]
         assert len(world.events("release")) == 1
         assert world.read_again() == set()
-        await world.all_closed()
-        assert world.rows() == world.expected()
-        await world.end()
+        await world.finish()
 
     in_virtual_time(test)
 
 
 @pytest.mark.parametrize("first", ["the late release", "the reading back"])
-def test_the_donor_stays_stopped_until_it_knows(first: str) -> None:
-    """A release is late and its reading back is slow: nobody reads meanwhile; then one of both wins."""
+def test_the_donor_stays_stopped_until_it_knows_the_outcome(first: str) -> None:
+    """The release is late and reading it back is slow: meanwhile neither reads; then one of them wins."""
 
     async def test() -> None:
         world = HandoverWorld(2)
@@ -310,22 +296,20 @@ def test_a_recipient_that_dies_after_the_delta_costs_no_replay() -> None:
         assert orphaned == 1
         assert sorted(world.epochs().values()) == [1, 2]
         assert world.read_again() == set()
-        await world.all_closed()
-        assert world.rows() == world.expected()
-        await world.end()
+        await world.finish()
 
     in_virtual_time(test)
 
 
 @pytest.mark.parametrize(("step", "is_warm"), [("offer", False), ("complete", True)])
 def test_a_donor_that_dies_before_the_release(step: str, is_warm: bool) -> None:
-    """Its claims vanish with its ZooKeeper session: the hint is used if it was complete, else the log."""
+    """Its claims end with its ZooKeeper session: the hint is used if it was complete, else the log."""
 
     async def test() -> None:
         world = HandoverWorld(1)
         await world.with_open_sessions("a")
         await world.join("b")
-        world.members["a"].member.drain("asked for")
+        world.members["a"].member.drain("requested")
         world.at_next(step, lambda: world.strike_down("a"))
 
         await until(lambda: "a" in world.dead)
@@ -335,22 +319,20 @@ def test_a_donor_that_dies_before_the_release(step: str, is_warm: bool) -> None:
 
         assert world.members["b"].worker(0).is_warm == is_warm
         assert (world.read_again() == set()) == is_warm
-        await world.all_closed()
-        assert world.rows() == world.expected()
-        await world.end()
+        await world.finish()
 
     in_virtual_time(test)
 
 
 def test_a_donor_that_dies_after_the_release_is_not_missed() -> None:
-    """Everything that the recipient needs is there."""
+    """The recipient has everything that it needs."""
 
     async def test() -> None:
         world = HandoverWorld(1)
         await world.with_open_sessions("a")
         await world.join("b")
-        world.heard.after["release"] = lambda: world.strike_down("a")
-        world.members["a"].member.drain("asked for")
+        world.observed.after["release"] = lambda: world.strike_down("a")
+        world.members["a"].member.drain("requested")
 
         await until(lambda: "a" in world.dead)
         await world.settled()
@@ -358,16 +340,14 @@ def test_a_donor_that_dies_after_the_release_is_not_missed() -> None:
         assert world.members["b"].worker(0).is_warm
         assert world.read_again() == set()
         await world.bury()
-        await world.all_closed()
-        assert world.rows() == world.expected()
-        await world.end()
+        await world.finish()
 
     in_virtual_time(test)
 
 
 @pytest.mark.parametrize(("how", "most"), [("refuses", 12), ("is silent", 2)])
-def test_who_does_not_take_what_it_is_offered_gets_no_offers_for_a_while(how: str, most: int) -> None:
-    """Two seconds after a refusal, half a minute without an answer; the donor reads on all the time."""
+def test_a_member_that_does_not_accept_an_offer_gets_none_for_a_while(how: str, most: int) -> None:
+    """For 2 s after a refusal, 30 s without an answer; the donor reads on all the time."""
 
     async def test() -> None:
         world = HandoverWorld(2)
@@ -383,9 +363,7 @@ def test_who_does_not_take_what_it_is_offered_gets_no_offers_for_a_while(how: st
         assert 0 < len(world.peers.sent) <= most
         assert world.epochs() == {0: 1, 1: 1}
         assert world.read_again() == set()
-        await world.all_closed()
-        assert world.rows() == world.expected()
-        await world.end()
+        await world.finish()
 
     in_virtual_time(test)
 
@@ -394,7 +372,7 @@ def test_who_does_not_take_what_it_is_offered_gets_no_offers_for_a_while(how: st
 def test_an_unknown_commit_around_a_handover_loses_and_doubles_nothing(
     loss: Literal["before", "after"],
 ) -> None:
-    """Donor or recipient: who does not know what stands in the log goes on from the log, not from memory."""
+    """A member that does not know what is in the log goes on from the log, not from memory."""
 
     async def test() -> None:
         world = HandoverWorld(2)
@@ -418,7 +396,7 @@ def test_an_unknown_commit_around_a_handover_loses_and_doubles_nothing(
 
 
 def test_a_reader_that_hangs_does_not_hold_up_a_drain() -> None:
-    """What it does not give any more is left to the next owner."""
+    """What the reader no longer delivers is left to the next owner."""
 
     async def test() -> None:
         world = HandoverWorld(2)
@@ -431,18 +409,16 @@ def test_a_reader_that_hangs_does_not_hold_up_a_drain() -> None:
         await world.settled()
 
         assert took_s < 15
-        await world.all_closed()
-        assert world.rows() == world.expected()
-        await world.end()
+        await world.finish()
 
     in_virtual_time(test)
 
 
 @pytest.mark.parametrize("loss", ["before", "after"])
-def test_no_delta_is_sent_on_the_copy_of_what_an_unknown_commit_took_away(
+def test_no_delta_extends_a_copy_from_before_an_unknown_commit(
     loss: Literal["before", "after"],
 ) -> None:
-    """The worker has opened its stream anew since the copy, perhaps at a lower position: it begins again."""
+    """The worker has opened its stream anew since the copy, perhaps at a lower position: it copies again."""
 
     async def test() -> None:
         world = HandoverWorld(1)
@@ -450,7 +426,7 @@ def test_no_delta_is_sent_on_the_copy_of_what_an_unknown_commit_took_away(
         one, answered = world.members["a"], asyncio.Event()
         await world.join("b")
         world.peers.slow["offer"] = answered
-        one.member.drain("asked for")
+        one.member.drain("requested")
         await until(lambda: world.peers.sent == ["offer"])
         copied = one.worker(0).core
 
@@ -462,8 +438,6 @@ def test_no_delta_is_sent_on_the_copy_of_what_an_unknown_commit_took_away(
         await world.settled()
 
         assert world.peers.sent[:2] != ["offer", "complete"]
-        await world.all_closed()
-        assert world.rows() == world.expected()
-        await world.end()
+        await world.finish()
 
     in_virtual_time(test)

@@ -116,6 +116,22 @@ def test_bodies_are_bounded() -> None:
     assert world.hint_store.promised == {STREAM}
 
 
+def test_a_complete_hint_counts_with_its_copy_and_its_delta() -> None:
+    """Until it is taken."""
+    world = HintWorld(max_held_bytes=650)
+    offer, copy, base = world.copy()
+    world.hint_store.receive_copy(offer, copy)
+    completion, delta = world.delta(offer, base)
+    assert len(copy) <= 650 - len(copy) < len(copy) + len(delta)
+    world.hint_store.receive_delta(completion, delta)
+
+    with pytest.raises(BundleRejected, match=f"beside the {len(copy) + len(delta)} that are held"):
+        world.hint_store.receive_copy(*world.copy(stream=2)[:2])
+
+    world.hint_store.take(STREAM)
+    world.hint_store.receive_copy(*world.copy(stream=2)[:2])
+
+
 def test_a_hint_is_the_donors_stream_to_the_last_field() -> None:
     """Whether it came as copy and delta or was fetched whole, with what was not committed."""
     world = HintWorld()

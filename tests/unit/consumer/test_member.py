@@ -4,65 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
-
 from services.consumer.core.ownership.lease import FACTOR
 from services.consumer.member.status import Rates, member_status
-from shared.model.cluster import StreamNode
 from shared.model.names import Names
 from tests.fakes.virtual_time import in_virtual_time, until
 from tests.unit.consumer.group_world import TIMEOUT_S, GroupWorld
 from tests.unit.consumer.stream_world import LONG
-
-
-def node_of(world: GroupWorld, stream: int) -> StreamNode:
-    """What stands at the stream's node."""
-    return msgspec.json.decode(world.store.znodes[Names().stream("default", stream)].data, type=StreamNode)
-
-
-def test_thirteen_streams_over_five_members() -> None:
-    """3, 3, 3, 2, 2, whatever the order in which they came; every stream is read by one."""
-
-    async def test() -> None:
-        world = GroupWorld(LONG, 13)
-        for name in "abcde":
-            await world.join(name)
-            await asyncio.sleep(0.5)
-
-        await world.settled()
-
-        assert sorted(len(one.running) for one in world.members.values()) == [2, 2, 3, 3, 3]
-        await world.end()
-
-    in_virtual_time(test)
-
-
-def test_an_orderly_stop_hands_its_streams_over_at_once() -> None:
-    """It commits, names a target and is gone; nobody waits for a time-out, nothing is replayed."""
-
-    async def test() -> None:
-        world = GroupWorld(LONG, 4)
-        await world.join("a")
-        await world.join("b")
-        await world.settled()
-        for stream in range(4):
-            world.emit("k", stream=stream)
-            world.emit("done", stream=stream, end=True)
-        await asyncio.sleep(0.2)
-
-        took_s = await world.stop("a")
-        await world.settled()
-        moved_s = asyncio.get_running_loop().time()
-        world.close_all(4)
-        await world.committed()
-
-        assert took_s < 1
-        assert moved_s < 10
-        assert world.rows() == world.expected()
-        assert Names().member("default", "a") not in world.store.znodes
-        await world.end()
-
-    in_virtual_time(test)
 
 
 def test_the_last_member_leaves_no_claim() -> None:
@@ -79,7 +26,7 @@ def test_the_last_member_leaves_no_claim() -> None:
 
         assert world.store.children(Names().claims("default")) == []
         assert world.keys() == ["k"]
-        assert (node_of(world, 0).seq, node_of(world, 0).target) == (1, None)
+        assert (world.node_of(0).seq, world.node_of(0).target) == (1, None)
 
     in_virtual_time(test)
 
@@ -130,29 +77,6 @@ def test_a_member_that_comes_back_takes_its_own_streams_at_once() -> None:
 
         assert asyncio.get_running_loop().time() - begun_s < 1
         assert [worker.epoch for worker in again.member.workers] == [2, 2]
-        await world.end()
-
-    in_virtual_time(test)
-
-
-def test_an_expired_zookeeper_session_is_survived() -> None:
-    """It drops what it ran without a word more, joins again, claims again, and nothing is lost or doubled."""
-
-    async def test() -> None:
-        world = GroupWorld(LONG, 2)
-        one = await world.join("a")
-        await world.settled()
-        world.emit("k", end=True)
-        world.emit("open")
-        await until(lambda: one.worker(0).position == 2)
-
-        world.store.expire(one.session_id)
-        await until(lambda: [w.epoch for w in one.member.workers] == [2, 2])
-        world.close_all(2)
-        await world.committed()
-
-        assert world.rows() == world.expected()
-        assert Names().member("default", "a") in world.store.znodes
         await world.end()
 
     in_virtual_time(test)

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import msgspec
 import pytest
 
 from services.consumer.stream.watchdog import STALLED_S, WATCH_EVERY_S
 from shared.errors import InvalidInput
-from shared.model.cluster import StreamNode
-from shared.model.names import Names
 from tests.fakes.coordinator import ZnodeStore
 from tests.fakes.virtual_time import in_virtual_time
 from tests.unit.consumer.group_world import GroupWorld
 from tests.unit.consumer.stream_world import LONG
-
-
-def node_of(world: GroupWorld, stream: int) -> StreamNode:
-    """What stands at the stream's node."""
-    return msgspec.json.decode(world.store.znodes[Names().stream("default", stream)].data, type=StreamNode)
 
 
 def test_lost_answers_from_zookeeper_leave_no_stream_unread() -> None:
@@ -70,7 +62,7 @@ def test_zookeeper_was_reset_and_kafka_kept() -> None:
         await world.committed()
 
         assert [worker.epoch for worker in one.member.workers] == [7, 7]
-        assert (node_of(world, 0).epoch, node_of(world, 1).epoch) == (7, 7)
+        assert (world.node_of(0).epoch, world.node_of(1).epoch) == (7, 7)
         assert world.rows() == world.expected()
         await world.end()
 
@@ -203,49 +195,6 @@ def test_a_mute_broker_does_not_cost_the_claims() -> None:
 
         assert epochs == [1, 1, 1]
         assert took_s < 21
-        assert world.rows() == world.expected()
-        await world.end()
-
-    in_virtual_time(test)
-
-
-@pytest.mark.parametrize("seed", range(15))
-def test_members_come_die_and_expire_and_every_session_is_delivered_once(seed: int) -> None:
-    """Whatever happens in whatever order: the eager fold's sessions, each once; the group comes to rest."""
-
-    async def test() -> None:
-        rng = random.Random(seed)
-        world = GroupWorld(LONG, 5)
-        await world.join("m0")
-        for n in range(60):
-            for _ in range(rng.randrange(6)):
-                world.emit(f"k{rng.randrange(9)}", stream=rng.randrange(5), end=rng.random() < 0.3, id=str(n))
-            await asyncio.sleep(rng.choice([0, 0.05, 1]))
-            name, kind = f"m{rng.randrange(4)}", rng.random()
-            if name not in world.members:
-                await world.join(name)
-            elif kind < 0.1:
-                world.store.expire(await world.kill(name))
-            elif kind < 0.2:
-                world.store.expire(world.members[name].session_id)
-            elif kind < 0.3:
-                session = world.members[name].session_id
-                await world.stop(name)
-                world.store.expire(session)  # as the end of its process does, if it could not leave
-            elif kind < 0.4:
-                world.members[name].coordinator.zookeeper.disconnect()
-            elif kind < 0.7:
-                world.broker.lose.append(rng.choice(["before", "after"]))
-            else:
-                world.members[name].coordinator.zookeeper.reconnect()
-        for one in world.members.values():
-            one.coordinator.zookeeper.reconnect()
-        await world.join("last")
-
-        await world.settled()
-        world.close_all(5)
-        await world.committed()
-
         assert world.rows() == world.expected()
         await world.end()
 
