@@ -1,7 +1,7 @@
-"""The other members in memory: a handover's messages go straight to the recipient's desk.
+"""The other members in memory: a handover's messages go straight to the recipient's hint store.
 
-`PeerNetwork` knows every desk by its address; `InMemoryPeers` is one member's way to it. A test takes
-messages away: `cut` holds pairs of addresses between which nothing goes, `lose` what becomes of the next.
+`PeerNetwork` knows every hint store by its address; `InMemoryPeers` are the peers of one member. A test loses
+messages: `cut` holds pairs of addresses that cannot reach each other, `lose` what to lose of the next messages.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from services.consumer.core.handover.rules import Completion, Offer, BundleRequest
+from services.consumer.core.handover.rules import BundleRequest, Completion, Offer
 from services.consumer.handover.hints import HintStore
 from shared.errors import BatonError, HandoverRefused, PeerUnavailable, Unavailable
 
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class PeerNetwork:
-    """`hint_stores`: by address. `lose`: of the next messages the request, the answer or (None) nothing; `sent`
-    counts them. `after` is called with a message's name when it has taken effect, before its answer;
-    `slow[name]`: the answer to the next such message is on its way until the event is set.
+    """`hint_stores`: by address. `lose`: of each of the next messages its request, its answer or (None) nothing;
+    `sent` lists their names. Calls `after` with a message's name when it has taken effect, before its answer;
+    `slow[name]`: the answer to the next such message waits for the event.
     """
 
     hint_stores: dict[str, HintStore] = field(default_factory=dict)

@@ -17,13 +17,13 @@ from tests.integration.handover_ends import (
     PATIENT,
     SECRET,
     Face,
-    handed_over_http,
+    pair_over_http,
     peers_of,
     plain_client,
     serving,
     wall_ms,
 )
-from tests.peers_contract import EPOCH, STREAM, Donation, Handed, PeersContract
+from tests.peers_contract import EPOCH, STREAM, Donation, Pair, PeersContract
 
 MB = 1_000_000
 
@@ -32,18 +32,18 @@ class TestContract(PeersContract):
     """The contract of all peers, between members of one machine."""
 
     @pytest.fixture
-    async def handed(self) -> AsyncIterator[Handed]:
-        async with handed_over_http() as handed:
-            yield handed
+    async def pair(self) -> AsyncIterator[Pair]:
+        async with pair_over_http() as pair:
+            yield pair
 
 
 class TestContractBetweenMachines(PeersContract):
     """The same where bodies are compressed."""
 
     @pytest.fixture
-    async def handed(self) -> AsyncIterator[Handed]:
-        async with handed_over_http("elsewhere.example") as handed:
-            yield handed
+    async def pair(self) -> AsyncIterator[Pair]:
+        async with pair_over_http("elsewhere.example") as pair:
+            yield pair
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "elsewhere.example"])
@@ -54,23 +54,23 @@ async def test_twenty_megabytes_go_over_and_can_be_fetched(host: str, compressib
     for n in range(400):
         donation.emit(f"k{n}", "x" * 50_000 if compressible else rng.randbytes(25_000).hex())
 
-    async with handed_over_http(host) as handed:
+    async with pair_over_http(host) as pair:
         offer, copy = donation.copy()
-        await handed.peers.offer(handed.address_of("b"), offer, copy)
+        await pair.peers.offer(pair.address_of("b"), offer, copy)
         for n in range(400, 420):
             donation.emit(f"k{n}", "y" * 50_000)
-        await handed.peers.complete(handed.address_of("b"), *donation.delta())
-        (hint,) = handed.recipient.hint_store.take(STREAM)
-        handed.donor.hint_store.keep(donation.stream)
+        await pair.peers.complete(pair.address_of("b"), *donation.delta())
+        (hint,) = pair.recipient.hint_store.take(STREAM)
+        pair.donor.hint_store.keep(donation.stream)
         wanted = BundleRequest(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
-        fetched = await handed.back.fetch(handed.address_of("a"), wanted)
+        fetched = await pair.back.fetch(pair.address_of("a"), wanted)
 
     assert len(copy) > 20 * MB
     assert take_delta(hint.state, None) == take_delta(donation.stream, None) == fetched
 
 
 async def test_a_delta_finds_the_connection_of_its_copy_open() -> None:
-    """The stream stands still when it is sent: that is no time to shake hands."""
+    """The stream stands still while the delta is sent: connecting would add to the pause."""
     donation = Donation()
     donation.emit("k", "x" * 500_000)
 
@@ -84,8 +84,8 @@ async def test_a_delta_finds_the_connection_of_its_copy_open() -> None:
     assert len(set(b.connections)) == 1
 
 
-async def test_what_travels_is_much_smaller_where_compressing_pays() -> None:
-    """And on loopback it travels as it is, since it costs nothing there."""
+async def test_a_body_is_compressed_where_that_pays() -> None:
+    """On loopback it is not: there the bytes cost nothing."""
     donation = Donation()
     donation.emit("k", "x" * 500_000)
     lengths: list[int] = []
@@ -104,7 +104,7 @@ async def test_what_travels_is_much_smaller_where_compressing_pays() -> None:
 
 
 async def drain(face: Face, body: bytes = b"", signed_body: bytes | None = None) -> httpx.Response:
-    """What the member answers to a signed request to drain."""
+    """The member's answer to a signed request to drain."""
     digest = digest_of(body if signed_body is None else signed_body)
     headers = signed_headers(SECRET, "control", "POST", "/drain", digest=digest, at_ms=wall_ms())
     async with plain_client() as client:
@@ -114,8 +114,8 @@ async def drain(face: Face, body: bytes = b"", signed_body: bytes | None = None)
 @pytest.mark.parametrize(
     ("body", "why"), [(b"", "asked for by control"), (b'{"why":"an upgrade"}', "an upgrade")]
 )
-async def test_a_drain_is_begun_and_answered_at_once(body: bytes, why: str) -> None:
-    """It may take its time; the member's status tells how far it is."""
+async def test_a_drain_starts_and_is_answered_at_once(body: bytes, why: str) -> None:
+    """It may take long; the member's status reports its progress."""
     async with serving("b") as b:
         answer = await drain(b, body)
 
@@ -142,10 +142,10 @@ async def test_a_member_that_has_not_joined_has_nothing_to_drain() -> None:
         (msgspec.json.encode({"why": "x" * 5000}), None, 422),
     ],
 )
-async def test_a_drain_that_nobody_signed_or_can_read_is_not_begun(
+async def test_a_drain_that_is_unsigned_or_unreadable_does_not_start(
     body: bytes, signed_body: bytes | None, status: int
 ) -> None:
-    """The signature is over the body, and the body is a small one."""
+    """The signature covers the body, and the body is bounded."""
     async with serving("b") as b:
         answer = await drain(b, body, signed_body)
         async with plain_client() as client:

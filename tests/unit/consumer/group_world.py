@@ -1,7 +1,7 @@
 """Several members over one ZooKeeper and one broker, in memory and on virtual time.
 
-`join` starts a member, `stop` asks one to leave, `kill` ends one at once (its ZooKeeper session lives on until
-it expires).
+`join` starts a member, `stop` asks one to leave, `kill` ends one at once; its ZooKeeper session then lives on
+until it expires.
 """
 
 from __future__ import annotations

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tests.fakes.peers import InMemoryPeers, PeerNetwork
-from tests.peers_contract import Handed, PeersContract, new_end
+from tests.peers_contract import Pair, PeersContract, new_end
 
 
 class TestContract(PeersContract):
     """The contract of all peers."""
 
     @pytest.fixture
-    def handed(self) -> Handed:
+    def pair(self) -> Pair:
         donor, recipient = new_end("a"), new_end("b")
         network = PeerNetwork(hint_stores={"http://a": donor.hint_store, "http://b": recipient.hint_store})
-        return Handed(
+        return Pair(
             donor=donor,
             recipient=recipient,
             peers=InMemoryPeers(network, "http://a"),
