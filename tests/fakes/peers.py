@@ -1,7 +1,7 @@
 """The other members in memory: a handover's messages go straight to the recipient's hint store.
 
 `PeerNetwork` knows every hint store by its address; `InMemoryPeers` are the peers of one member. A test loses
-messages: `cut` holds pairs of addresses that cannot reach each other, `lose` what to lose of the next messages.
+messages: `cut` holds pairs of addresses that cannot reach each other, `lose` what the next messages lose.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class PeerNetwork:
-    """`hint_stores`: by address. `lose`: of each of the next messages its request, its answer or (None) nothing;
+    """`hint_stores`: by address. `lose`: what each of the next messages loses: request, answer, nothing;
     `sent` lists their names. Calls `after` with a message's name when it has taken effect, before its answer;
     `slow[name]`: the answer to the next such message waits for the event.
     """
