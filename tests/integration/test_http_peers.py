@@ -112,7 +112,7 @@ async def drain(face: Face, body: bytes = b"", signed_body: bytes | None = None)
 
 
 @pytest.mark.parametrize(
-    ("body", "why"), [(b"", "asked for by control"), (b'{"why":"an upgrade"}', "an upgrade")]
+    ("body", "why"), [(b"", "requested by control"), (b'{"why":"an upgrade"}', "an upgrade")]
 )
 async def test_a_drain_starts_and_is_answered_at_once(body: bytes, why: str) -> None:
     """It may take long; the member's status reports its progress."""

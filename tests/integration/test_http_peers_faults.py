@@ -88,9 +88,9 @@ NO_MEMBER: dict[str, tuple[Callable[[], httpx.Response], str]] = {
     "a fault": (lambda: problem(500, b'{"detail":"crashed"}'), "status 500"),
     "not ready": (lambda: problem(503, b'{"detail":"prepares"}'), "status 503"),
     "a page that is not there": (lambda: problem(404, b"<html>", "text/html"), "404 without a reason"),
-    "a refusal without a reason": (lambda: problem(409, b"{}"), "409 and no reason"),
-    "a refusal of garbage": (lambda: problem(409, b"\xff"), "409 and no reason"),
-    "a reason that is none": (lambda: problem(409, b'{"detail":7}'), "409 and no reason"),
+    "a refusal without a reason": (lambda: problem(409, b"{}"), "409 with an unreadable reason"),
+    "a refusal of garbage": (lambda: problem(409, b"\xff"), "409 with an unreadable reason"),
+    "a reason that is none": (lambda: problem(409, b'{"detail":7}'), "409 with an unreadable reason"),
     "an endless reason": (
         lambda: problem(409, b'{"detail":"' + b"x" * 20_000 + b'"}'),
         "409 and more than 16384 bytes",
@@ -132,14 +132,14 @@ NO_BUNDLE: dict[str, tuple[Callable[[], httpx.Response], str]] = {
     "not signed": (lambda: response(200, BUNDLE), "not signed"),
     "another secret": (lambda: response(200, BUNDLE, signed(BUNDLE, secret=b"x")), "signature is wrong"),
     "old": (lambda: response(200, BUNDLE, signed(BUNDLE, late_ms=ACCEPTED_MS + 5000)), "do the clocks agree"),
-    "another head": (lambda: response(200, BUNDLE, signed(BUNDLE, seq=2)), "another bundle than was signed"),
-    "another body": (lambda: response(200, b"bent", signed(BUNDLE)), "another bundle than was signed"),
+    "another head": (lambda: response(200, BUNDLE, signed(BUNDLE, seq=2)), "not the bundle that was signed"),
+    "another body": (lambda: response(200, b"bent", signed(BUNDLE)), "not the bundle that was signed"),
     "too large": (lambda: response(200, bytes(MAX_BYTES + 1), signed(BUNDLE)), "more than 100000 bytes"),
     "unknown encoding": (lambda: zstd(BUNDLE, "6", encoding="gzip"), "the encoding 'gzip'"),
-    "zstd of no length": (lambda: zstd(BUNDLE, "many"), "'many' is no length"),
-    "zstd that is none": (lambda: zstd(b"garbage", "7"), "no zstd of 7 bytes"),
+    "zstd of no length": (lambda: zstd(BUNDLE, "many"), "'many' is not a length"),
+    "zstd that is none": (lambda: zstd(b"garbage", "7"), "not zstd of 7 bytes"),
     "too large, decoded": (lambda: zstd(LARGE, str(MAX_BYTES * 9)), "a body of 900000 bytes"),
-    "more than it says": (lambda: zstd(LARGE, str(MAX_BYTES)), "no zstd of 100000 bytes"),
+    "more than it says": (lambda: zstd(LARGE, str(MAX_BYTES)), "not zstd of 100000 bytes"),
 }
 
 

@@ -1,8 +1,8 @@
-"""The other members over HTTP: `Peers` on one client, so that a commit finds the connection of its copy open.
+"""The other members over HTTP: `Peers` on one client, so that a delta reuses the connection of its copy.
 
-The one file of the consumer that imports httpx. Every call ends within its bound. Every error of the library
-and every answer that no member gives is PeerUnavailable, a member's refusal HandoverRefused with its reason.
-Redirects are not followed, answers are read only as far as they may reach. How all looks: `messages.py`.
+The only file of the consumer that imports httpx. Every call ends within its time. Every error of the library,
+and every answer that no member gives, is PeerUnavailable; a member's refusal is HandoverRefused with its
+reason. Redirects are not followed, and answers are read up to a bound. `handover/messages.py` has the format.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ from shared.service.http import PROBLEM
 from shared.service.signing import check_signed, digest_of, signed_headers
 
 CONNECT_S = 2.0
-"""A machine next door answers in less than a millisecond; sending a lost packet again takes a second."""
+"""A neighbouring machine answers within a millisecond; a lost packet is sent again after a second."""
 CHUNK_BYTES = 256 * 1024
-"""Of a body, at a time: other tasks get their turn in between."""
+"""How much of a body is sent at a time: other tasks run in between."""
 MAX_REFUSAL_BYTES = 16 * 1024
-"""A problem document has some hundred bytes."""
+"""A problem document has a few hundred bytes."""
 KEEP_ALIVE_S = 4.0
-"""How long an unused connection stays open: shorter than a server keeps it (uvicorn: 5 s), so that a commit
-does not run into its closing."""
+"""How long an unused connection stays open. A server closes it later (uvicorn: after 5 s), so a delta is
+never sent into a closing connection."""
 CONNECTIONS = 64
-"""More requests at once wait for their turn."""
+"""Further requests wait for their turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerTimeouts:
-    """How long a call may take altogether, in seconds."""
+    """How long a whole call may take, in seconds."""
 
     offer_s: float = 10.0
-    """Nobody waits for a first copy: the donor still runs. Time for 100 MB at 100 Mbit/s."""
+    """The donor runs on while it sends a first copy. Enough for 100 MB at 100 Mbit/s."""
     complete_s: float = 2.0
-    """The stream stands still; a replay takes about so long, too."""
+    """The stream stands still. A replay takes about as long."""
     fetch_s: float = 0.5
-    """The stream stands still, and the one who is asked may be dead."""
+    """The stream stands still, and the former owner may be dead."""
 
 
-class _NoMember(Exception):
-    """No member of ours gives such an answer."""
+class _NotAMember(Exception):
+    """A member does not give such an answer."""
 
 
 FAULTS = (
@@ -68,13 +68,13 @@ FAULTS = (
     httpx.InvalidURL,
     httpx.CookieConflict,
     OSError,  # TimeoutError is one
-    UnicodeError,  # a host that no name can be
-    ExceptionGroup,  # anyio's, of attempts to connect that fail otherwise: a port that there cannot be
+    UnicodeError,  # an impossible host name
+    ExceptionGroup,  # of attempts to connect, by anyio: an impossible port
     Unauthorized,
     BundleRejected,
-    _NoMember,
+    _NotAMember,
 )
-"""All that may go wrong in a call, but for a refusal."""
+"""Everything that may go wrong in a call, except a refusal."""
 
 
 class HttpPeers:
@@ -97,7 +97,7 @@ class HttpPeers:
         self._timeouts = timeouts or PeerTimeouts()
         self._client = httpx.AsyncClient(
             transport=transport,
-            # `asyncio.timeout` bounds the whole call: a peer that sends a byte now and then is slow, too
+            # `asyncio.timeout` bounds the whole call: httpx's time-outs start anew with every byte
             timeout=httpx.Timeout(None, connect=CONNECT_S),
             limits=httpx.Limits(
                 max_connections=CONNECTIONS,
@@ -105,7 +105,7 @@ class HttpPeers:
                 keepalive_expiry=KEEP_ALIVE_S,
             ),
             follow_redirects=False,
-            # proxies of the environment are for the outside world, members are next door
+            # the environment's proxies are for the outside world, not for members
             trust_env=False,
         )
 
@@ -132,19 +132,19 @@ class HttpPeers:
         headers["Accept-Encoding"] = "identity" if is_loopback(address) else ZSTD
         return await self._call(address, request, headers, b"", self._timeouts.fetch_s)
 
-    async def _send(self, address: str, said: Offer | Completion, body: bytes, within_s: float) -> None:
-        headers = self._headers_for(said)
+    async def _send(self, address: str, message: Offer | Completion, body: bytes, within_s: float) -> None:
+        headers = self._headers_for(message)
         # measured: on loopback 20 MB take 40 ms as they are, and compressing alone takes 60
         packed = None if is_loopback(address) else await asyncio.to_thread(compress, body)
         if packed is not None:
             headers |= {"Content-Encoding": ZSTD, LENGTH: str(len(body))}
-        await self._call(address, said, headers, body if packed is None else packed, within_s)
+        await self._call(address, message, headers, body if packed is None else packed, within_s)
 
-    def _headers_for(self, said: Message) -> dict[str, str]:
-        line, header = line_for(said), header_for(said)
+    def _headers_for(self, message: Message) -> dict[str, str]:
+        line, header = line_for(message), header_for(message)
         signed = signed_headers(
             self._secret,
-            sender_of(said),
+            sender_of(message),
             line.method,
             line.path,
             epoch=line.epoch,
@@ -155,9 +155,9 @@ class HttpPeers:
         return signed | {HANDOVER: header}
 
     async def _call(
-        self, address: str, said: Message, headers: dict[str, str], body: bytes, within_s: float
+        self, address: str, message: Message, headers: dict[str, str], body: bytes, within_s: float
     ) -> bytes:
-        line = line_for(said)
+        line = line_for(message)
         if line.method != "GET":
             headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(len(body))}
         try:
@@ -170,18 +170,18 @@ class HttpPeers:
                     content=_chunks(body) if line.method != "GET" else None,
                 ) as response,
             ):
-                return await self._heard(response, said)
+                return await self._answer(response, message)
         except FAULTS as error:
             raise PeerUnavailable(f"{address} does not answer: {_reason(error, within_s)}") from error
 
-    async def _heard(self, response: httpx.Response, said: Message) -> bytes:
-        """What a member answers. Raises HandoverRefused, and many more."""
+    async def _answer(self, response: httpx.Response, message: Message) -> bytes:
+        """The body of a member's answer. Raises HandoverRefused, and any of FAULTS."""
         if 400 <= response.status_code < 500:
             raise HandoverRefused(_refusal(response, await _read(response, MAX_REFUSAL_BYTES)))
-        if response.status_code != (200 if isinstance(said, BundleRequest) else 204):
-            raise _NoMember(f"status {response.status_code}")
-        if isinstance(said, BundleRequest):
-            return await self._bundle(response, said)
+        if response.status_code != (200 if isinstance(message, BundleRequest) else 204):
+            raise _NotAMember(f"status {response.status_code}")
+        if isinstance(message, BundleRequest):
+            return await self._bundle(response, message)
         return await _read(response, 0)
 
     async def _bundle(self, response: httpx.Response, request: BundleRequest) -> bytes:
@@ -192,18 +192,18 @@ class HttpPeers:
         if encoding == ZSTD:
             length = parse_length(response.headers.get(LENGTH, ""))
             if length > self._max_body_bytes:
-                raise _NoMember(f"a body of {length} bytes")
+                raise _NotAMember(f"a body of {length} bytes")
             body = await asyncio.to_thread(decompress, body, length)
         elif encoding:
-            raise _NoMember(f"the encoding {encoding!r}")
+            raise _NotAMember(f"the encoding {encoding!r}")
         digest = await asyncio.to_thread(digest_of, body)
         if (line.epoch, line.seq, digest) != (signed.epoch, signed.seq, signed.digest):
-            raise _NoMember("another bundle than was signed")
+            raise _NotAMember("not the bundle that was signed")
         return body
 
 
 def is_loopback(address: str) -> bool:
-    """Whether this base URL is of this machine, where compressing only costs."""
+    """Whether this base URL is on this machine, where compression only costs time."""
     try:
         host = httpx.URL(address).host
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -217,13 +217,13 @@ async def _chunks(body: bytes) -> AsyncIterator[bytes]:
 
 
 async def _read(response: httpx.Response, limit: int) -> bytes:
-    """The body as it came, not decoded; never more of it than the limit."""
+    """The body as it came, not decoded; at most `limit` bytes."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in response.aiter_raw():
         size += len(chunk)
         if size > limit:
-            raise _NoMember(f"status {response.status_code} and more than {limit} bytes")
+            raise _NotAMember(f"status {response.status_code} and more than {limit} bytes")
         chunks.append(chunk)
     return b"".join(chunks)
 
@@ -234,12 +234,14 @@ class _Problem(msgspec.Struct):
 
 def _refusal(response: httpx.Response, body: bytes) -> str:
     if response.headers.get("content-type", "").partition(";")[0] != PROBLEM:
-        raise _NoMember(f"status {response.status_code} without a reason")
+        raise _NotAMember(f"status {response.status_code} without a reason")
     try:
         return msgspec.json.decode(body, type=_Problem).detail
     except msgspec.DecodeError as error:
-        raise _NoMember(f"status {response.status_code} and no reason: {error}") from None
+        raise _NotAMember(f"status {response.status_code} with an unreadable reason: {error}") from None
 
 
 def _reason(error: Exception, within_s: float) -> str:
-    return f"not within {within_s:g} s" if isinstance(error, TimeoutError) else str(error) or repr(error)
+    if isinstance(error, TimeoutError):
+        return f"no answer within {within_s:g} s"
+    return str(error) or repr(error)

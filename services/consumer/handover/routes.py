@@ -1,8 +1,9 @@
-"""The routes by which other members hand over, and by which control has this member drain.
+"""The routes by which other members hand over streams, and by which control drains this member.
 
-A request is refused at the first of: not joined yet, signature, its age, another address than the signed
-message has, length; only then is its body read, within bounds of size and time, and decoded. What it says,
-and whether the body's digest fits, is judged by the desk (`hints.py`) in one synchronous call.
+A request is refused at the first of these: the member has not joined; the signature is missing, wrong or old;
+the request line is not that of the signed message; the body is too long. Only then is the body read, within
+bounds of size and time, and decoded. Whether the message fits is decided by the hint store (`hints.py`), in
+one synchronous call.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from shared.errors import BundleRejected, Conflict, HandoverRefused, InvalidInpu
 from shared.service.signing import Signed, check_signed, digest_of, signed_headers
 
 BODY_S = 15.0
-"""How long a body may take to arrive: longer than any donor waits for its answer."""
+"""How long a body may take to arrive: longer than a donor waits for the answer."""
 BODIES = 2
-"""How many bodies of the largest size may be on their way at once; many more small ones."""
+"""How many bodies of the largest size may arrive at once, or as many bytes of smaller ones."""
 MAX_DRAIN_BYTES = 4 * 1024
 
 
 class HintReceiver(Protocol):
-    """What the routes ask of the `HandoverDesk`."""
+    """What the routes need of the `HintStore`."""
 
     @property
     def max_body_bytes(self) -> int: ...
@@ -49,12 +50,12 @@ class HintReceiver(Protocol):
 
     def receive_delta(self, completion: Completion, body: bytes) -> None: ...
 
-    def give(self, asked: BundleRequest) -> bytes: ...
+    def give(self, request: BundleRequest) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reception:
-    """What there is to receive by, once the member has joined; `drain(why)` begins its draining."""
+    """What the routes work on, once the member has joined; `drain(why)` starts to drain it."""
 
     member: str
     hint_store: HintReceiver
@@ -69,14 +70,14 @@ class DrainRequest(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-class Arriving:
-    """Bytes of bodies that are on their way; bounded, whatever their number."""
+class ArrivingBodies:
+    """Counts the bytes of all bodies that are arriving, to bound them together."""
 
     def __init__(self) -> None:
         self.bytes = 0
 
     def __repr__(self) -> str:
-        return f"<Arriving: {self.bytes} bytes>"
+        return f"<ArrivingBodies: {self.bytes} bytes>"
 
     async def read(self, request: Request, limit: int, limit_of_all: int) -> bytes:
         """The body as it was sent. Raises BundleRejected, HandoverRefused, Unavailable, ClientDisconnect."""
@@ -90,7 +91,7 @@ class Arriving:
                     if size > limit:
                         raise _too_large(limit)
                     if self.bytes > limit_of_all:
-                        raise Unavailable("too many bodies arrive at once")
+                        raise Unavailable("too many bodies are arriving at once")
                     chunks.append(chunk)
             return b"".join(chunks)
         except TimeoutError:
@@ -101,7 +102,7 @@ class Arriving:
 
 def install_handovers(app: FastAPI, reception: Callable[[], Reception | None]) -> None:
     """`/handover/…` and `/drain`; `reception()` is None until the member has joined."""
-    arriving = Arriving()
+    arriving = ArrivingBodies()
 
     def here() -> Reception:
         found = reception()
@@ -109,27 +110,27 @@ def install_handovers(app: FastAPI, reception: Callable[[], Reception | None]) -
             raise Unavailable("this member has not joined its group yet")
         return found
 
-    @app.put("/handover/{group}/{stream}", tags=["handover"], status_code=204, summary="A first copy")
+    @app.put("/handover/{group}/{stream}", tags=["handover"], status_code=204, summary="Receive a first copy")
     async def put_copy(request: Request) -> Response:
         at = here()
-        offer = _said(request, at, Offer)
+        offer = _message_of(request, at, Offer)
         at.hint_store.receive_copy(offer, await _body(request, at, arriving))
         return Response(status_code=204)
 
     @app.post(
-        "/handover/{group}/{stream}/commit", tags=["handover"], status_code=204, summary="What changed since"
+        "/handover/{group}/{stream}/commit", tags=["handover"], status_code=204, summary="Receive a delta"
     )
     async def post_delta(request: Request) -> Response:
         at = here()
-        completion = _said(request, at, Completion)
+        completion = _message_of(request, at, Completion)
         at.hint_store.receive_delta(completion, await _body(request, at, arriving))
         return Response(status_code=204)
 
-    @app.get("/handover/{group}/{stream}", tags=["handover"], summary="A frozen bundle")
+    @app.get("/handover/{group}/{stream}", tags=["handover"], summary="Give a frozen bundle")
     async def get_bundle(request: Request) -> Response:
         at = here()
-        asked = _said(request, at, BundleRequest)
-        return await _answer(request, at, asked, at.hint_store.give(asked))
+        bundle_request = _message_of(request, at, BundleRequest)
+        return await _bundle_response(request, at, bundle_request)
 
     @app.post("/drain", tags=["member"], status_code=202, summary="Hand over all streams, then leave")
     async def post_drain(request: Request) -> Response:
@@ -143,12 +144,12 @@ def install_handovers(app: FastAPI, reception: Callable[[], Reception | None]) -
         try:
             why = msgspec.json.decode(body, type=DrainRequest).why if body else ""
         except msgspec.DecodeError as error:
-            raise InvalidInput(f"the body is no request to drain: {error}") from None
-        at.drain(why or f"asked for by {signed.member or 'an operator'}")
+            raise InvalidInput(f"the body is not a drain request: {error}") from None
+        at.drain(why or f"requested by {signed.member or 'an operator'}")
         return Response(b'{"state":"draining"}', 202, media_type="application/json")
 
     async def gone(_: Request, __: Exception) -> Response:
-        # nobody is there to read it
+        # the client that would read this answer is gone
         return Response(status_code=400)
 
     app.add_exception_handler(ClientDisconnect, gone)
@@ -160,27 +161,29 @@ def _signed(request: Request, at: Reception) -> Signed:
     )
 
 
-def _said(request: Request, at: Reception, kind: type[M]) -> M:
-    """The message, which is signed, and about this request. Raises Unauthorized, BundleRejected."""
+def _message_of(request: Request, at: Reception, kind: type[M]) -> M:
+    """The signed message of a request that fits it. Raises Unauthorized, BundleRejected."""
     signed = _signed(request, at)
     header = request.headers.get(HANDOVER, "")
     if digest_of(header.encode()) != signed.digest:
         raise Unauthorized(f"the header {HANDOVER} is not the one that was signed")
-    said = parse_header(header, kind)
-    line = line_for(said)
+    message = parse_header(header, kind)
+    line = line_for(message)
     target = f"{request.scope['path']}?{request.scope['query_string'].decode('latin-1')}"
-    if (line.target, line.epoch, line.seq, sender_of(said)) != (
+    if (line.target, line.epoch, line.seq, sender_of(message)) != (
         target,
         signed.epoch,
         signed.seq,
         signed.member,
     ):
-        raise Unauthorized(f"{line.method} {line.target} of {sender_of(said)} was signed, not this request")
-    return said
+        raise Unauthorized(
+            f"signed was {line.method} {line.target} of {sender_of(message)}, not this request"
+        )
+    return message
 
 
-async def _body(request: Request, at: Reception, arriving: Arriving) -> bytes:
-    """The decoded body; every bound counts before and while it arrives."""
+async def _body(request: Request, at: Reception, arriving: ArrivingBodies) -> bytes:
+    """The decoded body, bounded by its announced length and again while it arrives."""
     limit = at.hint_store.max_body_bytes
     encoding = request.headers.get("content-encoding", "")
     if encoding not in ("", ZSTD):
@@ -196,9 +199,9 @@ def _too_large(limit: int) -> BundleRejected:
     return BundleRejected(f"a body may have at most {limit} bytes")
 
 
-async def _answer(request: Request, at: Reception, asked: BundleRequest, bundle: bytes) -> Response:
-    """The bundle, signed like a request whose method is the status; compressed if the asker likes it so."""
-    line = line_for(asked)
+async def _bundle_response(request: Request, at: Reception, bundle_request: BundleRequest) -> Response:
+    """The bundle, signed like a request whose method is the status; compressed if the client accepts that."""
+    bundle, line = at.hint_store.give(bundle_request), line_for(bundle_request)
     digest = await asyncio.to_thread(digest_of, bundle)
     headers = signed_headers(
         at.secret,

@@ -1,7 +1,7 @@
-"""Who is there and who owns what, in ZooKeeper: one member's hold on one group (design section 6).
+"""Who is in the group and who owns what, in ZooKeeper: one member's hold on one group (docs/protocol.md).
 
-Every write is decided and sent within one ZooKeeper session; whatever is refused or unknown is read back.
-What the view needs is kept by `GroupMirror`; this file makes the writes.
+Every write is decided and sent within one ZooKeeper session, and whatever is refused or unknown is read back.
+`GroupMirror` keeps what the view needs; this file writes.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class ZooKeeperCoordinator:
         self._joined: tuple[int, MemberNode] | None = None
         self._joined_s = 0.0
         self._written: dict[int, tuple[int, int]] = {}
-        """Stream → (epoch, version of its node) as of this member's own last write there."""
+        """Stream → (epoch, version of its node) as of this member's last write there."""
         self._unsure: set[int] = set()
-        """Streams with a claim that may be of an epoch which another one had."""
+        """Streams with a claim whose epoch another member may have had before."""
 
     def __repr__(self) -> str:
         return f"<ZooKeeperCoordinator {self.member} of {self.group}>"
@@ -66,7 +66,7 @@ class ZooKeeperCoordinator:
 
     @property
     def lease(self) -> Lease | None:
-        """How long this member may act."""
+        """How long this member may act; None before the first ZooKeeper session."""
         session = self._zookeeper.session
         if session is None:
             return None
@@ -77,25 +77,25 @@ class ZooKeeperCoordinator:
         return self._zookeeper.now_s()
 
     async def ensure_group(self, settings: GroupSettings) -> None:
-        """Makes the group's znodes; raises InvalidInput when the group has other settings."""
+        """Creates the group's znodes. Raises InvalidInput if the group has other settings."""
         names, path = self._names, self._names.group(self.group)
         await self._zookeeper.make_path(names.groups)
         await self._zookeeper.create(path, settings.encode())
         znode = await self._zookeeper.get(path)
         if znode is None:
-            raise ZooKeeperUnavailable("the group's znode vanished while it was being made")
+            raise ZooKeeperUnavailable("the group's znode vanished while it was being created")
         differences = settings.differences(parse_group_settings(znode.data))
         if differences:
             raise InvalidInput(
                 f"group {self.group!r} has other settings (here / there): {', '.join(differences)}; "
-                "settings are fixed for a group's life, other values are another group"
+                "settings are fixed for a group's life; for other values, use another group"
             )
-        # members last: nobody can join a group that is not whole, and who cannot join makes it whole
+        # members last: nobody can join an incomplete group, and a member that cannot join completes it
         for part in (names.streams(self.group), names.claims(self.group), names.members(self.group)):
             await self._zookeeper.create(part)
 
     async def join(self, node: MemberNode) -> None:
-        """Makes this member's node in the present ZooKeeper session, or brings its data up to date."""
+        """Creates this member's node in the present ZooKeeper session, or updates its data."""
         session, path = self._session(), self._names.member(self.group, self.member)
         if self._joined == (session.id, node) and not self._mirror.is_displaced:
             return
@@ -106,6 +106,7 @@ class ZooKeeperCoordinator:
         elif znode is not None and self._joined is not None and self._joined[0] == session.id:
             raise Conflict(f"another process has joined group {self.group!r} as {self.member!r}")
         else:
+            # a node of an earlier session would vanish with that session: replace it, never take it over
             stale = [Delete(path, znode.version)] if znode is not None else []
             done = await self._zookeeper.transact(
                 [*stale, Create(path, data, ephemeral=True)], within=session.id
@@ -132,7 +133,7 @@ class ZooKeeperCoordinator:
         """The epoch in which the stream is now this member's, or None."""
         session = self._session()
         known = self._mirror.unowned(stream)
-        if known is not None:  # as a rule nothing has changed since the view: one round trip instead of two
+        if known is not None:  # usually nothing has changed since the view: one round trip instead of two
             node, version = known
             if self._mirror.expected.is_guess(stream):
                 return await self._claim_expected(stream, node, version, session)
@@ -144,9 +145,10 @@ class ZooKeeperCoordinator:
     async def _claim_expected(
         self, stream: int, node: StreamNode, version: int, session: ZooKeeperSession
     ) -> int | None:
-        """Claims a stream whose node is only thought to be this, and reads it meanwhile.
+        """Claims a stream whose node is only assumed, and reads the node meanwhile.
 
-        Where it was not as thought, another one may have owned it in the epoch that is claimed: it is raised.
+        If the assumption was wrong, another member may have owned the stream in the epoch that was claimed
+        here. Then the claim is confirmed in a higher one, because no two owners may share an epoch.
         """
         self._unsure.add(stream)
         read, is_won = await asyncio.gather(
@@ -155,8 +157,8 @@ class ZooKeeperCoordinator:
         )
         found = _stream_of(read.data) if read is not None else StreamNode()
         if not is_won:
-            is_meant = found.target in (None, self.member)
-            return await self._claim_afresh(stream, session) if is_meant else None
+            is_free = found.target in (None, self.member)
+            return await self._claim_afresh(stream, session) if is_free else None
         if read is None or (read.version, found.epoch) != (version, node.epoch):
             return await self.adopt(stream)
         self._note(stream, found.epoch + 1, version + 1)
@@ -180,7 +182,7 @@ class ZooKeeperCoordinator:
         return await self.adopt(stream) if won is not None else None
 
     def _to_claim(self, stream: int, epoch: int, version: int | None) -> list[Operation]:
-        """What claims a stream whose node has that version (None: there is no node)."""
+        """The operations that claim a stream whose node has this version (None: it has no node)."""
         path = self._names.stream(self.group, stream)
         mine = _encode(StreamNode(epoch=epoch, owner=self.member, address=self._address))
         return [
@@ -201,7 +203,7 @@ class ZooKeeperCoordinator:
         return await self._rewrite(stream, above + 1)
 
     async def release(self, stream: int, epoch: int, seq: int | None, target: str | None) -> bool:
-        """Gives the claim up, leaving the final seq and the target at the stream's node."""
+        """Releases the claim, leaving the final seq and the target at the stream's node; whether it did."""
         session = self._session()
         written = self._written.get(stream)
         if written is None or written[0] != epoch:
@@ -216,7 +218,7 @@ class ZooKeeperCoordinator:
             ],
             session,
         )
-        if not done:
+        if not done:  # or unknown: what the znodes hold now decides
             self._mirror.doubt(stream)
             node, znode = await self._read(stream, session)
             done = znode is None and node is not None and _stream_of(node.data) == final
@@ -226,12 +228,12 @@ class ZooKeeperCoordinator:
         return done
 
     def version_after_release(self, stream: int, epoch: int) -> int:
-        """The version that the stream's node will have when this member has released it; -1: not known."""
+        """The version that the stream's node will have after this member's release; -1 if unknown."""
         written = self._written.get(stream)
         return written[1] + 1 if written is not None and written[0] == epoch else -1
 
     def expect(self, stream: int, node: StreamNode, version: int) -> None:
-        """The stream's owner is about to release it and to leave its node like this, in this version."""
+        """Announces that the stream's owner is about to release it and leave its node like this."""
         self._mirror.expected.expect(stream, node, version)
 
     async def read_claim(self, stream: int) -> ClaimNode | None:
@@ -250,7 +252,7 @@ class ZooKeeperCoordinator:
         return session
 
     async def _read(self, stream: int, session: ZooKeeperSession) -> tuple[Znode | None, Znode | None]:
-        """The stream's node and, after it, its claim."""
+        """The stream's node and its claim; ZooKeeper answers in this order."""
         node, claim = await asyncio.gather(
             self._zookeeper.get(self._names.stream(self.group, stream), within=session.id),
             self._zookeeper.get(self._names.claim(self.group, stream), within=session.id),
@@ -265,14 +267,17 @@ class ZooKeeperCoordinator:
         return _claim_of(znode.data)
 
     async def _transact(self, operations: list[Operation], session: ZooKeeperSession) -> bool:
-        """Whether it is known to have been done; after False the caller reads."""
+        """Whether the transaction is known to have succeeded; after False the caller has to read."""
         try:
             return await self._zookeeper.transact(operations, within=session.id)
         except ZooKeeperUnavailable:
             return False
 
     async def _rewrite(self, stream: int, epoch: int | None) -> int | None:
-        """Writes the node of a stream that this session holds, so that what was sent before must fail."""
+        """Writes the node of a stream that this session holds: its version rises, so every write that was
+        sent before and is still on its way fails. `epoch`: the claim's new one; None keeps it, unless it is
+        unsure.
+        """
         session = self._session()
         node, claim = await self._read(stream, session)
         if node is None or claim is None or claim.ephemeral_of != session.id:

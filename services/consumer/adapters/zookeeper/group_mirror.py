@@ -1,8 +1,8 @@
 """What a member sees of its group, kept up to date with few reads: the view behind the coordinator.
 
-Watches say which znode may have changed, and only those are read again; in addition, every few seconds,
-the lists and a slice of the rest, in case a watch was lost. Of the streams' own nodes it reads those of
-unowned streams only: nobody but the owner writes the node of a claimed one.
+Watches say which znodes may have changed, and only those are read again. A watch may be lost, so every few
+seconds the lists and a slice of the rest are read anyway. Of the streams' own nodes only those of unowned
+streams are read: the node of a claimed stream is written by its owner alone.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from shared.model.names import Names
 from shared.zookeeper.znodes import Znodes
 
 RELIST_S = 5.0
-"""How often the lists are read again without a watch having said so."""
+"""How often the lists are read without a watch."""
 SLICE = 64
-"""How many of the single znodes are read again each time: bounded, however many streams there are."""
+"""How many single znodes are read each time: bounded, however many streams there are."""
 IN_FLIGHT = 256
-"""Reads under way at once, so that a call's time-out never counts a long queue."""
+"""Reads under way at once. More would wait in a queue, and time out there."""
 
 T = TypeVar("T", int, str)
 _member_of = msgspec.json.Decoder(MemberNode).decode
@@ -38,8 +38,12 @@ logger = logging.getLogger(__name__)
 class GroupMirror:
     """Members, claims, pins and unowned streams' nodes of one group, as `member` sees them.
 
-    What this member itself wrote is noted at once (`note_…`) and wins over lists that were under way; a
-    single znode that was read too early is read again, because its watch tells of the write.
+    Invariant: whatever is stored here is either still true, or marked as old (`_old_…`), or has a watch that
+    will mark it. For that a mark is removed *before* its znode is read, and the read leaves a watch: a change
+    during the read marks the znode again. A read that fails puts its mark back.
+
+    The member's own writes are noted at once (`note_…`). They win over lists that were requested before; a
+    single znode that was requested before is read again, because its watch reports the write.
     """
 
     def __init__(self, zookeeper: Znodes, names: Names, group: str, member: str, count: int) -> None:
@@ -57,7 +61,7 @@ class GroupMirror:
         self._session_id = 0
         self._writes = 0
         self._written: dict[int, int] = {}
-        """Stream → number of this member's last own write about it."""
+        """Stream → number of this member's last write about it."""
         self._forget()
 
     def _forget(self) -> None:
@@ -66,13 +70,13 @@ class GroupMirror:
         self._nodes: dict[int, StreamNode] = {}
         self._pins: dict[int, str] = {}
         self._versions: dict[int, int] = {}
-        """Of those nodes, but for such as this member wrote itself."""
+        """The nodes' versions, except where this member wrote the node itself."""
         self.expected = ExpectedReleases(self._zookeeper.now_s)
         self._is_whole = False
         self._existing: set[int] = set()
-        """Streams that have a node: somebody has owned them."""
+        """Streams that have a node: they were owned at some time."""
         self._claimed: set[int] = set()
-        """Streams with a claim of anybody, those of this member's former ZooKeeper sessions included."""
+        """Streams with any claim, even one of this member's former ZooKeeper sessions."""
         self._old_members: set[str] = set()
         self._old_claims: set[int] = set()
         self._old_nodes: set[int] = set()
@@ -81,12 +85,12 @@ class GroupMirror:
         self._turn = 0
 
     def note_member(self, node: MemberNode) -> None:
-        """This member's node now has these data."""
+        """This member has written its node."""
         self._members[self._member] = node
         self.is_displaced = False
 
     def note_claim(self, stream: int, claim: ClaimNode) -> None:
-        """This member now holds the claim."""
+        """This member has won the claim."""
         self._note(stream)
         self.expected.settle(stream)
         self._claims[stream] = claim
@@ -95,7 +99,7 @@ class GroupMirror:
         self._nodes.pop(stream, None)
 
     def note_release(self, stream: int, node: StreamNode) -> None:
-        """This member has given the claim up and left the node like this."""
+        """This member has released the claim and left the node like this."""
         self._note(stream)
         self._claims.pop(stream, None)
         self._claimed.discard(stream)
@@ -104,7 +108,9 @@ class GroupMirror:
         self._old_nodes.add(stream)
 
     def doubt(self, stream: int) -> None:
-        """A write to a claim that this member holds is unknown: a watch shall tell when it comes late."""
+        """A write to a claim that this member holds has an unknown outcome. Nobody watches a claim of its
+        own, so it is read again: that leaves a watch, in case the write takes effect late.
+        """
         self._old_claims.add(stream)
 
     def _note(self, stream: int) -> None:
@@ -112,7 +118,7 @@ class GroupMirror:
         self._written[stream] = self._writes
 
     def unowned(self, stream: int) -> tuple[StreamNode, int] | None:
-        """The node of a stream that was last seen without a claim, and the node's version."""
+        """The node of a stream that was last seen without a claim, and its version; None if not known."""
         node, version = self._nodes.get(stream), self._versions.get(stream)
         if node is None or version is None or stream in self._claimed:
             return None
@@ -128,8 +134,10 @@ class GroupMirror:
                 self._forget()
                 self._session_id = session.id
             if self._is_whole and self.expected.take_news():
-                return self._as_known()  # before anything is read: `changed` stays set
-            self.changed.clear()
+                # The stream of an announced release stands still: show it before anything is read. `changed`
+                # stays set, so the next view reads.
+                return self._as_known()
+            self.changed.clear()  # before the reads: a change during one of them sets it again
             now_s = self._zookeeper.now_s()
             if now_s >= self._relist_at_s:
                 self._relist_at_s = now_s + RELIST_S
@@ -159,7 +167,7 @@ class GroupMirror:
 
     async def _refresh(self) -> None:
         for part, read in (("lists", self._read_lists), ("pins", self._read_pins)):
-            # once: while many claim, lists are never quite up to date
+            # once, not until nothing is old: while many members claim, lists change faster than they are read
             if part in self._old_parts:
                 self._old_parts.discard(part)
                 try:
@@ -169,12 +177,13 @@ class GroupMirror:
                     raise
         await self._read_again(self._old_members, self._read_member)
         await self._read_again(self._old_claims, self._read_claim)
+        # a stream that has just lost its claim has a node that was not of interest before
         self._old_nodes |= self._existing - self._nodes.keys()
         self._old_nodes -= self._claims.keys()
         await self._read_again(self._old_nodes, self._read_node)
 
     async def _read_again(self, old: set[T], read: Callable[[T], Awaitable[None]]) -> None:
-        """Reads what is in `old`, and takes out of it what could be read (a watch may put it in again)."""
+        """Reads everything in `old` and removes what was read; a watch may add it again meanwhile."""
         while old:
             some = sorted(old)[:IN_FLIGHT]
             unread = set(some)
@@ -200,6 +209,7 @@ class GroupMirror:
             self._members.pop(gone)
         self._old_members |= set(members) - self._members.keys()
         self.is_displaced |= self._member not in members
+        # these lists were requested before the member's newest writes, and may or may not show them
         own = {n for n, number in self._written.items() if number > writes}
         claimed = self._streams(claims)
         for stream in self._claimed - claimed - own:
@@ -208,6 +218,7 @@ class GroupMirror:
         self._existing |= existing
 
     async def _read_existing(self) -> set[int]:
+        # nodes are never deleted, so once all exist there is nothing to ask
         if len(self._existing) == self._count:
             return self._existing
         return self._streams(await self._zookeeper.children(self._streams_path, within=self._session_id))
@@ -238,6 +249,7 @@ class GroupMirror:
         claim = _claim_of(znode.data)
         self._claimed.add(stream)
         if claim.member == self._member and znode.ephemeral_of != self._session_id:
+            # of a former session: not this member's any more, and it ends with that session
             self._claims.pop(stream, None)
             self._existing.add(stream)
         else:
@@ -258,12 +270,12 @@ class GroupMirror:
             self._versions[stream] = znode.version
 
     async def _read_pins(self) -> None:
-        """Pins that cannot be read are none: everybody reads the same, so everybody plans the same."""
+        """Unreadable pins count as none: all members read the same data, so all plan the same."""
         znode = await self._zookeeper.get(self._pins_path, watch=self._on_pins, within=self._session_id)
         try:
             self._pins = parse_pins(znode.data) if znode is not None and znode.data else {}
         except msgspec.DecodeError as error:
-            logger.warning("the pins cannot be read", extra={"path": self._pins_path, "why": str(error)})
+            logger.warning("pins unreadable", extra={"path": self._pins_path, "why": str(error)})
             self._pins = {}
 
     def _streams(self, names: Iterable[str]) -> set[int]:
@@ -283,7 +295,7 @@ class GroupMirror:
 
     def _on_claim(self, path: str) -> None:
         stream = int(path.rpartition("/")[2])
-        expected = self.expected.come(stream)
+        expected = self.expected.claim_changed(stream)
         if expected:
             self._unclaim(stream)
             self._nodes[stream], self._versions[stream] = expected
