@@ -1,4 +1,4 @@
-"""Wires a consumer: settings, ZooKeeper, Kafka, one member of one group, its HTTP face; and its end."""
+"""Wires a consumer: settings, ZooKeeper, Kafka, one member of one group and its HTTP face; and closes it."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from shared.zookeeper.stream_table import wait_for_table
 
 
 def wall_ms() -> int:
-    """The member's own clock, which only ever proposes a tick."""
+    """The member's wall clock. It decides nothing about sessions: at most it proposes a tick."""
     return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What a member finds when ZooKeeper and Kafka are there."""
+class Prepared:
+    """What a member needs to join, once ZooKeeper and Kafka are there."""
 
     count: int
     log: KafkaStreamLog
@@ -54,10 +54,10 @@ class Found:
 
 
 async def serve(settings: ConsumerSettings, stop: asyncio.Event) -> None:
-    """Runs a member until `stop`; then it gives up its streams, leaves the group, and closes all.
+    """Runs a member until `stop`; then drains it, leaves the group and closes everything.
 
-    It answers from the start, so that it may start before Kafka, ZooKeeper and the stream table, and until
-    the end, also when it was drained and takes no part any more.
+    It answers requests from the start, so it may start before Kafka, ZooKeeper and the stream table, and
+    until the end, even after a drain.
     """
     node = MemberNode(address=settings.address, pid=os.getpid(), since=wall_ms())
     zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
@@ -68,7 +68,7 @@ async def serve(settings: ConsumerSettings, stop: asyncio.Event) -> None:
         status=lambda: member_status(joined, settings.member, settings.group, node, rates),
         plan=lambda: joined[0].plan() if joined else {"moves": [], "quota": {}},
         complaints=lambda: (
-            joined[0].complaints() if joined else ["waits for ZooKeeper, Kafka or the stream table"]
+            joined[0].complaints() if joined else ["waiting for ZooKeeper, Kafka or the stream table"]
         ),
         metrics=ConsumerMetrics(joined),
         reception=lambda: receptions[0] if receptions else None,
@@ -82,10 +82,10 @@ async def serve(settings: ConsumerSettings, stop: asyncio.Event) -> None:
             if not preparing.done():
                 preparing.cancel()
                 return
-            found = preparing.result()
-            async with member_of(settings, zookeeper, node, found) as member:
+            prepared = preparing.result()
+            async with member_of(settings, zookeeper, node, prepared) as member:
                 joined.append(member)
-                receptions.append(reception_of(settings, member, found))
+                receptions.append(reception_of(settings, member, prepared))
                 await member.run(stop)
                 await stop.wait()
     finally:
@@ -94,19 +94,19 @@ async def serve(settings: ConsumerSettings, stop: asyncio.Event) -> None:
 
 @contextlib.asynccontextmanager
 async def member_of(
-    settings: ConsumerSettings, zookeeper: ZooKeeper, node: MemberNode, found: Found
+    settings: ConsumerSettings, zookeeper: ZooKeeper, node: MemberNode, prepared: Prepared
 ) -> AsyncIterator[Member]:
-    """A member, not running yet, with what it tells and asks by; all but ZooKeeper is closed in the end."""
+    """A member that does not run yet, with its event sink and peers. Closes everything but ZooKeeper."""
     event_sink = KafkaEventSink(settings.kafka, settings.names)
     limits = settings.handover_limits
-    telling = asyncio.create_task(event_sink.run(), name="chronicle")
+    sending = asyncio.create_task(event_sink.run(), name="events")
     try:
         async with HttpPeers(
-            settings.member, found.secret, wall_ms, max_body_bytes=limits.max_body_bytes
+            settings.member, prepared.secret, wall_ms, max_body_bytes=limits.max_body_bytes
         ) as peers:
             yield Member(
-                coordinator=_coordinator(settings, zookeeper, found.count),
-                context=_group_context(settings, found.log),
+                coordinator=_coordinator(settings, zookeeper, prepared.count),
+                context=_group_context(settings, prepared.log),
                 node=node,
                 peers=peers,
                 settings=settings.ownership,
@@ -115,13 +115,13 @@ async def member_of(
                 emit=event_sink.emit,
             )
     finally:
-        telling.cancel()
+        sending.cancel()
         await event_sink.close()
-        await found.log.close()
+        await prepared.log.close()
 
 
-async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper) -> Found:
-    """Waits for ZooKeeper and the stream table, makes the group and its topics."""
+async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper) -> Prepared:
+    """Waits for ZooKeeper and the stream table, then creates the group and its topics."""
     names, group = settings.names, settings.group
     backoff = Backoff(first_s=0.2, cap_s=3.0)
     await zookeeper.connect()
@@ -139,8 +139,8 @@ async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper) -> Found:
             await ensure_topics(settings.kafka, topics, settings.replication)
             partitions = await count_partitions(settings.kafka, names.sessions(group))
             log = KafkaStreamLog(settings.kafka, names, group, settings.group_settings, partitions)
-            return Found(count=count, log=log, secret=secret)
-        except (Unavailable, NotFound) as error:  # ZooKeeper may be reset while the group is made
+            return Prepared(count=count, log=log, secret=secret)
+        except (Unavailable, NotFound) as error:  # ZooKeeper may be reset while the group is created
             logging.getLogger(__name__).warning("not ready yet", extra={"why": error.detail})
             await asyncio.sleep(backoff.next_s())
 
@@ -167,19 +167,19 @@ def _group_context(settings: ConsumerSettings, log: KafkaStreamLog) -> GroupCont
     )
 
 
-def reception_of(settings: ConsumerSettings, member: Member, found: Found) -> Reception:
-    """By what other members and control reach the member."""
+def reception_of(settings: ConsumerSettings, member: Member, prepared: Prepared) -> Reception:
+    """What the routes for other members and control work on."""
     return Reception(
         member=settings.member,
         hint_store=member.hint_store,
-        secret=found.secret,
+        secret=prepared.secret,
         drain=member.drain,
         wall_ms=wall_ms,
     )
 
 
 if __name__ == "__main__":
-    # sessions live long and hold no cycles: looking for some takes half the time of reading a large bundle
+    # sessions live long and hold no cycles: collecting garbage takes half the time of reading a large bundle
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     sys.exit(main("consumer", ConsumerSettings, serve))

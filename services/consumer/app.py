@@ -1,4 +1,4 @@
-"""The HTTP face of a member: its status, what it thinks should move, handovers, health and metrics."""
+"""The HTTP face of a member: its status, its plan, handovers, health and metrics."""
 
 from __future__ import annotations
 
@@ -21,19 +21,17 @@ def create_app(
     metrics: ConsumerMetrics,
     reception: Callable[[], Reception | None],
 ) -> FastAPI:
-    """The app over a member; `status`, `plan` and `reception` (None: not joined yet) are asked at every
-    request.
-    """
+    """The app over a member; it calls `status`, `plan` and `reception` (None: not joined yet) per request."""
     app = FastAPI(title="Baton consumer", summary="One member of a group", version="1")
     install_problems(app)
     install_health(app, complaints, metrics.registry)
     install_handovers(app, reception)
 
-    @app.get("/status", tags=["member"], summary="What this member is and runs")
+    @app.get("/status", tags=["member"], summary="Report what this member is and runs")
     async def get_status() -> Response:
         return Response(msgspec.json.encode(status()), media_type="application/json")
 
-    @app.get("/plan", tags=["member"], summary="What would move, and why, by this member's view")
+    @app.get("/plan", tags=["member"], summary="Report what would move, and why, by this member's view")
     async def get_plan() -> Response:
         return Response(msgspec.json.encode(plan()), media_type="application/json")
 

@@ -1,8 +1,8 @@
-"""What the consumer's shell asks of the world: the log, the coordinator (who is there, who owns what), peers.
+"""What the consumer's shell needs of the world: the log, the coordinator (who owns what), and peers.
 
-The adapters implement these on Kafka, ZooKeeper and HTTP, and the in-memory twins in `tests/fakes/` do so
-under the same contract tests. Every call ends in bounded time. From the log, `Unavailable` means that a call
-did not work, or that its outcome is unknown: throw the reader or sink away, read the claim afresh, open anew.
+The adapters implement these on Kafka, ZooKeeper and HTTP; the in-memory twins in `tests/fakes/` pass the same
+contract tests. Every call ends in bounded time. From the log, `Unavailable` means that a call failed or that
+its outcome is unknown: discard the reader or sink, read the claim afresh, open anew.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shared.model.head import Head
 
 
 class Fenced(Conflict):
-    """Another producer with the stream's transactional id has started: this one can write no more."""
+    """Another producer with the stream's transactional id has started: this one can no longer write."""
 
 
 class FragmentReader(Protocol):
@@ -33,11 +33,11 @@ class FragmentReader(Protocol):
         ...
 
     async def open(self, offset: int) -> None:
-        """Reading begins at `offset`. Raises Unavailable."""
+        """Starts to read at `offset`. Raises Unavailable."""
         ...
 
     async def fetch(self, timeout_s: float) -> Sequence[Record]:
-        """The next records in offset order, none after `timeout_s` without any. May be cancelled.
+        """The next records in offset order; none if there are none within `timeout_s`. May be cancelled.
 
         Raises Unavailable.
         """
@@ -45,11 +45,11 @@ class FragmentReader(Protocol):
 
     @property
     def end(self) -> int:
-        """The next offset to be written, as far as the last answer of the broker told; -1 unknown."""
+        """The next offset to be written, by the broker's last answer; -1 if unknown."""
         ...
 
     async def close(self) -> None:
-        """Lets go of the client; never raises, never hangs."""
+        """Closes the client; never raises, never hangs."""
         ...
 
 
@@ -57,7 +57,7 @@ class SessionSink(Protocol):
     """Writes one stream's commits under the stream's transactional id."""
 
     async def prepare(self) -> None:
-        """Connects, and touches nothing: what `open` will not have to wait for. Raises Unavailable."""
+        """Connects without any effect, so that `open` need not wait for that. Raises Unavailable."""
         ...
 
     async def open(self) -> None:
@@ -65,7 +65,7 @@ class SessionSink(Protocol):
         ...
 
     async def head(self) -> Head:
-        """The stored head; that of a stream which nobody ever owned where there is none. Only after `open`.
+        """The stored head; if there is none, the head of a stream that was never owned. Only after `open`.
 
         Raises Unavailable, InvalidInput.
         """
@@ -83,15 +83,15 @@ class SessionSink(Protocol):
         ...
 
     async def tick(self) -> None:
-        """Appends a tick to the stream's fragments topic; failing to is not an error."""
+        """Appends a tick to the stream's fragments topic; a failure is not an error."""
         ...
 
     async def trim(self, below: int) -> None:
-        """Deletes the stream's checkpoint records below an offset; failing to is not an error."""
+        """Deletes the stream's checkpoint records below an offset; a failure is not an error."""
         ...
 
     async def close(self) -> None:
-        """Lets go of the clients; never raises, never hangs."""
+        """Closes the clients; never raises, never hangs."""
         ...
 
 
@@ -107,19 +107,19 @@ class StreamLog(Protocol):
         ...
 
     async def ends(self, count: int) -> Mapping[int, int]:
-        """The next offset to be written of streams 0 … count - 1, asked afresh. Raises Unavailable."""
+        """The next offset to be written of streams 0 … count - 1, read afresh. Raises Unavailable."""
         ...
 
     async def close(self) -> None:
-        """Lets go of the shared clients; never raises, never hangs."""
+        """Closes the shared clients; never raises, never hangs."""
         ...
 
 
 class Coordinator(Protocol):
     """One member's hold on one group. Losing a race is None or False.
 
-    Every call may raise ZooKeeperUnavailable; from a write it means that the outcome is unknown, and that
-    it could not be read back either: a claim that was won all the same shows in a later view.
+    Every call may raise ZooKeeperUnavailable. From a write it means that the outcome is unknown and could not
+    be read back either; a claim that was won nevertheless shows in a later view.
     """
 
     @property
@@ -128,7 +128,7 @@ class Coordinator(Protocol):
 
     @property
     def changed(self) -> asyncio.Event:
-        """Set when a new `view` may differ; cleared by `view`. Also look every second or so."""
+        """Set when the next `view` may differ; cleared by `view`. Look every second or so anyway."""
 
     @property
     def session_id(self) -> int | None:
@@ -140,81 +140,81 @@ class Coordinator(Protocol):
 
     @property
     def lease(self) -> Lease | None:
-        """How long this member may act, on the clock of `now_s`; None before the first ZooKeeper session."""
+        """How long this member may act, by the clock of `now_s`; None before the first ZooKeeper session."""
 
     def now_s(self) -> float:
         """The clock of the lease: seconds, monotonic, counting suspension."""
 
     async def ensure_group(self, settings: GroupSettings) -> None:
-        """Makes the group's znodes where they are missing; the first one's settings are the group's.
+        """Creates the group's znodes where they are missing, with these settings.
 
-        Raises InvalidInput, naming each difference, when the group has other settings.
+        Raises InvalidInput, naming each difference, if the group has other settings.
         """
 
     async def join(self, node: MemberNode) -> None:
-        """Makes this member's node, in the present ZooKeeper session; costs nothing when it stands so.
+        """Creates this member's node in the present ZooKeeper session; free if that has been done.
 
-        To be called before every `view`: so a member joins again after its ZooKeeper session was lost.
-        Raises Conflict when another live process has taken this member's id in the meantime.
+        Call it before every `view`, so that a member joins again after it lost its ZooKeeper session. Raises
+        Conflict if another live process has taken this member's id meanwhile.
         """
 
     async def leave(self) -> None:
-        """Deletes this member's node; its claims stay until they are released or the session ends."""
+        """Deletes this member's node; its claims stay until it releases them or its session ends."""
 
     async def view(self) -> View:
-        """The group as it stands. Own claims of another ZooKeeper session are left out: not this one's.
+        """The present group, without this member's claims of earlier ZooKeeper sessions.
 
-        `nodes` holds the nodes of unowned streams; those of claimed ones are missing or old.
+        `nodes` holds the nodes of unowned streams; those of claimed streams are missing or old.
         """
 
     async def claim(self, stream: int) -> int | None:
-        """The epoch in which the stream is now this member's, or None: another one has it or was faster."""
+        """The epoch in which this member now owns the stream; None if another member does."""
 
     async def adopt(self, stream: int) -> int | None:
-        """The epoch of a claim that this ZooKeeper session already holds, or None when it holds none.
+        """The epoch of a claim that this ZooKeeper session already holds; None if it holds none.
 
-        Afterwards a release of before, still on its way, can no longer take effect.
+        Afterwards an earlier release that is still on its way can no longer take effect.
         """
 
     async def release(self, stream: int, epoch: int, seq: int | None, target: str | None) -> bool:
-        """Gives the claim up, leaving the final seq and the target at the stream's node.
+        """Releases the claim, leaving the final seq and the target at the stream's node.
 
-        False: not done, since the claim of that epoch is (no longer) this member's, or the node was written
-        by somebody else.
+        False if it did not: the claim of that epoch is not (or no longer) this member's, or another member
+        has written the node.
         """
 
     def version_after_release(self, stream: int, epoch: int) -> int:
-        """The version that the stream's node will have when this member has released it; -1: not known."""
+        """The version that the stream's node will have after this member's release; -1 if unknown."""
 
     def expect(self, stream: int, node: StreamNode, version: int) -> None:
-        """The stream's owner is about to release it and to leave its node like this, in this version.
+        """Announces that the stream's owner is about to release it and leave its node like this.
 
-        So it need not be read before it is claimed. An expectation holds for a few seconds; one that proves
-        false costs a claim that is lost, or an epoch that nobody uses.
+        Then the node need not be read before the claim. This holds for a few seconds. If it proves false, it
+        costs a claim that is lost or an epoch that is not used.
         """
 
     async def read_claim(self, stream: int) -> ClaimNode | None:
-        """The claim as it stands, read afresh; None where there is none, or an old session's of this id."""
+        """The present claim, read afresh; None if there is none, or one of this id's earlier sessions."""
 
     async def raise_epoch(self, stream: int, above: int) -> int | None:
         """The new epoch, `above` + 1, of a claim that this ZooKeeper session holds; else None.
 
-        For when ZooKeeper was reset and Kafka kept: the stored head has a higher epoch than the claim.
+        Needed after ZooKeeper was reset and Kafka was not: the stored head has a higher epoch than the claim.
         """
 
 
 class Peers(Protocol):
     """The other members of the group; `address` is always that of a registered one.
 
-    Every call ends in bounded time. Raises HandoverRefused with the peer's reason (whatever it refused),
-    PeerUnavailable when it did not answer: then nobody knows whether it took effect there.
+    Every call ends in bounded time. Raises HandoverRefused with the peer's reason, or PeerUnavailable if it
+    did not answer: then it is unknown whether the message took effect there.
     """
 
     async def offer(self, address: str, offer: Offer, body: bytes) -> None:
         """Sends the first copy of a stream's open sessions; the recipient holds it."""
 
     async def complete(self, address: str, completion: Completion, body: bytes) -> None:
-        """Sends what has changed since the first copy; the recipient expects the release."""
+        """Sends the delta on a first copy; the recipient then expects the release."""
 
     async def fetch(self, address: str, request: BundleRequest) -> bytes:
         """Asks a former owner for its frozen bundle."""

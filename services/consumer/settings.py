@@ -28,7 +28,7 @@ def _member_id() -> str:
 class ConsumerSettings(ServiceSettings):
     """Read from `BATON_…` variables."""
 
-    port: int = setting(8010, "port to listen at", low=1, high=65_535, outside="there are no other ports")
+    port: int = setting(8010, "port to listen at", low=1, high=65_535, outside="not a port")
     group: str = setting(DEFAULT_GROUP, "the group: an independent pipeline over the same fragments")
     member: str = setting(factory=_member_id, doc="id of this member, unique in its group")
     gap_ms: int = setting(
@@ -43,7 +43,7 @@ class ConsumerSettings(ServiceSettings):
         f"how far the log may be out of event-time order; {FIXED}",
         unit="ms",
         low=0,
-        outside="a log cannot be less than in order",
+        outside="a log cannot be more ordered than in order",
     )
     idle_ms: int | None = setting(
         None,
@@ -57,7 +57,7 @@ class ConsumerSettings(ServiceSettings):
         f"how far a fragment's time may lie ahead of its append time; {FIXED}",
         unit="ms",
         low=0,
-        outside="a fragment cannot have arrived before it was sent",
+        outside="a fragment cannot arrive before it is sent",
     )
     repeat_ms: int = setting(
         _DEFAULT.repeat_ms,
@@ -71,7 +71,7 @@ class ConsumerSettings(ServiceSettings):
         f"fragments of one session; {FIXED}",
         low=1,
         high=1_000_000,
-        outside="larger ones do not fit into a record",
+        outside="larger sessions do not fit into a record",
     )
     max_session_bytes: int = setting(
         _DEFAULT.max_session_bytes,
@@ -97,21 +97,21 @@ class ConsumerSettings(ServiceSettings):
         unit="bytes",
         low=64,
         high=1_000_000,
-        outside="must be what producers have, or sessions lack room for what they accept",
+        outside="must be the producers' value, or sessions lack room for what they accept",
     )
     session_partitions: int = setting(
         6,
         "partitions of the sessions topic when this member creates it",
         low=1,
         high=4096,
-        outside="more than there are streams stay empty",
+        outside="partitions beyond the number of streams stay empty",
     )
     session_retention_ms: int = setting(
         604_800_000,
         "how long Kafka keeps finished sessions, when this member creates the topic",
         unit="ms",
         low=-1,
-        outside="-1 keeps them for ever; shorter than the pause between two `lake` runs loses sessions",
+        outside="-1 keeps them forever; shorter than the pause between two `lake` runs loses sessions",
     )
     commit_s: float = setting(
         1.0,
@@ -119,7 +119,7 @@ class ConsumerSettings(ServiceSettings):
         unit="s",
         low=0.02,
         high=60,
-        outside="shorter costs a transaction each; longer delays sessions and lengthens replays",
+        outside="shorter costs more transactions; longer delays sessions and lengthens replays",
     )
     commits_per_s: float = setting(
         100.0,
@@ -144,57 +144,57 @@ class ConsumerSettings(ServiceSettings):
     )
     grace_s: float = setting(
         5.0,
-        "an unowned stream that its planned member does not claim may be claimed by any",
+        "how long an unowned stream is left to the member that the plan names, before others claim it",
         unit="s",
         low=0.1,
         outside="shorter takes streams from a member that is about to claim them",
     )
     settle_s: float = setting(
         3.0,
-        "a ZooKeeper session younger than this claims only what was its own, targets it, or was never owned",
+        "a member in a younger ZooKeeper session claims only its own, released-to-it and never owned streams",
         unit="s",
         low=0,
-        outside="shorter lets everybody evacuate when ZooKeeper was gone for all",
+        outside="shorter moves all streams after an outage of ZooKeeper",
     )
     release_s: float = setting(
         20.0,
-        "how long a drain may take before the member leaves without handing over the rest",
+        "how long a drain may take before the member leaves without releasing the rest",
         unit="s",
         low=1,
-        outside="shorter leaves claims behind, which others get only after the time-out",
+        outside="shorter leaves claims that others get only after the ZooKeeper time-out",
     )
     steady_s: float = setting(
         0.5,
-        "a member is given running streams when it has been there for so long",
+        "how long a member must have been in the group before it is given running streams",
         unit="s",
         low=0,
-        outside="shorter moves streams to members that may go again at once; twice as long for each return",
+        outside="shorter moves streams to members that may leave at once; doubles for each return",
     )
     rest_s: float = setting(
         10.0,
-        "a stream that has come from another member stays for so long, unless its owner drains",
+        "how long a stream that has come from another member stays, unless its owner drains",
         unit="s",
         low=0,
-        outside="shorter lets streams wander when members come and go",
+        outside="shorter makes streams wander when members come and go",
     )
     moves_at_once: int = setting(
         2,
         "streams of a member that are under way to others at a time",
         low=1,
         high=1_000,
-        outside="more makes each of their pauses longer",
+        outside="more makes the pause of each longer",
     )
     max_handover_bytes: int = setting(
         128 * 1024 * 1024,
         "open sessions of one stream that are handed over live; larger ones are replayed",
         unit="bytes",
         low=100_000,
-        outside="more may stop a member for as long as it takes to read them",
+        outside="more may block a member while it reads them",
     )
 
     @property
     def group_settings(self) -> GroupSettings:
-        """What stands at the group's znode."""
+        """The settings in the group's znode."""
         return GroupSettings(
             gap_ms=self.gap_ms,
             lateness_ms=self.lateness_ms,
@@ -218,7 +218,7 @@ class ConsumerSettings(ServiceSettings):
 
     @property
     def ownership(self) -> OwnershipSettings:
-        """When what is claimed and given."""
+        """What ownership waits for, and its bounds."""
         return OwnershipSettings(
             grace_ms=int(self.grace_s * 1000),
             settle_ms=int(self.settle_s * 1000),
@@ -229,12 +229,12 @@ class ConsumerSettings(ServiceSettings):
 
     @property
     def pace(self) -> Pace:
-        """How fast things are done."""
+        """How long a drain may take, and how often streams commit."""
         return Pace(drain_s=self.release_s, commits_per_s=self.commits_per_s)
 
     @property
     def handover_limits(self) -> HandoverLimits:
-        """What is held for others."""
+        """How much is held for handovers."""
         return HandoverLimits(
             max_body_bytes=self.max_handover_bytes, max_held_bytes=4 * self.max_handover_bytes
         )

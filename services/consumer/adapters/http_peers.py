@@ -123,7 +123,7 @@ class HttpPeers:
         await self._send(address, offer, body, self._timeouts.offer_s)
 
     async def complete(self, address: str, completion: Completion, body: bytes) -> None:
-        """Sends what has changed since the first copy; the recipient expects the release."""
+        """Sends the delta on a first copy; the recipient then expects the release."""
         await self._send(address, completion, body, self._timeouts.complete_s)
 
     async def fetch(self, address: str, request: BundleRequest) -> bytes:

@@ -23,8 +23,10 @@ _COUNTERS = {
 
 
 class ConsumerMetrics(Collector):
-    """Totals of the streams that the member owns, through their positions, over all owners;
-    `joined` is empty until it takes part."""
+    """Totals of the streams that the member owns, counted from their first records on, under all owners.
+
+    `joined` is empty until the member has joined.
+    """
 
     def __init__(self, joined: Sequence[Member]) -> None:
         self._joined = joined

@@ -1,4 +1,4 @@
-"""What a member tells of itself: `/status`, and the rates in it."""
+"""What a member reports about itself: `/status`, and the rates in it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def stream_status(worker: StreamWorker) -> dict[str, Any]:
 def member_status(
     joined: Sequence[Member], member_id: str, group: str, node: MemberNode, rates: Rates
 ) -> dict[str, Any]:
-    """The body of `GET /status`; `joined` is empty until the member takes part."""
+    """The body of `GET /status`; `joined` is empty until the member has joined."""
     member = joined[0] if joined else None
     session_id = member.coordinator.session_id if member is not None else None
     workers = member.workers if member is not None else []
@@ -63,7 +63,7 @@ def member_status(
 
 
 class Rates:
-    """Fragments, bytes and sessions per second, averaged over the last `WINDOW_S` or so."""
+    """Fragments, bytes and sessions per second, averaged over about `WINDOW_S`."""
 
     WINDOW_S = 5.0
 
@@ -74,7 +74,7 @@ class Rates:
         self._rates = {"fragments_per_s": 0.0, "bytes_per_s": 0.0, "sessions_per_s": 0.0}
 
     def now(self, workers: Sequence[StreamWorker]) -> dict[str, float]:
-        """The rates; measured anew when the last measurement is old enough."""
+        """The rates, measured again if the last measurement is old enough."""
         passed_s = self._now_s() - self._at_s
         if passed_s >= self.WINDOW_S:
             totals = {

@@ -1,9 +1,9 @@
-"""How long a member may act: while its ZooKeeper session is surely alive.
+"""How long a member may act: as long as its ZooKeeper session is certainly alive.
 
-Pure. A server counts a session's time-out from the moment it receives a request, which is never before
-the member sent it; so the *sending* time of the last answered request plus the time-out is a moment before
-which nobody can have taken over. A factor below 1 leaves time to stop. Used by the member and the
-coordinator; the times come from one clock that counts suspension.
+Pure. A server counts a session's time-out from the moment it receives a request, and that is never before the
+member *sent* it. So until the sending time of the last answered request plus the time-out, no other member
+can have taken over. A factor below 1 leaves time to stop. Used by the member and the coordinator; all times
+are of one clock that counts suspension.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FACTOR = 0.75
-"""Share of the time-out that a member trusts. Pings come six times per time-out, a lost connection is made
-again within a second or two: the lease survives both, and a quarter of the time-out remains for stopping."""
+"""The part of the time-out in which a member acts. There are six pings in a time-out, and a lost connection
+is made again within a second or two: the lease survives both, and a quarter of the time-out remains to stop
+in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +31,13 @@ class Lease:
 
     @property
     def end_s(self) -> float:
-        """The moment from which the member may not act any more."""
+        """The moment from which the member may no longer act."""
         return self.answered_s + self.timeout_s * self.factor
 
     def is_alive(self, now_s: float) -> bool:
-        """Whether the member may act: its ZooKeeper session is surely alive."""
+        """Whether the member may act: its ZooKeeper session is certainly alive."""
         return now_s < self.end_s
 
     def left_s(self, now_s: float) -> float:
-        """Seconds until the member must stop; 0 when it already must have."""
+        """Seconds until the member must stop; 0 from then on."""
         return max(0.0, self.end_s - now_s)
