@@ -1,6 +1,6 @@
 """Reads one stream's checkpoints partition: its records, and how far its transactions are decided.
 
-Used by `sink.py`. Nobody but the stream's owner writes there.
+Used by `sink.py`. Only the stream's owner writes there.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from shared.model.head import Head
 
 SETTLED_POLL_S = 0.02
 FETCH_WAIT_MS = 50
-"""A fetch that finds nothing but aborted records waits so long for others."""
+"""How long a fetch that finds only aborted records waits for others."""
 
 
 class KafkaCheckpoints:
-    """The checkpoints of one stream; `partition` is where they stand."""
+    """The checkpoints of one stream, in `partition`."""
 
     def __init__(self, shared: SharedClients, stream: int) -> None:
         self.partition = TopicPartition(shared.names.checkpoints(shared.group), stream)
@@ -37,11 +37,10 @@ class KafkaCheckpoints:
         return await self._shared.checkpoint_tail(self.partition)
 
     async def newest(self, head: Head, stable: int) -> tuple[Head, bool]:
-        """The newest head that the records below `stable` tell, which may be newer than the stored `head`
-        (its offset was not decided, or Kafka forgot it), and whether its commit is known to have succeeded.
+        """The newest head in the records below `stable`, and whether its commit is known to have succeeded.
 
-        Otherwise whatever stands behind the stored head was not committed. Raises KafkaUnavailable,
-        InvalidInput.
+        It may be newer than the stored `head`, whose offset was not decided or was forgotten by Kafka. If it
+        is not, no record after the stored head was committed. Raises KafkaUnavailable, InvalidInput.
         """
         if head.newest >= stable:
             return head, True
@@ -51,10 +50,10 @@ class KafkaCheckpoints:
         return (head if found is None else found), True
 
     async def settled(self, end: int) -> None:
-        """Returns once everything below `end` is decided. Raises KafkaUnavailable."""
+        """Waits until everything below `end` is decided. Raises KafkaUnavailable."""
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
-                while (await self.tail())[0] < end:  # noqa: ASYNC110  the broker tells nobody
+                while (await self.tail())[0] < end:  # noqa: ASYNC110  the broker notifies no client
                     await asyncio.sleep(SETTLED_POLL_S)
         except TimeoutError:
             raise KafkaUnavailable(f"{self!r}: still undecided below {end}") from None

@@ -1,8 +1,8 @@
-"""The clients that all streams of a member share, made when first needed, and made anew after a failure.
+"""The clients that all streams of a member share, created when first needed and again after a failure.
 
-An admin client (heads, trimming), a producer without a transaction (ticks, sessions of the weaker
-deliveries), a consumer that asks for bounds, and what is known of the brokers. Streams that open at the same
-time ask for their heads by one request.
+An admin client (heads, trimming), a producer without transactions (ticks, sessions of the weaker deliveries),
+a consumer that reads bounds, and the known brokers. Streams that open at the same time read their heads by
+one request.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PRODUCER_OPTIONS = {
 
 @contextlib.contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Failures of aiokafka leave as KafkaUnavailable."""
+    """Raises KafkaUnavailable in place of aiokafka's failures."""
     try:
         yield
     except KAFKA_FAILURES as error:
@@ -46,7 +46,7 @@ def translated(what: str) -> Iterator[None]:
 
 
 class SharedClients:
-    """Of one group in one member; `close` them at the end."""
+    """The clients of one group in one member; `close` them at the end."""
 
     def __init__(self, kafka: str, names: Names, group: str) -> None:
         self.kafka, self.names, self.group = kafka, names, group
@@ -64,15 +64,15 @@ class SharedClients:
         return f"<SharedClients of {self.group} at {self.kafka}>"
 
     async def head(self, stream: int) -> Head | None:
-        """The stream's committed head, if any. Raises KafkaUnavailable; InvalidInput when it is none."""
+        """The stream's committed head, if any. Raises KafkaUnavailable; InvalidInput if it is unreadable."""
         return (await self._heads.ask(stream)).of(stream)
 
     async def checkpoint_tail(self, partition: TopicPartition) -> tuple[int, int]:
-        """Of a checkpoints partition, the offset of the first undecided record (of a transaction that is not
-        ended), and the next to be written; the same where nothing is undecided. Raises KafkaUnavailable.
+        """Of a checkpoints partition, the offset of the first undecided record (its transaction has not
+        ended) and the next offset to be written; equal if nothing is undecided. Raises KafkaUnavailable.
 
-        Bounds of fragments are asked for by each reader itself: it knows its topic anyway, and here every
-        topic more would cost the metadata of all.
+        Readers read the bounds of fragments themselves: they know their topic anyway, and here each
+        additional topic would cost the metadata of all.
         """
         return (await self._tails.ask(partition))[partition]
 
@@ -109,7 +109,7 @@ class SharedClients:
             return self._plain
 
     async def drop(self, client: AIOKafkaAdminClient | AIOKafkaProducer | None) -> None:
-        """Throws a client away after a failure, unless another one stands in its place already."""
+        """Discards a client after a failure, unless it has been replaced already."""
         async with self._lock:
             if client is not None and client is self._admin:
                 self._admin = None
@@ -123,7 +123,7 @@ class SharedClients:
             await _close_admin(client)
 
     async def close(self) -> None:
-        """Lets go of all; never raises, never hangs."""
+        """Closes all clients; never raises, never hangs."""
         await self.offsets.close()
         await self._stable_offsets.close()
         await self.drop(self._admin)

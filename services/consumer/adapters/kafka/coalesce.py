@@ -1,8 +1,8 @@
-"""Answers callers that ask at the same time by one request.
+"""Answers callers that ask at the same time by one request (as Go's singleflight does).
 
-While a request is under way, those who ask meanwhile gather for the next one; a lone caller waits for
-nobody. The caller whose turn it is makes the request, within its own time-out: there is no task behind it.
-Used for what all streams of a member ask of Kafka when they open.
+While a request is under way, further callers gather for the next one; a lone caller waits for no other. The
+caller whose turn it is makes the request, within its own time-out: there is no task behind it. Used for what
+all streams of a member read from Kafka when they open.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Asked(Generic[Key, Answer]):
 
 
 class CoalescedRead(Generic[Key, Answer]):
-    """`request`: from all keys that were asked for to one answer for all of them; may raise Unavailable."""
+    """`request`: returns one answer for all the keys that it is given; may raise Unavailable."""
 
     def __init__(self, request: Callable[[Sequence[Key]], Awaitable[Answer]]) -> None:
         self._request = request
@@ -37,9 +37,9 @@ class CoalescedRead(Generic[Key, Answer]):
         return f"<CoalescedRead, {len(self._waiting)} waiting>"
 
     async def ask(self, key: Key) -> Answer:
-        """The answer to a request that was begun after this call, with `key` among its keys.
+        """The answer to a request that was made after this call, with `key` among its keys.
 
-        When a request for several fails, each of them asks alone, so that none spoils it for the others.
+        When a request for several keys fails, each caller asks alone, so that one key cannot fail the others.
         Raises Unavailable.
         """
         asked: _Asked[Key, Answer] = _Asked(key)

@@ -1,8 +1,9 @@
-"""What happens to this member, into the topic `baton.events`: in order, and never in anybody's way.
+"""Writes a member's events to the topic `baton.events`: in order, and without ever blocking the member.
 
-`tell` only puts the event into a bounded queue; `run` sends from there, one batch at a time, so that the
-order stays whatever is sent again. While Kafka is away events wait; past `capacity` the oldest go and are
-counted. A batch whose fate is unknown is sent again by a new producer, so a reader may see an event twice.
+`emit` only puts the event into a bounded queue; `run` sends from there, one batch at a time, so that a batch
+that is sent again keeps its order. While Kafka is away, events wait; beyond `capacity` the oldest are dropped
+and counted. A batch with an unknown outcome is sent again by a new producer, so a reader may see an event
+twice.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from shared.model.events import Event, encode_event
 from shared.model.names import Names
 
 CAPACITY = 10_000
-"""Events that may wait: some MB, and hours of a group that is not in a storm."""
+"""Events that may wait: a few MB, and hours of a quiet group."""
 BATCH_BYTES = 256 * 1024
 ACK_TIMEOUT_S = 10.0
 FLUSH_TIMEOUT_S = 2.0
@@ -31,9 +32,9 @@ logger = logging.getLogger(__name__)
 
 
 class KafkaEventSink:
-    """Tells events to Kafka; `run()` must be running for anything to be sent, `close()` comes after it.
+    """Sends events to Kafka while `run()` runs; call `close()` after it.
 
-    `dropped` counts the events that were told and will never be written.
+    `dropped` counts the events that will never be written.
     """
 
     def __init__(self, kafka: str, names: Names, *, capacity: int = CAPACITY) -> None:
@@ -57,7 +58,7 @@ class KafkaEventSink:
         return len(self._batch) + len(self._waiting)
 
     def emit(self, event: Event) -> None:
-        """Lets the event be written soon; returns at once and never raises."""
+        """Queues the event; returns at once and never raises."""
         try:
             self._waiting.append(encode_event(event))
         except InvalidInput as error:
@@ -68,7 +69,7 @@ class KafkaEventSink:
         self._wake.set()
 
     async def run(self) -> None:
-        """Sends what is told, for ever; ends by cancellation, and leaves what waits then to `close`."""
+        """Sends events until it is cancelled; leaves what still waits to `close`."""
         await run_outbox(self._wake, self.step, self._report_waiting)
 
     async def step(self) -> None:
@@ -77,14 +78,14 @@ class KafkaEventSink:
             try:
                 while self.waiting:
                     await self._send_batch()
-            # aiokafka fails in more ways than it tells of, and no member may stop for its history
+            # aiokafka fails in more ways than it documents, and no member may stop because of its events
             except Exception as error:
                 await self._discard()
                 raise KafkaUnavailable(f"events cannot be written: {error!r}") from None
             self._wake.clear()
 
     async def close(self) -> None:
-        """Sends what still waits, for at most 2 s, and lets go of the producer; never raises."""
+        """Sends what still waits, for at most 2 s, and closes the producer; never raises."""
         with contextlib.suppress(KafkaUnavailable, TimeoutError):
             async with asyncio.timeout(FLUSH_TIMEOUT_S):
                 await self.step()
@@ -97,8 +98,8 @@ class KafkaEventSink:
             self._put_back()
             async with asyncio.timeout(ACK_TIMEOUT_S):
                 self._sending = await self._begin(await self._started())
-        # `close` goes on waiting for it where `run` was cancelled
-        await wait_for_ack(self._sending, ACK_TIMEOUT_S)
+        # where `run` was cancelled here, `close` waits for it
+        await acknowledged(self._sending, ACK_TIMEOUT_S)
         self._sending = None
         self._batch.clear()
 

@@ -1,4 +1,5 @@
-"""The log as a member sees it (port `StreamLog`): makes readers and sinks of streams, over shared clients."""
+"""The log as a member sees it (port `StreamLog`): creates readers and sinks of streams over shared
+clients."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from shared.model.names import Names
 
 
 class KafkaStreamLog:
-    """Of one group; `session_partitions`: how many its sessions topic has."""
+    """The log of one group; `session_partitions`: how many partitions its sessions topic has."""
 
     def __init__(
         self, kafka: str, names: Names, group: str, settings: GroupSettings, session_partitions: int

@@ -1,10 +1,10 @@
 """Writes the commits of owned streams to Kafka: one transactional producer per stream.
 
-A commit is one transaction: the checkpoint records, the sessions closed since the last one, and the
-safe offset with the head as its metadata. Starting a stream's producer fences the one of every
-earlier owner, so only after `open` is what `head` and `load` read the truth; and what a broker left
-undecided of an earlier transaction (docs/adr/0017) is decided first. `delivery` tells whether the sessions
-ride inside the transaction, before it or after it.
+A commit is one transaction: the checkpoint records, the sessions closed since the last one, and the safe
+offset with the head as its metadata. Starting a stream's producer fences every earlier owner's, so only after
+`open` do `head` and `load` read the truth. What a broker left undecided of an earlier transaction
+(docs/adr/0017) is decided first. `delivery` decides whether the sessions go inside the transaction, before it
+or after it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from shared.model.head import Head
 logger = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 15.0
-"""A predecessor that died inside a transaction holds InitProducerId back for some 30 ms."""
+"""A predecessor that died inside a transaction delays InitProducerId by about 30 ms."""
 COMMIT_TIMEOUT_S = 10.0
 TRANSACTION_TIMEOUT_MS = 12_000
-"""Longer than a commit may take, short enough that a dead owner does not hold readers back for long."""
+"""Longer than a commit may take, short enough that a dead owner does not delay readers for long."""
 CLOSE_TIMEOUT_S = 2.0
 
 
@@ -89,7 +89,7 @@ class KafkaSessionSink:
         if is_settled(head, stable, end):
             return head
         head, is_committed = await self._checkpoints.newest(head, stable)
-        logger.warning("ends what was left undecided", extra={"stream": self._stream, "head": head})
+        logger.warning("undecided transaction found, ending it", extra={"stream": self._stream, "head": head})
         await self._settle(head, is_committed=is_committed)
         await self._checkpoints.settled(end)
         return head
@@ -118,8 +118,8 @@ class KafkaSessionSink:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await producer.send_and_wait(self._fragments.topic, value=encode_marker(None), partition=0)
         except (*KAFKA_FAILURES, KafkaUnavailable) as error:
-            logger.warning("no tick", extra={"stream": self._stream, "why": repr(error)})
-            if self._settings.delivery == "exactly_once":  # else sessions may be under way in it
+            logger.warning("tick not written", extra={"stream": self._stream, "why": repr(error)})
+            if self._settings.delivery == "exactly_once":  # otherwise the producer may be sending sessions
                 await self._shared.drop(producer)
 
     async def trim(self, below: int) -> None:
@@ -137,7 +137,7 @@ class KafkaSessionSink:
 
     @contextlib.contextmanager
     def _transacting(self) -> Iterator[None]:
-        """Failures leave as Fenced or KafkaUnavailable."""
+        """Raises Fenced or KafkaUnavailable in place of aiokafka's failures."""
         try:
             yield
         except ProducerFenced as error:
@@ -146,8 +146,10 @@ class KafkaSessionSink:
             raise KafkaUnavailable(f"{self!r}, outcome of a commit unknown: {error!r}") from error
 
     async def _transaction(self, commit: Commit, *, with_sessions: bool) -> list[int]:
-        """The checkpoint stands in the log before a session does: what is left of a broken commit is then
-        seen there. All sends are awaited before the offsets are added: otherwise the broker refuses some.
+        """Commits in one transaction; returns the offsets of the checkpoint records.
+
+        The checkpoint is written before the sessions: so the remains of a broken commit can be seen there.
+        All sends are awaited before the offsets are added: otherwise the broker refuses some of them.
         """
         producer, sessions = self._producer, commit.sessions if with_sessions else ()
         await producer.begin_transaction()
@@ -161,7 +163,7 @@ class KafkaSessionSink:
         return offsets
 
     async def _settle(self, head: Head, *, is_committed: bool) -> None:
-        """Decides, by an empty transaction, what an earlier one left undecided in the same partitions."""
+        """Decides what an earlier transaction left undecided, by an empty one over the same partitions."""
         with self._transacting():
             async with asyncio.timeout(COMMIT_TIMEOUT_S):
                 await self._producer.begin_transaction()
@@ -177,7 +179,7 @@ class KafkaSessionSink:
         await self._producer.send_offsets_to_transaction({self._fragments: offset}, self._kafka_group)
 
     async def _send_all(self, to: TopicPartition, records: Sequence[tuple[bytes | None, bytes]]) -> list[Any]:
-        """What the broker says of each record."""
+        """The broker's metadata of each record."""
         sent: list[asyncio.Future[Any]] = []
         try:
             for key, value in records:
@@ -185,10 +187,10 @@ class KafkaSessionSink:
             return await asyncio.gather(*sent)
         finally:
             for one in sent:
-                one.add_done_callback(_look_at)  # one failure is told; the others are of the same cause
+                one.add_done_callback(_look_at)  # one failure is raised; the others have the same cause
 
     async def _deliver_apart(self, sessions: Sequence[tuple[bytes, bytes]]) -> None:
-        """Sends the sessions outside of the transaction, by the producer that all streams share."""
+        """Sends the sessions outside the transaction, by the producer that all streams share."""
         if not sessions:
             return
         producer = await self._shared.plain_producer()
@@ -211,6 +213,6 @@ class KafkaSessionSink:
 
 
 def _look_at(sent: asyncio.Future[Any]) -> None:
-    """Takes notice of a send's failure, so that asyncio does not complain that nobody did."""
+    """Retrieves a send's failure, so that asyncio does not log it as never retrieved."""
     if not sent.cancelled():
         sent.exception()

@@ -1,8 +1,8 @@
 """Reads the fragments of owned streams from Kafka: one consumer per stream.
 
-Not one consumer for all: `assign()` on a shared one loses the positions and buffers of the streams that
-stay, and a seek waits for the pending long poll (measured: docs/adr/0003). A consumer of its own costs
-6 ms to its first record and next to nothing while idle.
+They do not share one: `assign()` on a shared consumer loses the positions and buffers of the streams that
+stay, and a seek waits for the pending long poll (measured: docs/adr/0003). A separate consumer costs 6 ms to
+its first record and almost nothing while idle.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class KafkaFragmentReader:
             bootstrap_servers=shared.kafka,
             group_id=None,
             enable_auto_commit=False,
-            auto_offset_reset="earliest",  # when retention overtakes a reader: go on at the log's start
+            auto_offset_reset="earliest",  # when retention overtakes it, go on at the log's start
             fetch_max_wait_ms=FETCH_WAIT_MS,
-            consumer_timeout_ms=FETCH_WAIT_MS,  # how often it looks around by itself; by default 5 times a s
+            consumer_timeout_ms=FETCH_WAIT_MS,  # how often it wakes up by itself; by default 0.2 s
             request_timeout_ms=FETCH_WAIT_MS + 10_000,
             fetch_max_bytes=FETCH_BYTES,
             max_partition_fetch_bytes=FETCH_BYTES,
@@ -55,7 +55,7 @@ class KafkaFragmentReader:
                 if not self._consumer.assignment():
                     await self._consumer.start()
                     self._consumer.assign([self._partition])
-                    # a position now: no look-up that races with `open`
+                    # sets a position now, so that no look-up races with `open`
                     self._consumer.seek(self._partition, 0)
                     self._consumer.pause(self._partition)
                 first = await self._consumer.beginning_offsets([self._partition])
