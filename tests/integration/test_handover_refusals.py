@@ -115,7 +115,7 @@ REFUSED: dict[str, tuple[Callable[[], Sent], int, str]] = {
         "is not a valid Offer",
     ),
     "endless header": (lambda: sent(OFFER, BODY, header="A" * 9000), 422, "longer than 8192 bytes"),
-    "no bundle": (lambda: offering(b"garbage", digest=digest_of(b"garbage")), 422, "cannot be read"),
+    "no bundle": (lambda: offering(b"garbage", digest=digest_of(b"garbage")), 422, "is unreadable"),
     "unknown encoding": (lambda: valid().with_headers(content_encoding="gzip"), 422, "'gzip' is not known"),
     "zstd of unknown length": (lambda: valid().with_headers(**ZSTD), 422, "'' is not a length"),
     "zstd that is none": (

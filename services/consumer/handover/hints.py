@@ -87,11 +87,6 @@ class HintStore:
         return f"<HintStore {len(self._promised)} promised, {len(self._handed)} handed, {len(self._own)} own>"
 
     @property
-    def max_body_bytes(self) -> int:
-        """The largest body of a request or a response, decoded."""
-        return self.limits.max_body_bytes
-
-    @property
     def promised(self) -> set[int]:
         """Streams that this member has agreed to take over."""
         self.forget_old()

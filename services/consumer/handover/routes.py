@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import msgspec
 from fastapi import FastAPI, Request, Response
 from starlette.requests import ClientDisconnect
 
 from services.consumer.core.handover.rules import BundleRequest, Completion, Offer
+from services.consumer.handover.hints import HintStore
 from services.consumer.handover.messages import (
     HANDOVER,
     LENGTH,
@@ -40,25 +40,12 @@ BODIES = 2
 MAX_DRAIN_BYTES = 4 * 1024
 
 
-class HintReceiver(Protocol):
-    """What the routes need of the `HintStore`."""
-
-    @property
-    def max_body_bytes(self) -> int: ...
-
-    def receive_copy(self, offer: Offer, body: bytes) -> None: ...
-
-    def receive_delta(self, completion: Completion, body: bytes) -> None: ...
-
-    def give(self, request: BundleRequest) -> bytes: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reception:
     """What the routes work on, once the member has joined; `drain(why)` starts to drain it."""
 
     member: str
-    hint_store: HintReceiver
+    hint_store: HintStore
     secret: bytes = field(repr=False)
     drain: Callable[[str], None]
     wall_ms: Callable[[], int]
@@ -132,13 +119,22 @@ def install_handovers(app: FastAPI, reception: Callable[[], Reception | None]) -
         bundle_request = _message_of(request, at, BundleRequest)
         return await _bundle_response(request, at, bundle_request)
 
+    async def gone(_: Request, __: Exception) -> Response:
+        # the client that would read this answer is gone
+        return Response(status_code=400)
+
+    app.add_exception_handler(ClientDisconnect, gone)
+    _install_drain(app, reception, arriving)
+
+
+def _install_drain(app: FastAPI, reception: Callable[[], Reception | None], arriving: ArrivingBodies) -> None:
     @app.post("/drain", tags=["member"], status_code=202, summary="Hand over all streams, then leave")
     async def post_drain(request: Request) -> Response:
         at = reception()
         if at is None:
             raise Conflict("this member has not joined its group yet: it has nothing to hand over")
         signed = _signed(request, at)
-        body = await arriving.read(request, MAX_DRAIN_BYTES, BODIES * at.hint_store.max_body_bytes)
+        body = await arriving.read(request, MAX_DRAIN_BYTES, BODIES * at.hint_store.limits.max_body_bytes)
         if digest_of(body) != signed.digest:
             raise Unauthorized("the body is not the one that was signed")
         try:
@@ -147,12 +143,6 @@ def install_handovers(app: FastAPI, reception: Callable[[], Reception | None]) -
             raise InvalidInput(f"the body is not a drain request: {error}") from None
         at.drain(why or f"requested by {signed.member or 'an operator'}")
         return Response(b'{"state":"draining"}', 202, media_type="application/json")
-
-    async def gone(_: Request, __: Exception) -> Response:
-        # the client that would read this answer is gone
-        return Response(status_code=400)
-
-    app.add_exception_handler(ClientDisconnect, gone)
 
 
 def _signed(request: Request, at: Reception) -> Signed:
@@ -184,7 +174,7 @@ def _message_of(request: Request, at: Reception, kind: type[M]) -> M:
 
 async def _body(request: Request, at: Reception, arriving: ArrivingBodies) -> bytes:
     """The decoded body, bounded by its announced length and again while it arrives."""
-    limit = at.hint_store.max_body_bytes
+    limit = at.hint_store.limits.max_body_bytes
     encoding = request.headers.get("content-encoding", "")
     if encoding not in ("", ZSTD):
         raise BundleRejected(f"the encoding {encoding!r} is not known")

@@ -1,9 +1,10 @@
 """What travels when a stream changes owner: its open sessions, its covered keys, and what they stand on.
 
-Pure. A *copy* holds all sessions as of a position while the donor still runs; a *delta* what has changed
-since that copy, and the final head with what else a `Stream` needs; a *whole* bundle is a delta that extends
-nothing. What comes out is a `Stream` as if the recipient had folded the log itself; whether it may be used
-is for the stored head to say (`handover.is_valid`). MessagePack; a fragment's bytes travel as they are.
+Pure. A *copy* holds all sessions as of a position, while the donor still runs. A *delta* holds what has
+changed since that copy, the head that the donor stopped on, and what else a `Stream` needs. A *whole* bundle
+is a delta without a copy. The result is a `Stream` as if the recipient had folded the log itself; whether it
+may be used is decided by the stored head (`rules.is_valid`). MessagePack; a fragment's bytes travel as they
+are.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from shared.service.signing import digest_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentCopy:
-    """What a donor remembers of the copy that it sent: of which `stream`, after which commit, and per key the
-    first offset of its session, how many fragments and ids the recipient has of it, and how many of them
-    were parked.
+    """What a donor remembers of a copy that it sent: of which `stream`, after which commit (`head`), and what
+    the recipient knows of each key: its session's first offset, how many fragments and ids, and how many are
+    parked.
     """
 
     stream: Stream
@@ -46,8 +47,8 @@ class SentCopy:
 
 @dataclass(slots=True, kw_only=True)
 class Copy:
-    """A copy as the recipient holds it until the delta comes: ready to run, so that what the delta costs
-    depends on what has changed.
+    """A copy as the recipient holds it until the delta comes: already decoded, so that the delta costs only
+    what has changed.
 
     `sessions` are ordered by their last fragments, `covered` by offset, as the donor's are; `bytes`: of
     the sessions' fragments.
@@ -61,7 +62,7 @@ class Copy:
 
 
 def take_copy(stream: Stream) -> tuple[bytes, SentCopy]:
-    """All open sessions and covered keys as they stand now; the stream may go on meanwhile."""
+    """All open sessions and covered keys as of now, encoded; the stream may go on afterwards."""
     state = stream.assembler
     body = encode_bundle(
         BundleWire(
@@ -78,9 +79,10 @@ def take_copy(stream: Stream) -> tuple[bytes, SentCopy]:
 
 
 def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
-    """What has changed since `base` (None: everything), what is not committed yet included.
+    """What has changed since `base` (None: everything), including what is not committed yet.
 
-    Raises InvariantBroken when the copy is of another stream: one that was opened anew may stand lower.
+    Raises InvariantBroken if the copy is of another `Stream`: one that was opened anew may be at a lower
+    position.
     """
     if base is not None and base.stream is not stream:
         raise InvariantBroken(f"the copy is not of this stream: {stream!r}")
@@ -116,13 +118,15 @@ def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
 
 
 def _changed_sessions(stream: Stream, base: SentCopy | None) -> tuple[list[SessionWire], list[str]]:
-    """What sessions have that the recipient has not, in the order of their last fragments, and the keys of
-    those that have ended. The stream stands still meanwhile, so only what has changed is looked at.
+    """The parts of open sessions that the recipient lacks, in the order of their last fragments, and the keys
+    of sessions that have closed since the copy. The stream stands still meanwhile, so this looks only at what
+    has changed.
     """
     opened = stream.assembler.open
     if base is None:
         return [session_wire(session, 0, 0) for session in opened.values()], []
-    # a commit may have parked fragments of any session, else those that changed are the last ones
+    # Sessions are ordered by their last fragments, so those that changed come last. Only a commit can change
+    # another one, by parking its fragments.
     has_parked = stream.head != base.head
     sessions, anew = [], []
     for key, session in reversed(opened.items()):
@@ -141,10 +145,10 @@ def _changed_sessions(stream: Stream, base: SentCopy | None) -> tuple[list[Sessi
 
 
 def open_copy(body: bytes, digest: str) -> Copy:
-    """The copy that a body holds. Raises BundleRejected when it cannot be read."""
+    """The copy that a body holds. Raises BundleRejected if it is unreadable."""
     wire = decode_bundle(body)
     if wire.tail is not None:
-        raise BundleRejected("a first copy has no final head")
+        raise BundleRejected("a first copy has no head")
     copy = Copy(position=wire.position, digest=digest)
     _apply(copy, wire)
     return copy
@@ -160,23 +164,23 @@ def complete(
     limits: StreamLimits,
     now_s: float,
 ) -> Stream:
-    """The stream that a delta makes of the copy which it extends (None: a whole bundle). Uses the copy up.
+    """The stream that a delta makes of its copy (None: of a whole bundle). Uses the copy up.
 
-    Raises BundleRejected when it cannot be read or does not fit.
+    Raises BundleRejected if the delta is unreadable or does not fit.
     """
     wire = decode_bundle(body)
     tail = wire.tail
     if tail is None or tail.head.position > wire.position:
-        raise BundleRejected("a delta ends with a head of its position, or of one below")
+        raise BundleRejected("a delta needs a head, at its position or below")
     copy = copy or Copy()
     if wire.position < copy.position:
         raise BundleRejected(f"the delta ends at {wire.position}, below its copy")
     _apply(copy, wire)
     head = tail.head
     if not _stands_on(copy, head) or not tail.read_at or tail.read_at != sorted(tail.read_at):
-        raise BundleRejected(f"what it holds does not fit its head: {head!r}")
+        raise BundleRejected(f"the bundle does not fit its head: {head!r}")
     if not copy.covered.keys() >= {*tail.changed, *tail.unparked}:
-        raise BundleRejected("what was covered since its head is missing")
+        raise BundleRejected("keys that were covered since its head are missing")
     found = Stream(
         group=group,
         stream=stream,
@@ -191,7 +195,8 @@ def complete(
 
 
 def _fill(found: Stream, copy: Copy, tail: TailWire) -> None:
-    """Gives a stream that stands on the tail's head all that the donor had folded and not committed."""
+    """Gives a stream that stands on the tail's head everything that the donor has folded but not
+    committed."""
     head = tail.head
     covered = CoveredKeys(found.settings.repeat_ms, copy.covered)
     covered.changed = {key: copy.covered[key] for key in tail.changed}
@@ -213,7 +218,7 @@ def _fill(found: Stream, copy: Copy, tail: TailWire) -> None:
 
 
 def _apply(copy: Copy, wire: BundleWire) -> None:
-    """Brings the copy up to date; checks what is sent, but not what it held before."""
+    """Updates the copy; checks what is sent, but not what the copy held before."""
     copy.position = wire.position
     for key in wire.closed:
         if (gone := copy.sessions.pop(key, None)) is not None:
@@ -240,9 +245,9 @@ def _closed(sent: ClosedWire) -> Closed:
 
 
 def _extend(session: OpenSession, sent: SessionWire) -> int:
-    """Brings a session up to date; by how many bytes it has grown. Raises BundleRejected."""
+    """Updates a session; returns by how many bytes it has grown. Raises BundleRejected."""
     if sent.data_from != len(session.data) or sent.ids_from != len(session.ids or ()):
-        raise BundleRejected(f"of the session of {sent.key!r} something is missing")
+        raise BundleRejected(f"the session of {sent.key!r} is incomplete")
     size = sum(map(len, sent.data))
     session.data += sent.data
     session.bytes += size
@@ -252,7 +257,7 @@ def _extend(session: OpenSession, sent: SessionWire) -> int:
     session.w, session.last_a, session.parked = sent.w, sent.last_a, sent.parked
     session.pin, session.pin_w, session.pin_a = sent.pin, sent.pin_w, sent.pin_a
     if session.first_offset != sent.first_offset or not _is_sound(session):
-        raise BundleRejected(f"the session of {sent.key!r} cannot be one: {session!r}")
+        raise BundleRejected(f"the session of {sent.key!r} is impossible: {session!r}")
     return size
 
 
@@ -266,7 +271,7 @@ def _is_sound(session: OpenSession) -> bool:
 
 
 def _stands_on(copy: Copy, head: Head) -> bool:
-    """Whether sessions and covered keys can be those of a stream whose last commit has this head."""
+    """Whether these can be the sessions and covered keys of a stream whose last commit has this head."""
     if not 0 <= head.safe_offset <= head.position:
         return False
     before = -1

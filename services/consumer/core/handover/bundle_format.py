@@ -1,4 +1,5 @@
-"""How a bundle is written: MessagePack, fragments' bytes as they were posted. What it means: `bundle.py`."""
+"""The encoding of a bundle: MessagePack, with fragments' bytes as they were posted. `bundle.py` has the
+meaning."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from shared.model.sessions import Reason
 
 
 class SessionWire(msgspec.Struct, frozen=True, array_like=True):
-    """An open session; of its ids and fragments those from number `ids_from`, `data_from` on."""
+    """An open session, with its ids and fragments from number `ids_from` and `data_from` on."""
 
     key: str
     first_offset: int
@@ -35,7 +36,7 @@ class SessionWire(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ClosedWire(msgspec.Struct, frozen=True, array_like=True):
-    """A closed session that no commit has delivered yet."""
+    """A closed session that has not been committed yet."""
 
     session: SessionWire
     reason: Reason
@@ -43,11 +44,11 @@ class ClosedWire(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TailWire(msgspec.Struct, frozen=True, array_like=True):
-    """What makes a delta final: the head of the last commit, W, A and totals at the delta's position, what
-    the next commit has to write, and the writer's sizes.
+    """What completes a delta: the head of the last commit, W, A and totals at the delta's position, what the
+    next commit has to write, and the writer's sizes.
 
-    `changed`: covered keys that were covered since that head, `unparked` those of them that the checkpoint
-    holds as parked; `read_at`: pairs of a position and the bytes that had been read there.
+    `changed`: keys that were covered since that head; `unparked`: those of them that the checkpoint holds as
+    parked; `read_at`: pairs of a position and the number of bytes that had been read there.
     """
 
     head: Head
@@ -64,7 +65,7 @@ class TailWire(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BundleWire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A copy (without `tail`), or a delta; `closed`: keys of the copy without that session now."""
+    """A copy (without `tail`) or a delta. `closed`: keys whose session in the copy has closed since."""
 
     position: int
     sessions: list[SessionWire]
@@ -74,7 +75,7 @@ class BundleWire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def session_wire(session: OpenSession, data_from: int, ids_from: int) -> SessionWire:
-    """The session, of its fragments and ids those from these numbers on."""
+    """The session, with its fragments and ids from these numbers on."""
     ids: Iterable[int] = session.ids or ()
     return SessionWire(
         session.key,
@@ -97,11 +98,11 @@ def session_wire(session: OpenSession, data_from: int, ids_from: int) -> Session
 
 
 def decode_bundle(body: bytes) -> BundleWire:
-    """What a body holds. Raises BundleRejected when it cannot be read."""
+    """What a body holds. Raises BundleRejected if it is unreadable."""
     try:
         return _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BundleRejected(f"the bundle cannot be read: {error}") from None
+        raise BundleRejected(f"the bundle is unreadable: {error}") from None
 
 
 encode_bundle = msgspec.msgpack.Encoder().encode
