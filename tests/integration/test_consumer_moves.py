@@ -1,4 +1,4 @@
-"""What becomes of a stream when its owner leaves, ZooKeeper was reset, or part of the log is gone."""
+"""A stream whose owner leaves, whose ZooKeeper was reset, or part of whose log is gone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def judged(found: Group) -> list[str]:
 
 
 async def delete_below(found: Group, stream: int, offset: int) -> None:
-    """Retention removes what lies below an offset of a fragments topic."""
+    """Removes records below an offset of a fragments topic, as retention does."""
     where = found.fleet.where
     async with admin_client(where.kafka) as admin:
         partition = TopicPartition(where.names.fragments(stream), 0)
@@ -78,10 +78,10 @@ async def test_an_orderly_stop_hands_over_at_once(
         assert await judged(found) == []
 
 
-async def test_zookeeper_reset_and_kafka_kept(
+async def test_streams_survive_a_reset_of_zookeeper(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """The topics fix the number of streams; epochs are raised above the heads'; nothing is doubled."""
+    """The topics give the number of streams, epochs rise above the heads', and no session is duplicated."""
     visits = Visits(random.Random(2))
     async with group(kafka, zookeeper, namespace, tmp_path) as found:
         where = found.fleet.where
@@ -116,10 +116,10 @@ async def test_zookeeper_reset_and_kafka_kept(
         assert await judged(found) == []
 
 
-async def test_what_retention_cut_while_nobody_read_is_counted(
+async def test_records_that_retention_cut_unread_are_counted(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """The log starts above the position: reading goes on there, and the status tells how much is gone."""
+    """The log starts above the position: reading goes on there, and the status reports how much is gone."""
     async with group(kafka, zookeeper, namespace, tmp_path, streams=1) as found:
         for n in range(8):
             await emit(found, 0, b'{"key":"k","id":"%d"}' % n)
@@ -139,7 +139,7 @@ async def test_what_retention_cut_while_nobody_read_is_counted(
 async def test_a_lost_log_stops_the_stream(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """The topic was made anew and ends below the position: state rewind, nothing written; others go on."""
+    """The new topic ends below the position: state `rewind`, and nothing is written; other streams go on."""
     async with group(kafka, zookeeper, namespace, tmp_path) as found:
         where = found.fleet.where
         one = await found.join("a")
@@ -174,7 +174,7 @@ async def test_a_lost_log_stops_the_stream(
 async def test_poison_is_set_aside_and_counted(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """Whatever stands in a fragments topic, the stream goes on and the head tells how much it was."""
+    """Whatever a fragments topic holds, the stream goes on, and the head counts the unreadable records."""
     async with group(kafka, zookeeper, namespace, tmp_path, streams=1) as found:
         await emit(found, 0, b'{"key":"k"}')
         for value in (b"", b"\xff\xfe", b"[]", b'{"key":5}', b'{"key":"other"}', b'{"key":"k","time":-1}'):
@@ -194,7 +194,7 @@ async def test_poison_is_set_aside_and_counted(
 async def test_a_member_with_other_settings_refuses_to_start(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """One sentence that names each difference, and exit code 1."""
+    """With a sentence that names each difference, and exit code 1."""
     async with group(kafka, zookeeper, namespace, tmp_path, streams=1) as found:
         one = await found.join("a")
         await found.until(lambda: one.running == [0])

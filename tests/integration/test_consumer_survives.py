@@ -50,7 +50,7 @@ async def begin(found: Group, visits: Visits) -> None:
 
 
 async def finish(found: Group, visits: Visits) -> None:
-    """More fragments, the end of all sessions, an orderly stop, and the judgement."""
+    """Writes more fragments, ends all sessions, stops the member and checks what was delivered."""
     await found.fleet.write(visits, 500)
     await found.fleet.close_all()
     await found.end()
@@ -60,7 +60,7 @@ async def finish(found: Group, visits: Visits) -> None:
 async def test_a_mute_kafka(
     kafka_server: KafkaServer, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """Stopped for longer than a commit may take: its outcome is unknown, the stored head tells it."""
+    """Stopped for longer than a commit may take: its outcome is unknown, and the stored head decides."""
     visits = Visits(random.Random(1))
     async with group(kafka_server.address, zookeeper, namespace, tmp_path) as found:
         await begin(found, visits)
@@ -75,7 +75,7 @@ async def test_a_mute_kafka(
 async def test_a_restarted_kafka(
     kafka_server: KafkaServer, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """Killed and started again: readers and sinks come back, as new ones where they must."""
+    """Killed and started again: readers and sinks go on, or are replaced where they must be."""
     visits = Visits(random.Random(2))
     async with group(kafka_server.address, zookeeper, namespace, tmp_path) as found:
         await begin(found, visits)
@@ -111,7 +111,7 @@ async def test_a_mute_zookeeper(
 async def test_a_restarted_zookeeper(
     kafka: str, zookeeper_server: ZooKeeperServer, namespace: str, tmp_path: Path
 ) -> None:
-    """Its data survive a kill: the member comes back to its claims."""
+    """Its data survive a kill: the member finds its claims again."""
     visits = Visits(random.Random(4))
     async with group(kafka, zookeeper_server.address, namespace, tmp_path) as found:
         await begin(found, visits)
@@ -124,7 +124,7 @@ async def test_a_restarted_zookeeper(
 async def test_an_expired_zookeeper_session(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """It joins again in a new one and claims again; what was not committed is read again."""
+    """The member joins and claims again in a new one; uncommitted records are read again."""
     visits = Visits(random.Random(5))
     async with group(kafka, zookeeper, namespace, tmp_path) as found:
         await begin(found, visits)
@@ -158,7 +158,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> set[object]:
 async def test_a_reader_that_hangs(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path, hanging: set[object]
 ) -> None:
-    """A fetch that never returns: the watchdog has the reader replaced, at the same position."""
+    """A fetch never returns: the watchdog replaces the reader, at the same position."""
     visits = Visits(random.Random(6))
     async with group(kafka, zookeeper, namespace, tmp_path) as found:
         await begin(found, visits)

@@ -63,7 +63,7 @@ class TestContract(CoordinatorContract):
 
 
 async def test_five_members_racing_for_two_hundred_streams_have_one_winner_each(members: Members) -> None:
-    """However many claims are in flight, a stream is won once, and the losers know that they lost."""
+    """However many claims are in flight, each stream is won once, and the losers know that they lost."""
     count = 200
     racers = [(await members.open(name, count))[0] for name in "abcde"]
 
@@ -77,8 +77,8 @@ async def test_five_members_racing_for_two_hundred_streams_have_one_winner_each(
     }
 
 
-async def test_a_member_that_froze_past_its_session_holds_nothing_any_more(members: Members) -> None:
-    """After an expiry nothing decided in the old session is sent; the new one claims again."""
+async def test_a_member_that_froze_past_its_session_no_longer_holds_anything(members: Members) -> None:
+    """After an expiry it sends nothing that it decided in the old session; in the new one it claims again."""
     b, _ = await members.open("b")
     a, client = await members.open("a", timeout_s=1.0)
     await a.claim(3)
@@ -104,7 +104,7 @@ async def test_a_member_that_froze_past_its_session_holds_nothing_any_more(membe
 async def test_claims_outlive_a_restart_of_zookeeper(
     members: Members, zookeeper_server: ZooKeeperServer
 ) -> None:
-    """The same ZooKeeper session goes on with its claims; the lease runs on meanwhile, and begins anew."""
+    """The same ZooKeeper session keeps its claims; the lease runs on meanwhile, and starts anew."""
     a, client = await members.open("a", timeout_s=10.0)
     await a.claim(3)
     await a.view()
@@ -129,7 +129,7 @@ async def test_claims_outlive_a_restart_of_zookeeper(
 
 
 async def test_288_streams_are_claimed_by_four_members_as_planned(members: Members) -> None:
-    """Everybody claims what the plan names for it, many at once, and all see the same in the end."""
+    """Each member claims its planned streams, many at once, and in the end all see the same."""
     count = 288
     coordinators = [(await members.open(name, count))[0] for name in "abcd"]
 

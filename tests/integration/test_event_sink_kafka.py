@@ -1,4 +1,4 @@
-"""The chronicle on a real Kafka: the contract, and a broker that goes away."""
+"""The event sink on a real Kafka: the contract, and a broker that goes away."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from services.consumer.adapters.kafka.events import KafkaEventSink
 from shared.kafka.topics import ensure_topics, events_topic
 from shared.model.events import Event, parse_event
 from shared.model.names import Names
-from tests.event_sink_contract import ChronicleWorld, EventSinkContract, numbered
+from tests.event_sink_contract import EventSinkWorld, EventSinkContract, numbered
 from tests.servers import KafkaServer
 
 
@@ -38,7 +38,7 @@ async def events_of(kafka: str, names: Names, count: int) -> list[Event]:
 
 @contextlib.asynccontextmanager
 async def running(event_sink: KafkaEventSink) -> AsyncIterator[None]:
-    """The chronicle's loop, for as long as the block runs."""
+    """Runs the sink's loop for as long as the block runs."""
     task = asyncio.create_task(event_sink.run(), name="chronicle")
     try:
         yield
@@ -48,14 +48,14 @@ async def running(event_sink: KafkaEventSink) -> AsyncIterator[None]:
 
 
 async def all_written(event_sink: KafkaEventSink) -> None:
-    """Nothing waits any more."""
+    """Waits until no event waits."""
     async with asyncio.timeout(120):
         while event_sink.waiting:  # noqa: ASYNC110  there is nothing to wait for but the number
             await asyncio.sleep(0.02)
 
 
-class KafkaWorld(ChronicleWorld):
-    """The topic is there from the start; the chronicle's loop begins when it comes back."""
+class KafkaWorld(EventSinkWorld):
+    """The topic exists from the start; the sink's loop starts when it comes back."""
 
     def __init__(self, kafka: str, names: Names, stack: contextlib.AsyncExitStack) -> None:
         self.event_sink: KafkaEventSink = KafkaEventSink(kafka, names, capacity=3)
@@ -85,7 +85,7 @@ class TestKafkaChronicle(EventSinkContract):
 async def test_events_outlive_a_broker_that_is_killed_and_one_that_is_mute(
     kafka_server: KafkaServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They wait and arrive in order; only what was on its way may arrive twice."""
+    """They wait and arrive in order; only those in flight may arrive twice."""
     monkeypatch.setattr(kafka_events, "ACK_TIMEOUT_S", 1.0)
     names = Names(namespace)
     await ensure_topics(kafka_server.address, [events_topic(names)], 1)
@@ -113,7 +113,7 @@ async def test_events_outlive_a_broker_that_is_killed_and_one_that_is_mute(
 
 
 async def test_closing_writes_what_waits(kafka: str, namespace: str) -> None:
-    """A member's last words are those that matter most."""
+    """A member's last events matter most."""
     names = Names(namespace)
     await ensure_topics(kafka, [events_topic(names)], 1)
     event_sink = KafkaEventSink(kafka, names)
@@ -127,7 +127,7 @@ async def test_closing_writes_what_waits(kafka: str, namespace: str) -> None:
 async def test_closing_takes_no_longer_than_it_may_when_kafka_is_mute(
     kafka_server: KafkaServer, namespace: str
 ) -> None:
-    """Leaving is not held up by history."""
+    """Events do not delay a member that leaves."""
     names = Names(namespace)
     await ensure_topics(kafka_server.address, [events_topic(names)], 1)
     event_sink = KafkaEventSink(kafka_server.address, names)

@@ -35,7 +35,7 @@ async def append(kafka: str, names: Names) -> AsyncIterator[Append]:
 
 @pytest.fixture
 async def unverified(kafka: str) -> AsyncIterator[None]:
-    """The broker takes transactional records of which its coordinator was not told."""
+    """The broker accepts transactional records that its coordinator does not know of."""
 
     async def set_to(value: str) -> None:
         async with admin_client(kafka) as admin:
@@ -86,7 +86,7 @@ async def with_a_session(log: KafkaStreamLog, append: Append, key: str) -> tuple
 async def test_what_was_left_undecided_is_not_delivered_beside_what_is_folded_again(
     kafka: str, names: Names, append: Append
 ) -> None:
-    """The next transaction of the same producer id would commit the fenced owner's sessions with its own."""
+    """The next transaction of the same producer id would commit the fenced owner's sessions too."""
     log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
     stream, sink = await with_a_session(log, append, "b")
     leave_out(sink, partitions=True)
@@ -113,7 +113,7 @@ async def test_what_was_left_undecided_is_not_delivered_beside_what_is_folded_ag
 async def test_what_was_committed_in_part_is_committed_in_the_rest(
     kafka: str, names: Names, append: Append, left_out: str
 ) -> None:
-    """Either the head is stored, or the checkpoint and the sessions are: both tell that it succeeded."""
+    """Either the head is stored, or checkpoint and sessions are: both show that the commit succeeded."""
     log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
     stream, sink = await with_a_session(log, append, "b")
     leave_out(sink, **{left_out: True})

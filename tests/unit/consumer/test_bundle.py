@@ -1,4 +1,4 @@
-"""Bundles: what a recipient makes of copy and delta is the donor's stream, and nothing else is accepted."""
+"""Bundles: a recipient makes the donor's stream of copy and delta, and accepts nothing else."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def fields_of(session: OpenSession) -> dict[str, Any]:
 
 
 def state_of(stream: Stream) -> dict[str, Any]:
-    """All that a stream's next owner goes on from."""
+    """Everything that a stream's next owner goes on from."""
     state, head = stream.assembler, stream.head
     return {
         "head": head,
@@ -81,7 +81,7 @@ def state_of(stream: Stream) -> dict[str, Any]:
 
 
 def lost_on_the_way(seed: int) -> list[str]:
-    """What of a stream differs after it was handed over, by copy and delta or whole."""
+    """The parts of a stream that differ after it was handed over, by copy and delta or whole."""
     body, delta, donor = handed_over(seed)
     whole = received(None, take_delta(donor, None), LIMITS)
     found = received(open_copy(body, "digest"), delta, LIMITS)
@@ -93,13 +93,14 @@ def lost_on_the_way(seed: int) -> list[str]:
 
 
 def test_a_stream_arrives_as_it_was_given() -> None:
-    """Open sessions in order, their pins and parked parts, covered keys, ids, W, A, counts: all travels."""
+    """Open sessions in order, their pins and parked parts, covered keys, ids, W, A, counts: everything
+    travels."""
     differences = {seed: parts for seed in range(SEEDS) if (parts := lost_on_the_way(seed))}
 
     assert differences == {}
 
 
-def test_the_logs_of_the_property_hold_what_can_get_lost() -> None:
+def test_the_random_logs_hold_everything_that_can_get_lost() -> None:
     """Parked parts, remembered ids, sessions that closed, grew and opened after the copy: all are common."""
     parts = ["parked", "partly parked", "ids", "closed", "grew", "opened", "covered later"]
     seen = dict.fromkeys([*parts, "pending", "unparked"], 0)
@@ -133,7 +134,7 @@ def test_a_delta_holds_only_what_has_changed() -> None:
 
 
 def test_a_delta_is_taken_only_of_the_stream_that_was_copied() -> None:
-    """A donor that had to open its stream anew after the copy may stand below it: that doubles records."""
+    """A donor that opened its stream anew after the copy may be below it: that would duplicate records."""
     owner = owner_of(fragment(0, "k"), fragment(1, "k"))
     _, sent = take_copy(owner.stream)
 
@@ -142,7 +143,7 @@ def test_a_delta_is_taken_only_of_the_stream_that_was_copied() -> None:
 
 
 def test_a_copy_of_nothing_and_a_delta_of_nothing_are_an_empty_stream() -> None:
-    """A stream that nobody ever wrote to moves like any other."""
+    """A stream that was never written to moves like any other."""
     owner = owner_of()
     body, sent = take_copy(owner.stream)
 
@@ -154,7 +155,7 @@ def test_a_copy_of_nothing_and_a_delta_of_nothing_are_an_empty_stream() -> None:
 
 @given(seed=st.integers(0, 300), cut=st.floats(0, 1, exclude_max=True))
 def test_a_truncated_bundle_is_rejected(seed: int, cut: float) -> None:
-    """However much of it is missing at the end."""
+    """However much of its end is missing."""
     body, delta, _ = handed_over(seed)
 
     with pytest.raises(BundleRejected):
@@ -165,7 +166,7 @@ def test_a_truncated_bundle_is_rejected(seed: int, cut: float) -> None:
 
 @given(st.binary(max_size=200))
 def test_garbage_is_rejected(body: bytes) -> None:
-    """Any bytes at all: BundleRejected, never another error."""
+    """Any bytes raise BundleRejected, never another error."""
     with pytest.raises(BundleRejected):
         open_copy(body, "digest")
     with pytest.raises(BundleRejected):
@@ -176,7 +177,7 @@ def test_garbage_is_rejected(body: bytes) -> None:
 def test_changed_bytes_are_rejected_or_make_a_stream_that_can_go_on(
     seed: int, flips: list[tuple[float, int]]
 ) -> None:
-    """The digest finds them long before; yet no bytes at all may break the member that reads them."""
+    """The digest detects them before; yet no bytes at all may crash the member that reads them."""
     body, delta, donor = handed_over(seed)
     changed = bytearray(delta)
     for where, mask in flips:
@@ -197,8 +198,8 @@ def test_changed_bytes_are_rejected_or_make_a_stream_that_can_go_on(
     [b"\x81\xa8position\xa1\xff", b"\x82\xa3abc" + b"\x91" * 100_000, b"\x81\xa6closed\xdd\xff\xff\xff\xff"],
     ids=["no UTF-8", "nested without end", "a list without end"],
 )
-def test_what_breaks_a_careless_reader_is_rejected(body: bytes) -> None:
-    """Each of these raises something else where it is not looked for."""
+def test_bytes_that_break_a_careless_reader_are_rejected(body: bytes) -> None:
+    """Each of these raises another error where it is not checked for."""
     with pytest.raises(BundleRejected):
         open_copy(body, "digest")
 
@@ -246,7 +247,7 @@ INCONSISTENT: dict[str, Callable[[BundleWire], BundleWire]] = {
 
 @pytest.mark.parametrize("change", INCONSISTENT.values(), ids=INCONSISTENT.keys())
 def test_an_inconsistent_bundle_is_rejected(change: Callable[[BundleWire], BundleWire]) -> None:
-    """What cannot be a stream that has committed this head is not run."""
+    """A bundle that cannot be a stream with this head is not run."""
     owner = owner_of(fragment(0, "k"), fragment(1, "k"), fragment(2, "other"))
     owner.commit()
     whole = take_delta(owner.stream, None)
@@ -257,8 +258,8 @@ def test_an_inconsistent_bundle_is_rejected(change: Callable[[BundleWire], Bundl
         received(None, msgspec.msgpack.encode(change(wire)), LIMITS)
 
 
-def test_a_delta_is_no_copy_and_a_copy_no_delta() -> None:
-    """Either is told from the other."""
+def test_a_delta_is_not_accepted_as_a_copy_nor_a_copy_as_a_delta() -> None:
+    """Only a delta has a head."""
     body, delta, _ = handed_over(1)
 
     with pytest.raises(BundleRejected):

@@ -1,4 +1,4 @@
-"""The coordinator over an in-memory ZooKeeper: its contract, and what lost answers and expiries do to it."""
+"""The coordinator over an in-memory ZooKeeper: its contract, and lost answers and expiries."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TestContract(CoordinatorContract):
 
 
 async def test_a_claim_whose_answer_was_lost_is_won(store: ZnodeStore) -> None:
-    """An unknown outcome is read back: own id and the present ZooKeeper session mean won."""
+    """It reads an unknown outcome back: a claim with its id and present ZooKeeper session is won."""
     a = await joined(store, "a")
 
     a.zookeeper.lose_answers = 1
@@ -50,7 +50,7 @@ async def test_a_claim_whose_answer_was_lost_is_won(store: ZnodeStore) -> None:
 
 
 async def test_a_claim_whose_request_was_lost_is_not_won(store: ZnodeStore) -> None:
-    """Nothing is believed that cannot be read."""
+    """A claim counts only if it can be read."""
     a, b = await joined(store, "a"), await joined(store, "b")
 
     a.zookeeper.lose_requests = 1
@@ -61,7 +61,7 @@ async def test_a_claim_whose_request_was_lost_is_not_won(store: ZnodeStore) -> N
 
 
 async def test_a_claim_that_takes_effect_later_shows_in_a_later_view(store: ZnodeStore) -> None:
-    """A claim of its own in the present ZooKeeper session that it does not know of can be taken up."""
+    """A member can adopt a claim of its present ZooKeeper session that it does not know of."""
     a = await joined(store, "a")
 
     a.zookeeper.delay_requests = 1
@@ -77,7 +77,7 @@ async def test_a_claim_that_takes_effect_later_shows_in_a_later_view(store: Znod
 
 
 async def test_a_release_whose_answer_was_lost_is_done(store: ZnodeStore) -> None:
-    """What stands at the node tells that it was this release."""
+    """The node's data show that it was this release."""
     a, b = await joined(store, "a"), await joined(store, "b")
     await a.claim(3)
 
@@ -89,7 +89,7 @@ async def test_a_release_whose_answer_was_lost_is_done(store: ZnodeStore) -> Non
 
 
 async def test_a_late_release_fails_once_the_claim_was_adopted_again(store: ZnodeStore) -> None:
-    """Going on after an unknown release writes the node once, so that the delayed release is refused."""
+    """After an unknown release `adopt` writes the node once, so the delayed release is refused."""
     a = await joined(store, "a")
     await a.claim(3)
 
@@ -102,8 +102,8 @@ async def test_a_late_release_fails_once_the_claim_was_adopted_again(store: Znod
     assert await a.read_claim(3) == ClaimNode(member="a", epoch=1)
 
 
-async def test_a_late_release_succeeds_when_nobody_went_on(store: ZnodeStore) -> None:
-    """The twin of the test before: without adopting, the delayed release would have taken effect."""
+async def test_a_late_release_succeeds_without_an_adoption(store: ZnodeStore) -> None:
+    """The counterpart of the test above: without `adopt` the delayed release takes effect."""
     a = await joined(store, "a")
     await a.claim(3)
 
@@ -136,7 +136,7 @@ async def test_a_new_zookeeper_session_joins_again_and_holds_nothing(store: Znod
 
 
 async def test_ephemerals_of_a_former_process_are_not_adopted_but_replaced(store: ZnodeStore) -> None:
-    """The next process of the same id deletes stale ephemerals in the transactions of its own."""
+    """The next process with the same id deletes stale ephemeral nodes in its own transactions."""
     former = await joined(store, "a")
     await former.claim(3)
 
@@ -154,8 +154,8 @@ async def test_ephemerals_of_a_former_process_are_not_adopted_but_replaced(store
     assert after.members.keys() == {"a"}
 
 
-async def test_two_live_processes_of_one_id_are_told_apart(store: ZnodeStore) -> None:
-    """The one that was there first finds its node taken over, and says so instead of fighting."""
+async def test_two_live_processes_of_one_id_are_a_conflict(store: ZnodeStore) -> None:
+    """The first one finds its node replaced, and raises instead of replacing it again."""
     first = await joined(store, "a")
     await first.view()
 
@@ -167,7 +167,7 @@ async def test_two_live_processes_of_one_id_are_told_apart(store: ZnodeStore) ->
 
 
 async def test_the_lease_ends_while_disconnected_and_begins_anew_after(store: ZnodeStore) -> None:
-    """Only answered requests prolong it."""
+    """Only answered requests extend it."""
     now = 100.0
     store.clock = lambda: now
     a = await joined(store, "a")
@@ -188,8 +188,8 @@ async def test_the_lease_ends_while_disconnected_and_begins_anew_after(store: Zn
     assert a.session_age_ms == 6000
 
 
-async def test_a_view_of_what_has_not_changed_asks_nothing(store: ZnodeStore) -> None:
-    """Watches tell what to read again; a quiet group costs no requests."""
+async def test_an_unchanged_view_costs_no_requests(store: ZnodeStore) -> None:
+    """Watches report what to read again; a quiet group costs nothing."""
     a, b = await joined(store, "a"), await joined(store, "b")
     for stream in range(COUNT):
         await (a if stream % 2 else b).claim(stream)
@@ -208,13 +208,13 @@ async def test_a_view_of_what_has_not_changed_asks_nothing(store: ZnodeStore) ->
 
 
 def expect_release(donor: InMemoryCoordinator, recipient: InMemoryCoordinator, stream: int) -> None:
-    """Tells the recipient of a release in the donor's first epoch, as a delta does."""
+    """Announces a release in the donor's first epoch to the recipient, as a delta does."""
     node = StreamNode(epoch=1, owner=donor.member, seq=5, target=recipient.member)
     recipient.expect(stream, node, donor.version_after_release(stream, 1))
 
 
 async def test_an_expected_release_is_in_the_view_before_anything_is_read(store: ZnodeStore) -> None:
-    """The claim of a stream that is handed over is the first thing that is asked of ZooKeeper."""
+    """The claim of a stream that is handed over is the first request to ZooKeeper."""
     a, b = await joined(store, "a"), await joined(store, "b")
     await a.claim(3)
     await b.view()
@@ -235,10 +235,11 @@ async def test_an_expected_release_is_in_the_view_before_anything_is_read(store:
 
 
 @pytest.mark.parametrize(("target", "epoch"), [(None, 2), ("c", None)])
-async def test_a_false_expectation_is_found_out(
+async def test_a_false_expectation_is_detected(
     store: ZnodeStore, target: str | None, epoch: int | None
 ) -> None:
-    """What the donor released in another way can be claimed all the same, unless it is meant for another."""
+    """A stream that was released differently can be claimed nevertheless, unless it targets another
+    member."""
     a, b = await joined(store, "a"), await joined(store, "b")
     await a.claim(3)
     await b.view()
@@ -257,7 +258,7 @@ async def test_a_false_expectation_is_found_out(
 
 
 async def test_an_expectation_does_not_outlive_its_handover(store: ZnodeStore) -> None:
-    """The donor goes on, confirms its claim, and dies later: what was to be then is of no account."""
+    """The donor goes on, confirms its claim, and dies later: the announced release no longer counts."""
     now = 0.0
     store.clock = lambda: now
     a, b = await joined(store, "a"), await joined(store, "b")
@@ -275,10 +276,8 @@ async def test_an_expectation_does_not_outlive_its_handover(store: ZnodeStore) -
 
 
 @pytest.mark.parametrize("answered", [True, False])
-async def test_no_epoch_is_won_on_a_guess_that_another_may_have_had(
-    store: ZnodeStore, answered: bool
-) -> None:
-    """Donor and third member come and go unseen: the version is as expected, the epoch is not."""
+async def test_a_guess_never_wins_an_epoch_that_another_member_had(store: ZnodeStore, answered: bool) -> None:
+    """A third member owned the stream unseen: the version is as expected, the epoch is not."""
     a, b, c = [await joined(store, name) for name in "abc"]
     await a.claim(3)
     await b.view()
@@ -301,7 +300,7 @@ async def test_no_epoch_is_won_on_a_guess_that_another_may_have_had(
 
 @pytest.mark.parametrize("write", ["release", "raise"])
 async def test_a_write_that_takes_effect_late_shows_in_the_view(store: ZnodeStore, write: str) -> None:
-    """Nobody watches a claim of its own, but for one whose last write is unknown."""
+    """A member watches a claim of its own only while its last write is unknown."""
     a, b = await joined(store, "a"), await joined(store, "b")
     await a.claim(3)
     await a.view()
@@ -320,8 +319,8 @@ async def test_a_write_that_takes_effect_late_shows_in_the_view(store: ZnodeStor
     assert (await a.view()).claims == (await b.view()).claims
 
 
-async def test_a_lost_watch_is_made_good_after_some_seconds(store: ZnodeStore) -> None:
-    """Lists are read again every 5 s, and what they name in slices."""
+async def test_a_lost_watch_is_made_up_for_after_some_seconds(store: ZnodeStore) -> None:
+    """Lists are read again every 5 s, and the single znodes in slices."""
     now = 0.0
     store.clock = lambda: now
     a, b = await joined(store, "a"), await joined(store, "b")
@@ -339,8 +338,8 @@ async def test_a_lost_watch_is_made_good_after_some_seconds(store: ZnodeStore) -
     assert late.members["b"].state == "draining"
 
 
-async def test_what_could_not_be_read_again_is_not_forgotten(store: ZnodeStore) -> None:
-    """A watch is told once; when the reading after it fails, a later view makes up for it."""
+async def test_a_failed_read_is_repeated(store: ZnodeStore) -> None:
+    """A watch fires once; if the read after it fails, a later view repeats it."""
     a, b = await joined(store, "a"), await joined(store, "b")
     await a.claim(3)
     await b.view()
@@ -356,7 +355,7 @@ async def test_what_could_not_be_read_again_is_not_forgotten(store: ZnodeStore) 
 
 @pytest.mark.parametrize("slow", ["lists", "claim", "node"])
 async def test_a_slow_answer_does_not_undo_what_was_written_meanwhile(store: ZnodeStore, slow: str) -> None:
-    """What this member has just won or released stands in the view, whatever older reads say."""
+    """A stream that this member has just won or released is so in the view, whatever older reads say."""
     names = Names()
     a, b = await joined(store, "a"), await joined(store, "b")
     epoch = await b.claim(3)

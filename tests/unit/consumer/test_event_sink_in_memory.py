@@ -1,4 +1,4 @@
-"""The in-memory chronicle keeps the promises of the one on Kafka."""
+"""The in-memory event sink keeps the contract of the one on Kafka."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from shared.model.events import Event
-from tests.event_sink_contract import ChronicleWorld, EventSinkContract
+from tests.event_sink_contract import EventSinkWorld, EventSinkContract
 from tests.fakes.event_sink import InMemoryEventSink
 
 
-class InMemoryWorld(ChronicleWorld):
-    """The twin, which needs no waiting for."""
+class InMemoryWorld(EventSinkWorld):
+    """The twin, which writes at once."""
 
     def __init__(self) -> None:
         self.event_sink: InMemoryEventSink = InMemoryEventSink(capacity=3)

@@ -1,4 +1,4 @@
-"""When a member is surely alive."""
+"""When a member is certainly alive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ seconds = st.floats(0, 1e6, allow_nan=False)
 def test_no_server_has_expired_the_session_of_a_member_that_thinks_itself_alive(
     sent_s: float, travel_s: float, timeout_s: float, now_s: float
 ) -> None:
-    """The server counts from the receipt, which is never before the sending."""
+    """The server counts from when it receives a request, which is never before it was sent."""
     lease = Lease(answered_s=sent_s, timeout_s=timeout_s)
 
     expires_s = sent_s + travel_s + timeout_s
@@ -23,10 +23,8 @@ def test_no_server_has_expired_the_session_of_a_member_that_thinks_itself_alive(
 
 
 @given(sent_s=seconds, timeout_s=st.floats(1, 60), now_s=seconds)
-def test_a_member_is_alive_exactly_while_something_is_left(
-    sent_s: float, timeout_s: float, now_s: float
-) -> None:
-    """What is left is never negative, and 0 exactly when the member must have stopped."""
+def test_a_member_is_alive_exactly_while_time_is_left(sent_s: float, timeout_s: float, now_s: float) -> None:
+    """The time left is never negative, and 0 exactly from when the member must have stopped."""
     lease = Lease(answered_s=sent_s, timeout_s=timeout_s)
 
     left_s = lease.left_s(now_s)
@@ -36,7 +34,7 @@ def test_a_member_is_alive_exactly_while_something_is_left(
 
 
 def test_a_lease_outlives_a_lost_connection() -> None:
-    """A ping interval, the wait for its answer and a reconnection fit into the trusted share."""
+    """A ping interval, the wait for its answer and a reconnection fit into the lease."""
     timeout_s = 6.0
     interval_s = timeout_s / 6
 

@@ -13,7 +13,7 @@ from tests.unit.consumer.stream_world import LONG
 
 
 def test_the_last_member_leaves_no_claim() -> None:
-    """Everything is committed and released although nobody is there to take it."""
+    """It commits and releases everything, although there is no other member."""
 
     async def test() -> None:
         world = GroupWorld(LONG, 3)
@@ -61,7 +61,8 @@ def test_a_dead_owners_streams_are_taken_over_after_its_time_out() -> None:
 
 
 def test_a_member_that_comes_back_takes_its_own_streams_at_once() -> None:
-    """The claims of its former ZooKeeper session are replaced, not waited for, nor adopted."""
+    """It replaces the claims of its former ZooKeeper session; it neither waits for their end nor adopts
+    them."""
 
     async def test() -> None:
         world = GroupWorld(LONG, 2)
@@ -83,7 +84,8 @@ def test_a_member_that_comes_back_takes_its_own_streams_at_once() -> None:
 
 
 def test_past_its_lease_a_member_pauses_and_goes_on_in_the_same_epoch() -> None:
-    """Disconnected for longer than the lease but not expired: no commit meanwhile, no new claim after."""
+    """Disconnected for longer than the lease, but not expired: no commit meanwhile, no new claim
+    afterwards."""
 
     async def test() -> None:
         world = GroupWorld(LONG, 1)
@@ -111,7 +113,7 @@ def test_past_its_lease_a_member_pauses_and_goes_on_in_the_same_epoch() -> None:
 
 
 def test_a_zombie_changes_nothing() -> None:
-    """Cut off while another took over, within its lease it still tries to commit: that is fenced."""
+    """Cut off within its lease while another member took over, it still tries to commit, and is fenced."""
 
     async def test() -> None:
         world = GroupWorld(LONG, 1)

@@ -1,4 +1,4 @@
-"""Members whose servers fail them, on virtual time: lost answers, resets, mute brokers, all at random."""
+"""Members whose servers fail, on virtual time: lost answers, resets, hanging readers, mute brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.consumer.stream_world import LONG
 
 
 def test_lost_answers_from_zookeeper_leave_no_stream_unread() -> None:
-    """A claim that was won all the same is taken up; a release that took effect is not repeated."""
+    """A claim that was won nevertheless is adopted; a release that took effect is not repeated."""
 
     async def test() -> None:
         world = GroupWorld(LONG, 6)
@@ -38,8 +38,8 @@ def test_lost_answers_from_zookeeper_leave_no_stream_unread() -> None:
     in_virtual_time(test)
 
 
-def test_zookeeper_was_reset_and_kafka_kept() -> None:
-    """Claims of a lower epoch than the heads: the epoch is raised above them, and the streams go on."""
+def test_a_reset_of_zookeeper_raises_epochs_above_the_heads() -> None:
+    """New claims have lower epochs than the stored heads: they are raised, and the streams go on."""
 
     async def test() -> None:
         world = GroupWorld(LONG, 2)
@@ -70,7 +70,7 @@ def test_zookeeper_was_reset_and_kafka_kept() -> None:
 
 
 def test_no_epoch_is_used_twice_after_a_reset() -> None:
-    """A new claim begins at epoch 1 again; where another has committed in that one, it goes above it."""
+    """A new claim starts at epoch 1 again; if another member has committed in it, the epoch is raised."""
 
     async def test() -> None:
         world = GroupWorld(LONG, 1)
@@ -93,8 +93,8 @@ def test_no_epoch_is_used_twice_after_a_reset() -> None:
     in_virtual_time(test)
 
 
-def test_zookeeper_is_reset_under_running_members() -> None:
-    """All znodes and ZooKeeper sessions are gone: a member makes the group again, and all go on."""
+def test_running_members_survive_a_reset_of_zookeeper() -> None:
+    """All znodes and ZooKeeper sessions are gone: a member creates the group again, and all go on."""
 
     async def test() -> None:
         world = GroupWorld(LONG, 4)
@@ -120,7 +120,7 @@ def test_zookeeper_is_reset_under_running_members() -> None:
 
 
 def test_the_watchdog_replaces_a_reader_that_hangs() -> None:
-    """Records to read, a running stream and no progress for a while: a new reader goes on in place."""
+    """With records to read and no progress for a while, a new reader goes on at the same position."""
 
     async def test() -> None:
         world = GroupWorld(LONG, 1)
@@ -143,7 +143,7 @@ def test_the_watchdog_replaces_a_reader_that_hangs() -> None:
 
 
 def test_a_quiet_stream_keeps_its_reader() -> None:
-    """Without records to read there is no progress to be made."""
+    """Without records to read, no progress is no reason to replace it."""
 
     async def test() -> None:
         world = GroupWorld(LONG, 2)
@@ -158,8 +158,8 @@ def test_a_quiet_stream_keeps_its_reader() -> None:
     in_virtual_time(test)
 
 
-def test_other_settings_than_the_groups_are_refused() -> None:
-    """A member with other values does not take part; the sentence names them."""
+def test_a_member_with_other_settings_than_its_group_is_refused() -> None:
+    """The error names each difference."""
 
     async def test() -> None:
         world = GroupWorld(LONG, 1)
@@ -174,8 +174,8 @@ def test_other_settings_than_the_groups_are_refused() -> None:
     in_virtual_time(test)
 
 
-def test_a_mute_broker_does_not_cost_the_claims() -> None:
-    """Kafka is gone for minutes: the members keep their streams, and an orderly stop still ends in time."""
+def test_a_mute_broker_costs_no_claims() -> None:
+    """Kafka is mute for minutes: members keep their streams, and an orderly stop still ends in time."""
 
     async def test() -> None:
         world = GroupWorld(LONG, 3)

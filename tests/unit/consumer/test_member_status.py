@@ -1,4 +1,4 @@
-"""What a member tells of itself: `/status` and metrics, in the shapes that control and Prometheus read."""
+"""What a member reports: `/status` and metrics, in the shapes that control and Prometheus read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_status_of_a_member_has_the_agreed_shape() -> None:
 
 
 def test_the_metrics_of_a_member_are_totals_of_its_streams() -> None:
-    """Every name begins with `baton_`; counters go on from what earlier owners counted."""
+    """Every name begins with `baton_`; counters include what earlier owners counted."""
 
     async def test() -> None:
         world = GroupWorld(LONG, 2)

@@ -1,4 +1,4 @@
-"""All members of a small world together: whatever happens, they come to rest in the plan."""
+"""All members of a small group together: whatever happens, they come to rest in the plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SETTINGS = OwnershipSettings()
 
 
 class World:
-    """Members that carry out their effects one by one in random order, on the truth as of that moment."""
+    """Members that carry out their effects one by one in random order, on the true state of that moment."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -50,7 +50,7 @@ class World:
         self.claims = {n: claim for n, claim in self.claims.items() if claim.member != name}
 
     def step(self, name: str) -> list[Effect]:
-        """One member looks at the world and does all that it decides."""
+        """One member looks at the group and carries out what it decides."""
         view = self.view()
         dampers = self.dampers[name]
         dampers.observe(view, self.now_ms, self.now_ms - self.since_ms[name])
@@ -72,7 +72,7 @@ class World:
         return effects
 
     def settle(self) -> None:
-        """Lets the members act until they have been still for 12 s; fails when that takes minutes."""
+        """Runs the members until they have been still for 12 s; fails if that takes minutes."""
         still_since_ms, end_ms = self.now_ms, self.now_ms + 300_000
         while self.now_ms - still_since_ms < 12_000:
             assert self.now_ms < end_ms, "the members do not come to rest"
@@ -88,22 +88,22 @@ def test_members_that_come_go_and_drain_always_come_to_rest_in_the_plan(seed: in
     world = World(seed)
     world.join("m0")
     for number in range(1, 8):
-        happening = world.rng.choice(["join", "join", "die", "drain", "pin", "pin", "rebalance", "all die"])
+        incident = world.rng.choice(["join", "join", "die", "drain", "pin", "pin", "rebalance", "all die"])
         name = world.rng.choice(sorted(world.members))
-        if happening == "join":
+        if incident == "join":
             world.join(f"m{number}")
-        elif happening == "die" and len(world.members) > 1:
+        elif incident == "die" and len(world.members) > 1:
             world.die(name)
-        elif happening == "drain" and len(world.members) > 1:
+        elif incident == "drain" and len(world.members) > 1:
             world.members[name] = MemberNode(address="", state="draining")
             while world.step(name):
                 pass
             world.die(name)
-        elif happening == "pin":
+        elif incident == "pin":
             world.pins[world.rng.randrange(world.count)] = name
-        elif happening == "rebalance":
+        elif incident == "rebalance":
             world.pins.clear()
-        elif happening == "all die":
+        elif incident == "all die":
             names = sorted(world.members)
             for each in names:
                 world.die(each)
@@ -120,8 +120,8 @@ def test_members_that_come_go_and_drain_always_come_to_rest_in_the_plan(seed: in
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_when_zookeeper_was_gone_for_everybody_nobody_evacuates(seed: int) -> None:
-    """All come back within the settle time: each claims what it had, and no stream changes its owner."""
+def test_after_an_outage_of_zookeeper_no_stream_moves(seed: int) -> None:
+    """All come back within the settle time: each claims what it had, and every stream keeps its owner."""
     world = World(seed)
     names = [f"m{i}" for i in range(world.rng.randint(1, 6))]
     for name in names:
@@ -142,8 +142,8 @@ def test_when_zookeeper_was_gone_for_everybody_nobody_evacuates(seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_a_hung_member_costs_a_grace_and_its_streams_do_not_go_to_and_fro(seed: int) -> None:
-    """A member that stands in ZooKeeper and does nothing is passed over, once per stream."""
+def test_a_hung_member_costs_a_grace_and_each_stream_moves_once(seed: int) -> None:
+    """A member that is registered and does nothing is left out, once per stream."""
     world = World(seed)
     world.join("m0")
     world.join("m1")
