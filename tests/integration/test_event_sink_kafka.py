@@ -14,7 +14,7 @@ from services.consumer.adapters.kafka.events import KafkaEventSink
 from shared.kafka.topics import ensure_topics, events_topic
 from shared.model.events import Event, parse_event
 from shared.model.names import Names
-from tests.event_sink_contract import EventSinkWorld, EventSinkContract, numbered
+from tests.event_sink_contract import EventSinkContract, EventSinkWorld, numbered
 from tests.servers import KafkaServer
 
 
@@ -39,7 +39,7 @@ async def events_of(kafka: str, names: Names, count: int) -> list[Event]:
 @contextlib.asynccontextmanager
 async def running(event_sink: KafkaEventSink) -> AsyncIterator[None]:
     """Runs the sink's loop for as long as the block runs."""
-    task = asyncio.create_task(event_sink.run(), name="chronicle")
+    task = asyncio.create_task(event_sink.run(), name="events")
     try:
         yield
     finally:

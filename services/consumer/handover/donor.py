@@ -53,7 +53,7 @@ class Donor:
         """Steps 2 and 3: stops, sends what has changed, committed or not, and releases; whether it did.
 
         Raises HandoverRefused, PeerUnavailable, ZooKeeperUnavailable. The stream is stopped then; after the
-        last of these nobody knows whether it was released.
+        last of these it is unknown whether it was released.
         """
         base, offer, copy_ms = accepted
         await freeze()

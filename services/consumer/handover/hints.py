@@ -173,7 +173,7 @@ class HintStore:
         return self._complete(None, stream, body)
 
     def keep(self, state: Stream) -> None:
-        """Remembers a stream that this member has stopped, unless nobody can go on from it."""
+        """Remembers a stream that this member has stopped, if an owner can go on from it."""
         self.forget_old()
         if state.is_memory:
             self._own[state.stream] = Hint(state=state, since_s=self._now_s())

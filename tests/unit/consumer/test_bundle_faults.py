@@ -97,7 +97,7 @@ def forget_covered(patch: Patch) -> None:
 
 
 def forget_what_was_covered_since_the_copy(patch: Patch) -> None:
-    """The delta tells no covered keys."""
+    """The delta has no covered keys."""
     change_bundles(patch, covered=lambda sent: [] if sent.tail else sent.covered)
 
 

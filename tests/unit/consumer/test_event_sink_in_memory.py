@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from shared.model.events import Event
-from tests.event_sink_contract import EventSinkWorld, EventSinkContract
+from tests.event_sink_contract import EventSinkContract, EventSinkWorld
 from tests.fakes.event_sink import InMemoryEventSink
 
 

@@ -109,7 +109,7 @@ def test_a_lost_message_loses_and_doubles_nothing(number: int, loss: Literal["re
 
         assert epochs == {0: 1, 1: 1}
         assert moved == []
-        assert sorted(world.epochs().values()) == [1, 2]  # later it goes all the same
+        assert sorted(world.epochs().values()) == [1, 2]  # the next attempt succeeds
         assert world.read_again() == set()
         await world.finish()
 

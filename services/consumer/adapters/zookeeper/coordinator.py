@@ -178,8 +178,7 @@ class ZooKeeperCoordinator:
         if await self._transact(operations, session):
             self._note(stream, epoch, node.version + 1 if node is not None else 0)
             return epoch
-        won = await self._held(stream, session)
-        return await self.adopt(stream) if won is not None else None
+        return await self.adopt(stream)  # unless the claim is really another member's
 
     def _to_claim(self, stream: int, epoch: int, version: int | None) -> list[Operation]:
         """The operations that claim a stream whose node has this version (None: it has no node)."""
@@ -258,13 +257,6 @@ class ZooKeeperCoordinator:
             self._zookeeper.get(self._names.claim(self.group, stream), within=session.id),
         )
         return node, claim
-
-    async def _held(self, stream: int, session: ZooKeeperSession) -> ClaimNode | None:
-        """The claim, read afresh, if this ZooKeeper session holds it."""
-        znode = await self._zookeeper.get(self._names.claim(self.group, stream), within=session.id)
-        if znode is None or znode.ephemeral_of != session.id:
-            return None
-        return _claim_of(znode.data)
 
     async def _transact(self, operations: list[Operation], session: ZooKeeperSession) -> bool:
         """Whether the transaction is known to have succeeded; after False the caller has to read."""
