@@ -99,7 +99,7 @@ class KafkaEventSink:
             async with asyncio.timeout(ACK_TIMEOUT_S):
                 self._sending = await self._begin(await self._started())
         # where `run` was cancelled here, `close` waits for it
-        await acknowledged(self._sending, ACK_TIMEOUT_S)
+        await wait_for_ack(self._sending, ACK_TIMEOUT_S)
         self._sending = None
         self._batch.clear()
 
