@@ -10,11 +10,13 @@ import pytest
 from tests.scenarios.datadriven import Command, ScenarioWorld, parse, parse_command, run_scenario
 from tests.scenarios.handover_scenario import HandoverScenario
 from tests.scenarios.ownership_scenario import OwnershipScenario
+from tests.scenarios.sessions_scenario import SessionsScenario
 
 HERE = Path(__file__).parent
 WORLDS: dict[str, Callable[[], ScenarioWorld]] = {
     "handover": HandoverScenario,
     "ownership": OwnershipScenario,
+    "sessions": SessionsScenario,
 }
 SCENARIOS = sorted(HERE.glob("*/*.txt"))
 
