@@ -146,7 +146,7 @@ class HintStore:
         del self._promised[stream]
         state = self._complete(promised.copy, stream, body)
         head = state.head
-        if (head.epoch, head.seq, state.assembler.position) != (
+        if (head.epoch, head.seq, state.position) != (
             completion.head_epoch,
             completion.seq,
             completion.position,

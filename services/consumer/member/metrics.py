@@ -43,8 +43,8 @@ class ConsumerMetrics(Collector):
         cores = [worker.core for worker in workers if worker.core is not None]
         gauges = {
             "streams": ("Streams owned", len(workers)),
-            "open_sessions": ("Sessions open", sum(len(core.assembler.open) for core in cores)),
-            "state_bytes": ("Bytes of open sessions", sum(core.assembler.state_bytes for core in cores)),
+            "open_sessions": ("Sessions open", sum(core.open_sessions for core in cores)),
+            "state_bytes": ("Bytes of open sessions", sum(core.state_bytes for core in cores)),
             "lag": ("Records not read yet", sum(max(0, w.end - w.position) for w in workers)),
             "lease_seconds": ("Until the lease ends", member.lease_ms / 1000 if member is not None else 0.0),
         }

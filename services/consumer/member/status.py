@@ -31,12 +31,12 @@ def stream_status(worker: StreamWorker) -> dict[str, Any]:
             "committed": core.head.position,
             "safe_offset": core.head.safe_offset,
             "seq": core.head.seq,
-            "open_sessions": len(core.assembler.open),
-            "state_bytes": core.assembler.state_bytes,
-            "covered": len(core.assembler.covered),
+            "open_sessions": core.open_sessions,
+            "state_bytes": core.state_bytes,
+            "covered": core.covered_keys,
             "warm": worker.is_warm,
             "cut": core.cut,
-            "last_unreadable": core.assembler.last_unreadable,
+            "last_unreadable": core.last_unreadable,
         }
     return row
 

@@ -168,8 +168,8 @@ class StreamWorkers:
     ) -> None:
         """Reports the claim once the stream is open, and the handover once its first record has been read."""
         # by then the hint's stream is the worker's, and has changed
-        sessions = len(handed.state.assembler.open) if handed is not None else None
-        size = handed.state.assembler.state_bytes if handed is not None else None
+        sessions = handed.state.open_sessions if handed is not None else None
+        size = handed.state.state_bytes if handed is not None else None
         opened = asyncio.ensure_future(worker.opened.wait())
         reading = asyncio.ensure_future(worker.reading.wait())
         try:

@@ -168,6 +168,26 @@ class Stream:
         return self.assembler.position
 
     @property
+    def open_sessions(self) -> int:
+        """How many sessions are open."""
+        return len(self.assembler.open)
+
+    @property
+    def state_bytes(self) -> int:
+        """Size of the open sessions' fragments."""
+        return self.assembler.state_bytes
+
+    @property
+    def covered_keys(self) -> int:
+        """How many keys are covered."""
+        return len(self.assembler.covered)
+
+    @property
+    def last_unreadable(self) -> tuple[int, str] | None:
+        """Offset of the last record that was set aside, and why."""
+        return self.assembler.last_unreadable
+
+    @property
     def is_replaying(self) -> bool:
         """Whether records below the stored position are still to come."""
         return self.assembler.is_replaying

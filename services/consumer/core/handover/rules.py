@@ -110,8 +110,8 @@ def offer_of(base: SentCopy, *, epoch: int, donor: str, why: str) -> Offer:
         donor=donor,
         position=base.position,
         digest=base.digest,
-        sessions=len(stream.assembler.open),
-        bytes=stream.assembler.state_bytes,
+        sessions=stream.open_sessions,
+        bytes=stream.state_bytes,
         why=why,
     )
 
