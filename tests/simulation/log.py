@@ -19,8 +19,8 @@ from shared.errors import KafkaUnavailable
 from shared.model.fragments import encode_marker
 from shared.model.group import GroupSettings
 from shared.model.head import Head
+from tests.fakes.virtual_time import VirtualLoop
 from tests.reference import Rec
-from tests.simulation.loop import SimulationLoop
 from tests.simulation.trace import Trace
 from tests.simulation.wire import Wire
 
@@ -53,7 +53,7 @@ class Broker:
 
     def __init__(
         self,
-        loop: SimulationLoop,
+        loop: VirtualLoop,
         trace: Trace,
         settings: GroupSettings,
         streams: int,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from services.consumer.core.commits import writer as checkpoint_writer
 from shared.model.group import DELIVERIES
-from tests.simulation.loop import NoEnd
+from tests.fakes.virtual_time import NoEnd
 from tests.simulation.schedule import Schedule
 from tests.simulation.trace import Listener, Trace
 from tests.simulation.verdict import is_quiet, judge, shares

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from shared.errors import Unavailable
-from tests.simulation.loop import PROCESS, SimulationLoop
+from tests.fakes.virtual_time import PROCESS, VirtualLoop
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class Wire:
 
     def __init__(
         self,
-        loop: SimulationLoop,
+        loop: VirtualLoop,
         rng: random.Random,
         weather: Weather,
         unavailable: Callable[[str], Unavailable],

@@ -30,8 +30,8 @@ from shared.model.fragments import encode_marker
 from shared.model.group import Delivery, GroupSettings
 from shared.model.names import Names
 from shared.zookeeper.znodes import Create, Set
+from tests.fakes.virtual_time import PROCESS, VirtualLoop
 from tests.simulation.log import Broker, SimulatedStreamLog
-from tests.simulation.loop import PROCESS, SimulationLoop
 from tests.simulation.peers import SimulatedPeers
 from tests.simulation.trace import Trace
 from tests.simulation.wire import Weather, Wire
@@ -91,7 +91,7 @@ class World:
     hold_s: float = 30.0
     rest_s: float = 1.0
     is_calm: bool = False
-    loop: SimulationLoop = field(default_factory=SimulationLoop)
+    loop: VirtualLoop = field(default_factory=VirtualLoop)
     processes: dict[str, Process] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     killed: list[asyncio.Task[None]] = field(default_factory=list)

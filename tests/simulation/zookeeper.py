@@ -25,7 +25,7 @@ from shared.zookeeper.znodes import (
     ZooKeeperSession,
 )
 from tests.fakes.coordinator import ZnodeStore
-from tests.simulation.loop import SimulationLoop
+from tests.fakes.virtual_time import VirtualLoop
 from tests.simulation.trace import Trace
 from tests.simulation.wire import Wire
 
@@ -45,7 +45,7 @@ class Ensemble:
     `ended` tells how each session that is over came to its end, `owners` whose each was.
     """
 
-    def __init__(self, loop: SimulationLoop, trace: Trace, world: contextvars.Context) -> None:
+    def __init__(self, loop: VirtualLoop, trace: Trace, world: contextvars.Context) -> None:
         self.store = ZnodeStore(clock=loop.time)
         self.ended: dict[int, End] = {}
         self.owners: dict[int, str] = {}
