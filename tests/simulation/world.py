@@ -30,8 +30,9 @@ from shared.model.fragments import encode_marker
 from shared.model.group import Delivery, GroupSettings
 from shared.model.names import Names
 from shared.zookeeper.znodes import Create, Set
+from tests.fakes.log import InMemoryLog
 from tests.fakes.virtual_time import PROCESS, VirtualLoop
-from tests.simulation.log import Broker, SimulatedStreamLog
+from tests.simulation.log import SimulatedStreamLog
 from tests.simulation.peers import SimulatedPeers
 from tests.simulation.trace import Trace
 from tests.simulation.wire import Weather, Wire
@@ -102,7 +103,7 @@ class World:
         self.trace = Trace(self.loop)
         self.settings = msgspec.structs.replace(SETTINGS, delivery=self.delivery)
         self.ensemble = Ensemble(self.loop, self.trace, self.context)
-        self.broker = Broker(self.loop, self.trace, self.settings, self.streams, self.wall_ms)
+        self.broker = InMemoryLog(self.settings, now_ms=self.wall_ms, note=self.trace.note)
         self.broker_offset_ms = 0
         self.lives: dict[str, int] = {}
         self.events: list[Event] = []
