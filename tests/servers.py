@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
-import secrets
 import shutil
 import signal
 import socket
@@ -43,8 +43,6 @@ from shared.kafka.topics import TopicSpec, ensure_topics
 
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
-PORTS = range(29_500, 32_768)
-"""Above those of local stacks (`free_port_offset`), below those of clients."""
 SHUT_OUT_S = 1.0
 """Within this time after a pause a controller has seen that it had no heartbeat."""
 
@@ -52,14 +50,26 @@ _SPAWNER = ThreadPoolExecutor(1, "spawner")
 """Starts every server: the leash watches the thread that forked, and this one lives to the end."""
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens at just now.
+def share_of_worker(whole: range) -> range:
+    """This pytest worker's part of the range: two workers never try the same port."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    size = len(whole) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    return whole[worker * size : (worker + 1) * size]
 
-    Below those that Linux gives to clients: else one of them could have it while a server is restarted (or a
-    client that looks for the server could even find itself there).
-    """
-    for _ in range(100):
-        port = PORTS.start + secrets.randbelow(len(PORTS))
+
+_RANDOM = random.SystemRandom()
+PORTS = share_of_worker(range(29_500, 32_768))
+"""Above the ports of local stacks (`free_port_offset`), below those Linux gives to clients.
+
+A client could otherwise take a server's port while the server restarts, or even connect to itself.
+"""
+OFFSETS = share_of_worker(range(10_000, 20_000))
+_UNTRIED = itertools.cycle(_RANDOM.sample(PORTS, len(PORTS)))
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 at which no process listens; each call returns another one."""
+    for port in itertools.islice(_UNTRIED, len(PORTS)):
         with socket.socket() as listener, contextlib.suppress(OSError):
             listener.bind(("127.0.0.1", port))
             return port
@@ -67,9 +77,9 @@ def free_port() -> int:
 
 
 def free_port_offset(consumers: int = 8) -> int:
-    """A `--port-offset` with which no port of a local stack is in use just now."""
+    """A `--port-offset` at which every port of a local stack is free."""
     for _ in range(100):
-        offset = random.randrange(10_000, 20_000)
+        offset = _RANDOM.choice(OFFSETS)
         with contextlib.suppress(PortOccupied):
             check_ports("127.0.0.1", ports_of(StackOptions(port_offset=offset, consumers=consumers)))
             return offset

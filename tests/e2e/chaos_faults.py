@@ -10,7 +10,7 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 
-from tests.e2e.chaos_ground import Ground, Struck, until
+from tests.e2e.chaos_ground import Ground, Struck
 from tests.e2e.chaos_leaving import (
     add_consumer,
     cut_handovers,
@@ -19,8 +19,9 @@ from tests.e2e.chaos_leaving import (
     swallow_claims,
     swallow_handovers,
 )
-from tests.e2e.chaos_world import ACK_TIMEOUT_S, ZOOKEEPER_TIMEOUT_S
+from tests.e2e.fleet import ACK_TIMEOUT_S, ZOOKEEPER_TIMEOUT_S
 from tests.e2e.proxy import END_TXN, PRODUCE
+from tests.e2e.service import until
 
 DELAYS_S = (0.05, 0.4)
 
@@ -49,6 +50,44 @@ async def stop_consumer(ground: Ground) -> Struck:
         await world.claimed(without=victim.index)
         consumer.signal(signal.SIGCONT)
     return Struck(f"consumer-{victim.index}, until others had its {victim.streams} streams", victim.streams)
+
+
+async def _planted(ground: Ground, place: str, number: signal.Signals) -> Struck:
+    """A consumer signals itself at that place of a commit: it is restarted with this planted."""
+    world = ground.world
+    async with ground.victim() as victim:
+        consumer = world.consumer(victim.index)
+        consumer.signal(signal.SIGKILL)
+        await consumer.ended()
+        world.start_consumer(victim.index, crash=f"{place}:{ground.rng.randint(1, 4)}:{number.name}")
+        if number == signal.SIGSTOP:
+            await consumer.stopped()
+            await world.claimed(without=victim.index)
+            consumer.signal(signal.SIGCONT)
+        else:
+            assert await consumer.ended() == -number, world.tail()
+            world.start_consumer(victim.index)
+    return Struck(f"consumer-{victim.index} got {number.name} {place} in a commit", 1)
+
+
+async def kill_before_offsets(ground: Ground) -> Struck:
+    """SIGKILL with all sessions of a transaction sent, but not its offsets."""
+    return await _planted(ground, "before_offsets", signal.SIGKILL)
+
+
+async def kill_before_commit(ground: Ground) -> Struck:
+    """SIGKILL with a transaction sent but not ended."""
+    return await _planted(ground, "before_commit", signal.SIGKILL)
+
+
+async def kill_after_commit(ground: Ground) -> Struck:
+    """SIGKILL with a transaction ended, before its answer is used."""
+    return await _planted(ground, "after_commit", signal.SIGKILL)
+
+
+async def stop_before_commit(ground: Ground) -> Struck:
+    """SIGSTOP with a transaction open until others own the streams: the zombie tries to commit it then."""
+    return await _planted(ground, "before_commit", signal.SIGSTOP)
 
 
 async def kill_producer(ground: Ground) -> Struck:
@@ -139,12 +178,12 @@ async def swallow_commits(ground: Ground) -> Struck:
         link = ground.world.links_of(victim.index).kafka
         before = link.swallowed[END_TXN]
         link.swallow(END_TXN)
-        await until(lambda: link.swallowed[END_TXN] > before, lambda: f"no commit:\n{ground.world.told()}")
+        await until(lambda: link.swallowed[END_TXN] > before, lambda: f"no commit:\n{ground.world.tail()}")
         swallowed, mute = link.swallowed[END_TXN] - before, link.mute
         link.swallow_no_more()
         is_cut = ground.rng.random() < 0.3
         if not is_cut:
-            await until(lambda: link.mute < mute, lambda: f"it still waits:\n{ground.world.told()}")
+            await until(lambda: link.mute < mute, lambda: f"it still waits:\n{ground.world.tail()}")
         link.drop()
     ended = "then cut" if is_cut else "until it gave up"
     return Struck(f"{swallowed} of consumer-{victim.index}, {ended}", swallowed)
@@ -166,7 +205,11 @@ async def swallow_acknowledgements(ground: Ground) -> Struck:
 
 FAULTS: Mapping[str, Callable[[Ground], Awaitable[Struck]]] = {
     "kill a consumer": kill_consumer,
+    "kill before offsets": kill_before_offsets,
+    "kill before commit": kill_before_commit,
+    "kill after commit": kill_after_commit,
     "stop a consumer": stop_consumer,
+    "stop before commit": stop_before_commit,
     "drain a consumer": drain_consumer,
     "drain by request": drain_by_request,
     "add a consumer": add_consumer,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from tests.e2e.chaos_load import Load
 from tests.e2e.chaos_world import MOST_CONSUMERS, World
-from tests.e2e.fleet import poll
 from tests.e2e.proxy import END_TXN, Proxy
+from tests.e2e.service import poll, until
 
 FEWEST_CONSUMERS = 2
 
@@ -31,7 +31,7 @@ def nothing() -> None:
 class Struck:
     """What a fault did, in words, and how many things it hit."""
 
-    told: str
+    what: str
     evidence: int
 
 
@@ -62,7 +62,7 @@ class Ground:
             owners = list((await self.world.claimed()).values())
             return bool(set(owners) - self.busy) and len(self.free) > 1
 
-        await poll(is_there, lambda: f"owners {owners}, busy {self.busy}:\n{self.world.told()}")
+        await poll(is_there, lambda: f"owners {owners}, busy {self.busy}:\n{self.world.tail()}")
         index = self.rng.choice(sorted(set(owners) - self.busy))
         self.busy.add(index)
         try:
@@ -125,15 +125,6 @@ class Ground:
                 watches.enter_context(link.watched(kind, seen))
             await until(
                 lambda: struck.is_set() or (unless() and not counts),
-                lambda: f"no request {kind}:\n{self.world.told()}",
+                lambda: f"no request {kind}:\n{self.world.tail()}",
             )
         return counts[0] if counts else 0
-
-
-async def until(reached: Callable[[], bool], told: Callable[[], str]) -> None:
-    """Returns when `reached` says so."""
-
-    async def is_so() -> bool:
-        return reached()
-
-    await poll(is_so, told)

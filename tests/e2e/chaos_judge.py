@@ -27,9 +27,9 @@ from shared.model.group import GroupSettings
 from shared.model.sessions import Session
 from tests.e2e.chaos_load import Ledger
 from tests.e2e.readers import Where
+from tests.e2e.service import CHECKOUT
 from tests.reference import Rec, delivered_row, fold_eagerly
 
-CHECKOUT = Path(__file__).parents[2]
 AUDIT_TIMEOUT_S = 300.0
 
 

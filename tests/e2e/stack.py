@@ -11,26 +11,18 @@ import contextlib
 import gzip
 import json
 import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from cli.http.client import connect
 from cli.stack.local import LocalStack
 from cli.stack.options import StackOptions
+from tests.e2e.fleet import QUICK
+from tests.e2e.service import CHECKOUT, DEADLINE_S, poll
 from tests.servers import free_port_offset
 
-CHECKOUT = Path(__file__).parents[2]
-DEADLINE_S = 120.0
-POLL_S = 0.1
 CONSUMERS = 3
-ENVIRONMENT = {
-    "BATON_ZOOKEEPER_TIMEOUT_S": "2",
-    "BATON_COMMIT_S": "0.3",
-    "BATON_REFRESH_S": "0.2",
-}
-"""A dead member's streams are taken over soon, so that kills and take-overs fit into a short import."""
 
 Stacks = Callable[[int], LocalStack]
 """Makes a stack with so many streams, in a namespace of the test's own."""
@@ -47,7 +39,7 @@ def stack_in(home: Path, kafka: str, zookeeper: str, namespace: str, streams: in
             namespace=namespace,
             kafka=kafka,
             zookeeper=zookeeper,
-            environment=ENVIRONMENT,
+            environment=QUICK,
         )
     )
 
@@ -154,14 +146,6 @@ async def busiest(stack: LocalStack) -> int:
 
     await streams_when(stack, any_holds, "a consumer to hold open sessions")
     return max(held, key=lambda index: held[index])
-
-
-async def poll(reached: Callable[[], Awaitable[bool]], told: Callable[[], str]) -> None:
-    """Returns when `reached` says so; fails at the deadline with what `told` tells."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not await reached():
-        assert time.monotonic() < deadline, told()
-        await asyncio.sleep(POLL_S)
 
 
 def log_lines(path: Path) -> list[bytes]:

@@ -13,7 +13,8 @@ import pytest
 
 from cli.stack.options import StackOptions, ports_of
 from cli.stack.probes import check_ports
-from tests.e2e.stack import DEADLINE_S, baton, left_running
+from tests.e2e.service import DEADLINE_S
+from tests.e2e.stack import baton, left_running
 from tests.servers import free_port_offset
 
 EXACT = "missing 0, extra 0, different 0"

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.e2e.fleet import poll
 from tests.e2e.proxy import END_TXN, PRODUCE, Frames, Proxy
+from tests.e2e.service import until
 
 WAIT_S = 10.0
 DELAY_S = 0.2
@@ -85,11 +85,10 @@ class Wire:
 
     async def swallowed(self, kind: int) -> None:
         """Returns when an answer to such a request was held back."""
-
-        async def is_so() -> bool:
-            return bool(self.proxy.swallowed[kind])
-
-        await poll(is_so, lambda: f"{self.proxy} has swallowed {self.proxy.swallowed}")
+        await until(
+            lambda: bool(self.proxy.swallowed[kind]),
+            lambda: f"{self.proxy} has swallowed {self.proxy.swallowed}",
+        )
 
     def close(self) -> None:
         """Ends the clients."""

@@ -27,7 +27,8 @@ from shared.service.runtime import http_server
 from shared.service.settings import load
 from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.link import Link
-from tests.e2e.fleet import Fleet, fleet, poll
+from tests.e2e.fleet import Fleet, fleet
+from tests.e2e.service import poll
 from tests.servers import free_port
 
 SETTINGS = GroupSettings(gap_ms=60_000, lateness_ms=10_000, idle_ms=3_600_000, repeat_ms=3_600_000)
