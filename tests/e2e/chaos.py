@@ -23,11 +23,11 @@ from shared.errors import BatonError
 from shared.model.events import parse_event
 from tests.e2e.chaos_faults import FAULTS
 from tests.e2e.chaos_ground import Ground
-from tests.e2e.chaos_judge import audit, judge_ledger, judge_log
+from tests.e2e.chaos_judge import audit, judge_ledger
 from tests.e2e.chaos_load import Load
 from tests.e2e.chaos_world import STREAMS, World, chaos_world
 from tests.e2e.fleet import SETTINGS
-from tests.e2e.readers import read_partition
+from tests.e2e.readers import judge_log, read_partition
 from tests.e2e.service import poll, until
 
 CATCH_UP_PER_S = 4_000
@@ -128,7 +128,8 @@ class Run:
         delivered = await where.delivered()
         wrong = judge_ledger(ledger, delivered)
         for stream, log in logs.items():
-            wrong += await asyncio.to_thread(judge_log, stream, log, delivered, SETTINGS)
+            own = [session for session in delivered if session.stream == stream]
+            wrong += await asyncio.to_thread(judge_log, stream, log, own, SETTINGS)
         records = sum(len(log) for log in logs.values())
         found = sum(session.fragments for session in delivered)
         self.report(

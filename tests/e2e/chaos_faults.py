@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from tests.e2e.chaos_ground import Ground, Struck
 from tests.e2e.chaos_leaving import (
@@ -52,8 +53,11 @@ async def stop_consumer(ground: Ground) -> Struck:
     return Struck(f"consumer-{victim.index}, until others had its {victim.streams} streams", victim.streams)
 
 
-async def _planted(ground: Ground, place: str, number: signal.Signals) -> Struck:
-    """A consumer signals itself at that place of a commit: it is restarted with this planted."""
+async def signal_in_commit(ground: Ground, place: str, number: signal.Signals) -> Struck:
+    """A consumer signals itself at that place of a commit (`crashing_consumer.py`).
+
+    Killed it comes back; stopped it goes on when others own its streams: a zombie with a commit to finish.
+    """
     world = ground.world
     async with ground.victim() as victim:
         consumer = world.consumer(victim.index)
@@ -67,27 +71,7 @@ async def _planted(ground: Ground, place: str, number: signal.Signals) -> Struck
         else:
             assert await consumer.ended() == -number, world.tail()
             world.start_consumer(victim.index)
-    return Struck(f"consumer-{victim.index} got {number.name} {place} in a commit", 1)
-
-
-async def kill_before_offsets(ground: Ground) -> Struck:
-    """SIGKILL with all sessions of a transaction sent, but not its offsets."""
-    return await _planted(ground, "before_offsets", signal.SIGKILL)
-
-
-async def kill_before_commit(ground: Ground) -> Struck:
-    """SIGKILL with a transaction sent but not ended."""
-    return await _planted(ground, "before_commit", signal.SIGKILL)
-
-
-async def kill_after_commit(ground: Ground) -> Struck:
-    """SIGKILL with a transaction ended, before its answer is used."""
-    return await _planted(ground, "after_commit", signal.SIGKILL)
-
-
-async def stop_before_commit(ground: Ground) -> Struck:
-    """SIGSTOP with a transaction open until others own the streams: the zombie tries to commit it then."""
-    return await _planted(ground, "before_commit", signal.SIGSTOP)
+    return Struck(f"consumer-{victim.index} got {number.name} {place}", 1)
 
 
 async def kill_producer(ground: Ground) -> Struck:
@@ -106,35 +90,21 @@ async def kill_producer(ground: Ground) -> Struck:
     return Struck(f"with {in_flight} requests in flight", in_flight)
 
 
-async def pause_kafka(ground: Ground) -> Struck:
-    """SIGSTOP for longer than a producer waits: posts are refused, commits hang."""
-    lasts_s = ground.rng.uniform(1.2, 1.8) * ACK_TIMEOUT_S
-    commits = await ground.at_a_commit(ground.world.kafka.pause)
+async def pause(ground: Ground, server: str, patience_s: float) -> Struck:
+    """SIGSTOP for longer than others wait: Kafka's silence refuses posts, ZooKeeper's ends leases."""
+    lasts_s = ground.rng.uniform(1.2, 2.0) * patience_s
+    paused = ground.world.servers[server]
+    commits = await ground.at_a_commit(paused.pause)
     await asyncio.sleep(lasts_s)
-    ground.world.kafka.resume()
+    paused.resume()
     return Struck(f"for {lasts_s:.1f} s with {commits} commits in flight", commits)
 
 
-async def kill_kafka(ground: Ground) -> Struck:
+async def kill(ground: Ground, server: str) -> Struck:
     """SIGKILL, and a new start on what is on its disk."""
-    commits = await ground.at_a_commit(ground.world.kafka.kill)
-    await asyncio.to_thread(ground.world.kafka.start)
-    return Struck(f"with {commits} commits in flight", commits)
-
-
-async def pause_zookeeper(ground: Ground) -> Struck:
-    """SIGSTOP for longer than the time-out: leases end, everybody pauses."""
-    lasts_s = ground.rng.uniform(1.2, 2.0) * ZOOKEEPER_TIMEOUT_S
-    commits = await ground.at_a_commit(ground.world.zookeeper.pause)
-    await asyncio.sleep(lasts_s)
-    ground.world.zookeeper.resume()
-    return Struck(f"for {lasts_s:.1f} s with {commits} commits in flight", commits)
-
-
-async def kill_zookeeper(ground: Ground) -> Struck:
-    """SIGKILL, and a new start on what is on its disk."""
-    commits = await ground.at_a_commit(ground.world.zookeeper.kill)
-    await asyncio.to_thread(ground.world.zookeeper.start)
+    killed = ground.world.servers[server]
+    commits = await ground.at_a_commit(killed.kill)
+    await asyncio.to_thread(killed.start)
     return Struck(f"with {commits} commits in flight", commits)
 
 
@@ -205,19 +175,19 @@ async def swallow_acknowledgements(ground: Ground) -> Struck:
 
 FAULTS: Mapping[str, Callable[[Ground], Awaitable[Struck]]] = {
     "kill a consumer": kill_consumer,
-    "kill before offsets": kill_before_offsets,
-    "kill before commit": kill_before_commit,
-    "kill after commit": kill_after_commit,
+    "kill before offsets": partial(signal_in_commit, place="before_offsets", number=signal.SIGKILL),
+    "kill before commit": partial(signal_in_commit, place="before_commit", number=signal.SIGKILL),
+    "kill after commit": partial(signal_in_commit, place="after_commit", number=signal.SIGKILL),
     "stop a consumer": stop_consumer,
-    "stop before commit": stop_before_commit,
+    "stop before commit": partial(signal_in_commit, place="before_commit", number=signal.SIGSTOP),
     "drain a consumer": drain_consumer,
     "drain by request": drain_by_request,
     "add a consumer": add_consumer,
     "kill the producer": kill_producer,
-    "stop Kafka": pause_kafka,
-    "kill Kafka": kill_kafka,
-    "stop ZooKeeper": pause_zookeeper,
-    "kill ZooKeeper": kill_zookeeper,
+    "stop Kafka": partial(pause, server="kafka", patience_s=ACK_TIMEOUT_S),
+    "kill Kafka": partial(kill, server="kafka"),
+    "stop ZooKeeper": partial(pause, server="zookeeper", patience_s=ZOOKEEPER_TIMEOUT_S),
+    "kill ZooKeeper": partial(kill, server="zookeeper"),
     "cut Kafka": cut_kafka,
     "cut ZooKeeper": cut_zookeeper,
     "delay Kafka": delay_kafka,

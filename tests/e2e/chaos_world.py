@@ -20,7 +20,7 @@ from shared.zookeeper.connection import ZooKeeper
 from tests.e2e.fleet import PARTITIONS, SETTINGS, Fleet
 from tests.e2e.proxy import Proxy
 from tests.e2e.readers import Where
-from tests.servers import KafkaServer, ZooKeeperServer, free_port
+from tests.servers import KafkaServer, Server, ZooKeeperServer, free_port
 
 STREAMS = 6
 MOST_CONSUMERS = 5
@@ -86,6 +86,11 @@ class World(Fleet):
         }
 
     @property
+    def servers(self) -> dict[str, Server]:
+        """Kafka and ZooKeeper."""
+        return {"kafka": self.kafka, "zookeeper": self.zookeeper}
+
+    @property
     def proxies(self) -> list[Proxy]:
         """All proxies."""
         return [proxy for links in self.links.values() for proxy in links.all]
@@ -116,7 +121,7 @@ class World(Fleet):
         """Repairs every server and proxy; stopped processes go on."""
         for proxy in self.proxies:
             proxy.heal()
-        for server in (self.kafka, self.zookeeper):
+        for server in self.servers.values():
             server.resume()
             await asyncio.to_thread(server.start)
         for service in self.services.values():
@@ -126,7 +131,7 @@ class World(Fleet):
     def end(self) -> None:
         """Kills every process, servers too, and removes the servers' data."""
         super().end()
-        for server in (self.kafka, self.zookeeper):
+        for server in self.servers.values():
             server.kill()
             shutil.rmtree(server.home, ignore_errors=True)
 

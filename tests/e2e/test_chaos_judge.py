@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from shared.model.sessions import Session, session_id
-from tests.e2e.chaos_judge import judge_ledger, judge_log
+from tests.e2e.chaos_judge import judge_ledger
 from tests.e2e.chaos_load import LAST_TIME_MS, Ledger, Posted
 from tests.e2e.fleet import SETTINGS
+from tests.e2e.readers import judge_log
 from tests.reference import Rec, RefSession, fold_eagerly
 
 APPENDED_MS = 1_800_000_000_000
