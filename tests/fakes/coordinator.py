@@ -147,6 +147,8 @@ class ZnodesClient(ABC):
 
     async def make_path(self, path: str) -> None:
         """Creates the znode and its ancestors where they are missing."""
+        if await self.get(path) is not None:
+            return
         names = path.strip("/").split("/")
         for depth in range(1, len(names) + 1):
             await self.create("/" + "/".join(names[:depth]))

@@ -64,6 +64,13 @@ def find(fault: PlantedFault, root: Path, within_s: float) -> tuple[int, str] | 
 
 FAULTS = (
     PlantedFault(
+        name="a handover after an unknown commit",
+        file=f"{CONSUMER}/handover/donor.py",
+        text=" or core is not base.stream or not core.is_memory:\n",
+        instead=" or core is not base.stream:\n",
+        kinds=("move", "bad_log"),
+    ),
+    PlantedFault(
         name="release before commit",
         file=f"{CONSUMER}/member/effects.py",
         text="""        await self.workers.stop(release.stream)
