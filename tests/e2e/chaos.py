@@ -1,8 +1,8 @@
 """A chaos run: a load over HTTP, faults one after the other, the healing, and the judgement.
 
-Seeded: the seed decides what is posted, which faults strike in which order, whom, and for how long; the
-moments still vary. Everything that happens is printed as it happens. Between two faults something was
-acknowledged and something was committed, so that each strikes a pipeline at work.
+The seed decides what is posted, which faults strike in which order, whom, and for how long; the moments
+still vary. The run prints everything as it happens. Between two faults something is acknowledged and
+something is committed, so that each strikes a pipeline at work.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from tests.e2e.service import poll, until
 
 CATCH_UP_PER_S = 4_000
 TRIES = 4
-"""A fault that hits nothing (it may be in another's way) is struck again."""
+"""A fault that hits nothing (another one may be in its way) strikes again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How much of it: `rounds` times each fault, over at least `fragments`, `per_s` of them meanwhile.
+    """The size of a run: each fault strikes `rounds` times, `at_once` of them together.
 
-    `at_once` faults strike at a time.
+    At least `fragments` are posted, `per_s` of them while faults strike.
     """
 
     fragments: int
@@ -51,7 +51,7 @@ class Plan:
 
 
 class Run:
-    """One chaos run, and its tale."""
+    """One chaos run, which prints what happens."""
 
     def __init__(self, world: World, load: Load, seed: int) -> None:
         self._world = world
@@ -63,11 +63,11 @@ class Run:
         self.struck: dict[str, int] = {}
 
     def report(self, what: str) -> None:
-        """One line of the tale."""
+        """Prints one line."""
         print(f"{time.monotonic() - self._begun_s:6.1f} s  {what}", flush=True)
 
     async def storm(self, plan: Plan) -> None:
-        """Each fault so many times, in an order of the seed's; between them the pipeline is at work."""
+        """Strikes each fault `rounds` times in the seed's order; in between the pipeline must be at work."""
         rng = random.Random(self._seed)
         for turn in range(plan.rounds):
             names = rng.sample(plan.faults, len(plan.faults))
@@ -80,7 +80,7 @@ class Run:
         await self._until_at_work()
 
     async def _strike(self, name: str, turn: int) -> None:
-        """One fault; what it does depends on the seed, not on what strikes beside it."""
+        """Strikes one fault; what it does depends on the seed, not on other faults."""
         ground = Ground(self._world, self._load, random.Random(f"{self._seed} {name} {turn}"), self._busy)
         for _ in range(TRIES):
             begun_s = time.monotonic()
@@ -92,7 +92,7 @@ class Run:
         self.struck[name] = self.struck.get(name, 0) + 1
 
     async def _until_at_work(self) -> str:
-        """Returns when more was acknowledged and more was committed than when it was asked last."""
+        """Returns once more was acknowledged and more was committed since the last call."""
         before = self._acknowledged, self._committed
         now = before
 
@@ -108,7 +108,7 @@ class Run:
         return f"{more[0]} more fragments acknowledged, {more[1]} committed"
 
     async def settle(self) -> None:
-        """The end of all sessions, everything committed, and all consumers gone in order."""
+        """Closes all sessions, waits until everything is committed, and stops all consumers in order."""
         ends: dict[int, int] = {}
 
         async def is_marked() -> bool:
@@ -151,7 +151,7 @@ class Run:
         return wrong
 
     async def audit(self, home: Path) -> list[str]:
-        """What Spark's audit says is wrong; empty when nothing is."""
+        """What Spark's audit finds wrong; empty when nothing is."""
         result: dict[str, Any] = await audit(self._world.where, SETTINGS, home)
         names = ("missing", "extra", "different", "judged", "delivered", "open", "not_judged")
         found = {name: result[name] for name in names}
@@ -161,7 +161,7 @@ class Run:
 
 
 async def chaos(home: Path, seed: int, plan: Plan) -> None:
-    """The whole of it; AssertionError when anything is wrong."""
+    """A whole run; AssertionError when anything is wrong."""
     async with chaos_world(home, plan.consumers) as world:
         load = Load(world.producer_url, seed, plan.per_s)
         run = Run(world, load, seed)

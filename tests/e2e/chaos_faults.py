@@ -1,7 +1,7 @@
-"""What may happen in a chaos run: each fault strikes while a commit or a post is under way, and can show it.
+"""The faults of a chaos run: each strikes while a commit or a post is under way, and returns its evidence.
 
-A fault is a coroutine function of the run; it returns what it did and its evidence: how much it hit. It waits
-for what it causes by polling; where it sleeps, that is how long the fault itself lasts.
+A fault is a coroutine function; it returns what it did and how many things it hit. It polls for what it
+causes; where it sleeps, that is how long the fault itself lasts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DELAYS_S = (0.05, 0.4)
 
 
 async def kill_consumer(ground: Ground) -> Struck:
-    """SIGKILL in the midst of a commit; back at once, or when others have its streams."""
+    """SIGKILL during a commit; restarted at once, or when others have its streams."""
     world = ground.world
     async with ground.victim() as victim:
         consumer = world.consumer(victim.index)
@@ -43,7 +43,7 @@ async def kill_consumer(ground: Ground) -> Struck:
 
 
 async def stop_consumer(ground: Ground) -> Struck:
-    """SIGSTOP in the midst of a commit until others own its streams, then SIGCONT: a zombie."""
+    """SIGSTOP during a commit until others own its streams, then SIGCONT: a zombie."""
     world = ground.world
     async with ground.victim() as victim:
         consumer = world.consumer(victim.index)
@@ -75,7 +75,7 @@ async def signal_in_commit(ground: Ground, place: str, number: signal.Signals) -
 
 
 async def kill_producer(ground: Ground) -> Struck:
-    """SIGKILL with requests in flight; their clients try again."""
+    """SIGKILL with requests in flight; their clients retry."""
     producer, ledger = ground.world.services["producer"], ground.load.ledger
     in_flight = 0
 
@@ -109,7 +109,7 @@ async def kill(ground: Ground, server: str) -> Struck:
 
 
 async def cut_kafka(ground: Ground) -> Struck:
-    """All connections of the services to Kafka are reset while commits are in flight."""
+    """Resets all connections of the services to Kafka while commits are in flight."""
     links = [*ground.kafka_links(), ground.world.links["producer"].kafka]
     count = sum(link.connections for link in links)
     commits = await ground.at_a_commit(lambda: [link.cut() for link in links])
@@ -117,7 +117,7 @@ async def cut_kafka(ground: Ground) -> Struck:
 
 
 async def cut_zookeeper(ground: Ground) -> Struck:
-    """One consumer gets no connection to ZooKeeper until others own its streams."""
+    """Refuses one consumer every connection to ZooKeeper until others own its streams."""
     async with ground.victim() as victim:
         link = ground.world.links_of(victim.index).zookeeper
         await ground.at_a_commit(link.cut_off, of=victim.index)
@@ -129,7 +129,7 @@ async def cut_zookeeper(ground: Ground) -> Struck:
 
 
 async def delay_kafka(ground: Ground) -> Struck:
-    """Everything that consumers and Kafka say to each other is late."""
+    """Delays every message between consumers and Kafka."""
     links = ground.kafka_links()
     await ground.at_a_commit()
     delay_s, before = ground.rng.uniform(*DELAYS_S), sum(link.delayed for link in links)
@@ -143,7 +143,7 @@ async def delay_kafka(ground: Ground) -> Struck:
 
 
 async def swallow_commits(ground: Ground) -> Struck:
-    """The answers to commits of one consumer are lost: it must find out by itself what came of them."""
+    """The answers to commits of one consumer are lost: it must find out whether they took effect."""
     async with ground.victim() as victim:
         link = ground.world.links_of(victim.index).kafka
         before = link.swallowed[END_TXN]
@@ -160,7 +160,7 @@ async def swallow_commits(ground: Ground) -> Struck:
 
 
 async def swallow_acknowledgements(ground: Ground) -> Struck:
-    """Kafka keeps what the producer sends, and the producer does not hear of it: clients post it again."""
+    """Kafka stores what the producer sends, but the acknowledgement is lost: clients post it again."""
     link, ledger = ground.world.links["producer"].kafka, ground.load.ledger
     before, refused = link.swallowed[PRODUCE], ledger.answers["503"]
     link.swallow(PRODUCE)

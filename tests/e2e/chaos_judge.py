@@ -1,7 +1,7 @@
-"""The judgement of a chaos run: what the clients know, the log, and the sessions; and Spark's audit.
+"""The verdict on a chaos run: the clients' ledger against the sessions, and Spark's audit.
 
-What clients were told (200 or not) is held against the sessions of a `read_committed` reader; the sessions of
-each stream against the dumb twin's fold over its raw log; and the audit recomputes all of it in Spark.
+The clients' answers (200 or not) are compared with the sessions that a `read_committed` reader gets;
+`readers.judge_log` compares those with the log, and the audit recomputes all of it in Spark.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def number_of(value: bytes) -> int:
 
 
 def judge_ledger(ledger: Ledger, delivered: Sequence[Session]) -> list[str]:
-    """What is wrong by what the clients know; empty when nothing is.
+    """What contradicts the clients' ledger; empty when nothing does.
 
-    Every acknowledged fragment in exactly one session, any other in at most one, no session twice, and the
-    acknowledged ones of a key in the order in which they were posted.
+    Every acknowledged fragment is in exactly one session, any other in at most one, no session comes twice,
+    and the acknowledged fragments of a key keep the order in which they were posted.
     """
     wrong = []
     twice = [one for one, count in Counter(session.id for session in delivered).items() if count > 1]
@@ -56,7 +56,7 @@ def judge_ledger(ledger: Ledger, delivered: Sequence[Session]) -> list[str]:
     if doubled:
         wrong.append(f"{len(doubled)} fragments doubled, as {doubled[:3]}")
     if invented := found.keys() - range(len(ledger.fragments)):
-        wrong.append(f"{len(invented)} fragments that nobody posted, as {sorted(invented)[:3]}")
+        wrong.append(f"{len(invented)} fragments never posted, as {sorted(invented)[:3]}")
     return wrong + _judge_order(ledger, delivered)
 
 

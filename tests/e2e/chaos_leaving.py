@@ -1,4 +1,4 @@
-"""Faults of consumers that leave on purpose, and of what the others are told then: handovers and claims."""
+"""Faults while consumers join and leave on purpose: they hit handovers and claims."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def swallow_claims(ground: Ground) -> Struck:
 
 
 async def cut_handovers(ground: Ground) -> Struck:
-    """A consumer drains, and nobody can be reached from the moment in which it completes a handover."""
+    """A consumer drains, and cannot reach the others from the moment it completes a handover."""
     async with _leaving(ground) as victim:
         links = [ground.world.links_of(index).http for index in _others(ground, victim)]
 
@@ -97,7 +97,7 @@ async def cut_handovers(ground: Ground) -> Struck:
 
 @contextlib.asynccontextmanager
 async def _leaving(ground: Ground) -> AsyncIterator[Victim]:
-    """A victim that may leave, since enough others stay; struck in the midst of a commit of it."""
+    """A victim that may leave because enough others stay; yielded during one of its commits."""
     if len(ground.free) <= FEWEST_CONSUMERS:
         await add_consumer(ground)
     async with ground.victim() as victim:
@@ -106,7 +106,7 @@ async def _leaving(ground: Ground) -> AsyncIterator[Victim]:
 
 
 async def _leave(ground: Ground, victim: Victim) -> None:
-    """SIGTERM once, if it was not sent before; the end of the process in order, and of its claims."""
+    """Sends SIGTERM unless it was sent; returns once the process has ended and its claims are gone."""
     consumer = ground.world.consumer(victim.index)
     if not consumer.has_sigterm:
         consumer.signal(signal.SIGTERM)

@@ -1,7 +1,7 @@
 """Reads what a group has delivered, independently of the code under test, and judges it.
 
-The judgement: the dumb twin's eager fold over the raw log of each stream (tests/reference.py), and what the
-fragments' own ids say, against the sessions topic as a `read_committed` reader sees it, and the heads.
+The expectation is the dumb twin's eager fold over each stream's raw log (tests/reference.py) and the
+fragments' own ids. It is compared with the sessions topic, read `read_committed`, and with the heads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The local stack on the test session's Kafka and ZooKeeper, and a log that is written while things happen.
+"""The local stack on the test session's Kafka and ZooKeeper, and an import that a test feeds step by step.
 
-`Importing` is a real `baton import -` whose standard input the test feeds part by part, so that whatever the
-test does between two parts happens during the import, however fast the machine is.
+`Importing` is a real `baton import -`. The test writes its standard input part by part, so whatever the test
+does between two parts happens during the import, however fast the machine is.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tests.servers import free_port_offset
 CONSUMERS = 3
 
 Stacks = Callable[[int], LocalStack]
-"""Makes a stack with so many streams, in a namespace of the test's own."""
+"""Makes a stack with that many streams, in the test's own namespace."""
 
 
 def stack_in(home: Path, kafka: str, zookeeper: str, namespace: str, streams: int) -> LocalStack:
-    """A stack, not yet started, that uses the servers which run already."""
+    """A stack, not yet started, on servers that already run."""
     return LocalStack(
         StackOptions(
             home=home,
@@ -61,7 +61,7 @@ async def baton(*arguments: str) -> tuple[int, str, str]:
 
 
 async def baton_json(stack: LocalStack, *arguments: str) -> Any:
-    """What a client command of control answers with `-o json`; the exit code must be 0."""
+    """The JSON that a command of control prints with `-o json`; its exit code must be 0."""
     code, out, err = await baton(*arguments, "--url", stack.control_url, "-o", "json")
     assert code == 0, err
     return json.loads(out)
@@ -74,7 +74,7 @@ class Importing:
         self._process = process
 
     async def feed(self, lines: Sequence[bytes]) -> None:
-        """Writes lines, and returns when the importer has taken all but what a pipe holds."""
+        """Writes lines; returns once the importer has read all but what a pipe holds."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"".join(line + b"\n" for line in lines))
         await self._process.stdin.drain()
@@ -108,7 +108,7 @@ async def importing(stack: LocalStack, name: str, *options: str) -> AsyncIterato
 async def streams_when(
     stack: LocalStack, reached: Callable[[dict[str, Any]], bool], what: str
 ) -> dict[str, Any]:
-    """`GET /streams` as soon as it is as wanted; fails at the deadline, telling `what` was waited for."""
+    """`GET /streams` once `reached` accepts it; fails at the deadline and names `what` it waited for."""
     answer: dict[str, Any] = {}
 
     async def is_so() -> bool:
@@ -122,7 +122,7 @@ async def streams_when(
 
 
 async def settled(stack: LocalStack) -> dict[str, Any]:
-    """`GET /streams` when every stream runs and nothing is left to read or open."""
+    """`GET /streams` once every stream runs, with no lag and no open session."""
 
     def is_settled(answer: dict[str, Any]) -> bool:
         totals = answer["totals"]
@@ -133,7 +133,7 @@ async def settled(stack: LocalStack) -> dict[str, Any]:
 
 
 async def busiest(stack: LocalStack) -> int:
-    """The consumer that has the most open sessions in its memory, once one that is alive has any."""
+    """The live consumer with the most open sessions in memory, once one has any."""
     held: dict[int, int] = {}
 
     def any_holds(answer: dict[str, Any]) -> bool:
@@ -154,14 +154,14 @@ def log_lines(path: Path) -> list[bytes]:
 
 
 def left_running(home: Path) -> list[int]:
-    """The processes whose command line or environment names the folder: what a stack left behind."""
+    """The processes whose command line or environment names the folder: leftovers of a stack."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
         with contextlib.suppress(OSError):
-            told = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
-            if str(home).encode() in told:
+            known = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            if str(home).encode() in known:
                 found.append(int(entry.name))
     return found
 

@@ -1,6 +1,6 @@
 """A real web log through the whole stack while consumers are killed, join and leave.
 
-What it must come to was counted on the log itself, without Baton: 30,969 requests of 2,365 hosts, 2,989
+The expected numbers were counted on the log itself, without Baton: 30,969 requests of 2,365 hosts, 2,989
 sessions with a gap of 30 minutes.
 """
 
@@ -57,7 +57,7 @@ async def test_a_real_log_is_exact_with_any_number_of_streams(
 
 
 async def import_with(stack: LocalStack, log: Path, happenings: Sequence[Happening]) -> dict[str, Any]:
-    """Imports the log in parts; between two parts one thing happens, to whom it hurts most."""
+    """Imports the log in parts; between two parts one thing happens to the consumer it hurts most."""
     lines = log_lines(log)
     part = -(-len(lines) // (len(happenings) + 1))
     async with importing(stack, log.name, "--format", "tsv", "--key", "host", "--time", "time") as feeder:
@@ -69,7 +69,7 @@ async def import_with(stack: LocalStack, log: Path, happenings: Sequence[Happeni
 
 
 async def make_happen(stack: LocalStack, happening: Happening) -> None:
-    """One consumer less or more; the one that goes is that with the most open sessions."""
+    """One consumer more or less; the one with the most open sessions goes."""
     if happening == "join":
         await stack.add_consumer()
         return

@@ -3,8 +3,8 @@ fail.
 
 `ZnodeStore` is the server, `InMemoryZooKeeper` a client of it, `InMemoryCoordinator` the real coordinator
 on such a client: several of them over one store behave as several members of a group. Nothing here
-reads a clock unless one is given, nothing waits; each call lets other tasks run before and after it
-takes effect, as a network does.
+reads a clock unless one is given, and nothing waits; other tasks run before and after each call takes
+effect, as with a network.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ZnodeStore:
         return sorted(name for name in names if name and "/" not in name)
 
     def apply(self, operations: Sequence[Operation], session: int) -> bool:
-        """Does all or nothing; tells the watches of what has changed."""
+        """Does all or nothing; fires the watches of what changed."""
         before = dict(self.znodes)
         for operation in operations:
             if not self._do(operation, session):
@@ -212,7 +212,7 @@ class InMemoryZooKeeper(ZnodesClient):
         self._connected = False
 
     def reconnect(self) -> None:
-        """Connects again: in the same ZooKeeper session unless it has expired; all watches are told."""
+        """Connects again: in the same ZooKeeper session unless it has expired; all watches fire."""
         if self._session is None or self._session.id not in self.store.sessions:
             now_s = self.store.clock()
             self._session = ZooKeeperSession(

@@ -26,7 +26,7 @@ def wire_of(loop: VirtualLoop, weather: Weather) -> Wire:
 
 
 def test_a_frozen_process_does_nothing_and_goes_on_late() -> None:
-    """Nothing of it runs while time passes for everybody else; then what became due comes, in order."""
+    """Nothing of it runs while time passes for the others; then what became due runs, in order."""
     loop, seen = VirtualLoop(), []
 
     async def count(name: str) -> None:
@@ -49,7 +49,7 @@ def test_a_frozen_process_does_nothing_and_goes_on_late() -> None:
 
 
 def test_what_was_sent_before_a_freeze_arrives_during_it() -> None:
-    """A request is under way on its own; only its answer finds nobody."""
+    """The request travels on; only its answer has to wait for the receiver."""
     loop, done = VirtualLoop(), []
     wire = wire_of(loop, Weather())
 
@@ -82,7 +82,7 @@ def test_what_was_sent_before_a_freeze_arrives_during_it() -> None:
     ids=str,
 )
 def test_an_unanswered_request_may_have_taken_effect(weather: Weather, effects: int) -> None:
-    """Lost requests never do, lost answers hide that they did; the sender cannot tell."""
+    """Lost requests never do, lost answers hide that they did; the sender cannot know."""
     loop, done = VirtualLoop(), []
 
     async def course() -> None:
@@ -95,7 +95,7 @@ def test_an_unanswered_request_may_have_taken_effect(weather: Weather, effects: 
     assert len(done) == effects
 
 
-def test_a_late_request_takes_effect_after_its_sender_has_given_up() -> None:
+def test_a_late_request_takes_effect_after_its_sender_timed_out() -> None:
     """That is why a commit of unknown outcome is only safe behind a fence."""
     loop, late = VirtualLoop(), []
 
@@ -119,8 +119,8 @@ def test_a_late_request_takes_effect_after_its_sender_has_given_up() -> None:
     assert True in late
 
 
-def test_nobody_hears_a_dead_process() -> None:
-    """What it says after its death reaches nobody, what it had said before does."""
+def test_messages_of_a_dead_process_are_dropped() -> None:
+    """What it sent before its death arrives, what it sends afterwards does not."""
     loop, done = VirtualLoop(), []
     wire = wire_of(loop, Weather())
 
@@ -137,7 +137,7 @@ def test_nobody_hears_a_dead_process() -> None:
     assert done == ["before"]
 
 
-def test_a_world_in_which_nothing_will_happen_again_is_told() -> None:
+def test_a_run_in_which_nothing_can_happen_fails() -> None:
     """Instead of hanging."""
 
     async def course() -> None:
@@ -147,7 +147,7 @@ def test_a_world_in_which_nothing_will_happen_again_is_told() -> None:
         VirtualLoop().run(course())
 
 
-def test_a_task_that_spins_without_time_passing_is_told() -> None:
+def test_a_task_that_spins_without_time_passing_fails() -> None:
     """Such a run would never end, and such a process would burn its core."""
 
     async def course() -> None:

@@ -82,7 +82,7 @@ class Process:
 
 @dataclass(kw_only=True)
 class World:
-    """`streams` streams in a group of the given delivery, with nobody in it yet."""
+    """`streams` streams in a group of the given delivery, without members yet."""
 
     seed: int
     streams: int
@@ -140,7 +140,7 @@ class World:
         return process
 
     def kill(self, process: Process, how: str = "is killed") -> None:
-        """Ends a process in the midst of what it does: nothing that it says from now on is heard."""
+        """Ends a process at once: no message that it sends from now on arrives."""
         self.trace.note(process.name, how)
         for wire in process.wires:
             wire.dead = True
@@ -258,7 +258,7 @@ class World:
         """A commit is being sent, or arrives: ZooKeeper must not have given the stream to others by then.
 
         What has been on its way for longer than the lease's margin may come too late: Kafka's fence is for
-        that. A ZooKeeper session that was ended before its time is no fault of the member: it could not know.
+        that. The member cannot know of a ZooKeeper session that was ended before its time.
         """
         if travelled_s > MARGIN_S or self.holds(process, stream, epoch):
             return

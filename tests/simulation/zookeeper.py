@@ -37,7 +37,7 @@ End = Literal["timeout", "killed", "closed"]
 class Ensemble:
     """The servers: znodes, and ZooKeeper sessions that end when nothing was heard of them for too long.
 
-    `ended` tells how each session that is over came to its end, `owners` whose each was.
+    `ended`: how each finished session ended; `owners`: the process of each session.
     """
 
     def __init__(self, loop: VirtualLoop, trace: Trace, world: contextvars.Context) -> None:
@@ -145,7 +145,7 @@ class SimulatedZooKeeper(ZnodesClient):
         return self._loop.now_s
 
     async def keep(self) -> None:
-        """Connects, pings, connects again, for ever."""
+        """Connects, pings and reconnects forever."""
         while True:
             await self._connect()
             while self._link:
@@ -219,10 +219,10 @@ class SimulatedZooKeeper(ZnodesClient):
         return answer
 
     def _on_server_event(self, path: str) -> None:
-        self._wire.tell(lambda: self._tell(path), self.context)
+        self._wire.push(lambda: self._tell(path), self.context)
 
     context: contextvars.Context
-    """The process' own context, in which its watches are told."""
+    """The process' own context, in which its watches fire."""
 
     def _tell(self, path: str) -> None:
         for watch in self._watches.pop(path, ()):
