@@ -1,9 +1,9 @@
 """A TCP proxy on loopback that cuts, delays, refuses or swallows on command, and counts what it did.
 
 One `Proxy` leads to one server. It knows Kafka's and ZooKeeper's frames, and HTTP between members, well
-enough to match an answer with its request, so it can swallow exactly the answer to a commit or a claim: the request
-takes effect, and from its answer on nothing comes back on that connection, as when a network loses one
-direction. Swallowed answers may be delivered late.
+enough to match an answer with its request, so it can swallow exactly the answer to a commit or a claim: the
+request takes effect, and from its answer on nothing comes back on that connection, as when a network loses
+one direction. Swallowed answers may be delivered late.
 """
 
 from __future__ import annotations
