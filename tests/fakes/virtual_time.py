@@ -1,6 +1,6 @@
 """The one virtual clock: an event loop that jumps to its next timer, so hours pass in milliseconds.
 
-Unit tests run on it by `in_virtual_time`; the simulation also freezes and thaws processes. Each task and
+Unit tests run on it by `@virtual_time`; the simulation also freezes and thaws processes. Each task and
 timer belongs to the process in whose context it was made (`PROCESS`). Work of a frozen process waits until
 it is thawed while time passes for the others, as after SIGSTOP.
 
@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from typing import Any, ParamSpec, TypeVar, TypeVarTuple, Unpack
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -187,6 +189,16 @@ def in_virtual_time(test: Callable[[], Coroutine[Any, Any, T]]) -> T:
     finally:
         loop.run(_cancel_all(asyncio.all_tasks(loop)))
         assert loop.unhandled == []
+
+
+def virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Decorates a coroutine test: pytest runs it by `in_virtual_time`."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        in_virtual_time(lambda: test(*args, **kwargs))
+
+    return run
 
 
 async def _cancel_all(tasks: set[asyncio.Task[Any]]) -> None:
