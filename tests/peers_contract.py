@@ -1,7 +1,7 @@
 """What all `Peers` promise, run against HTTP on real sockets and against the ones in memory.
 
-A test module subclasses `PeersContract` and defines the fixture `handed`: two members with their hint stores,
-and the `Peers` of each to the other. Donor is `a`, which owns stream 1 in epoch 7; recipient is `b`.
+A test module subclasses `PeersContract` and gives the fixture `handed`: two members, the desks of both, and
+the way from each to the other. Donor is `a`, which owns stream 1 in epoch 7; recipient is `b`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 
 @dataclass(slots=True)
 class End:
-    """One member: its hint store and its state, which a test may change."""
+    """One member: its desk, and how it stands, which a test may change."""
 
     situation: Situation | None
     hint_store: HintStore
@@ -145,7 +145,7 @@ def situation_of(member: str) -> Situation:
 
 
 def new_end(member: str, max_body_bytes: int = MAX_BODY_BYTES) -> End:
-    """A member with an empty hint store."""
+    """A member with an empty desk."""
     limits = HandoverLimits(max_body_bytes=max_body_bytes)
     hint_store = HintStore(
         settings=GroupSettings(),

@@ -9,7 +9,7 @@ from shared.model.events import Event, encode_event
 
 
 class InMemoryEventSink:
-    """Keeps events in `events`; while `is_away` they wait, the newest `capacity` of them."""
+    """Keeps what was told in `events`; while `is_away` it waits, the newest `capacity` of it."""
 
     def __init__(self, capacity: int = 10_000) -> None:
         self.events: list[Event] = []
@@ -27,7 +27,7 @@ class InMemoryEventSink:
         return len(self._waiting)
 
     def tell(self, event: Event) -> None:
-        """Writes the event, or queues it while the sink is away."""
+        """Writes the event, or lets it wait."""
         try:
             encode_event(event)
         except InvalidInput:

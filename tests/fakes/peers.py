@@ -1,6 +1,6 @@
-"""The other members in memory: a handover's messages go straight to the recipient's hint store.
+"""The other members in memory: a handover's messages go straight to the recipient's desk.
 
-`PeerNetwork` knows every hint store by its address; `InMemoryPeers` is one member's way to it. A test takes
+`PeerNetwork` knows every desk by its address; `InMemoryPeers` is one member's way to it. A test takes
 messages away: `cut` holds pairs of addresses between which nothing goes, `lose` what becomes of the next.
 """
 

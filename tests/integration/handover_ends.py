@@ -1,4 +1,4 @@
-"""Members' HTTP faces on real sockets with real hint stores, and hand-made requests of a handover."""
+"""Members' HTTP faces on real sockets, real desks behind them, and the requests of a handover by hand."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ async def serving(member: str, max_body_bytes: int = MAX_BODY_BYTES) -> AsyncIte
 
 
 class Elsewhere(httpx.AsyncHTTPTransport):
-    """Sends every request to this machine, whatever its host.
+    """Takes every host for this machine, so that addresses need not be loopback ones.
 
-    It reads no certificates, because that takes longer than most tests.
+    It reads no certificates, which takes longer than most tests.
     """
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ def plain_client() -> httpx.AsyncClient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """An outgoing request that a test may alter; unchanged it equals what `HttpPeers` sends."""
+    """A request as it goes out, which a test may bend; without changes it is what `HttpPeers` sends."""
 
     method: str
     target: str

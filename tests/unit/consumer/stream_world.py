@@ -141,7 +141,8 @@ class StreamWorld:
             self.broker.append(stream, None, b'{"time":9000000000000}')
 
     def expected(self) -> Counter[tuple[Any, ...]]:
-        """The sessions of the eager fold over the whole log of every stream."""
+        """The sessions of the eager fold over the whole log; no commit may have broken the broker's rules."""
+        assert self.broker.wrong == []
         rows: Counter[tuple[Any, ...]] = Counter()
         for stream, stored in self.broker.streams.items():
             closed, _ = fold_eagerly(stored.log, self.settings)
