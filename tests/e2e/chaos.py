@@ -23,7 +23,7 @@ from shared.errors import BatonError
 from shared.model.events import parse_event
 from tests.e2e.chaos_faults import FAULTS
 from tests.e2e.chaos_ground import Ground
-from tests.e2e.chaos_judge import audit, judge_ledger
+from tests.e2e.chaos_judge import judge_ledger
 from tests.e2e.chaos_load import Load
 from tests.e2e.chaos_world import STREAMS, World, chaos_world
 from tests.e2e.fleet import SETTINGS
@@ -31,6 +31,7 @@ from tests.e2e.readers import judge_log, read_partition
 from tests.e2e.service import poll, until
 
 CATCH_UP_PER_S = 4_000
+AUDIT_TIMEOUT_S = 300.0
 TRIES = 4
 """A fault that hits nothing (another one may be in its way) strikes again."""
 
@@ -150,9 +151,20 @@ class Run:
             wrong.append("no repeat was stored: nothing was posted again after it had got through")
         return wrong
 
-    async def audit(self, home: Path) -> list[str]:
-        """What Spark's audit finds wrong; empty when nothing is."""
-        result: dict[str, Any] = await audit(self._world.where, SETTINGS, home)
+    async def audit(self) -> list[str]:
+        """What Spark's audit finds wrong, run by control; empty when nothing is."""
+        run: dict[str, Any] = {}
+
+        async def has_ended() -> bool:
+            nonlocal run
+            run = (await control.get(f"/runs/{begun['id']}")).json()
+            return run["state"] not in ("starting", "running")
+
+        async with httpx.AsyncClient(base_url=self._world.control_url, timeout=AUDIT_TIMEOUT_S) as control:
+            begun = (await control.post("/jobs/audit/runs")).json()
+            await poll(has_ended, lambda: f"{run}", AUDIT_TIMEOUT_S)
+        assert run["state"] == "succeeded", run
+        result = run["result"]
         names = ("missing", "extra", "different", "judged", "delivered", "open", "not_judged")
         found = {name: result[name] for name in names}
         self.report(f"audit: {found}")
@@ -174,6 +186,6 @@ async def chaos(home: Path, seed: int, plan: Plan) -> None:
             await until(posting.done, lambda: f"still posting: {load}\n{world.tail()}")
         await run.settle()
         wrong = await run.judge(plan.fragments)
-        wrong += await run.audit(home)
+        wrong += await run.audit()
         assert not wrong, wrong
         assert set(run.struck.values()) == {plan.rounds}

@@ -1,33 +1,17 @@
-"""The verdict on a chaos run: the clients' ledger against the sessions, and Spark's audit.
+"""The verdict on a chaos run: the clients' answers (200 or not) against the delivered sessions.
 
-The clients' answers (200 or not) are compared with the sessions that a `read_committed` reader gets;
-`readers.judge_log` compares those with the log, and the audit recomputes all of it in Spark.
+`readers.judge_log` compares the sessions with the log, and Spark's audit recomputes all of it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import itertools
 import json
-import os
-import signal
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from cli.stack.leash import on_leash
-from cli.stack.lock import jar_folder
-from services.control.spark.request import RunRequest
-from shared.model.group import GroupSettings
 from shared.model.sessions import Session
 from tests.e2e.chaos_load import Ledger
-from tests.e2e.readers import Where
-from tests.e2e.service import CHECKOUT
 
 AUDIT_TIMEOUT_S = 300.0
 
@@ -78,38 +62,3 @@ def _judge_order(ledger: Ledger, delivered: Sequence[Session]) -> list[str]:
         if any(ledger.fragments[number].key != key for number in numbers):
             wrong.append(f"{key} has fragments of another key")
     return wrong
-
-
-async def audit(where: Where, settings: GroupSettings, run: Path) -> dict[str, Any]:
-    """The result of the job `audit`, run as control runs it, in a process group that is ended with it."""
-    request = RunRequest(
-        id="chaos",
-        job="audit",
-        kafka=where.kafka,
-        namespace=where.names.namespace,
-        lake=str(run / "lake"),
-        jars=str(jar_folder("spark")),
-        group=where.group,
-        group_settings=settings,
-        streams=where.streams,
-    )
-    (run / "request.json").write_bytes(msgspec.json.encode(request))
-    driver = await asyncio.create_subprocess_exec(
-        *on_leash([sys.executable, "-m", "services.control.spark.driver", str(run)]),
-        cwd=CHECKOUT,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        async with asyncio.timeout(AUDIT_TIMEOUT_S):
-            output, _ = await driver.communicate()
-    finally:
-        # the driver leads its group, and Spark's JVM is in it
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(driver.pid, signal.SIGKILL)
-        await driver.wait()
-    assert driver.returncode == 0, output.decode(errors="replace")[-3000:]
-    result: dict[str, Any] = json.loads((run / "result.json").read_bytes())
-    return result

@@ -19,6 +19,7 @@ import httpx
 import msgspec
 from aiokafka import AIOKafkaProducer
 
+from cli.stack.lock import jar_folder
 from shared.errors import BatonError, KafkaUnavailable, Unavailable
 from shared.model.cluster import ClaimNode
 from shared.model.fragments import encode_marker
@@ -152,7 +153,11 @@ class Fleet:
 
     def start_control(self) -> Service:
         """Starts control."""
-        folders = {"BATON_RUNS": str(self.home / "runs"), "BATON_LAKE": str(self.home / "lake")}
+        folders = {
+            "BATON_RUNS": str(self.home / "runs"),
+            "BATON_LAKE": str(self.home / "lake"),
+            "BATON_JARS": str(jar_folder("spark")),
+        }
         service = self._service("control", "control", **folders)
         service.start()
         return service

@@ -21,9 +21,11 @@ LOG_TAIL = 1500
 TASKS_S = 5.0
 
 
-async def poll(reached: Callable[[], Awaitable[bool]], describe: Callable[[], str]) -> None:
+async def poll(
+    reached: Callable[[], Awaitable[bool]], describe: Callable[[], str], within_s: float = DEADLINE_S
+) -> None:
     """Returns once `reached` is true; fails at the deadline with the text of `describe`."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + within_s
     while not await reached():
         assert time.monotonic() < deadline, describe()
         await asyncio.sleep(POLL_S)
