@@ -38,7 +38,6 @@ async def test_a_demo_is_exact_and_leaves_nothing_running(tmp_path: Path) -> Non
     assert_nothing_runs(tmp_path, offset)
 
 
-@pytest.mark.soak
 async def test_a_demo_of_a_real_log_is_exact(tmp_path: Path, nasa_log: Path) -> None:
     """The demo guesses format, key and time; the numbers equal those counted on the log itself."""
     offset = free_port_offset()
