@@ -64,7 +64,7 @@ class CoordinatorContract:
     async def test_pins_are_in_the_next_view_from_the_first_one_on(
         self, open_coordinator: OpenCoordinator
     ) -> None:
-        """Every member sees them created, written and deleted. Unreadable pins count as none."""
+        """Made, written and deleted: everybody is told. Pins that cannot be read are none."""
         a, b = await open_coordinator("a"), await open_coordinator("b")
         path, znodes = a._names.pins(a.group), a._zookeeper
         before = await b.view()
@@ -126,7 +126,7 @@ class CoordinatorContract:
         assert last.node(3) == StreamNode(epoch=2, owner="b", address="http://b")
 
     async def test_a_release_of_another_epoch_is_refused(self, open_coordinator: OpenCoordinator) -> None:
-        """It releases only the claim of that epoch, and only once."""
+        """Only the claim that is meant is given up, and only once."""
         a, b = await open_coordinator("a"), await open_coordinator("b")
         await a.claim(3)
 

@@ -1,4 +1,4 @@
-"""What every event sink promises its callers, run against Kafka (integration) and the twin (unit).
+"""What every chronicle promises those who tell, run against Kafka (integration) and the twin (unit).
 
 A test module subclasses `EventSinkContract` and gives the fixture `world`: a chronicle whose topic is away
 at first, and keeps at most three events meanwhile.
@@ -14,7 +14,7 @@ from shared.model.events import MAX_EVENT_BYTES, Event
 
 
 class Chronicle(Protocol):
-    """Callers use `tell` only; the rest is for observers."""
+    """Those who tell know `tell` alone; the rest is for those who watch."""
 
     dropped: int
 
@@ -39,7 +39,7 @@ class ChronicleWorld(ABC):
 
 
 def numbered(stream: int) -> Event:
-    """An event that differs from the others."""
+    """An event that can be told from the others."""
     return Event(at=1_000 + stream, group="default", kind="claim", member="m1", stream=stream, epoch=1)
 
 
@@ -49,7 +49,7 @@ class EventSinkContract:
     async def test_events_are_written_in_the_order_in_which_they_were_told(
         self, world: ChronicleWorld
     ) -> None:
-        """Also when many are emitted at once."""
+        """Also when many are told at once."""
         await world.come_back()
         world.event_sink.tell(numbered(0))
         await world.written(1)
@@ -61,7 +61,7 @@ class EventSinkContract:
         assert (world.event_sink.waiting, world.event_sink.dropped) == (0, 0)
 
     async def test_every_field_arrives(self, world: ChronicleWorld) -> None:
-        """A reader gets exactly the fields that were emitted."""
+        """What was told is what is read."""
         event = Event(
             at=5,
             group="fraud",
@@ -85,7 +85,7 @@ class EventSinkContract:
         assert await world.written(1) == [event]
 
     async def test_what_cannot_be_written_is_dropped(self, world: ChronicleWorld) -> None:
-        """The caller gets no error; the others are written, and the loss is counted."""
+        """Nobody who tells is told off; the others are written, and the loss is counted."""
         await world.come_back()
 
         for why in ("x" * MAX_EVENT_BYTES, "\ud800", "fine"):
