@@ -22,7 +22,7 @@ OpenCoordinator = Callable[[str], Awaitable[ZooKeeperCoordinator]]
 async def viewed(
     coordinator: ZooKeeperCoordinator, condition: Callable[[View], bool], timeout_s: float = 10.0
 ) -> View:
-    """The first view that fulfils the condition, looked at whenever the coordinator says `changed`."""
+    """The first view that fulfils the condition; looks whenever `changed` is set."""
     async with asyncio.timeout(timeout_s):
         while not condition(view := await coordinator.view()):
             await coordinator.changed.wait()
@@ -36,7 +36,7 @@ def node(coordinator: ZooKeeperCoordinator) -> MemberNode:
 class CoordinatorContract:
     """The promises; `open_coordinator(member)` gives a joined member of one group of 13 streams."""
 
-    async def test_the_settings_of_the_first_member_are_the_groups(
+    async def test_the_first_members_settings_become_the_groups(
         self, open_coordinator: OpenCoordinator
     ) -> None:
         """Other settings are refused, and every difference is named."""
@@ -49,7 +49,7 @@ class CoordinatorContract:
     async def test_members_see_each_other_come_change_and_leave(
         self, open_coordinator: OpenCoordinator
     ) -> None:
-        """A member's node and its data are in everybody's next view."""
+        """A member's node and its data are in every member's next view."""
         a, b = await open_coordinator("a"), await open_coordinator("b")
 
         await viewed(a, lambda view: view.members.keys() == {"a", "b"})
@@ -61,10 +61,8 @@ class CoordinatorContract:
         assert view.members["b"].address == "http://b"
         assert after.members == {"a": node(a)}
 
-    async def test_pins_are_in_the_next_view_from_the_first_one_on(
-        self, open_coordinator: OpenCoordinator
-    ) -> None:
-        """Made, written and deleted: everybody is told. Pins that cannot be read are none."""
+    async def test_pins_are_in_the_next_view(self, open_coordinator: OpenCoordinator) -> None:
+        """Members notice when pins are created, written and deleted. Unreadable pins count as none."""
         a, b = await open_coordinator("a"), await open_coordinator("b")
         path, znodes = a._names.pins(a.group), a._zookeeper
         before = await b.view()
@@ -98,10 +96,10 @@ class CoordinatorContract:
         assert (await a.view()).claims == view.claims
         assert await b.read_claim(3) == ClaimNode(member="a", epoch=1)
 
-    async def test_claiming_what_one_holds_gives_the_same_epoch(
+    async def test_claiming_a_held_stream_again_gives_the_same_epoch(
         self, open_coordinator: OpenCoordinator
     ) -> None:
-        """A claim whose answer was lost can be made again: it is still one claim."""
+        """A claim whose answer was lost can be repeated: it is still one claim."""
         a = await open_coordinator("a")
 
         assert [await a.claim(3), await a.claim(3), await a.adopt(3)] == [1, 1, 1]
@@ -109,7 +107,7 @@ class CoordinatorContract:
     async def test_a_release_leaves_seq_and_target_and_the_next_claim_clears_them(
         self, open_coordinator: OpenCoordinator
     ) -> None:
-        """The node of an unowned stream says who owned it last, how far, and for whom it is meant."""
+        """The node of an unowned stream has its last owner, its final seq and its target."""
         a, b = await open_coordinator("a"), await open_coordinator("b")
         epoch = await a.claim(3)
         assert epoch == 1
@@ -126,7 +124,7 @@ class CoordinatorContract:
         assert last.node(3) == StreamNode(epoch=2, owner="b", address="http://b")
 
     async def test_a_release_of_another_epoch_is_refused(self, open_coordinator: OpenCoordinator) -> None:
-        """Only the claim that is meant is given up, and only once."""
+        """Only the claim of that epoch is released, and only once."""
         a, b = await open_coordinator("a"), await open_coordinator("b")
         await a.claim(3)
 
@@ -149,7 +147,7 @@ class CoordinatorContract:
         assert await a.release(3, 42, 0, None)
         assert await b.claim(3) == 43
 
-    async def test_everybody_sees_the_same_after_many_claims(self, open_coordinator: OpenCoordinator) -> None:
+    async def test_all_members_see_the_same_in_the_end(self, open_coordinator: OpenCoordinator) -> None:
         """Members race for all streams: one winner each, and all views agree on who it is."""
         members = [await open_coordinator(name) for name in "abcde"]
 

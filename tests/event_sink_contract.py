@@ -1,7 +1,7 @@
-"""What every chronicle promises those who tell, run against Kafka (integration) and the twin (unit).
+"""What every event sink promises, run against Kafka (integration) and the in-memory twin (unit).
 
-A test module subclasses `EventSinkContract` and gives the fixture `world`: a chronicle whose topic is away
-at first, and keeps at most three events meanwhile.
+A test module subclasses `EventSinkContract` and gives the fixture `world`: an event sink whose topic is away
+at first, and that keeps at most three events meanwhile.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import Protocol
 from shared.model.events import MAX_EVENT_BYTES, Event
 
 
-class Chronicle(Protocol):
-    """Those who tell know `tell` alone; the rest is for those who watch."""
+class EventSink(Protocol):
+    """Members call `emit` alone; the rest is for tests and operators."""
 
     dropped: int
 
     @property
     def waiting(self) -> int: ...
 
-    def tell(self, event: Event) -> None: ...
+    def emit(self, event: Event) -> None: ...
 
 
-class ChronicleWorld(ABC):
-    """A chronicle and the topic behind it."""
+class EventSinkWorld(ABC):
+    """An event sink and the topic behind it."""
 
-    event_sink: Chronicle
+    event_sink: EventSink
 
     @abstractmethod
     async def come_back(self) -> None:
-        """Lets the topic be written to."""
+        """Makes the topic writable."""
 
     @abstractmethod
     async def written(self, count: int) -> Sequence[Event]:
@@ -39,29 +39,27 @@ class ChronicleWorld(ABC):
 
 
 def numbered(stream: int) -> Event:
-    """An event that can be told from the others."""
+    """An event with a number."""
     return Event(at=1_000 + stream, group="default", kind="claim", member="m1", stream=stream, epoch=1)
 
 
 class EventSinkContract:
-    """Told in order, written in order; bounded while nothing can be written."""
+    """Events are written in order, and bounded while they cannot be written."""
 
-    async def test_events_are_written_in_the_order_in_which_they_were_told(
-        self, world: ChronicleWorld
-    ) -> None:
-        """Also when many are told at once."""
+    async def test_events_are_written_in_order(self, world: EventSinkWorld) -> None:
+        """Even when many are emitted at once."""
         await world.come_back()
-        world.event_sink.tell(numbered(0))
+        world.event_sink.emit(numbered(0))
         await world.written(1)
 
         for stream in range(1, 4):
-            world.event_sink.tell(numbered(stream))
+            world.event_sink.emit(numbered(stream))
 
         assert await world.written(4) == [numbered(stream) for stream in range(4)]
         assert (world.event_sink.waiting, world.event_sink.dropped) == (0, 0)
 
-    async def test_every_field_arrives(self, world: ChronicleWorld) -> None:
-        """What was told is what is read."""
+    async def test_every_field_arrives(self, world: EventSinkWorld) -> None:
+        """An event is read as it was emitted."""
         event = Event(
             at=5,
             group="fraud",
@@ -80,24 +78,24 @@ class EventSinkContract:
         )
         await world.come_back()
 
-        world.event_sink.tell(event)
+        world.event_sink.emit(event)
 
         assert await world.written(1) == [event]
 
-    async def test_what_cannot_be_written_is_dropped(self, world: ChronicleWorld) -> None:
-        """Nobody who tells is told off; the others are written, and the loss is counted."""
+    async def test_an_unwritable_event_is_dropped(self, world: EventSinkWorld) -> None:
+        """`emit` does not raise; the other events are written, and the loss is counted."""
         await world.come_back()
 
         for why in ("x" * MAX_EVENT_BYTES, "\ud800", "fine"):
-            world.event_sink.tell(Event(at=1, group="default", kind="leave", why=why))
+            world.event_sink.emit(Event(at=1, group="default", kind="leave", why=why))
 
         assert [event.why for event in await world.written(1)] == ["fine"]
         assert world.event_sink.dropped == 2
 
-    async def test_while_the_topic_is_away_the_newest_events_wait(self, world: ChronicleWorld) -> None:
-        """The oldest go, are counted, and the rest is written when it is back."""
+    async def test_while_the_topic_is_away_the_newest_events_wait(self, world: EventSinkWorld) -> None:
+        """The oldest are dropped and counted; the rest is written when the topic is back."""
         for stream in range(5):
-            world.event_sink.tell(numbered(stream))
+            world.event_sink.emit(numbered(stream))
         assert (world.event_sink.waiting, world.event_sink.dropped) == (3, 2)
 
         await world.come_back()

@@ -1,7 +1,7 @@
-"""What all `Peers` promise, run against HTTP on real sockets and against the ones in memory.
+"""What all `Peers` promise, run against HTTP on real sockets and against the in-memory twin.
 
-A test module subclasses `PeersContract` and gives the fixture `handed`: two members, the desks of both, and
-the way from each to the other. Donor is `a`, which owns stream 1 in epoch 7; recipient is `b`.
+A test module subclasses `PeersContract` and gives the fixture `pair`: two members, their hint stores, and the
+peers of each. The donor is `a`, which owns stream 1 in epoch 7; the recipient is `b`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,21 @@ import pytest
 from services.consumer.core.commits.checkpoint import Checkpoint
 from services.consumer.core.commits.stream import Stream, StreamLimits
 from services.consumer.core.handover.bundle import SentCopy, take_copy, take_delta
-from services.consumer.core.handover.rules import Completion, HandoverLimits, Offer, Situation, Wanted
+from services.consumer.core.handover.rules import (
+    BundleRequest,
+    Completion,
+    HandoverLimits,
+    Offer,
+    Situation,
+    completion_of,
+    offer_of,
+)
 from services.consumer.handover.hints import HintStore
 from services.consumer.ports import Peers
 from shared.errors import HandoverRefused, PeerUnavailable
 from shared.model.cluster import ClaimNode, MemberNode, View
 from shared.model.group import GroupSettings
 from shared.model.head import Head
-from shared.service.signing import digest_of
 from tests.logs import commit_of
 from tests.reference import Rec
 
@@ -33,7 +40,7 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 
 @dataclass(slots=True)
 class End:
-    """One member: its desk, and how it stands, which a test may change."""
+    """One member: its hint store, and what it checks offers against, which a test may change."""
 
     situation: Situation | None
     hint_store: HintStore
@@ -45,8 +52,8 @@ class End:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handed:
-    """Donor and recipient; `peers`: the donor's way, `back`: the recipient's; `address_of` a member."""
+class Pair:
+    """Donor and recipient; `peers`: the donor's, `back`: the recipient's; `address_of`: a member's."""
 
     donor: End
     recipient: End
@@ -57,10 +64,11 @@ class Handed:
 
 @dataclass(slots=True)
 class Donation:
-    """A stream of the donor on its way: `stream` goes on by `say` until it is completed."""
+    """A stream that the donor hands over; it reads on with `emit`."""
 
     stream: Stream = field(default_factory=lambda: new_core())
     base: SentCopy | None = None
+    offer: Offer | None = None
     offset: int = 0
 
     def emit(self, key: str, data: str = "") -> None:
@@ -79,40 +87,16 @@ class Donation:
     def copy(self) -> tuple[Offer, bytes]:
         """The first copy as of now."""
         body, self.base = take_copy(self.stream)
-        state = self.stream.assembler
-        offer = Offer(
-            group="default",
-            stream=STREAM,
-            epoch=EPOCH,
-            donor="a",
-            position=self.base.position,
-            digest=self.base.digest,
-            sessions=len(state.open),
-            bytes=state.state_bytes,
-            why="test",
-        )
-        return offer, body
+        self.offer = offer_of(self.base, epoch=EPOCH, donor="a", why="test")
+        return self.offer, body
 
     def delta(self) -> tuple[Completion, bytes]:
         """What has changed since, after the last commit."""
         assert self.base is not None
+        assert self.offer is not None
         self.commit()
-        body, head = take_delta(self.stream, self.base), self.stream.head
-        completion = Completion(
-            group="default",
-            stream=STREAM,
-            epoch=EPOCH,
-            donor="a",
-            head_epoch=head.epoch,
-            seq=head.seq,
-            base_position=self.base.position,
-            base_digest=self.base.digest,
-            position=head.position,
-            digest=digest_of(body),
-            why="test",
-            copy_ms=1.5,
-            stopped_at_ms=1_700_000_000_000,
-        )
+        body = take_delta(self.stream, self.base)
+        completion = completion_of(self.base, body, self.offer, copy_ms=1.5, stopped_at_ms=1_700_000_000_000)
         return completion, body
 
 
@@ -147,7 +131,7 @@ def situation_of(member: str) -> Situation:
 
 
 def new_end(member: str, max_body_bytes: int = MAX_BODY_BYTES) -> End:
-    """A member with an empty desk."""
+    """A member with an empty hint store."""
     limits = HandoverLimits(max_body_bytes=max_body_bytes)
     hint_store = HintStore(
         settings=GroupSettings(),
@@ -163,57 +147,57 @@ def new_end(member: str, max_body_bytes: int = MAX_BODY_BYTES) -> End:
 class PeersContract:
     """The promises."""
 
-    async def test_a_stream_goes_over_in_two_messages(self, handed: Handed) -> None:
+    async def test_a_stream_goes_over_in_two_messages(self, pair: Pair) -> None:
         """What the recipient then has is what the donor had: every session, and the head."""
         donation = Donation()
         for n in range(20):
             donation.emit(f"k{n % 7}", "x" * n)
-        to_b = handed.address_of("b")
+        to_b = pair.address_of("b")
 
-        await handed.peers.offer(to_b, *donation.copy())
-        held = handed.recipient.holds
+        await pair.peers.offer(to_b, *donation.copy())
+        held = pair.recipient.holds
         donation.emit("k1", "later")
         donation.emit("new")
-        await handed.peers.complete(to_b, *donation.delta())
+        await pair.peers.complete(to_b, *donation.delta())
 
         assert held == ({STREAM}, False)
-        assert handed.recipient.holds == ({STREAM}, True)
-        (hint,) = handed.recipient.hint_store.take(STREAM)
+        assert pair.recipient.holds == ({STREAM}, True)
+        (hint,) = pair.recipient.hint_store.take(STREAM)
         assert hint.state.head == donation.stream.head
         assert take_delta(hint.state, None) == take_delta(donation.stream, None)
         assert hint.completion is not None
         assert (hint.completion.why, hint.completion.copy_ms) == ("test", 1.5)
 
-    async def test_what_was_stopped_with_can_be_fetched(self, handed: Handed) -> None:
+    async def test_what_was_stopped_with_can_be_fetched(self, pair: Pair) -> None:
         """Whole, byte by byte, by the one head that it stands on."""
         donation = Donation()
         donation.emit("k", "x" * 100_000)
         donation.commit()
-        handed.donor.hint_store.keep(donation.stream)
-        wanted = Wanted(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
+        pair.donor.hint_store.keep(donation.stream)
+        wanted = BundleRequest(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
 
-        found = await handed.back.fetch(handed.address_of("a"), wanted)
+        found = await pair.back.fetch(pair.address_of("a"), wanted)
 
         assert found == take_delta(donation.stream, None)
         with pytest.raises(HandoverRefused, match="no bundle of stream 1 with epoch 7, seq 2"):
-            await handed.back.fetch(handed.address_of("a"), msgspec.structs.replace(wanted, seq=2))
+            await pair.back.fetch(pair.address_of("a"), msgspec.structs.replace(wanted, seq=2))
 
-    async def test_a_message_that_comes_twice_is_one(self, handed: Handed) -> None:
+    async def test_a_message_that_comes_twice_is_one(self, pair: Pair) -> None:
         """A donor that got no answer may send again."""
-        donation, to_b = Donation(), handed.address_of("b")
+        donation, to_b = Donation(), pair.address_of("b")
         donation.emit("k")
         copy = donation.copy()
         delta = donation.delta()
 
         for _ in range(2):
-            await handed.peers.offer(to_b, *copy)
+            await pair.peers.offer(to_b, *copy)
         for _ in range(2):
-            await handed.peers.complete(to_b, *delta)
-        await handed.peers.offer(to_b, *copy)
+            await pair.peers.complete(to_b, *delta)
+        await pair.peers.offer(to_b, *copy)
 
-        assert handed.recipient.holds == ({STREAM}, True)
+        assert pair.recipient.holds == ({STREAM}, True)
 
-    async def test_a_refusal_comes_with_its_reason_and_changes_nothing(self, handed: Handed) -> None:
+    async def test_a_refusal_comes_with_its_reason_and_changes_nothing(self, pair: Pair) -> None:
         """The donor logs it, and asks somebody else."""
         donation = Donation()
         donation.emit("k")
@@ -221,35 +205,35 @@ class PeersContract:
         wrong = msgspec.structs.replace(offer, stream=99)
 
         with pytest.raises(HandoverRefused, match="there is no stream 99"):
-            await handed.peers.offer(handed.address_of("b"), wrong, body)
+            await pair.peers.offer(pair.address_of("b"), wrong, body)
 
-        assert handed.recipient.holds == (set(), False)
+        assert pair.recipient.holds == (set(), False)
 
-    async def test_a_delta_without_its_copy_is_refused(self, handed: Handed) -> None:
+    async def test_a_delta_without_its_copy_is_refused(self, pair: Pair) -> None:
         """It extends nothing."""
         donation = Donation()
         donation.emit("k")
         donation.copy()
 
-        with pytest.raises(HandoverRefused, match="no copy is held here"):
-            await handed.peers.complete(handed.address_of("b"), *donation.delta())
+        with pytest.raises(HandoverRefused, match="no copy of stream 1 is held here"):
+            await pair.peers.complete(pair.address_of("b"), *donation.delta())
 
-        assert handed.recipient.holds == (set(), False)
+        assert pair.recipient.holds == (set(), False)
 
-    async def test_a_member_that_has_not_joined_is_not_available(self, handed: Handed) -> None:
+    async def test_a_member_that_has_not_joined_is_not_available(self, pair: Pair) -> None:
         """Whether it refuses or does not answer: it takes nothing."""
         donation = Donation()
-        handed.recipient.situation = None
+        pair.recipient.situation = None
 
         with pytest.raises((HandoverRefused, PeerUnavailable)):
-            await handed.peers.offer(handed.address_of("b"), *donation.copy())
+            await pair.peers.offer(pair.address_of("b"), *donation.copy())
 
-        handed.recipient.situation = situation_of("b")
-        assert handed.recipient.holds == (set(), False)
+        pair.recipient.situation = situation_of("b")
+        assert pair.recipient.holds == (set(), False)
 
-    async def test_nobody_at_the_address_is_unavailable(self, handed: Handed) -> None:
+    async def test_nobody_at_the_address_is_unavailable(self, pair: Pair) -> None:
         """Like a member that has just died."""
         donation = Donation()
 
         with pytest.raises(PeerUnavailable):
-            await handed.peers.offer(handed.address_of("nobody"), *donation.copy())
+            await pair.peers.offer(pair.address_of("nobody"), *donation.copy())

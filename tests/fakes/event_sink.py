@@ -1,4 +1,4 @@
-"""The topic of events in memory: the same contract as `KafkaChronicle`."""
+"""The topic of events in memory, under the same contract as `KafkaEventSink`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shared.model.events import Event, encode_event
 
 
 class InMemoryEventSink:
-    """Keeps what was told in `events`; while `is_away` it waits, the newest `capacity` of it."""
+    """Keeps emitted events in `events`; while `is_away`, the newest `capacity` of them wait."""
 
     def __init__(self, capacity: int = 10_000) -> None:
         self.events: list[Event] = []
@@ -26,8 +26,8 @@ class InMemoryEventSink:
         """How many events are not written yet."""
         return len(self._waiting)
 
-    def tell(self, event: Event) -> None:
-        """Writes the event, or lets it wait."""
+    def emit(self, event: Event) -> None:
+        """Writes the event, or queues it."""
         try:
             encode_event(event)
         except InvalidInput:

@@ -1,7 +1,7 @@
-"""The other members in memory: a handover's messages go straight to the recipient's desk.
+"""The other members in memory: a handover's messages go straight to the recipient's hint store.
 
-`PeerNetwork` knows every desk by its address; `InMemoryPeers` is one member's way to it. A test takes
-messages away: `cut` holds pairs of addresses between which nothing goes, `lose` what becomes of the next.
+`PeerNetwork` knows every hint store by its address; `InMemoryPeers` are the peers of one member. A test loses
+messages: `cut` holds pairs of addresses that cannot reach each other, `lose` what the next messages lose.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from services.consumer.core.handover.rules import Completion, Offer, Wanted
+from services.consumer.core.handover.rules import BundleRequest, Completion, Offer
 from services.consumer.handover.hints import HintStore
 from shared.errors import BatonError, HandoverRefused, PeerUnavailable, Unavailable
 
@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class PeerNetwork:
-    """`desks`: by address. `lose`: of the next messages the request, the answer or (None) nothing; `sent`
-    counts them. `after` is called with a message's name when it has taken effect, before its answer;
-    `slow[name]`: the answer to the next such message is on its way until the event is set.
+    """`hint_stores`: by address. `lose`: what each of the next messages loses: request, answer, nothing;
+    `sent` lists their names. Calls `after` with a message's name when it has taken effect, before its answer;
+    `slow[name]`: the answer to the next such message waits for the event.
     """
 
-    desks: dict[str, HintStore] = field(default_factory=dict)
+    hint_stores: dict[str, HintStore] = field(default_factory=dict)
     cut: set[tuple[str, str]] = field(default_factory=set)
     lose: list[Loss | None] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
@@ -49,16 +49,16 @@ class InMemoryPeers:
         """See Peers."""
         await self._call("complete", address, lambda hint_store: hint_store.receive_delta(completion, body))
 
-    async def fetch(self, address: str, wanted: Wanted) -> bytes:
+    async def fetch(self, address: str, request: BundleRequest) -> bytes:
         """See Peers."""
-        return await self._call("fetch", address, lambda hint_store: hint_store.give(wanted))
+        return await self._call("fetch", address, lambda hint_store: hint_store.give(request))
 
     async def _call(self, what: str, address: str, act: Callable[[HintStore], T]) -> T:
         network = self._network
         network.sent.append(what)
         loss = network.lose.pop(0) if network.lose else None
         await asyncio.sleep(0)
-        hint_store = network.desks.get(address)
+        hint_store = network.hint_stores.get(address)
         if hint_store is None or loss == "request" or (self._address, address) in network.cut:
             raise PeerUnavailable(f"{address} does not answer")
         try:

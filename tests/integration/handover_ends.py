@@ -1,4 +1,4 @@
-"""Members' HTTP faces on real sockets, real desks behind them, and the requests of a handover by hand."""
+"""Members' HTTP faces on real sockets over real hint stores, and the requests of a handover made by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from services.consumer.handover.routes import Reception
 from services.consumer.member.metrics import ConsumerMetrics
 from shared.service.runtime import http_server
 from shared.service.signing import digest_of, signed_headers
-from tests.peers_contract import MAX_BODY_BYTES, End, Handed, new_end
+from tests.peers_contract import MAX_BODY_BYTES, End, Pair, new_end
 from tests.servers import free_port
 
 SECRET = b"of these two members"
@@ -79,9 +79,9 @@ async def serving(member: str, max_body_bytes: int = MAX_BODY_BYTES) -> AsyncIte
 
 
 class Elsewhere(httpx.AsyncHTTPTransport):
-    """Takes every host for this machine, so that addresses need not be loopback ones.
+    """Connects every host to this machine, so that addresses need not be loopback addresses.
 
-    It reads no certificates, which takes longer than most tests.
+    It loads no certificates: that takes longer than most tests.
     """
 
     def __init__(self) -> None:
@@ -93,11 +93,11 @@ class Elsewhere(httpx.AsyncHTTPTransport):
 
 
 @contextlib.asynccontextmanager
-async def handed_over_http(host: str = "127.0.0.1") -> AsyncIterator[Handed]:
+async def pair_over_http(host: str = "127.0.0.1") -> AsyncIterator[Pair]:
     """Donor `a` and recipient `b`; each calls the other at `host`."""
     async with serving("a") as a, serving("b") as b, peers_of("a") as to_b, peers_of("b") as to_a:
         ports = {"a": a.port, "b": b.port, "nobody": free_port()}
-        yield Handed(
+        yield Pair(
             donor=a.end,
             recipient=b.end,
             peers=to_b,
@@ -107,7 +107,7 @@ async def handed_over_http(host: str = "127.0.0.1") -> AsyncIterator[Handed]:
 
 
 def peers_of(member: str, secret: bytes = SECRET, timeouts: PeerTimeouts = PATIENT) -> HttpPeers:
-    """The way of a member to the others."""
+    """The peers of a member."""
     return HttpPeers(
         member,
         secret,
@@ -119,13 +119,13 @@ def peers_of(member: str, secret: bytes = SECRET, timeouts: PeerTimeouts = PATIE
 
 
 def plain_client() -> httpx.AsyncClient:
-    """A client that sends what it is given."""
+    """A client that sends requests as they are."""
     return httpx.AsyncClient(transport=Elsewhere(), timeout=20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A request as it goes out, which a test may bend; without changes it is what `HttpPeers` sends."""
+    """A request that a test may change; without changes it is what `HttpPeers` sends."""
 
     method: str
     target: str
@@ -133,7 +133,7 @@ class Sent:
     body: bytes = b""
 
     def with_headers(self, **changes: str) -> Sent:
-        """`baton_seq="4"` sets `Baton-Seq`; an empty value takes the header away."""
+        """`baton_seq="4"` sets `Baton-Seq`; an empty value removes the header."""
         named = {name.replace("_", "-").title(): value for name, value in changes.items()}
         headers = {name: value for name, value in (self.headers | named).items() if value}
         return replace(self, headers=headers)
@@ -155,7 +155,7 @@ def sent(
     header: str | None = None,
     sender: str = "",
 ) -> Sent:
-    """The signed request of a message; `header` stands in for the message, and is signed."""
+    """The signed request of a message; `header`, if given, is signed and sent in place of the message."""
     line = line_for(said)
     header = header_for(said) if header is None else header
     signed = signed_headers(

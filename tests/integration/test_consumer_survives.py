@@ -47,7 +47,7 @@ async def begin(found: Group, visits: Visits) -> None:
 
 
 async def finish(found: Group, visits: Visits) -> None:
-    """More fragments, the end of all sessions, an orderly stop, and the judgement."""
+    """Writes more fragments, ends all sessions, stops the member and checks what was delivered."""
     await found.fleet.write(visits, 500)
     await found.fleet.close_all()
     await found.end()
@@ -79,7 +79,7 @@ async def test_a_mute_zookeeper(
 async def test_an_expired_zookeeper_session(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """It joins again in a new one and claims again; what was not committed is read again."""
+    """The member joins and claims again in a new one; uncommitted records are read again."""
     visits = Visits(random.Random(5))
     async with group(kafka, zookeeper, namespace, tmp_path) as found:
         await begin(found, visits)
@@ -113,7 +113,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> set[object]:
 async def test_a_reader_that_hangs(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path, hanging: set[object]
 ) -> None:
-    """A fetch that never returns: the watchdog has the reader replaced, at the same position."""
+    """A fetch never returns: the watchdog replaces the reader, at the same position."""
     visits = Visits(random.Random(6))
     async with group(kafka, zookeeper, namespace, tmp_path) as found:
         await begin(found, visits)
