@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 INSTALLED := $(VENV)/.installed
 AGENT := agent
+WORKERS ?= 2
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-browser agent lint types up down bench chaos soak simulate simulate-faults fuzz clean lock
@@ -19,8 +21,8 @@ install: $(INSTALLED) ## Create the virtual environment from the locked versions
 demo: $(INSTALLED) ## Run the whole pipeline, on a generated log or on LOG=path
 	@$(BIN)/baton demo $(if $(LOG),"$(LOG)") $(ARGS)
 
-test: $(INSTALLED) ## Run every test: unit, simulation, integration on real servers, end to end
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(INSTALLED) ## Run every test, by WORKERS=2: unit, simulation, integration on real servers, end to end
+	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-browser: $(INSTALLED) ## Test the agent in a real Chromium (Debian: chromium and chromium-driver)
 	@$(BIN)/python -m pytest agent/tests $(ARGS)

@@ -1,13 +1,15 @@
-"""Fixtures for every test: real servers, started when first asked for, once for the whole run.
+"""Fixtures for every test: real servers, started on first use, one Kafka and one ZooKeeper per pytest worker.
 
-Tests share the servers and stay apart by `namespace`. A test that stops or pauses a server asks for
-`kafka_server` or `zookeeper_server` and leaves it as it likes: it is put right again afterwards.
+Tests share the servers and stay apart by `namespace`. A test that stops or pauses a server requests
+`kafka_server` or `zookeeper_server` and may leave it in any state: the fixture repairs it afterwards.
 """
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -18,8 +20,11 @@ assert hypothesis.__version__, (
     "imported before any test: pytest rewriting it at the end of a run, as its plugin does where no test "
     "has used it, meets a fault of CPython 3.11 (AST constructor recursion depth mismatch)"
 )
-hypothesis.settings.register_profile("untimed", deadline=None)  # tests are never timed
+hypothesis.settings.register_profile("untimed", deadline=None)  # a busy neighbour is not a failure
 hypothesis.settings.load_profile("untimed")
+
+LONGEST_FIRST = ("e2e", "integration", "simulation")
+"""Folders whose files take longest; begun last, one of them would keep one worker busy alone."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,18 +33,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the mark of the long tests."""
+    """Declares the mark of long tests."""
     config.addinivalue_line("markers", "soak: takes long; only run with --soak")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the long tests out unless asked for."""
-    if config.getoption("--soak"):
-        return
-    left_out = [item for item in items if item.get_closest_marker("soak")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+    """Deselects long tests unless `--soak` is given, and gives several workers the longest files first."""
+    if not config.getoption("--soak"):
+        long = [item for item in items if item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: _rank(item.path))
+
+
+def _rank(path: Path) -> int:
+    folder = path.parent.name
+    return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
 
 
 @pytest.fixture(scope="session")
@@ -62,14 +72,14 @@ def _zookeeper() -> Iterator[ZooKeeperServer]:
 
 @pytest.fixture
 def kafka_server(_kafka: KafkaServer) -> Iterator[KafkaServer]:
-    """The broker of this test run, for tests that pause or restart it."""
+    """This worker's broker, for tests that pause or restart it."""
     yield _kafka
     _kafka.settle()
 
 
 @pytest.fixture
 def zookeeper_server(_zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperServer]:
-    """The ZooKeeper of this test run, for tests that pause or restart it."""
+    """This worker's ZooKeeper, for tests that pause or restart it."""
     yield _zookeeper
     _zookeeper.resume()
     _zookeeper.start()
@@ -89,5 +99,5 @@ def zookeeper(_zookeeper: ZooKeeperServer) -> str:
 
 @pytest.fixture
 def namespace() -> str:
-    """A namespace of the test's own (see `shared/model/names.py`)."""
+    """A namespace that no other test uses (see `shared/model/names.py`)."""
     return f"t{uuid.uuid4().hex[:12]}"

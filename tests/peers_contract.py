@@ -79,6 +79,8 @@ class Donation:
 
     def commit(self) -> None:
         """Nothing is left uncommitted."""
+        if not self.stream.has_changes:
+            return
         commit = commit_of(self.stream)
         self.stream.committed(commit, list(range(len(commit.records))), 0.0)
 

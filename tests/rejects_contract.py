@@ -1,7 +1,7 @@
 """What every keeper of rejects promises the door, run against Kafka (integration) and the twin (unit).
 
 A test module subclasses `RejectsContract` and gives the fixture `world`: rejects whose topic is away at
-first, and of which 100,000 bytes may wait meanwhile.
+first; at most 100,000 of its bytes may wait meanwhile.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Real servers for tests: one Kafka and one ZooKeeper for a whole test run, on free ports.
+"""Real servers for tests, on free ports: `KafkaServer` and `ZooKeeperServer`.
 
-`KafkaServer` and `ZooKeeperServer` can be stopped, killed, paused and started again by a test; what
-they hold survives. They live in a temporary folder and die with the test process, however it ends.
+A test may stop, kill, pause and restart them; their data survives. They live in a temporary folder and die
+with the test process, however it ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
-import secrets
 import shutil
 import signal
 import socket
@@ -43,23 +43,33 @@ from shared.kafka.topics import TopicSpec, ensure_topics
 
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
-PORTS = range(29_500, 32_768)
-"""Above those of local stacks (`free_port_offset`), below those of clients."""
 SHUT_OUT_S = 1.0
-"""Within this time after a pause a controller has seen that it had no heartbeat."""
+"""Within this time after a pause a controller notices the missing heartbeat."""
 
 _SPAWNER = ThreadPoolExecutor(1, "spawner")
 """Starts every server: the leash watches the thread that forked, and this one lives to the end."""
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens at just now.
+def share_of_worker(whole: range) -> range:
+    """This pytest worker's part of the range: two workers never try the same port."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    size = len(whole) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    return whole[worker * size : (worker + 1) * size]
 
-    Below those that Linux gives to clients: else one of them could have it while a server is restarted (or a
-    client that looks for the server could even find itself there).
-    """
-    for _ in range(100):
-        port = PORTS.start + secrets.randbelow(len(PORTS))
+
+_RANDOM = random.SystemRandom()
+PORTS = share_of_worker(range(29_500, 32_768))
+"""Above the ports of local stacks (`free_port_offset`), below those Linux gives to clients.
+
+A client could otherwise take a server's port while the server restarts, or even connect to itself.
+"""
+OFFSETS = share_of_worker(range(10_000, 20_000))
+_UNTRIED = itertools.cycle(_RANDOM.sample(PORTS, len(PORTS)))
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 at which no process listens; each call returns another one."""
+    for port in itertools.islice(_UNTRIED, len(PORTS)):
         with socket.socket() as listener, contextlib.suppress(OSError):
             listener.bind(("127.0.0.1", port))
             return port
@@ -67,9 +77,9 @@ def free_port() -> int:
 
 
 def free_port_offset(consumers: int = 8) -> int:
-    """A `--port-offset` with which no port of a local stack is in use just now."""
+    """A `--port-offset` at which every port of a local stack is free."""
     for _ in range(100):
-        offset = random.randrange(10_000, 20_000)
+        offset = _RANDOM.choice(OFFSETS)
         with contextlib.suppress(PortOccupied):
             check_ports("127.0.0.1", ports_of(StackOptions(port_offset=offset, consumers=consumers)))
             return offset
@@ -95,7 +105,7 @@ class Server:
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def start(self) -> None:
-        """Starts it unless it runs, and returns when it answers; to be called from a test or fixture."""
+        """Starts it unless it runs, and returns when it answers; call it from a test or fixture."""
         if self.pid is not None:
             return
         self.prepare()
@@ -107,14 +117,14 @@ class Server:
         self.wait_until(self.answers)
 
     def wait_until(self, is_so: Callable[[], Awaitable[bool]]) -> None:
-        """Returns when it is so; kills the server and raises RuntimeError when that takes too long."""
+        """Returns once `is_so` is true; kills the server and raises RuntimeError when that takes too long."""
         deadline = time.monotonic() + START_TIMEOUT_S
-        # in a thread of its own, because a test's event loop may be running in this one
+        # in another thread, because a test's event loop may be running in this one
         with ThreadPoolExecutor(1) as prober:
             while not prober.submit(_ask, is_so).result():
                 if self.pid is None or time.monotonic() > deadline:
                     self.kill()
-                    raise RuntimeError(f"{self!r} did not get there:\n{self.output()[-3000:]}")
+                    raise RuntimeError(f"{self!r} is not there in time:\n{self.output()[-3000:]}")
                 time.sleep(0.05)
 
     def stop(self) -> None:
@@ -134,7 +144,7 @@ class Server:
             self._process.wait()
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing."""
+        """SIGSTOP: it keeps its connections and stays silent."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
             self.is_paused = True
@@ -202,15 +212,15 @@ class KafkaServer(Server):
         return await kafka_answers(self.address)
 
     def settle(self) -> None:
-        """Returns when no pause has consequences any more: woken after a long one, the broker is shut out by
-        its own controller for a moment. Left paused, it is restarted.
+        """Returns once no pause has consequences: after a long one the controller fences its broker for a
+        moment. A broker left paused is restarted.
         """
         if self.is_paused:
             self.kill()
         self.start()
-        self.wait_until(self._takes_topics)
+        self.wait_until(self._creates_topics)
 
-    async def _takes_topics(self) -> bool:
+    async def _creates_topics(self) -> bool:
         if time.monotonic() - self.resumed_s < SHUT_OUT_S:
             return False
         try:
@@ -221,9 +231,9 @@ class KafkaServer(Server):
 
 @contextlib.contextmanager
 def temporary_home(name: str) -> Iterator[Path]:
-    """A folder for a server's data, removed at the end; its name tells whose it is.
+    """A folder for a server's data, removed at the end; its name holds the process id of its owner.
 
-    A killed test run leaves it behind. Others may be running beside it: remove only your own process's.
+    A killed test run leaves it behind. Other runs may use theirs: remove only those of your own processes.
     """
     home = Path(tempfile.mkdtemp(prefix=f"baton-{name}-{os.getpid()}-"))
     try:

@@ -1,7 +1,6 @@
-"""What the Spark tests share: a log in real Kafka, its sessions delivered as an owner would, requests.
+"""Fixtures for Spark tests: a log in real Kafka, its sessions delivered as an owner does it, and requests.
 
-The sessions come from the consumer's assembler, so that the audit is tried against the code whose
-work it is there to judge.
+The sessions come from the consumer's assembler, so the audit is tested against the code it judges.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def fragment(key: str, time: int | None = None, **more: Any) -> tuple[bytes, byt
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """One Baton in real Kafka whose producer and owners are played by the test."""
+    """A Baton in real Kafka; the test acts as its producer and owners."""
 
     kafka: str
     namespace: str
@@ -60,7 +59,7 @@ class Pipeline:
         return Names(self.namespace)
 
     async def create(self) -> None:
-        """Makes the topics."""
+        """Creates the topics."""
         specs = fragments_topics(self.names, self.streams, WEEK_MS)
         specs.append(sessions_topic(self.names, self.group, 2, WEEK_MS))
         await ensure_topics(self.kafka, specs, 1)
@@ -77,7 +76,7 @@ class Pipeline:
             await asyncio.gather(*sent)
 
     async def sessions(self) -> tuple[list[tuple[Session, bytes]], dict[int, int]]:
-        """What the owners close over the whole log, with its bytes; and each stream's position."""
+        """The sessions that owners close over the whole log, with their bytes; and each stream's position."""
         closed: list[tuple[Session, bytes]] = []
         positions = {}
         for stream in range(self.streams):
@@ -97,7 +96,7 @@ class Pipeline:
             await asyncio.gather(*sent)
 
     async def commit(self, positions: Mapping[int, int]) -> None:
-        """Commits a head per stream, as its owner would."""
+        """Commits a head per stream, as its owner does."""
         async with self._producer(transactional_id=f"{self.namespace}.test") as producer:
             for stream, position in positions.items():
                 head = Head(epoch=1, seq=1, position=position, safe_offset=position)
@@ -109,13 +108,13 @@ class Pipeline:
                     )
 
     async def cut(self, offsets: Mapping[int, int]) -> None:
-        """Deletes what lies below the offsets, as retention would."""
-        wanted = {
+        """Deletes records below the offsets, as retention does."""
+        below = {
             TopicPartition(self.names.fragments(stream), 0): RecordsToDelete(before_offset=offset)
             for stream, offset in offsets.items()
         }
         async with admin_client(self.kafka) as admin:
-            await admin.delete_records(wanted)
+            await admin.delete_records(below)
 
     def request(self, job: str, lake: Path, **parameters: Any) -> RunRequest:
         """A run of the job on this pipeline."""

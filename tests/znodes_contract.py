@@ -33,7 +33,7 @@ class ZnodesContract:
     async def test_a_znode_is_made_read_written_and_deleted_by_version(
         self, client: Znodes, root: str
     ) -> None:
-        """Writes are refused with False unless the version fits; reads tell data and version."""
+        """A write with another version returns False; reads return data and version."""
         assert await client.create(f"{root}/x", b"1")
         assert not await client.create(f"{root}/x", b"2")
 
@@ -52,7 +52,7 @@ class ZnodesContract:
         assert await client.children(f"{root}/x") == []
 
     async def test_a_znode_without_a_parent_is_not_made(self, client: Znodes, root: str) -> None:
-        """A missing parent is a fault of the caller, told apart from losing a race."""
+        """A missing parent is the caller's fault and differs from losing a race."""
         with pytest.raises(NotFound):
             await client.create(f"{root}/none/x")
 
@@ -68,20 +68,20 @@ class ZnodesContract:
         assert (x.data, x.version, x.ephemeral_of) == (b"4", 0, session_id(client))
 
     async def test_a_watch_is_told_once_of_each_kind_of_change(self, client: Znodes, root: str) -> None:
-        """Children, data, the appearing and the going of a znode are told to who read them with a watch."""
-        told: list[str] = []
-        await client.children(root, watch=told.append)
-        await client.get(f"{root}/a", watch=told.append)
-        assert await client.get(f"{root}/new", watch=told.append) is None
-        assert await client.children(f"{root}/later", watch=told.append) == []
+        """A reader with a watch learns of changed children and data, and of a znode that appears or goes."""
+        seen: list[str] = []
+        await client.children(root, watch=seen.append)
+        await client.get(f"{root}/a", watch=seen.append)
+        assert await client.get(f"{root}/new", watch=seen.append) is None
+        assert await client.children(f"{root}/later", watch=seen.append) == []
 
         await client.set(f"{root}/a", b"1")
         await client.set(f"{root}/a", b"2")
         await client.create(f"{root}/new")
         await client.create(f"{root}/later")
 
-        await until(lambda: len(told) == 4)
-        assert sorted(told) == [root, f"{root}/a", f"{root}/later", f"{root}/new"]
+        await until(lambda: len(seen) == 4)
+        assert sorted(seen) == [root, f"{root}/a", f"{root}/later", f"{root}/new"]
 
     async def test_a_path_is_made_with_its_ancestors_and_kept_when_it_is_there(
         self, client: Znodes, root: str

@@ -1,8 +1,8 @@
 """A chaos run: a load over HTTP, faults one after the other, the healing, and the judgement.
 
-Seeded: the seed decides what is posted, which faults strike in which order, whom, and for how long; the
-moments still vary. Everything that happens is printed as it happens. Between two faults something was
-acknowledged and something was committed, so that each strikes a pipeline at work.
+The seed decides what is posted, which faults strike in which order, whom, and for how long; the moments
+still vary. The run prints everything as it happens. Between two faults something is acknowledged and
+something is committed, so that each strikes a pipeline at work.
 """
 
 from __future__ import annotations
@@ -21,33 +21,26 @@ from aiokafka import TopicPartition
 
 from shared.errors import BatonError
 from shared.model.events import parse_event
-from shared.model.group import GroupSettings
 from tests.e2e.chaos_faults import FAULTS
-from tests.e2e.chaos_ground import Ground, until
-from tests.e2e.chaos_judge import audit, judge_ledger, judge_log
+from tests.e2e.chaos_ground import Ground
+from tests.e2e.chaos_judge import judge_ledger
 from tests.e2e.chaos_load import Load
 from tests.e2e.chaos_world import STREAMS, World, chaos_world
-from tests.e2e.fleet import poll
-from tests.e2e.readers import read_partition
+from tests.e2e.fleet import SETTINGS
+from tests.e2e.readers import judge_log, read_partition
+from tests.e2e.service import poll, until
 
-SETTINGS = GroupSettings(
-    gap_ms=60_000,
-    lateness_ms=10_000,
-    idle_ms=3_600_000,
-    repeat_ms=3_600_000,
-    max_session_fragments=40,
-)
-"""No session ends by the clock of this machine, and no id is forgotten during a run."""
 CATCH_UP_PER_S = 4_000
+AUDIT_TIMEOUT_S = 300.0
 TRIES = 4
-"""A fault that hits nothing (it may be in another's way) is struck again."""
+"""A fault that hits nothing (another one may be in its way) strikes again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How much of it: `rounds` times each fault, over at least `fragments`, `per_s` of them meanwhile.
+    """The size of a run: each fault strikes `rounds` times, `at_once` of them together.
 
-    `at_once` faults strike at a time.
+    At least `fragments` are posted, `per_s` of them while faults strike.
     """
 
     fragments: int
@@ -59,7 +52,7 @@ class Plan:
 
 
 class Run:
-    """One chaos run, and its tale."""
+    """One chaos run, which prints what happens."""
 
     def __init__(self, world: World, load: Load, seed: int) -> None:
         self._world = world
@@ -70,37 +63,37 @@ class Run:
         self._acknowledged = self._committed = 0
         self.struck: dict[str, int] = {}
 
-    def tell(self, what: str) -> None:
-        """One line of the tale."""
+    def report(self, what: str) -> None:
+        """Prints one line."""
         print(f"{time.monotonic() - self._begun_s:6.1f} s  {what}", flush=True)
 
     async def storm(self, plan: Plan) -> None:
-        """Each fault so many times, in an order of the seed's; between them the pipeline is at work."""
+        """Strikes each fault `rounds` times in the seed's order; in between the pipeline must be at work."""
         rng = random.Random(self._seed)
         for turn in range(plan.rounds):
             names = rng.sample(plan.faults, len(plan.faults))
             for first in range(0, len(names), plan.at_once):
                 at_work = await self._until_at_work()
-                self.tell(at_work)
+                self.report(at_work)
                 async with asyncio.TaskGroup() as tasks:
                     for name in names[first : first + plan.at_once]:
                         tasks.create_task(self._strike(name, turn), name=name)
         await self._until_at_work()
 
     async def _strike(self, name: str, turn: int) -> None:
-        """One fault; what it does depends on the seed, not on what strikes beside it."""
+        """Strikes one fault; what it does depends on the seed, not on other faults."""
         ground = Ground(self._world, self._load, random.Random(f"{self._seed} {name} {turn}"), self._busy)
         for _ in range(TRIES):
             begun_s = time.monotonic()
             struck = await FAULTS[name](ground)
-            self.tell(f"{name:18} {struck.told} ({time.monotonic() - begun_s:.1f} s)")
+            self.report(f"{name:18} {struck.what} ({time.monotonic() - begun_s:.1f} s)")
             if struck.evidence:
                 break
         assert struck.evidence, f"{name} hit nothing in {TRIES} attempts"
         self.struck[name] = self.struck.get(name, 0) + 1
 
     async def _until_at_work(self) -> str:
-        """Returns when more was acknowledged and more was committed than when it was asked last."""
+        """Returns once more was acknowledged and more was committed since the last call."""
         before = self._acknowledged, self._committed
         now = before
 
@@ -110,34 +103,24 @@ class Run:
                 now = self._load.ledger.acknowledged, sum((await self._world.positions()).values())
             return now[0] > before[0] and now[1] > before[1]
 
-        await poll(is_so, lambda: f"stands still at {now}:\n{self._world.told()}")
+        await poll(is_so, lambda: f"stands still at {now}:\n{self._world.tail()}")
         self._acknowledged, self._committed = now
         more = now[0] - before[0], now[1] - before[1]
         return f"{more[0]} more fragments acknowledged, {more[1]} committed"
 
     async def settle(self) -> None:
-        """The end of all sessions, everything committed, and all consumers gone in order."""
+        """Closes all sessions, waits until everything is committed, and stops all consumers in order."""
         ends: dict[int, int] = {}
-        left: dict[int, int] = {}
 
         async def is_marked() -> bool:
             with contextlib.suppress(httpx.HTTPError):
                 ends.update(await self._load.end_of_time())
             return bool(ends)
 
-        async def is_committed() -> bool:
-            nonlocal left
-            with contextlib.suppress(BatonError):
-                at = await self._world.positions()
-                left = {stream: end - at[stream] for stream, end in ends.items() if at[stream] <= end}
-                return not left
-            return False
-
-        await poll(is_marked, lambda: f"no markers:\n{self._world.told()}")
-        await poll(is_committed, lambda: f"lag {left}:\n{self._world.told()}")
-        self.tell(f"lag 0; {self._load}")
-        codes = await self._world.leave()
-        assert set(codes.values()) == {0}, f"{codes}:\n{self._world.told()}"
+        await poll(is_marked, lambda: f"no markers:\n{self._world.tail()}")
+        await self._world.committed(ends)
+        self.report(f"lag 0; {self._load}")
+        await self._world.leave()
 
     async def judge(self, fragments: int) -> list[str]:
         """What is wrong; empty when nothing is."""
@@ -146,10 +129,11 @@ class Run:
         delivered = await where.delivered()
         wrong = judge_ledger(ledger, delivered)
         for stream, log in logs.items():
-            wrong += await asyncio.to_thread(judge_log, stream, log, delivered, SETTINGS)
+            own = [session for session in delivered if session.stream == stream]
+            wrong += await asyncio.to_thread(judge_log, stream, log, own, SETTINGS)
         records = sum(len(log) for log in logs.values())
         found = sum(session.fragments for session in delivered)
-        self.tell(
+        self.report(
             f"{records} records, {found} fragments in {len(delivered)} sessions; wrong: {wrong or 'nothing'}"
         )
         events = [
@@ -158,7 +142,7 @@ class Run:
         ]
         handovers = [event for event in events if event.kind == "handover"]
         warm = sum(bool(event.warm) for event in handovers)
-        self.tell(f"events: {dict(Counter(event.kind for event in events))}, {warm} handovers from memory")
+        self.report(f"events: {dict(Counter(event.kind for event in events))}, {warm} handovers from memory")
         if not warm:
             wrong.append("no handover was live")
         if ledger.acknowledged < fragments * 0.95:
@@ -167,30 +151,41 @@ class Run:
             wrong.append("no repeat was stored: nothing was posted again after it had got through")
         return wrong
 
-    async def audit(self, home: Path) -> list[str]:
-        """What Spark's audit says is wrong; empty when nothing is."""
-        result: dict[str, Any] = await audit(self._world.where, SETTINGS, home)
+    async def audit(self) -> list[str]:
+        """What Spark's audit finds wrong, run by control; empty when nothing is."""
+        run: dict[str, Any] = {}
+
+        async def has_ended() -> bool:
+            nonlocal run
+            run = (await control.get(f"/runs/{begun['id']}")).json()
+            return run["state"] not in ("starting", "running")
+
+        async with httpx.AsyncClient(base_url=self._world.control_url, timeout=AUDIT_TIMEOUT_S) as control:
+            begun = (await control.post("/jobs/audit/runs")).json()
+            await poll(has_ended, lambda: f"{run}", AUDIT_TIMEOUT_S)
+        assert run["state"] == "succeeded", run
+        result = run["result"]
         names = ("missing", "extra", "different", "judged", "delivered", "open", "not_judged")
         found = {name: result[name] for name in names}
-        self.tell(f"audit: {found}")
+        self.report(f"audit: {found}")
         is_right = not any(found[name] for name in ("missing", "extra", "different", "open", "not_judged"))
         return [] if is_right and found["judged"] == found["delivered"] > 0 else [f"audit: {result}"]
 
 
 async def chaos(home: Path, seed: int, plan: Plan) -> None:
-    """The whole of it; AssertionError when anything is wrong."""
-    async with chaos_world(home, SETTINGS, plan.consumers) as world:
+    """A whole run; AssertionError when anything is wrong."""
+    async with chaos_world(home, plan.consumers) as world:
         load = Load(world.producer_url, seed, plan.per_s)
         run = Run(world, load, seed)
-        run.tell(f"seed {seed}: {plan}")
+        run.report(f"seed {seed}: {plan}")
         async with asyncio.TaskGroup() as tasks:
             posting = tasks.create_task(load.run(), name="load")
             await run.storm(plan)
             await world.heal()
             load.finish(plan.fragments, CATCH_UP_PER_S)
-            await until(posting.done, lambda: f"still posting: {load}\n{world.told()}")
+            await until(posting.done, lambda: f"still posting: {load}\n{world.tail()}")
         await run.settle()
         wrong = await run.judge(plan.fragments)
-        wrong += await run.audit(home)
+        wrong += await run.audit()
         assert not wrong, wrong
         assert set(run.struck.values()) == {plan.rounds}

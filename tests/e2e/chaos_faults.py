@@ -1,7 +1,7 @@
-"""What may happen in a chaos run: each fault strikes while a commit or a post is under way, and can show it.
+"""The faults of a chaos run: each strikes while a commit or a post is under way, and returns its evidence.
 
-A fault is a coroutine function of the run; it returns what it did and its evidence: how much it hit. It waits
-for what it causes by polling; where it sleeps, that is how long the fault itself lasts.
+A fault is a coroutine function; it returns what it did and how many things it hit. It polls for what it
+causes; where it sleeps, that is how long the fault itself lasts.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
-from tests.e2e.chaos_ground import Ground, Struck, until
+from tests.e2e.chaos_ground import Ground, Struck
 from tests.e2e.chaos_leaving import (
     add_consumer,
     cut_handovers,
@@ -19,14 +20,15 @@ from tests.e2e.chaos_leaving import (
     swallow_claims,
     swallow_handovers,
 )
-from tests.e2e.chaos_world import ACK_TIMEOUT_S, ZOOKEEPER_TIMEOUT_S
+from tests.e2e.fleet import ACK_TIMEOUT_S, ZOOKEEPER_TIMEOUT_S
 from tests.e2e.proxy import END_TXN, PRODUCE
+from tests.e2e.service import until
 
 DELAYS_S = (0.05, 0.4)
 
 
 async def kill_consumer(ground: Ground) -> Struck:
-    """SIGKILL in the midst of a commit; back at once, or when others have its streams."""
+    """SIGKILL during a commit; restarted at once, or when others have its streams."""
     world = ground.world
     async with ground.victim() as victim:
         consumer = world.consumer(victim.index)
@@ -41,7 +43,7 @@ async def kill_consumer(ground: Ground) -> Struck:
 
 
 async def stop_consumer(ground: Ground) -> Struck:
-    """SIGSTOP in the midst of a commit until others own its streams, then SIGCONT: a zombie."""
+    """SIGSTOP during a commit until others own its streams, then SIGCONT: a zombie."""
     world = ground.world
     async with ground.victim() as victim:
         consumer = world.consumer(victim.index)
@@ -51,8 +53,29 @@ async def stop_consumer(ground: Ground) -> Struck:
     return Struck(f"consumer-{victim.index}, until others had its {victim.streams} streams", victim.streams)
 
 
+async def signal_in_commit(ground: Ground, place: str, number: signal.Signals) -> Struck:
+    """A consumer signals itself at that place of a commit (`crashing_consumer.py`).
+
+    Killed it comes back; stopped it goes on when others own its streams: a zombie with a commit to finish.
+    """
+    world = ground.world
+    async with ground.victim() as victim:
+        consumer = world.consumer(victim.index)
+        consumer.signal(signal.SIGKILL)
+        await consumer.ended()
+        world.start_consumer(victim.index, crash=f"{place}:{ground.rng.randint(1, 4)}:{number.name}")
+        if number == signal.SIGSTOP:
+            await consumer.stopped()
+            await world.claimed(without=victim.index)
+            consumer.signal(signal.SIGCONT)
+        else:
+            assert await consumer.ended() == -number, world.tail()
+            world.start_consumer(victim.index)
+    return Struck(f"consumer-{victim.index} got {number.name} {place}", 1)
+
+
 async def kill_producer(ground: Ground) -> Struck:
-    """SIGKILL with requests in flight; their clients try again."""
+    """SIGKILL with requests in flight; their clients retry."""
     producer, ledger = ground.world.services["producer"], ground.load.ledger
     in_flight = 0
 
@@ -67,40 +90,26 @@ async def kill_producer(ground: Ground) -> Struck:
     return Struck(f"with {in_flight} requests in flight", in_flight)
 
 
-async def pause_kafka(ground: Ground) -> Struck:
-    """SIGSTOP for longer than a producer waits: posts are refused, commits hang."""
-    lasts_s = ground.rng.uniform(1.2, 1.8) * ACK_TIMEOUT_S
-    commits = await ground.at_a_commit(ground.world.kafka.pause)
+async def pause(ground: Ground, server: str, patience_s: float) -> Struck:
+    """SIGSTOP for longer than others wait: Kafka's silence refuses posts, ZooKeeper's ends leases."""
+    lasts_s = ground.rng.uniform(1.2, 2.0) * patience_s
+    paused = ground.world.servers[server]
+    commits = await ground.at_a_commit(paused.pause)
     await asyncio.sleep(lasts_s)
-    ground.world.kafka.resume()
+    paused.resume()
     return Struck(f"for {lasts_s:.1f} s with {commits} commits in flight", commits)
 
 
-async def kill_kafka(ground: Ground) -> Struck:
+async def kill(ground: Ground, server: str) -> Struck:
     """SIGKILL, and a new start on what is on its disk."""
-    commits = await ground.at_a_commit(ground.world.kafka.kill)
-    await asyncio.to_thread(ground.world.kafka.start)
-    return Struck(f"with {commits} commits in flight", commits)
-
-
-async def pause_zookeeper(ground: Ground) -> Struck:
-    """SIGSTOP for longer than the time-out: leases end, everybody pauses."""
-    lasts_s = ground.rng.uniform(1.2, 2.0) * ZOOKEEPER_TIMEOUT_S
-    commits = await ground.at_a_commit(ground.world.zookeeper.pause)
-    await asyncio.sleep(lasts_s)
-    ground.world.zookeeper.resume()
-    return Struck(f"for {lasts_s:.1f} s with {commits} commits in flight", commits)
-
-
-async def kill_zookeeper(ground: Ground) -> Struck:
-    """SIGKILL, and a new start on what is on its disk."""
-    commits = await ground.at_a_commit(ground.world.zookeeper.kill)
-    await asyncio.to_thread(ground.world.zookeeper.start)
+    killed = ground.world.servers[server]
+    commits = await ground.at_a_commit(killed.kill)
+    await asyncio.to_thread(killed.start)
     return Struck(f"with {commits} commits in flight", commits)
 
 
 async def cut_kafka(ground: Ground) -> Struck:
-    """All connections of the services to Kafka are reset while commits are in flight."""
+    """Resets all connections of the services to Kafka while commits are in flight."""
     links = [*ground.kafka_links(), ground.world.links["producer"].kafka]
     count = sum(link.connections for link in links)
     commits = await ground.at_a_commit(lambda: [link.cut() for link in links])
@@ -108,7 +117,7 @@ async def cut_kafka(ground: Ground) -> Struck:
 
 
 async def cut_zookeeper(ground: Ground) -> Struck:
-    """One consumer gets no connection to ZooKeeper until others own its streams."""
+    """Refuses one consumer every connection to ZooKeeper until others own its streams."""
     async with ground.victim() as victim:
         link = ground.world.links_of(victim.index).zookeeper
         await ground.at_a_commit(link.cut_off, of=victim.index)
@@ -120,7 +129,7 @@ async def cut_zookeeper(ground: Ground) -> Struck:
 
 
 async def delay_kafka(ground: Ground) -> Struck:
-    """Everything that consumers and Kafka say to each other is late."""
+    """Delays every message between consumers and Kafka."""
     links = ground.kafka_links()
     await ground.at_a_commit()
     delay_s, before = ground.rng.uniform(*DELAYS_S), sum(link.delayed for link in links)
@@ -134,24 +143,24 @@ async def delay_kafka(ground: Ground) -> Struck:
 
 
 async def swallow_commits(ground: Ground) -> Struck:
-    """The answers to commits of one consumer are lost: it must find out by itself what came of them."""
+    """The answers to commits of one consumer are lost: it must find out whether they took effect."""
     async with ground.victim() as victim:
         link = ground.world.links_of(victim.index).kafka
         before = link.swallowed[END_TXN]
         link.swallow(END_TXN)
-        await until(lambda: link.swallowed[END_TXN] > before, lambda: f"no commit:\n{ground.world.told()}")
+        await until(lambda: link.swallowed[END_TXN] > before, lambda: f"no commit:\n{ground.world.tail()}")
         swallowed, mute = link.swallowed[END_TXN] - before, link.mute
         link.swallow_no_more()
         is_cut = ground.rng.random() < 0.3
         if not is_cut:
-            await until(lambda: link.mute < mute, lambda: f"it still waits:\n{ground.world.told()}")
+            await until(lambda: link.mute < mute, lambda: f"it still waits:\n{ground.world.tail()}")
         link.drop()
     ended = "then cut" if is_cut else "until it gave up"
     return Struck(f"{swallowed} of consumer-{victim.index}, {ended}", swallowed)
 
 
 async def swallow_acknowledgements(ground: Ground) -> Struck:
-    """Kafka keeps what the producer sends, and the producer does not hear of it: clients post it again."""
+    """Kafka stores what the producer sends, but the acknowledgement is lost: clients post it again."""
     link, ledger = ground.world.links["producer"].kafka, ground.load.ledger
     before, refused = link.swallowed[PRODUCE], ledger.answers["503"]
     link.swallow(PRODUCE)
@@ -166,15 +175,19 @@ async def swallow_acknowledgements(ground: Ground) -> Struck:
 
 FAULTS: Mapping[str, Callable[[Ground], Awaitable[Struck]]] = {
     "kill a consumer": kill_consumer,
+    "kill before offsets": partial(signal_in_commit, place="before_offsets", number=signal.SIGKILL),
+    "kill before commit": partial(signal_in_commit, place="before_commit", number=signal.SIGKILL),
+    "kill after commit": partial(signal_in_commit, place="after_commit", number=signal.SIGKILL),
     "stop a consumer": stop_consumer,
+    "stop before commit": partial(signal_in_commit, place="before_commit", number=signal.SIGSTOP),
     "drain a consumer": drain_consumer,
     "drain by request": drain_by_request,
     "add a consumer": add_consumer,
     "kill the producer": kill_producer,
-    "stop Kafka": pause_kafka,
-    "kill Kafka": kill_kafka,
-    "stop ZooKeeper": pause_zookeeper,
-    "kill ZooKeeper": kill_zookeeper,
+    "stop Kafka": partial(pause, server="kafka", patience_s=ACK_TIMEOUT_S),
+    "kill Kafka": partial(kill, server="kafka"),
+    "stop ZooKeeper": partial(pause, server="zookeeper", patience_s=ZOOKEEPER_TIMEOUT_S),
+    "kill ZooKeeper": partial(kill, server="zookeeper"),
     "cut Kafka": cut_kafka,
     "cut ZooKeeper": cut_zookeeper,
     "delay Kafka": delay_kafka,

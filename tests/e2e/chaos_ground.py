@@ -1,6 +1,6 @@
-"""The ground on which faults are struck: the world, its load, the fault's own random numbers, its victims.
+"""What a fault works on: the world, its load, the fault's own random numbers, its victims.
 
-Faults may overlap; a consumer is the victim of one at a time, and there is always one that is nobody's.
+Faults may overlap, but a consumer is the victim of one at a time, and one consumer is always spared.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from dataclasses import dataclass
 
 from tests.e2e.chaos_load import Load
 from tests.e2e.chaos_world import MOST_CONSUMERS, World
-from tests.e2e.fleet import poll
 from tests.e2e.proxy import END_TXN, Proxy
+from tests.e2e.service import poll, until
 
 FEWEST_CONSUMERS = 2
 
 
 Strike = Callable[[], object]
-"""What hits in an instant."""
+"""What strikes in an instant."""
 
 
 def nothing() -> None:
-    """For a fault that only begins at that moment."""
+    """For a fault that only waits for the moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """What a fault did, in words, and how many things it hit."""
+    """What a fault did, and how many things it hit."""
 
-    told: str
+    what: str
     evidence: int
 
 
@@ -62,7 +62,7 @@ class Ground:
             owners = list((await self.world.claimed()).values())
             return bool(set(owners) - self.busy) and len(self.free) > 1
 
-        await poll(is_there, lambda: f"owners {owners}, busy {self.busy}:\n{self.world.told()}")
+        await poll(is_there, lambda: f"owners {owners}, busy {self.busy}:\n{self.world.tail()}")
         index = self.rng.choice(sorted(set(owners) - self.busy))
         self.busy.add(index)
         try:
@@ -83,15 +83,15 @@ class Ground:
 
     @property
     def free(self) -> list[int]:
-        """The consumers that run and are nobody's victims."""
+        """The running consumers that are no fault's victim."""
         return [index for index in self.world.consumers if index not in self.busy]
 
     def kafka_links(self) -> list[Proxy]:
-        """The ways of all consumers to Kafka."""
+        """The connections of all consumers to Kafka."""
         return [self.world.links_of(index).kafka for index in self.world.consumers]
 
     async def at_a_commit(self, strike: Strike = nothing, of: int | None = None) -> int:
-        """Strikes in the moment in which a commit (of one consumer) is passed on; how many are under way."""
+        """Strikes when a commit (of consumer `of`) passes its proxy; how many commits are under way."""
         links = self.kafka_links() if of is None else [self.world.links_of(of).kafka]
         return await self.at_a_request(links, END_TXN, strike)
 
@@ -102,9 +102,9 @@ class Ground:
         strike: Strike = nothing,
         unless: Callable[[], bool] = lambda: False,
     ) -> int:
-        """Strikes right before or right after a link passes such a request on; how many there are.
+        """Strikes right before or right after a link passes such a request on; how many are in flight.
 
-        It is 0 when `unless` comes true before there was any.
+        It is 0 when `unless` becomes true before the first one.
         """
         links, loop = list(links), asyncio.get_running_loop()
         counts: list[int] = []
@@ -125,15 +125,6 @@ class Ground:
                 watches.enter_context(link.watched(kind, seen))
             await until(
                 lambda: struck.is_set() or (unless() and not counts),
-                lambda: f"no request {kind}:\n{self.world.told()}",
+                lambda: f"no request {kind}:\n{self.world.tail()}",
             )
         return counts[0] if counts else 0
-
-
-async def until(reached: Callable[[], bool], told: Callable[[], str]) -> None:
-    """Returns when `reached` says so."""
-
-    async def is_so() -> bool:
-        return reached()
-
-    await poll(is_so, told)

@@ -1,35 +1,18 @@
-"""The judgement of a chaos run: what the clients know, the log, and the sessions; and Spark's audit.
+"""The verdict on a chaos run: the clients' answers (200 or not) against the delivered sessions.
 
-What clients were told (200 or not) is held against the sessions of a `read_committed` reader; the sessions of
-each stream against the dumb twin's fold over its raw log; and the audit recomputes all of it in Spark.
+`readers.judge_log` compares the sessions with the log, and Spark's audit recomputes all of it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import itertools
 import json
-import os
-import signal
-import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-import msgspec
-
-from cli.stack.leash import on_leash
-from cli.stack.lock import jar_folder
-from services.control.spark.request import RunRequest
-from shared.model.group import GroupSettings
 from shared.model.sessions import Session
 from tests.e2e.chaos_load import Ledger
-from tests.e2e.readers import Where
-from tests.reference import Rec, delivered_row, fold_eagerly
 
-CHECKOUT = Path(__file__).parents[2]
 AUDIT_TIMEOUT_S = 300.0
 
 
@@ -40,10 +23,10 @@ def number_of(value: bytes) -> int:
 
 
 def judge_ledger(ledger: Ledger, delivered: Sequence[Session]) -> list[str]:
-    """What is wrong by what the clients know; empty when nothing is.
+    """What contradicts the clients' ledger; empty when nothing does.
 
-    Every acknowledged fragment in exactly one session, any other in at most one, no session twice, and the
-    acknowledged ones of a key in the order in which they were posted.
+    Every acknowledged fragment is in exactly one session, any other in at most one, no session comes twice,
+    and the acknowledged fragments of a key keep the order in which they were posted.
     """
     wrong = []
     twice = [one for one, count in Counter(session.id for session in delivered).items() if count > 1]
@@ -57,7 +40,7 @@ def judge_ledger(ledger: Ledger, delivered: Sequence[Session]) -> list[str]:
     if doubled:
         wrong.append(f"{len(doubled)} fragments doubled, as {doubled[:3]}")
     if invented := found.keys() - range(len(ledger.fragments)):
-        wrong.append(f"{len(invented)} fragments that nobody posted, as {sorted(invented)[:3]}")
+        wrong.append(f"{len(invented)} fragments never posted, as {sorted(invented)[:3]}")
     return wrong + _judge_order(ledger, delivered)
 
 
@@ -79,53 +62,3 @@ def _judge_order(ledger: Ledger, delivered: Sequence[Session]) -> list[str]:
         if any(ledger.fragments[number].key != key for number in numbers):
             wrong.append(f"{key} has fragments of another key")
     return wrong
-
-
-def judge_log(
-    stream: int, log: list[Rec], delivered: Iterable[Session], settings: GroupSettings
-) -> list[str]:
-    """What is wrong with the sessions of a stream by its log alone; empty when nothing is."""
-    closed, still_open = fold_eagerly(log, settings)
-    expected = {session.row() for session in closed}
-    rows = {delivered_row(session) for session in delivered if session.stream == stream}
-    wrong = [f"stream {stream}: {len(still_open)} sessions are still open"] if still_open else []
-    if missing := expected - rows:
-        wrong.append(f"stream {stream}: {len(missing)} sessions missing, as {sorted(missing)[0][:3]}")
-    if extra := rows - expected:
-        wrong.append(f"stream {stream}: {len(extra)} sessions extra, as {sorted(extra)[0][:3]}")
-    return wrong
-
-
-async def audit(where: Where, settings: GroupSettings, run: Path) -> dict[str, Any]:
-    """The result of the job `audit`, run as control runs it, in a process group that is ended with it."""
-    request = RunRequest(
-        id="chaos",
-        job="audit",
-        kafka=where.kafka,
-        namespace=where.names.namespace,
-        lake=str(run / "lake"),
-        jars=str(jar_folder("spark")),
-        group=where.group,
-        group_settings=settings,
-        streams=where.streams,
-    )
-    (run / "request.json").write_bytes(msgspec.json.encode(request))
-    driver = await asyncio.create_subprocess_exec(
-        *on_leash([sys.executable, "-m", "services.control.spark.driver", str(run)]),
-        cwd=CHECKOUT,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        async with asyncio.timeout(AUDIT_TIMEOUT_S):
-            output, _ = await driver.communicate()
-    finally:
-        # the driver leads its group, and Spark's JVM is in it
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(driver.pid, signal.SIGKILL)
-        await driver.wait()
-    assert driver.returncode == 0, output.decode(errors="replace")[-3000:]
-    result: dict[str, Any] = json.loads((run / "result.json").read_bytes())
-    return result

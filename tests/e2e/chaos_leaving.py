@@ -1,4 +1,4 @@
-"""Faults of consumers that leave on purpose, and of what the others are told then: handovers and claims."""
+"""Faults while consumers join and leave on purpose: they hit handovers and claims."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator
 
 import httpx
 
-from tests.e2e.chaos_ground import FEWEST_CONSUMERS, Ground, Struck, Victim, until
-from tests.e2e.chaos_world import MOST_CONSUMERS, ZOOKEEPER_TIMEOUT_S
-from tests.e2e.fleet import poll
+from tests.e2e.chaos_ground import FEWEST_CONSUMERS, Ground, Struck, Victim
+from tests.e2e.chaos_world import MOST_CONSUMERS
+from tests.e2e.fleet import ZOOKEEPER_TIMEOUT_S
 from tests.e2e.proxy import COMPLETE, MULTI, OFFER, Proxy
+from tests.e2e.service import poll, until
 
 CUT_OFF_S = 1.0
 
@@ -50,9 +51,9 @@ async def drain_by_request(ground: Ground) -> Struck:
                 answer = await control.post("/operations", json=wish)
             return answer is not None and answer.status_code == 202
 
-        await poll(is_accepted, lambda: f"not accepted: {answer and answer.text}:\n{world.told()}")
+        await poll(is_accepted, lambda: f"not accepted: {answer and answer.text}:\n{world.tail()}")
         await world.claimed(without=victim.index)
-        assert world.consumer(victim.index).is_running, world.told()
+        assert world.consumer(victim.index).is_running, world.tail()
         await _leave(ground, victim)
         world.start_consumer(victim.index)
     return Struck(f"consumer-{victim.index} with {victim.streams} streams", victim.streams)
@@ -75,7 +76,7 @@ async def swallow_claims(ground: Ground) -> Struck:
 
 
 async def cut_handovers(ground: Ground) -> Struck:
-    """A consumer drains, and nobody can be reached from the moment in which it completes a handover."""
+    """A consumer drains, and cannot reach the others from the moment it completes a handover."""
     async with _leaving(ground) as victim:
         links = [ground.world.links_of(index).http for index in _others(ground, victim)]
 
@@ -96,7 +97,7 @@ async def cut_handovers(ground: Ground) -> Struck:
 
 @contextlib.asynccontextmanager
 async def _leaving(ground: Ground) -> AsyncIterator[Victim]:
-    """A victim that may leave, since enough others stay; struck in the midst of a commit of it."""
+    """A victim that may leave because enough others stay; yielded during one of its commits."""
     if len(ground.free) <= FEWEST_CONSUMERS:
         await add_consumer(ground)
     async with ground.victim() as victim:
@@ -105,11 +106,11 @@ async def _leaving(ground: Ground) -> AsyncIterator[Victim]:
 
 
 async def _leave(ground: Ground, victim: Victim) -> None:
-    """SIGTERM once, if it was not sent before; the end of the process in order, and of its claims."""
+    """Sends SIGTERM unless it was sent; returns once the process has ended and its claims are gone."""
     consumer = ground.world.consumer(victim.index)
-    if not consumer.was_told_to_stop:
+    if not consumer.has_sigterm:
         consumer.signal(signal.SIGTERM)
-    assert await consumer.ended() == 0, ground.world.told()
+    assert await consumer.ended() == 0, ground.world.tail()
     await ground.world.claimed(without=victim.index)
 
 
@@ -130,7 +131,7 @@ async def _swallow(ground: Ground, victim: Victim, links: list[Proxy], kind: int
     consumer.signal(signal.SIGTERM)
     # where another fault keeps it from handing over, it leaves without
     await until(
-        lambda: swallowed() > 0 or not consumer.is_running, lambda: f"it does not leave:\n{world.told()}"
+        lambda: swallowed() > 0 or not consumer.is_running, lambda: f"it does not leave:\n{world.tail()}"
     )
     lasts_s, is_late = rng.choice((0.3, 1.5 * ZOOKEEPER_TIMEOUT_S)), rng.random() < 0.5
     await asyncio.sleep(
@@ -141,5 +142,5 @@ async def _swallow(ground: Ground, victim: Victim, links: list[Proxy], kind: int
     await _leave(ground, victim)
     world.start_consumer(victim.index)
     ending = "delivered" if is_late else "lost"
-    told = f"{swallowed()} {what} when consumer-{victim.index} left, for {lasts_s:.1f} s, then {ending}"
-    return Struck(told, swallowed())
+    what = f"{swallowed()} {what} when consumer-{victim.index} left, for {lasts_s:.1f} s, then {ending}"
+    return Struck(what, swallowed())

@@ -1,8 +1,8 @@
-"""The load of a chaos run: visits posted over HTTP by clients that retry, and what they know of each.
+"""The load of a chaos run: clients post visits over HTTP, retry, and record the answer to each fragment.
 
-Each lane posts the fragments of its own keys, one request after the other, so that the order of a key is that
-of its numbers. A request that was not answered with 200 is posted again with the same ids until it is;
-fragments without ids only once, so that such a one may be in the log, or not, when its request failed.
+Each lane posts the fragments of its own keys, one request after another, so a key's order is that of its
+numbers. A lane repeats a request with the same ids until it gets 200. It posts fragments without ids only
+once, so one of those may or may not be in the log after its request failed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LAST_TIME_MS = 9_000_000_000_000
 
 @dataclass(slots=True)
 class Posted:
-    """One fragment: the number by which it is known, its key, its place in it, and what became of it."""
+    """One fragment: its number, its key, whether it has an id, whether it was acknowledged."""
 
     number: int
     key: str
@@ -40,17 +40,17 @@ class Posted:
 
 @dataclass(slots=True)
 class Ledger:
-    """What the clients know: `fragments[n]` is number n."""
+    """What the clients recorded: `fragments[n]` is number n."""
 
     fragments: list[Posted] = field(default_factory=list)
     answers: Counter[str] = field(default_factory=Counter)
-    """Requests by their status, or by the name of the error."""
+    """Number of requests by status, or by name of the error."""
     acknowledged: int = 0
     in_flight: int = 0
-    """Requests that wait for their answer just now."""
+    """Requests that wait for their answer now."""
 
     def note(self, fragments: Sequence[Posted]) -> None:
-        """Kafka has these."""
+        """Marks fragments as acknowledged."""
         for one in fragments:
             self.acknowledged += not one.is_acknowledged
             one.is_acknowledged = True
@@ -72,7 +72,7 @@ class Load:
         return f"{self.ledger.acknowledged} of {len(self.ledger.fragments)} acknowledged; requests: {answers}"
 
     def finish(self, total: int, per_s: float) -> None:
-        """What is left of `total` fragments is posted at this pace; then it ends, each request answered."""
+        """Posts the rest of `total` fragments at this pace, then ends with every request answered."""
         self.per_s = per_s
         self._total = total
 
@@ -129,7 +129,7 @@ class Load:
     async def _deliver(
         self, http: httpx.AsyncClient, posted: list[Posted], bodies: list[dict[str, Any]]
     ) -> None:
-        """Returns when all of them that have ids are acknowledged."""
+        """Returns when all fragments with ids are acknowledged."""
         while posted:
             unstored = await self._try(http, bodies)
             self.ledger.note([one for index, one in enumerate(posted) if index not in unstored])
@@ -140,7 +140,7 @@ class Load:
             await asyncio.sleep(RETRY_S)
 
     async def _try(self, http: httpx.AsyncClient, bodies: list[dict[str, Any]]) -> set[int]:
-        """Posts once; the places of those that were not acknowledged."""
+        """Posts once; the indexes that were not acknowledged."""
         self.ledger.in_flight += 1
         try:
             answer = await http.post("/fragments", json=bodies)

@@ -1,7 +1,7 @@
-"""The world of a chaos run: servers of its own, a producer and consumers, and a proxy in each of their ways.
+"""The rig of a chaos run: a fleet on its own servers, with a proxy in each of its connections.
 
-The broker has a listener for each service, advertised at the proxy of that service, and one of its own for
-whoever judges. Every process dies with the test, and is ended by it before.
+The broker has one listener per service, advertised at that service's proxy, and a direct one for the judge.
+Every process dies with the test.
 """
 
 from __future__ import annotations
@@ -10,200 +10,136 @@ import asyncio
 import contextlib
 import shutil
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
-import msgspec
-
-from shared.errors import Unavailable
-from shared.model.cluster import ClaimNode
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 from shared.zookeeper.connection import ZooKeeper
-from tests.e2e.chaos_parts import Links, ProxiedKafka, Service, steady_ports
-from tests.e2e.fleet import poll
+from tests.e2e.fleet import PARTITIONS, SETTINGS, Fleet
 from tests.e2e.proxy import Proxy
 from tests.e2e.readers import Where
-from tests.servers import ZooKeeperServer
+from tests.servers import KafkaServer, Server, ZooKeeperServer, free_port
 
 STREAMS = 6
-PARTITIONS = 2
 MOST_CONSUMERS = 5
-ZOOKEEPER_TIMEOUT_S = 2.0
-ACK_TIMEOUT_S = 3.0
+NAMES = ("producer", "control", *(f"consumer-{index}" for index in range(MOST_CONSUMERS)))
 
 
-class World:
-    """Servers, services, and the ways between them; consumers are started and stopped by their index."""
+@dataclass(frozen=True, slots=True)
+class Links:
+    """One service's connections: to Kafka, to ZooKeeper, and from others to its HTTP port."""
 
-    def __init__(self, home: Path, settings: GroupSettings) -> None:
-        self.home = home
-        self.settings = settings
-        names = ["producer", "control", *(f"consumer-{index}" for index in range(MOST_CONSUMERS))]
-        kafka_port, zookeeper_port, *ports = steady_ports(2 + 2 * len(names))
-        self._http_ports = dict(zip(names, ports[::2], strict=True))
-        kafka_ports = dict(zip(names, ports[1::2], strict=True))
-        (home / "kafka").mkdir()
-        (home / "zookeeper").mkdir()
-        self.kafka = ProxiedKafka(home / "kafka", kafka_port, kafka_ports)
-        self.zookeeper = ZooKeeperServer(home / "zookeeper", zookeeper_port)
-        self.links = {
-            name: Links(
-                Proxy(f"127.0.0.1:{kafka_ports[name]}", "kafka"),
-                Proxy(self.zookeeper.address, "zookeeper"),
-                Proxy(f"127.0.0.1:{self._http_ports[name]}", "http"),
-            )
-            for name in names
-        }
-        self.services: dict[str, Service] = {}
-        self.where = Where(self.kafka.address, Names(), STREAMS, PARTITIONS)
-        self.znodes: ZooKeeper
-        self.http: httpx.AsyncClient
+    kafka: Proxy
+    zookeeper: Proxy
+    http: Proxy
 
     @property
-    def consumers(self) -> list[int]:
-        """The indexes of those whose processes live."""
-        found = [index for index in range(MOST_CONSUMERS) if f"consumer-{index}" in self.services]
-        return [index for index in found if self.consumer(index).is_running]
+    def all(self) -> tuple[Proxy, Proxy, Proxy]:
+        return self.kafka, self.zookeeper, self.http
+
+
+class ProxiedKafka(KafkaServer):
+    """A broker with a listener per name in `advertised`, whose address it advertises to clients there."""
+
+    def __init__(self, home: Path, ports: Mapping[str, int]) -> None:
+        super().__init__(home)
+        self._ports = ports
+        self.advertised: dict[str, str] = {}
+
+    def prepare(self) -> None:
+        """The usual configuration with other listeners: of two lines Java takes the last."""
+        super().prepare()
+        controller = f"CONTROLLER://127.0.0.1:{self.options.controller_port}"
+        own = {name.upper().replace("-", ""): name for name in self._ports}
+        shared = [f"PLAINTEXT://{self.address}", controller]
+        at = [f"{label}://127.0.0.1:{self._ports[name]}" for label, name in own.items()]
+        advertised = [f"{label}://{self.advertised[name]}" for label, name in own.items()]
+        kinds = [f"{label}:PLAINTEXT" for label in ("CONTROLLER", "PLAINTEXT", *own)]
+        with self.options.config.open("a") as config:
+            config.write(
+                f"listeners={','.join(shared + at)}\nadvertised.listeners={','.join(shared + advertised)}\n"
+                f"listener.security.protocol.map={','.join(kinds)}\n"
+                "inter.broker.listener.name=PLAINTEXT\nnum.network.threads=1\n"
+            )
+
+
+class World(Fleet):
+    """A fleet with its servers and the proxies between them."""
+
+    def __init__(self, home: Path, settings: GroupSettings) -> None:
+        for folder in ("kafka", "zookeeper"):
+            (home / folder).mkdir()
+        listeners = {name: free_port() for name in NAMES}
+        self.kafka = ProxiedKafka(home / "kafka", listeners)
+        self.zookeeper = ZooKeeperServer(home / "zookeeper")
+        where = Where(self.kafka.address, Names(), STREAMS, PARTITIONS)
+        super().__init__(where, self.zookeeper.address, home, settings)
+        self.links = {
+            name: Links(
+                Proxy(f"127.0.0.1:{listeners[name]}", "kafka"),
+                Proxy(self.zookeeper.address, "zookeeper"),
+                Proxy(f"127.0.0.1:{self.port_of(name)}", "http"),
+            )
+            for name in NAMES
+        }
+
+    @property
+    def servers(self) -> dict[str, Server]:
+        """Kafka and ZooKeeper."""
+        return {"kafka": self.kafka, "zookeeper": self.zookeeper}
 
     @property
     def proxies(self) -> list[Proxy]:
-        """All of them."""
+        """All proxies."""
         return [proxy for links in self.links.values() for proxy in links.all]
 
     @property
     def producer_url(self) -> str:
-        """Where fragments are posted to."""
+        """Where to post fragments."""
         return f"http://{self.links['producer'].http.address}"
 
     @property
     def control_url(self) -> str:
-        """Where operations are asked for."""
+        """Where to request operations."""
         return f"http://{self.links['control'].http.address}"
 
-    def consumer(self, index: int) -> Service:
-        """The process of a consumer."""
-        return self.services[f"consumer-{index}"]
-
     def links_of(self, index: int) -> Links:
-        """The ways of a consumer."""
+        """The connections of a consumer."""
         return self.links[f"consumer-{index}"]
 
-    def start_consumer(self, index: int) -> None:
-        """Starts consumer `index`, for the first time or again."""
-        self._service(f"consumer-{index}", "consumer", BATON_MEMBER=f"consumer-{index}").start()
-
-    def start_producer(self) -> None:
-        """Starts the producer, for the first time or again."""
-        self._service("producer", "producer", BATON_PRODUCER="producer").start()
-
-    def start_control(self) -> None:
-        """Starts control, through which a consumer may be asked to drain."""
-        folders = {"BATON_RUNS": str(self.home / "runs"), "BATON_LAKE": str(self.home / "lake")}
-        self._service("control", "control", BATON_REFRESH_S="1", **folders).start()
-
-    def _service(self, name: str, module: str, **own: str) -> Service:
-        if name not in self.services:
-            links = self.links[name]
-            fixed = {field: getattr(self.settings, field) for field in self.settings.__struct_fields__}
-            environment = {f"BATON_{field.upper()}": str(value) for field, value in fixed.items()} | {
-                "BATON_KAFKA": links.kafka.address,
-                "BATON_ZOOKEEPER": links.zookeeper.address,
-                "BATON_ADVERTISE": f"http://{links.http.address}",
-                "BATON_PORT": str(self._http_ports[name]),
-                "BATON_STREAMS": str(STREAMS),
-                "BATON_SESSION_PARTITIONS": str(PARTITIONS),
-                "BATON_ZOOKEEPER_TIMEOUT_S": str(ZOOKEEPER_TIMEOUT_S),
-                "BATON_ACK_TIMEOUT_S": str(ACK_TIMEOUT_S),
-                "BATON_SETTLE_S": "1",
-                "BATON_GRACE_S": "1",
-                "BATON_REST_S": "1",
-                "BATON_COMMIT_S": "0.3",
-                "BATON_MAX_REPLAY_FRAGMENTS": "400",
-                # by which a process that was left behind would be found
-                "TMPDIR": str(self.home),
-            }
-            log = self.home / f"{name}.log"
-            self.services[name] = Service(f"services.{module}", log, environment | own)
-        return self.services[name]
-
-    async def claims(self) -> dict[int, int]:
-        """Stream → index of the consumer that has claimed it. Raises Unavailable."""
-        names, group, found = self.where.names, self.where.group, {}
-        for child in await self.znodes.children(names.claims(group)):
-            znode = await self.znodes.get(names.claim(group, int(child)))
-            if znode is not None:
-                member = msgspec.json.decode(znode.data, type=ClaimNode).member
-                found[int(child)] = int(member.removeprefix("consumer-"))
-        return found
-
-    async def claimed(self, without: int | None = None, by: int | None = None) -> dict[int, int]:
-        """The claims, once every stream has one; none of consumer `without`, and some of consumer `by`."""
-        found: dict[int, int] = {}
-
-        async def is_so() -> bool:
-            nonlocal found
-            with contextlib.suppress(Unavailable):
-                found = await self.claims()
-                owners = found.values()
-                return len(found) == STREAMS and without not in owners and (by is None or by in owners)
-            return False
-
-        await poll(is_so, lambda: f"claims {found}, without {without}, by {by}:\n{self.told()}")
-        return found
-
-    async def positions(self) -> dict[int, int]:
-        """Stream → committed position. Raises KafkaUnavailable."""
-        return {stream: head.position for stream, head in (await self.where.heads()).items()}
-
-    async def ready(self, name: str) -> None:
-        """Returns when the service takes part."""
-        url = f"http://127.0.0.1:{self._http_ports[name]}/readyz"
-
-        async def is_so() -> bool:
-            with contextlib.suppress(httpx.TransportError):
-                return (await self.http.get(url)).status_code == 200
-            return False
-
-        await poll(is_so, lambda: f"{name} is not ready:\n{self.told()}")
+    def _ways(self, name: str) -> dict[str, str]:
+        links = self.links[name]
+        return {
+            "BATON_KAFKA": links.kafka.address,
+            "BATON_ZOOKEEPER": links.zookeeper.address,
+            "BATON_ADVERTISE": f"http://{links.http.address}",
+        }
 
     async def heal(self) -> None:
-        """Every server and proxy as if nothing had been; processes that stand still go on."""
+        """Repairs every server and proxy; stopped processes go on."""
         for proxy in self.proxies:
             proxy.heal()
-        for server in (self.kafka, self.zookeeper):
+        for server in self.servers.values():
             server.resume()
             await asyncio.to_thread(server.start)
         for service in self.services.values():
             if service.is_running:
                 service.signal(signal.SIGCONT)
 
-    async def leave(self) -> dict[int, int]:
-        """Ends all consumers in order; index → exit code."""
-        leaving = self.consumers
-        await asyncio.gather(*[self.ready(f"consumer-{index}") for index in leaving])
-        for index in leaving:
-            self.consumer(index).signal(signal.SIGTERM)
-        return {index: await self.consumer(index).ended() for index in leaving}
-
-    def told(self) -> str:
-        """The last words of everybody."""
-        return "\n".join(f"{name}:\n{service.told()}" for name, service in self.services.items())
-
     def end(self) -> None:
-        """Ends every process that this one has started, however it stands, and removes the servers' data."""
-        for service in self.services.values():
-            service.end()
-        for server in (self.kafka, self.zookeeper):
+        """Kills every process, servers too, and removes the servers' data."""
+        super().end()
+        for server in self.servers.values():
             server.kill()
             shutil.rmtree(server.home, ignore_errors=True)
 
 
 @contextlib.asynccontextmanager
-async def chaos_world(home: Path, settings: GroupSettings, consumers: int) -> AsyncIterator[World]:
-    """A world in which everything runs; nothing of it is left after the block."""
-    world = World(home, settings)
+async def chaos_world(home: Path, consumers: int) -> AsyncIterator[World]:
+    """A world in which everything runs; nothing of it outlives the block."""
+    world = World(home, SETTINGS)
     async with contextlib.AsyncExitStack() as stack:
         for proxy in world.proxies:
             await stack.enter_async_context(proxy.running())
@@ -211,7 +147,6 @@ async def chaos_world(home: Path, settings: GroupSettings, consumers: int) -> As
         stack.callback(world.end)
         await asyncio.gather(asyncio.to_thread(world.kafka.start), asyncio.to_thread(world.zookeeper.start))
         world.znodes = await stack.enter_async_context(ZooKeeper(world.zookeeper.address, 6.0))
-        world.http = await stack.enter_async_context(httpx.AsyncClient())
         world.start_producer()
         world.start_control()
         for index in range(consumers):

@@ -1,8 +1,8 @@
-"""A consumer as `python -m services.consumer` starts it, but for a planted signal to itself.
+"""`python -m services.consumer`, and with BATON_TEST_CRASH a consumer that signals itself during a commit.
 
-BATON_TEST_CRASH=`where:n:signal`: SIGKILL or SIGSTOP at the n-th commit of this process, `before_offsets`
-(all is sent, the offsets are not), `before_commit` (all is sent, the transaction not ended), `after_commit`
-(ended, its answer not used) or `after_sessions` (of the weaker deliveries: sessions sent without a
+BATON_TEST_CRASH=`where:n:signal` plants SIGKILL or SIGSTOP in the n-th commit of the process:
+`before_offsets` (sessions sent, offsets not), `before_commit` (all sent, the transaction still open),
+`after_commit` (ended, its answer unused) or `after_sessions` (weaker deliveries: sessions sent outside a
 transaction).
 """
 
@@ -25,7 +25,7 @@ CRASH = "BATON_TEST_CRASH"
 
 
 class CrashingProducer(AIOKafkaProducer):  # type: ignore[misc]
-    """Signals its process at the planted place."""
+    """Signals its process at the planted place of a commit."""
 
     where = ""
     countdown = 0
@@ -33,19 +33,19 @@ class CrashingProducer(AIOKafkaProducer):  # type: ignore[misc]
 
     @classmethod
     def passes(cls, where: str) -> None:
-        """A commit has come to this place."""
+        """Counts a commit that reaches this place."""
         if where == cls.where:
             cls.countdown -= 1
             if cls.countdown == 0:
                 os.kill(os.getpid(), cls.signal)
 
     async def send_offsets_to_transaction(self, *args: Any, **kwargs: Any) -> None:
-        """Of a transaction, after all sends."""
+        """Runs after all sends of the transaction."""
         self.passes("before_offsets")
         await super().send_offsets_to_transaction(*args, **kwargs)
 
     async def commit_transaction(self) -> None:
-        """The end of a transaction."""
+        """Ends the transaction."""
         self.passes("before_commit")
         await super().commit_transaction()
         self.passes("after_commit")
@@ -64,10 +64,10 @@ if __name__ == "__main__":
     if CRASH in os.environ:
         CrashingProducer.where, number, name = os.environ.pop(CRASH).split(":")
         CrashingProducer.countdown, CrashingProducer.signal = int(number), signal.Signals[name]
-    planted = (
-        (kafka_sink, "AIOKafkaProducer", CrashingProducer),
-        (kafka_log, "KafkaSessionSink", CrashingSink),
-    )
-    for module, name, crashing in planted:
-        setattr(module, name, crashing)
+        planted = (
+            (kafka_sink, "AIOKafkaProducer", CrashingProducer),
+            (kafka_log, "KafkaSessionSink", CrashingSink),
+        )
+        for module, name, crashing in planted:
+            setattr(module, name, crashing)
     sys.exit(main("consumer", ConsumerSettings, serve))

@@ -1,7 +1,7 @@
-"""Clients of the front door that never give up: each posts one batch after the other until it has its 200.
+"""Clients of the front door that retry forever: each posts one batch after another until it gets its 200.
 
-A batch that was refused, or whose answer was lost, is posted again with the same ids. What each answer was,
-and how long it took, is kept, so that a test can tell when fragments were refused, and how fast.
+A client posts a refused batch, or one whose answer was lost, again with the same ids. It records each answer
+and its latency, so a test can check when fragments were refused, and how fast.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ HOST = "127.0.0.1"
 ANSWER_S = 60.0
 """Far above the bound within which a producer answers."""
 LOST_RETRY_S = 0.2
-"""When to try again where nothing was answered; else it is as the answer says."""
+"""When to retry after a lost answer; otherwise Retry-After decides."""
 FRAGMENT_BYTES = 1_000
 WINDOW_S = 0.25
-"""Over which a rate is taken."""
+"""The window of a rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,26 +85,26 @@ class Clients:
 def tale(clients: Clients, began_s: float, ended_s: float) -> str:
     """What the clients saw of an outage between these two: rates, refusals, when the rate was there again."""
     refused = clients.since(began_s + WINDOW_S, ended_s)
-    told = []
+    parts = []
     for status in sorted({one.status for one in refused}):
         times = sorted(one.took_s for one in refused if one.status == status)
         median_s = times[len(times) // 2]
-        told.append(f"{len(times):,} × {status} after {median_s:.3f} s (at most {times[-1]:.2f} s)")
+        parts.append(f"{len(times):,} × {status} after {median_s:.3f} s (at most {times[-1]:.2f} s)")
     before = rate(clients.since(began_s - 4 * WINDOW_S, began_s), 4 * WINDOW_S)
     first_s = min(one.at_s for one in clients.since(ended_s) if one.status == 200) - ended_s
     return (
-        f"{before:,.0f} fragments/s before; during {ended_s - began_s:.0f} s: {', '.join(told)}; "
+        f"{before:,.0f} fragments/s before; during {ended_s - began_s:.0f} s: {', '.join(parts)}; "
         f"first 200 {first_s:.2f} s after, "
         f"90 % of the rate again {again(clients, ended_s, 0.9 * before)} after"
     )
 
 
-def again(clients: Clients, ended_s: float, wanted: float) -> str:
-    """How long after `ended_s` so many fragments a second were acknowledged again."""
+def again(clients: Clients, ended_s: float, target: float) -> str:
+    """How long after `ended_s` the rate reached `target` fragments a second again."""
     until_s = ended_s
     while until_s < clients.answers[-1].at_s:
         until_s += WINDOW_S / 5
-        if rate(clients.since(until_s - WINDOW_S, until_s), WINDOW_S) >= wanted:
+        if rate(clients.since(until_s - WINDOW_S, until_s), WINDOW_S) >= target:
             return f"{until_s - ended_s:.2f} s"
     return "never"
 
@@ -140,11 +140,11 @@ class _Connection:
             f"Content-Length: {len(body)}\r\n\r\n"
         )
         writer.write(head.encode() + body)
-        told = (await reader.readuntil(b"\r\n\r\n")).lower().decode()
-        answer = await reader.readexactly(int(_header(told, "content-length")))
-        if _header(told, "connection") == "close":
+        head_lines = (await reader.readuntil(b"\r\n\r\n")).lower().decode()
+        answer = await reader.readexactly(int(_header(head_lines, "content-length")))
+        if _header(head_lines, "connection") == "close":
             await self.close()
-        return int(told.split(" ", 2)[1]), float(_header(told, "retry-after") or 0), answer
+        return int(head_lines.split(" ", 2)[1]), float(_header(head_lines, "retry-after") or 0), answer
 
     async def close(self) -> None:
         """Closes the connection, if there is one."""
@@ -155,8 +155,8 @@ class _Connection:
                 await streams[1].wait_closed()
 
 
-def _header(told: str, name: str) -> str:
-    return told.partition(f"\r\n{name}: ")[2].partition("\r\n")[0]
+def _header(head: str, name: str) -> str:
+    return head.partition(f"\r\n{name}: ")[2].partition("\r\n")[0]
 
 
 def _body(number: int, ids: Iterable[str]) -> bytes:

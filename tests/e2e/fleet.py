@@ -1,6 +1,8 @@
-"""Consumers as real processes over one Kafka and ZooKeeper, to be killed, paused and started again.
+"""The end-to-end rig: producer, control and consumers as processes over one Kafka and one ZooKeeper.
 
-`Fleet` also keeps what they need: topics, the stream table, a log of visits written without HTTP.
+A test starts, kills, pauses and restarts them by name or index. `Fleet` also creates topics and stream table,
+writes a log of visits without HTTP, and waits for claims and commits. A chaos run adds its own servers and a
+proxy in every connection (`chaos_world.py`).
 """
 
 from __future__ import annotations
@@ -10,17 +12,15 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from pathlib import Path
 
+import httpx
 import msgspec
 from aiokafka import AIOKafkaProducer
 
-from cli.stack.leash import on_leash
-from shared.errors import KafkaUnavailable
+from cli.stack.lock import jar_folder
+from shared.errors import BatonError, KafkaUnavailable, Unavailable
 from shared.model.cluster import ClaimNode
 from shared.model.fragments import encode_marker
 from shared.model.group import GroupSettings
@@ -29,21 +29,40 @@ from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.stream_table import ensure_table
 from tests.e2e.crashing_consumer import CRASH
 from tests.e2e.readers import Where
+from tests.e2e.service import Service, poll
 from tests.servers import free_port
 
-CHECKOUT = Path(__file__).parents[2]
-DEADLINE_S = 120.0
 PARTITIONS = 2
 PACE_S = 0.05
 END_OF_TIME_MS = 9_000_000_000_000
+ZOOKEEPER_TIMEOUT_S = 2.0
+ACK_TIMEOUT_S = 3.0
+SETTINGS = GroupSettings(
+    gap_ms=60_000,
+    lateness_ms=10_000,
+    idle_ms=3_600_000,
+    repeat_ms=3_600_000,
+    max_session_fragments=40,
+)
+"""No session ends by this machine's clock, and no id is forgotten during a run."""
+QUICK = {
+    "BATON_ZOOKEEPER_TIMEOUT_S": str(ZOOKEEPER_TIMEOUT_S),
+    "BATON_COMMIT_S": "0.3",
+    "BATON_REFRESH_S": "0.2",
+}
+"""Others take over a dead member's streams within seconds."""
+MODULES = {
+    "consumer": "tests.e2e.crashing_consumer",
+    "producer": "services.producer",
+    "control": "services.control",
+}
 
 
-async def poll(reached: Callable[[], Awaitable[bool]], told: Callable[[], str]) -> None:
-    """Returns when `reached` says so; fails at the deadline with what `told` tells."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not await reached():
-        assert time.monotonic() < deadline, told()
-        await asyncio.sleep(0.05)
+def new_seed() -> int:
+    """The seed of this run, printed; `BATON_TEST_SEED` sets it."""
+    seed = int(os.environ.get("BATON_TEST_SEED", random.SystemRandom().randrange(1_000_000)))
+    print(f"BATON_TEST_SEED={seed}")
+    return seed
 
 
 class Visits:
@@ -80,175 +99,169 @@ class Visits:
 
 
 class Fleet:
-    """Consumers 0, 1, …, each a process that this one has started."""
+    """The services by name: `producer`, `control`, `consumer-0`, `consumer-1`, …"""
 
-    def __init__(
-        self, where: Where, zookeeper: str, znodes: ZooKeeper, home: Path, settings: GroupSettings
-    ) -> None:
+    def __init__(self, where: Where, zookeeper: str, home: Path, settings: GroupSettings) -> None:
         self.where = where
-        self.settings = settings
-        self.deaths = 0
-        self._znodes = znodes
-        self._home = home
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.home = home
+        self.services: dict[str, Service] = {}
+        self.znodes: ZooKeeper
+        self._ports: dict[str, int] = {}
         fixed = {name: getattr(settings, name) for name in settings.__struct_fields__}
         self.environment = {f"BATON_{name.upper()}": str(value) for name, value in fixed.items()} | {
+            **QUICK,
             "BATON_KAFKA": where.kafka,
             "BATON_ZOOKEEPER": zookeeper,
             "BATON_NAMESPACE": where.names.namespace,
-            "BATON_ZOOKEEPER_TIMEOUT_S": "2",
+            "BATON_STREAMS": str(where.streams),
+            "BATON_SESSION_PARTITIONS": str(where.partitions),
+            "BATON_ACK_TIMEOUT_S": str(ACK_TIMEOUT_S),
             "BATON_SETTLE_S": "1",
             "BATON_GRACE_S": "1",
-            "BATON_COMMIT_S": "0.5",
-            "BATON_SESSION_PARTITIONS": str(where.partitions),
+            "BATON_REST_S": "1",
             "BATON_MAX_REPLAY_FRAGMENTS": "400",
+            "TMPDIR": str(home),  # `left_running` finds a leftover process by it
         }
 
-    def start(self, index: int, crash: str | None = None) -> None:
-        """Starts consumer `index`, `crash` being planted in it; it dies with the test process."""
-        own = {"BATON_MEMBER": f"consumer-{index}", "BATON_PORT": str(free_port())}
-        if crash is not None:
-            own[CRASH] = crash
-        argv = on_leash([sys.executable, "-m", "tests.e2e.crashing_consumer"])
-        with (self._home / f"consumer-{index}.log").open("ab") as log:
-            self._processes[index] = subprocess.Popen(
-                argv, cwd=CHECKOUT, env=os.environ | self.environment | own, stdout=log, stderr=log
-            )
+    # processes
 
-    def signal(self, index: int, number: signal.Signals) -> None:
-        """Sends a signal to consumer `index`."""
-        self._processes[index].send_signal(number)
+    @property
+    def consumers(self) -> list[int]:
+        """The indexes of the consumers whose processes exist."""
+        return [
+            int(name.removeprefix("consumer-"))
+            for name, service in sorted(self.services.items())
+            if name.startswith("consumer-") and service.is_running
+        ]
 
-    def is_running(self, index: int) -> bool:
-        """Whether its process lives."""
-        return self._processes[index].poll() is None
+    def consumer(self, index: int) -> Service:
+        """The process of a consumer."""
+        return self.services[f"consumer-{index}"]
 
-    async def kill(self, index: int) -> None:
-        """SIGKILL; returns when it is dead."""
-        self.signal(index, signal.SIGKILL)
-        await self.died(index)
+    def start_consumer(self, index: int, crash: str | None = None) -> Service:
+        """Starts consumer `index` for the first time or again; `crash`: see `crashing_consumer.py`."""
+        service = self._service("consumer", f"consumer-{index}", BATON_MEMBER=f"consumer-{index}")
+        service.start(**({} if crash is None else {CRASH: crash}))
+        return service
 
-    async def died(self, index: int) -> None:
-        """Returns when consumer `index` has ended by SIGKILL, its own or another's."""
+    def start_producer(self, **settings: object) -> Service:
+        """Starts the producer with these settings: `ack_timeout_s=1` sets BATON_ACK_TIMEOUT_S."""
+        own = {f"BATON_{name.upper()}": str(value) for name, value in settings.items()}
+        service = self._service("producer", "producer", BATON_PRODUCER="producer", **own)
+        service.start()
+        return service
 
-        async def has_ended() -> bool:
-            return not self.is_running(index)
+    def start_control(self) -> Service:
+        """Starts control."""
+        folders = {
+            "BATON_RUNS": str(self.home / "runs"),
+            "BATON_LAKE": str(self.home / "lake"),
+            "BATON_JARS": str(jar_folder("spark")),
+        }
+        service = self._service("control", "control", **folders)
+        service.start()
+        return service
 
-        await poll(has_ended, lambda: f"consumer {index} did not die: {self.told()}")
-        assert self._processes[index].returncode == -signal.SIGKILL, self.told()
-        self.deaths += 1
+    def port_of(self, name: str) -> int:
+        """The HTTP port of a service, the same after each restart."""
+        if name not in self._ports:
+            self._ports[name] = free_port()
+        return self._ports[name]
 
-    async def stopped(self, index: int) -> None:
-        """Returns when consumer `index` stands still by SIGSTOP."""
-        pid = self._processes[index].pid
+    def _service(self, kind: str, name: str, **own: str) -> Service:
+        if name not in self.services:
+            environment = self.environment | {"BATON_PORT": str(self.port_of(name))} | self._ways(name) | own
+            self.services[name] = Service(MODULES[kind], self.home / f"{name}.log", environment)
+        return self.services[name]
 
-        async def stands_still() -> bool:
-            return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None  # noqa: ASYNC222  WNOHANG
+    def _ways(self, name: str) -> dict[str, str]:
+        """The environment with which the service `name` finds the servers, and others find it."""
+        return {}
 
-        await poll(stands_still, lambda: f"consumer {index} goes on: {self.told()}")
+    async def ready(self, name: str) -> None:
+        """Returns once the service takes part."""
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port_of(name)}") as http:
+
+            async def is_ready() -> bool:
+                with contextlib.suppress(httpx.TransportError):
+                    return (await http.get("/readyz")).status_code == 200
+                return False
+
+            await poll(is_ready, lambda: f"{name} is not ready:\n{self.tail()}")
+
+    async def leave(self) -> None:
+        """Stops all consumers in order, once they take part; every exit code must be 0."""
+        leaving = self.consumers
+        await asyncio.gather(*[self.ready(f"consumer-{index}") for index in leaving])
+        for index in leaving:
+            self.consumer(index).signal(signal.SIGTERM)
+        codes = [await self.consumer(index).ended() for index in leaving]
+        assert codes == [0] * len(codes), self.tail()
+
+    def end(self) -> None:
+        """Kills every process that still runs."""
+        for service in self.services.values():
+            service.end()
+
+    def tail(self) -> str:
+        """The ends of all logs."""
+        return "\n".join(f"{name}:\n{service.tail()}" for name, service in self.services.items())
+
+    # claims and commits
 
     async def claims(self) -> dict[int, int]:
-        """Stream → index of the consumer that has claimed it."""
-        names, group = self.where.names, self.where.group
-        found = {}
-        for child in await self._znodes.children(names.claims(group)):
-            znode = await self._znodes.get(names.claim(group, int(child)))
+        """Stream → index of the consumer that has claimed it. Raises Unavailable."""
+        names, group, found = self.where.names, self.where.group, {}
+        for child in await self.znodes.children(names.claims(group)):
+            znode = await self.znodes.get(names.claim(group, int(child)))
             if znode is not None:
                 member = msgspec.json.decode(znode.data, type=ClaimNode).member
                 found[int(child)] = int(member.removeprefix("consumer-"))
         return found
 
-    async def until_claimed(self, without: int | None = None) -> dict[int, int]:
-        """The claims, once every stream has an owner other than consumer `without`."""
+    async def claimed(self, without: int | None = None, by: int | None = None) -> dict[int, int]:
+        """The claims once every stream has one, none is consumer `without`'s and some are consumer `by`'s."""
         found: dict[int, int] = {}
 
-        async def is_so() -> bool:
+        async def is_claimed() -> bool:
             nonlocal found
-            found = await self.claims()
-            return len(found) == self.where.streams and without not in found.values()
+            with contextlib.suppress(Unavailable):
+                found = await self.claims()
+                owners = found.values()
+                complete = len(found) == self.where.streams
+                return complete and without not in owners and (by is None or by in owners)
+            return False
 
-        await poll(is_so, lambda: f"claims {found}: {self.told()}")
+        await poll(is_claimed, lambda: f"claims {found}, without {without}, by {by}:\n{self.tail()}")
         return found
 
-    async def until_owning(self, index: int) -> None:
-        """Returns when consumer `index` has claimed a stream."""
+    async def positions(self) -> dict[int, int]:
+        """Stream → committed position. Raises KafkaUnavailable."""
+        return {stream: head.position for stream, head in (await self.where.heads()).items()}
 
-        async def is_so() -> bool:
-            return index in (await self.claims()).values()
-
-        await poll(is_so, lambda: f"consumer {index} owns nothing: {self.told()}")
-
-    async def write(self, visits: Visits, count: int) -> None:
-        """Appends the next `count` records, acknowledged by all."""
-        async with AIOKafkaProducer(bootstrap_servers=self.where.kafka, enable_idempotence=True) as producer:
-            await self._append(producer, visits, count)
-
-    async def write_while(self, doing: Awaitable[None], visits: Visits, per_s: int) -> None:
-        """Appends records at an even pace until `doing` has ended."""
-        done = asyncio.ensure_future(doing)
-        async with AIOKafkaProducer(bootstrap_servers=self.where.kafka, enable_idempotence=True) as producer:
-            while not done.done():
-                await asyncio.gather(
-                    self._append(producer, visits, int(per_s * PACE_S)), asyncio.wait((done,), timeout=PACE_S)
-                )
-        done.result()
-
-    async def _append(self, producer: AIOKafkaProducer, visits: Visits, count: int) -> None:
-        sends = []
-        for _ in range(count):
-            key, value = visits.next()
-            topic = self.where.names.fragments(self.table.stream_for(key.encode()))
-            sends.append(await producer.send(topic, value=value, key=key.encode(), partition=0))
-        await asyncio.gather(*sends)
-
-    async def close_all(self) -> None:
-        """Marks the end of time in every stream, and returns when that is committed everywhere."""
-        ends = {}
-        async with AIOKafkaProducer(bootstrap_servers=self.where.kafka) as producer:
-            for stream in range(self.where.streams):
-                sent = await producer.send_and_wait(
-                    self.where.names.fragments(stream), value=encode_marker(END_OF_TIME_MS), partition=0
-                )
-                ends[stream] = sent.offset
+    async def committed(self, ends: Mapping[int, int]) -> None:
+        """Returns once every stream is committed beyond its offset in `ends`."""
         left: dict[int, int] = {}
 
         async def is_committed() -> bool:
             nonlocal left
-            heads = await self.where.heads()
-            at = {stream: heads[stream].position if stream in heads else -1 for stream in ends}
-            left = {stream: end - at[stream] for stream, end in ends.items() if at[stream] <= end}
-            return not left
+            with contextlib.suppress(BatonError):
+                at = await self.positions()
+                left = {stream: end - at.get(stream, -1) for stream, end in ends.items()}
+                return max(left.values()) < 0
+            return False
 
-        await poll(is_committed, lambda: f"not committed: {left}: {self.told()}")
+        await poll(is_committed, lambda: f"not committed: {left}:\n{self.tail()}")
 
-    async def stop(self) -> None:
-        """Stops all in an orderly way, once each owns a stream; every exit code must be 0."""
-        running = [index for index in self._processes if self.is_running(index)]
-        for index in running:
-            await self.until_owning(index)
-        for index in running:
-            self.signal(index, signal.SIGTERM)
-        codes = [await asyncio.to_thread(self._processes[index].wait, 30) for index in running]
-        assert codes == [0] * len(codes), self.told()
+    # a log without HTTP
 
-    def end(self) -> None:
-        """Ends what still runs, however."""
-        for process in self._processes.values():
-            process.kill()
-            process.wait()
+    async def create_streams(self) -> None:
+        """Creates topics and stream table; like a producer it retries while Kafka is away."""
 
-    def told(self) -> str:
-        """The last words of every consumer."""
-        logs = sorted(self._home.glob("consumer-*.log"))
-        return "\n".join(f"{log.name}:\n{log.read_text()[-1500:]}" for log in logs)
-
-    async def make_streams(self) -> None:
-        """Topics and the stream table; tried again while Kafka is away, as a producer does."""
-
-        async def is_made() -> bool:
+        async def is_created() -> bool:
             with contextlib.suppress(KafkaUnavailable):
                 self.table = await ensure_table(
-                    self._znodes,
+                    self.znodes,
                     self.where.names,
                     kafka=self.where.kafka,
                     streams=self.where.streams,
@@ -259,18 +272,58 @@ class Fleet:
                 return True
             return False
 
-        await poll(is_made, lambda: "Kafka makes no topics")
+        await poll(is_created, lambda: "Kafka creates no topics")
+
+    async def write(self, visits: Visits, count: int) -> None:
+        """Appends the next `count` records, acknowledged by all replicas."""
+        async with self._producer() as producer:
+            await self._append(producer, visits, count)
+
+    async def write_while(self, doing: Awaitable[None], visits: Visits, per_s: int) -> None:
+        """Appends records at an even pace until `doing` has ended."""
+        done = asyncio.ensure_future(doing)
+        async with self._producer() as producer:
+            while not done.done():
+                await asyncio.gather(
+                    self._append(producer, visits, int(per_s * PACE_S)), asyncio.wait((done,), timeout=PACE_S)
+                )
+        done.result()
+
+    def _producer(self) -> AIOKafkaProducer:
+        return AIOKafkaProducer(bootstrap_servers=self.where.kafka, enable_idempotence=True)
+
+    async def _append(self, producer: AIOKafkaProducer, visits: Visits, count: int) -> None:
+        sends = []
+        for _ in range(count):
+            key, value = visits.next()
+            topic = self.where.names.fragments(self.table.stream_for(key.encode()))
+            sends.append(await producer.send(topic, value=value, key=key.encode(), partition=0))
+        await asyncio.gather(*sends)
+
+    async def close_all(self) -> None:
+        """Appends the end of time to every stream, and returns once that is committed everywhere."""
+        ends, marker = {}, encode_marker(END_OF_TIME_MS)
+        async with self._producer() as producer:
+            for stream in range(self.where.streams):
+                topic = self.where.names.fragments(stream)
+                ends[stream] = (await producer.send_and_wait(topic, value=marker, partition=0)).offset
+        await self.committed(ends)
 
 
 @contextlib.asynccontextmanager
 async def fleet(
-    kafka: str, zookeeper: str, namespace: str, home: Path, settings: GroupSettings, *, streams: int = 4
+    kafka: str,
+    zookeeper: str,
+    namespace: str,
+    home: Path,
+    settings: GroupSettings = SETTINGS,
+    *,
+    streams: int = 4,
 ) -> AsyncIterator[Fleet]:
-    """A fleet without consumers yet; none is left afterwards."""
-    where = Where(kafka, Names(namespace), streams, PARTITIONS)
-    async with ZooKeeper(zookeeper, 6.0) as znodes:
-        one = Fleet(where, zookeeper, znodes, home, settings)
-        await one.make_streams()
+    """A fleet on these servers with streams but no process yet; no process outlives the block."""
+    one = Fleet(Where(kafka, Names(namespace), streams, PARTITIONS), zookeeper, home, settings)
+    async with ZooKeeper(zookeeper, 6.0) as one.znodes:
+        await one.create_streams()
         try:
             yield one
         finally:

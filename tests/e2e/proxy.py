@@ -1,9 +1,9 @@
-"""A TCP proxy on loopback that cuts, delays, refuses, or swallows answers: on command, and it counts.
+"""A TCP proxy on loopback that cuts, delays, refuses or swallows on command, and counts what it did.
 
-One `Proxy` is one way to one server. It knows Kafka's and ZooKeeper's frames, and HTTP between members, well
-enough to tell which request an answer belongs to, so that it can swallow exactly the answer to a commit or to
-a claim: the request went through and took effect, and from its answer on nothing comes back on that
-connection, as when a network loses one direction. What was swallowed may be delivered late.
+One `Proxy` leads to one server. It knows Kafka's and ZooKeeper's frames, and HTTP between members, well
+enough to match an answer with its request, so it can swallow exactly the answer to a commit or a claim: the
+request takes effect, and from its answer on nothing comes back on that connection, as when a network loses
+one direction. Swallowed answers may be delivered late.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LINES = {b"PUT /handover/": OFFER, b"POST /handover/": COMPLETE}
 
 
 class Frames:
-    """Cuts a stream of bytes into frames: four bytes of length, then so many."""
+    """Cuts a stream of bytes into frames: four bytes of length, then that many bytes."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -113,7 +113,7 @@ class Proxy:
         self.upstream = upstream
         self.protocol: Protocol = protocol
         self.delay_s = 0.0
-        """Every piece of either direction waits for so long."""
+        """How long each piece waits, in either direction."""
         self.refuses = False
         """New connections are reset at once."""
         self.swallowed: Counter[int] = Counter()
@@ -210,7 +210,7 @@ class Proxy:
                 connection.cut()
 
     def heal(self) -> None:
-        """As if nothing had been."""
+        """Ends every fault."""
         self.delay_s = 0.0
         self.refuses = False
         self.drop()
@@ -257,8 +257,8 @@ class Proxy:
 
     def _pass_on(self, connection: Connection, data: bytes) -> None:
         for kind in connection.requested(data):
-            for wanted, seen in list(self._watches):
-                if wanted == kind:
+            for watched, seen in list(self._watches):
+                if watched == kind:
                     seen()
         connection.server.write(data)
 

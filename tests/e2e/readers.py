@@ -1,7 +1,7 @@
 """Reads what a group has delivered, independently of the code under test, and judges it.
 
-The judgement: the dumb twin's eager fold over the raw log of each stream (tests/reference.py), and what the
-fragments' own ids say, against the sessions topic as a `read_committed` reader sees it, and the heads.
+The expectation is the dumb twin's eager fold over each stream's raw log (tests/reference.py) and the
+fragments' own ids. It is compared with the sessions topic, read `read_committed`, and with the heads.
 """
 
 from __future__ import annotations
@@ -100,17 +100,7 @@ async def judge(where: Where, settings: GroupSettings, delivered: list[Session])
     for stream in range(where.streams):
         log = await where.log(stream)
         found = [session for session in delivered if session.stream == stream]
-        closed, still_open = fold_eagerly(log, settings)
-        expected = sorted(session.row() for session in closed)
-        rows = sorted(map(delivered_row, found))
-        if still_open:
-            wrong.append(f"stream {stream}: {len(still_open)} sessions were left open by the test")
-        if rows != expected:
-            missing, extra = set(expected) - set(rows), set(rows) - set(expected)
-            wrong.append(
-                f"stream {stream}: {len(rows)} sessions, {len(missing)} missing, {len(extra)} extra: "
-                f"{[row[:3] for row in list(missing)[:3]]} {[row[:3] for row in list(extra)[:3]]}"
-            )
+        wrong += judge_log(stream, log, found, settings)
         if (counts := heads[stream].counts) != (right := counts_of(log, found)):
             wrong.append(f"stream {stream}: {counts} in the head instead of {right}")
         sent |= set(ids_of(record.value for record in log))
@@ -118,6 +108,21 @@ async def judge(where: Where, settings: GroupSettings, delivered: list[Session])
     if in_sessions != Counter(sent):
         lost, doubled = sent - in_sessions.keys(), [one for one, n in in_sessions.items() if n > 1]
         wrong.append(f"{len(lost)} fragments lost, {len(doubled)} doubled: {list(lost)[:3]} {doubled[:3]}")
+    return wrong
+
+
+def judge_log(
+    stream: int, log: list[Rec], delivered: Iterable[Session], settings: GroupSettings
+) -> list[str]:
+    """What is wrong with a stream's sessions by its raw log alone; empty when nothing is."""
+    closed, still_open = fold_eagerly(log, settings)
+    wrong = [f"stream {stream}: {len(still_open)} sessions are still open"] if still_open else []
+    expected = Counter(session.row() for session in closed)
+    rows = Counter(map(delivered_row, delivered))
+    for what, difference in (("missing", expected - rows), ("extra", rows - expected)):
+        if difference:
+            examples = [row[:3] for row in list(difference)[:3]]
+            wrong.append(f"stream {stream}: {difference.total()} sessions {what}, as {examples}")
     return wrong
 
 

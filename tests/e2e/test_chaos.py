@@ -12,8 +12,8 @@ import pytest
 
 from cli.stack.jars import fetch_jars
 from tests.e2e.chaos import Plan, chaos
+from tests.e2e.fleet import new_seed
 from tests.e2e.stack import left_running
-from tests.e2e.test_exactly_once import new_seed
 
 SHORT = Plan(fragments=20_000, per_s=250, rounds=1, at_once=1)
 LONG = Plan(fragments=200_000, per_s=500, rounds=4, at_once=2)

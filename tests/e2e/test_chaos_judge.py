@@ -1,4 +1,4 @@
-"""The judge of chaos runs bites: it finds nothing in an honest delivery, and every fault planted in it."""
+"""The judge of chaos runs accepts an honest delivery and finds every fault planted in it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from shared.model.sessions import Session, session_id
-from tests.e2e.chaos import SETTINGS
-from tests.e2e.chaos_judge import judge_ledger, judge_log
+from tests.e2e.chaos_judge import judge_ledger
 from tests.e2e.chaos_load import LAST_TIME_MS, Ledger, Posted
+from tests.e2e.fleet import SETTINGS
+from tests.e2e.readers import judge_log
 from tests.reference import Rec, RefSession, fold_eagerly
 
 APPENDED_MS = 1_800_000_000_000
@@ -59,7 +60,7 @@ def session_of(one: RefSession) -> Session:
 
 
 def judged(numbers: Sequence[int], plant: Callable[[Delivery], Delivery] = list) -> list[str]:
-    """What the judge says of the delivery of such a log, with a fault planted in it."""
+    """The judge's complaints about the delivery of such a log with a planted fault."""
     known = ledger()
     log = log_of(numbers, known.fragments)
     delivered = plant([session_of(one) for one in fold_eagerly(log, SETTINGS)[0]])
@@ -75,23 +76,23 @@ def with_data(session: Session, data: Sequence[msgspec.Raw]) -> Session:
     "numbers", [(0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 4), (0, 1, 0, 1, 2, 3, 4), (5, 3, 0, 1, 4, 2)]
 )
 def test_an_honest_delivery_is_right(numbers: Sequence[int]) -> None:
-    """Also with repeats, and where the one that nobody acknowledged is missing or late."""
+    """Also with repeats, and where the unacknowledged fragment is missing or late."""
     assert judged(numbers) == []
 
 
 @pytest.mark.parametrize(
-    ("numbers", "told"),
+    ("numbers", "complaint"),
     [((0, 1, 3, 4), "acknowledged fragments lost"), ((1, 0, 2, 3, 4), "a is out of order")],
 )
-def test_what_is_wrong_in_the_log_is_found(numbers: Sequence[int], told: str) -> None:
-    """The sessions fit the log, but the log does not fit what the clients were told."""
+def test_what_is_wrong_in_the_log_is_found(numbers: Sequence[int], complaint: str) -> None:
+    """The sessions fit the log, but the log contradicts the answers that the clients got."""
     (wrong,) = judged(numbers)
 
-    assert told in wrong
+    assert complaint in wrong
 
 
 @pytest.mark.parametrize(
-    ("plant", "told"),
+    ("plant", "complaint"),
     [
         (lambda found: found[1:], "sessions missing"),
         (lambda found: [*found, found[0]], "sessions twice"),
@@ -103,6 +104,8 @@ def test_what_is_wrong_in_the_log_is_found(numbers: Sequence[int], told: str) ->
         (lambda found: [msgspec.structs.replace(found[0], first_time=7), *found[1:]], "sessions extra"),
     ],
 )
-def test_what_is_wrong_in_the_sessions_is_found(plant: Callable[[Delivery], Delivery], told: str) -> None:
+def test_what_is_wrong_in_the_sessions_is_found(
+    plant: Callable[[Delivery], Delivery], complaint: str
+) -> None:
     """Whatever is lost, doubled, mixed up or made up."""
-    assert told in " ".join(judged((0, 1, 3, 4, 2, 5), plant))
+    assert complaint in " ".join(judged((0, 1, 3, 4, 2, 5), plant))

@@ -1,4 +1,4 @@
-"""`baton demo` as a user runs it: on servers of its own, from a log to the proof; and what stops it early."""
+"""`baton demo` as a user runs it, on its own servers, from a log to the proof; and what stops it early."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ import pytest
 
 from cli.stack.options import StackOptions, ports_of
 from cli.stack.probes import check_ports
-from tests.e2e.stack import DEADLINE_S, baton, left_running
+from tests.e2e.service import DEADLINE_S
+from tests.e2e.stack import baton, left_running
 from tests.servers import free_port_offset
 
 EXACT = "missing 0, extra 0, different 0"
 
 
 async def test_a_demo_is_exact_and_leaves_nothing_running(tmp_path: Path) -> None:
-    """A log that is made up comes out as it was made, although a consumer was killed in its middle."""
+    """Made-up visits come out exactly, although a consumer is killed on the way."""
     offset = free_port_offset()
 
     code, out, err = await demo(tmp_path, offset, "--visitors", "150", "--seed", "7")
@@ -37,9 +38,8 @@ async def test_a_demo_is_exact_and_leaves_nothing_running(tmp_path: Path) -> Non
     assert_nothing_runs(tmp_path, offset)
 
 
-@pytest.mark.soak
 async def test_a_demo_of_a_real_log_is_exact(tmp_path: Path, nasa_log: Path) -> None:
-    """Format, key and time are guessed; the numbers are those that were counted on the log itself."""
+    """The demo guesses format, key and time; the numbers equal those counted on the log itself."""
     offset = free_port_offset()
 
     code, out, err = await demo(tmp_path, offset, str(nasa_log))
@@ -50,7 +50,7 @@ async def test_a_demo_of_a_real_log_is_exact(tmp_path: Path, nasa_log: Path) -> 
     assert_nothing_runs(tmp_path, offset)
 
 
-async def test_a_demo_that_is_told_to_stop_leaves_nothing_running(tmp_path: Path) -> None:
+async def test_a_stopped_demo_leaves_nothing_running(tmp_path: Path) -> None:
     """SIGTERM in the middle stops everything in order, and the exit code says that nothing was proven."""
     offset = free_port_offset()
     process = await asyncio.create_subprocess_exec(
@@ -115,7 +115,7 @@ async def test_a_failed_download_stops_a_demo(tmp_path: Path, monkeypatch: pytes
 
 
 async def test_a_demo_does_not_mix_with_other_data(tmp_path: Path) -> None:
-    """A home that holds something already is refused: its numbers would not be the demo's."""
+    """The demo rejects a home that is not empty: its numbers would mix."""
     (tmp_path / "something").touch()
 
     code, out, err = await baton("demo", "--home", str(tmp_path))
@@ -125,7 +125,7 @@ async def test_a_demo_does_not_mix_with_other_data(tmp_path: Path) -> None:
 
 
 async def test_a_log_that_is_not_there_stops_a_demo(tmp_path: Path) -> None:
-    """It is looked at before anything is started."""
+    """The demo checks the log before it starts anything."""
     code, _, err = await demo(tmp_path, free_port_offset(), str(tmp_path / "nowhere.log"))
 
     assert (code, err) == (1, f"baton: there is no file {tmp_path}/nowhere.log\n")

@@ -1,4 +1,4 @@
-"""The proxy does what the chaos counts on: it cuts, delays, refuses, and swallows what it is told to."""
+"""The proxy does what chaos runs rely on: it cuts, delays, refuses and swallows on command."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.e2e.fleet import poll
 from tests.e2e.proxy import END_TXN, PRODUCE, Frames, Proxy
+from tests.e2e.service import until
 
 WAIT_S = 10.0
 DELAY_S = 0.2
@@ -85,11 +85,10 @@ class Wire:
 
     async def swallowed(self, kind: int) -> None:
         """Returns when an answer to such a request was held back."""
-
-        async def is_so() -> bool:
-            return bool(self.proxy.swallowed[kind])
-
-        await poll(is_so, lambda: f"{self.proxy} has swallowed {self.proxy.swallowed}")
+        await until(
+            lambda: bool(self.proxy.swallowed[kind]),
+            lambda: f"{self.proxy} has swallowed {self.proxy.swallowed}",
+        )
 
     def close(self) -> None:
         """Ends the clients."""
@@ -112,7 +111,7 @@ async def wire() -> AsyncIterator[Wire]:
 
 
 async def test_requests_and_answers_pass(wire: Wire) -> None:
-    """Without a fault a proxy is not noticed, also by a frame that is larger than a piece."""
+    """Without a fault a proxy is transparent, also for a frame larger than one read."""
     client = await wire.connect()
     large = b"x" * 600
 
@@ -123,7 +122,7 @@ async def test_requests_and_answers_pass(wire: Wire) -> None:
 
 
 async def test_a_cut_ends_all_connections_and_no_later_one(wire: Wire) -> None:
-    """Those that there are end by a reset; who connects again is served."""
+    """Open connections end by a reset; a new one is served."""
     clients = [await wire.connect(), await wire.connect()]
     for client in clients:
         client.ask(PRODUCE, b"before")
@@ -139,8 +138,8 @@ async def test_a_cut_ends_all_connections_and_no_later_one(wire: Wire) -> None:
     assert await again.answer() == b"after"
 
 
-async def test_a_refusing_proxy_serves_nobody_until_it_is_healed(wire: Wire) -> None:
-    """As a server that is not there."""
+async def test_a_refusing_proxy_serves_no_client_until_it_is_healed(wire: Wire) -> None:
+    """It looks like a server that is down."""
     wire.proxy.refuses = True
     refused = await wire.connect()
     refused.ask(PRODUCE, b"refused")
@@ -214,7 +213,7 @@ async def test_dropped_answers_never_come(wire: Wire) -> None:
 
 
 async def test_a_request_is_seen_before_it_is_passed_on(wire: Wire) -> None:
-    """So that a fault can hit while exactly this one is under way."""
+    """A fault can strike while exactly this request is under way."""
     client = await wire.connect()
     seen: list[tuple[int, list[bytes]]] = []
 

@@ -1,6 +1,6 @@
-"""A service as `python -m <module>` starts it, but that SIGUSR1 makes it tell where all its tasks stand.
+"""`python -m <module>` with one addition: on SIGUSR1 it prints where each task waits.
 
-For a process that does not end: without this nobody knows what it was waiting for.
+A process that does not end shows by this what it is waiting for.
 """
 
 from __future__ import annotations

@@ -3,15 +3,17 @@ fail.
 
 `ZnodeStore` is the server, `InMemoryZooKeeper` a client of it, `InMemoryCoordinator` the real coordinator
 on such a client: several of them over one store behave as several members of a group. Nothing here
-reads a clock unless one is given, nothing waits; each call lets other tasks run before and after it
-takes effect, as a network does.
+reads a clock unless one is given, and nothing waits; other tasks run before and after each call takes
+effect, as with a network.
 """
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
 from shared.errors import NotFound, ZooKeeperUnavailable
@@ -27,6 +29,8 @@ from shared.zookeeper.znodes import (
     Znode,
     ZooKeeperSession,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -58,7 +62,7 @@ class ZnodeStore:
         return sorted(name for name in names if name and "/" not in name)
 
     def apply(self, operations: Sequence[Operation], session: int) -> bool:
-        """Does all or nothing; tells the watches of what has changed."""
+        """Does all or nothing; fires the watches of what changed."""
         before = dict(self.znodes)
         for operation in operations:
             if not self._do(operation, session):
@@ -100,8 +104,70 @@ class ZnodeStore:
             watch(path)
 
 
-class InMemoryZooKeeper:
-    """A client of a store, a `Znodes`.
+class ZnodesClient(ABC):
+    """A `Znodes` on a store; a subclass decides how reads and writes travel to it."""
+
+    store: ZnodeStore
+
+    async def get(self, path: str, *, watch: Watch | None = None, within: int | None = None) -> Znode | None:
+        """The znode, or None where there is none."""
+        return await self._read(path, watch, within, lambda: self.store.znodes.get(path))
+
+    async def children(
+        self, path: str, *, watch: Watch | None = None, within: int | None = None
+    ) -> list[str]:
+        """The names of the children, sorted."""
+        return await self._read(path, watch, within, lambda: self.store.children(path))
+
+    async def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, within: int | None = None
+    ) -> bool:
+        """Creates the znode; False when it exists. Raises NotFound when its parent does not."""
+
+        def write(session: int) -> bool:
+            if _parent(path) not in self.store.znodes:
+                raise NotFound(f"{path} has no parent in ZooKeeper")
+            return self._apply([Create(path, data, ephemeral)], session)
+
+        return await self._write(within, write)
+
+    async def set(
+        self, path: str, data: bytes, version: int = ANY_VERSION, *, within: int | None = None
+    ) -> bool:
+        """Writes the data; False when the znode has another version or does not exist."""
+        return await self.transact([Set(path, data, version)], within=within)
+
+    async def delete(self, path: str, version: int = ANY_VERSION, *, within: int | None = None) -> bool:
+        """Deletes it; False when it has another version or children, or does not exist."""
+        return await self.transact([Delete(path, version)], within=within)
+
+    async def transact(self, operations: Sequence[Operation], *, within: int | None = None) -> bool:
+        """Does all of the operations in order, or (False) none."""
+        return await self._write(within, lambda session: self._apply(operations, session))
+
+    async def make_path(self, path: str) -> None:
+        """Creates the znode and its ancestors where they are missing."""
+        if await self.get(path) is not None:
+            return
+        names = path.strip("/").split("/")
+        for depth in range(1, len(names) + 1):
+            await self.create("/" + "/".join(names[:depth]))
+
+    @abstractmethod
+    async def _read(self, path: str, watch: Watch | None, within: int | None, read: Callable[[], T]) -> T:
+        """What `read` finds at the store, with a watch left there. Raises ZooKeeperUnavailable."""
+
+    @abstractmethod
+    async def _write(self, within: int | None, write: Callable[[int], bool]) -> bool:
+        """What `write` returns for the session in which it arrives. Raises ZooKeeperUnavailable."""
+
+    @abstractmethod
+    def _apply(self, operations: Sequence[Operation], session: int) -> bool:
+        """Does all of the operations at the store, or (False) none."""
+
+
+class InMemoryZooKeeper(ZnodesClient):
+    """A client one step away from its store.
 
     Faults, each set by the test: `lose_requests` writes are not done, `lose_answers` writes are done
     without an answer, `delay_requests` writes are done only at `deliver_delayed()`; all of them raise
@@ -116,7 +182,7 @@ class InMemoryZooKeeper:
         self.delay_requests = 0
         self.slow: dict[str, asyncio.Event] = {}
         self.calls = 0
-        self._delayed: list[tuple[Sequence[Operation], int]] = []
+        self._delayed: list[tuple[Callable[[int], bool], int]] = []
         self._timeout_s = session_timeout_s
         self._connected = False
         self._answered_s = float("-inf")
@@ -146,7 +212,7 @@ class InMemoryZooKeeper:
         self._connected = False
 
     def reconnect(self) -> None:
-        """Connects again: in the same ZooKeeper session unless it has expired; all watches are told."""
+        """Connects again: in the same ZooKeeper session unless it has expired; all watches fire."""
         if self._session is None or self._session.id not in self.store.sessions:
             now_s = self.store.clock()
             self._session = ZooKeeperSession(
@@ -170,69 +236,37 @@ class InMemoryZooKeeper:
     def deliver_delayed(self) -> list[bool]:
         """Does the delayed writes now, if their ZooKeeper sessions still live; whether each was done."""
         delayed, self._delayed = self._delayed, []
-        return [
-            session in self.store.sessions and self.store.apply(operations, session)
-            for operations, session in delayed
-        ]
+        return [session in self.store.sessions and write(session) for write, session in delayed]
 
-    async def get(self, path: str, *, watch: Watch | None = None, within: int | None = None) -> Znode | None:
-        """The znode, or None where there is none."""
+    async def _read(self, path: str, watch: Watch | None, within: int | None, read: Callable[[], T]) -> T:
         await self._travel(within)
-        self._watch(path, watch)
-        znode = self.store.znodes.get(path)
-        await self._return(path, within)
-        return znode
-
-    async def children(
-        self, path: str, *, watch: Watch | None = None, within: int | None = None
-    ) -> list[str]:
-        """The names of the children, sorted."""
+        if watch is not None:
+            self.store.watches.setdefault(path, {})[watch] = None
+            self._watching[path, watch] = None
+        found = read()
+        if path in self.slow:
+            await self.slow.pop(path).wait()
         await self._travel(within)
-        self._watch(path, watch)
-        names = self.store.children(path)
-        await self._return(path, within)
-        return names
+        return found
 
-    async def create(
-        self, path: str, data: bytes = b"", *, ephemeral: bool = False, within: int | None = None
-    ) -> bool:
-        """Makes the znode; False when it exists. Raises NotFound when its parent does not."""
-        if _parent(path) not in self.store.znodes:
-            raise NotFound(f"{path} has no parent in ZooKeeper")
-        return await self.transact([Create(path, data, ephemeral)], within=within)
-
-    async def set(
-        self, path: str, data: bytes, version: int = ANY_VERSION, *, within: int | None = None
-    ) -> bool:
-        """Writes the data; False when the znode has another version or does not exist."""
-        return await self.transact([Set(path, data, version)], within=within)
-
-    async def delete(self, path: str, version: int = ANY_VERSION, *, within: int | None = None) -> bool:
-        """Deletes it; False when it has another version or children, or does not exist."""
-        return await self.transact([Delete(path, version)], within=within)
-
-    async def transact(self, operations: Sequence[Operation], *, within: int | None = None) -> bool:
-        """Does all of the operations in order, or (False) none."""
+    async def _write(self, within: int | None, write: Callable[[int], bool]) -> bool:
         session = await self._travel(within)
         if self.lose_requests > 0:
             self.lose_requests -= 1
             raise ZooKeeperUnavailable("the request was lost")
         if self.delay_requests > 0:
             self.delay_requests -= 1
-            self._delayed.append((operations, session))
+            self._delayed.append((write, session))
             raise ZooKeeperUnavailable("the request is late")
-        done = self.store.apply(operations, session)
+        done = write(session)
         if self.lose_answers > 0:
             self.lose_answers -= 1
             raise ZooKeeperUnavailable("the answer was lost")
         await self._travel(within)
         return done
 
-    async def make_path(self, path: str) -> None:
-        """Makes the znode and its ancestors where they are missing."""
-        names = path.strip("/").split("/")
-        for depth in range(1, len(names) + 1):
-            await self.create("/" + "/".join(names[:depth]))
+    def _apply(self, operations: Sequence[Operation], session: int) -> bool:
+        return self.store.apply(operations, session)
 
     async def _travel(self, within: int | None) -> int:
         """One way through the network; the ZooKeeper session in which it arrives."""
@@ -246,16 +280,6 @@ class InMemoryZooKeeper:
         if within is not None and within != self._session.id:
             raise ZooKeeperUnavailable("that ZooKeeper session is over")
         return self._session.id
-
-    async def _return(self, path: str, within: int | None) -> None:
-        if path in self.slow:
-            await self.slow.pop(path).wait()
-        await self._travel(within)
-
-    def _watch(self, path: str, watch: Watch | None) -> None:
-        if watch is not None:
-            self.store.watches.setdefault(path, {})[watch] = None
-            self._watching[path, watch] = None
 
 
 class InMemoryCoordinator(ZooKeeperCoordinator):

@@ -1,9 +1,9 @@
-"""Kafka in memory: the log, its transactions and their fencing, under the contract of
-`services/consumer/ports.py`.
+"""Kafka in memory, under the contract of `services/consumer/ports.py`: one twin for units and simulation.
 
-`InMemoryLog` is the broker, `InMemoryStreamLog` one member's way to it. A test can let it fail: `lose` takes
-the answer of the next commit before or after it took effect, or between its two parts where the delivery
-has two, `mute` lets everything time out.
+`InMemoryLog` is the broker; whatever it does happens at once. `InMemoryStreamLog` is one member's way to it:
+every request goes through `call`, which the simulation overrides with its faulty wire. A unit test makes
+requests fail at the broker: `lose` drops the answer to the next commit before or after it takes effect, or
+between its two parts where the delivery has two; while `mute` is set, nothing answers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from services.consumer.core.commits.checkpoint import Checkpoint, Commit, find_head, fold, new_stream
 from services.consumer.ports import Fenced
@@ -21,25 +21,49 @@ from shared.model.group import GroupSettings
 from shared.model.head import Head
 from tests.reference import Rec
 
+T = TypeVar("T")
 Loss = Literal["before", "between", "after"]
+
+CALL_S = 1.5
+"""A request without an answer fails after this time."""
+
+
+class Fetched(NamedTuple):
+    """The answer to a fetch: records, where the next fetch begins, the end of the log."""
+
+    records: Sequence[Rec]
+    position: int
+    end: int
 
 
 @dataclass(slots=True)
 class StoredStream:
-    """What the broker keeps of one stream: its log, checkpoint records by offset, committed head."""
+    """What the broker keeps of one stream: its log, checkpoint records by offset, committed head.
+
+    `producer`: the number of its newest producer. `writers`: epoch → the process that committed in it.
+    """
 
     log: list[Rec] = field(default_factory=list)
     first: int = 0
     records: dict[int, bytes] = field(default_factory=dict)
     next_record: int = 0
     head: Head | None = None
-    producer_epoch: int = 0
-    appended: asyncio.Event = field(default_factory=asyncio.Event)
+    producer: int = 0
+    writers: dict[int, str] = field(default_factory=dict)
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """The next offset to be written."""
+        return self.first + len(self.log)
 
 
 @dataclass(slots=True)
 class InMemoryLog:
-    """The broker of one group; `sessions` are the delivered ones, (stream, value), in order."""
+    """The broker of one group; `sessions` are the delivered ones, (stream, value), in order.
+
+    `wrong` collects what a commit must never do. `note(process, what, *details)` observes fences and commits.
+    """
 
     settings: GroupSettings
     now_ms: Callable[[], int] = lambda: 0
@@ -48,17 +72,21 @@ class InMemoryLog:
     lose: list[Loss] = field(default_factory=list)
     mute: bool = False
     commits: int = 0
+    wrong: list[str] = field(default_factory=list)
+    note: Callable[..., None] = lambda process, what, *details: None
 
     def stored(self, stream: int) -> StoredStream:
-        """A stream's store, made when it is first asked for."""
+        """A stream's store, created on first use."""
         return self.streams.setdefault(stream, StoredStream())
 
     def append(self, stream: int, key: bytes | None, value: bytes, at_ms: int | None = None) -> int:
         """Appends a record; its offset."""
         stored = self.stored(stream)
-        offset = stored.first + len(stored.log)
+        offset = stored.end
         stored.log.append(Rec(offset, self.now_ms() if at_ms is None else at_ms, key, value))
-        stored.appended.set()
+        waiting, stored.waiting = stored.waiting, []
+        for one in waiting:
+            _settle(one)
         return offset
 
     def retain_from(self, stream: int, first: int) -> None:
@@ -67,148 +95,230 @@ class InMemoryLog:
         del stored.log[: max(0, first - stored.first)]
         stored.first = max(first, stored.first)
 
-    def check_reachable(self) -> None:
-        """Raises what a mute broker amounts to."""
-        if self.mute:
-            raise KafkaUnavailable("the broker is mute")
+    def fetch(self, stream: int, position: int, most: int | None) -> Fetched:
+        """At most `most` records from the position on; like Kafka's reset, it skips to where the log is."""
+        stored = self.stored(stream)
+        position = min(max(position, stored.first), stored.end)
+        records = stored.log[position - stored.first :][:most]
+        return Fetched(records, position + len(records), stored.end)
+
+    def poll(
+        self, stream: int, position: int, timeout_s: float, most: Callable[[], int | None]
+    ) -> Fetched | asyncio.Future[Fetched]:
+        """`fetch`, answered when there is a record or after `timeout_s`."""
+        stored = self.stored(stream)
+        if position < stored.end:
+            return self.fetch(stream, position, most())
+        loop = asyncio.get_running_loop()
+        appended: asyncio.Future[None] = loop.create_future()
+        found: asyncio.Future[Fetched] = loop.create_future()
+        stored.waiting.append(appended)
+        timer = loop.call_later(timeout_s, _settle, appended)
+
+        def answer(_: asyncio.Future[None]) -> None:
+            timer.cancel()
+            if not found.done():
+                found.set_result(self.fetch(stream, position, most()))
+
+        appended.add_done_callback(answer)
+        return found
+
+    def start_producer(self, stream: int, process: str) -> int:
+        """The number of a new producer of the stream; it fences all earlier ones."""
+        stored = self.stored(stream)
+        stored.producer += 1
+        self.note(process, "fences", stream, stored.producer)
+        return stored.producer
+
+    def head(self, stream: int) -> Head:
+        """The committed head, found among the checkpoint records where Kafka has forgotten it."""
+        stored = self.stored(stream)
+        head = stored.head or find_head(sorted(stored.records.items()))
+        return new_stream().head if head is None else head
+
+    def load(self, stream: int, head: Head) -> Checkpoint:
+        """The checkpoint that the head points to."""
+        if head.checkpoint_from < 0:
+            return Checkpoint(head=head)
+        records = sorted(self.stored(stream).records.items())
+        kept = [(o, raw) for o, raw in records if head.checkpoint_from <= o <= head.newest]
+        return fold(head, kept, self.settings.repeat_ms)
+
+    def commit(self, stream: int, producer: int, process: str, commit: Commit) -> list[int]:
+        """One transaction; in exactly_once the sessions are part of it. Raises Fenced."""
+        stored = self.stored(stream)
+        if producer != stored.producer:
+            self.note(process, "is fenced", stream, commit.head)
+            raise Fenced("a newer producer has started")
+        offsets = [stored.next_record + n for n in range(len(commit.records))]
+        head = commit.head_at(offsets)
+        self._check(stream, process, head)
+        stored.records.update(zip(offsets, commit.records, strict=True))
+        stored.next_record += len(offsets) + 1  # a control record ends the transaction
+        stored.head = head
+        self.commits += 1
+        if self.settings.delivery == "exactly_once":
+            self.deliver(stream, commit)
+        self.note(
+            process, "commits", stream, f"epoch {head.epoch}, seq {head.seq}",
+            f"safe {head.safe_offset}, position {head.position}", f"{len(commit.sessions)} sessions",
+        )  # fmt: skip
+        return offsets
+
+    def deliver(self, stream: int, commit: Commit) -> None:
+        """Appends the sessions of a commit to the sessions topic."""
+        self.sessions += [(stream, value) for _, value in commit.sessions]
+
+    def trim(self, stream: int, below: int) -> None:
+        """Deletes checkpoint records below an offset."""
+        stored = self.stored(stream)
+        stored.records = {o: raw for o, raw in stored.records.items() if o >= below}
+
+    def _check(self, stream: int, process: str, head: Head) -> None:
+        stored = self.stored(stream)
+        before = stored.head or new_stream().head
+        writer = stored.writers.setdefault(head.epoch, process)
+        if writer != process:
+            self.wrong.append(f"stream {stream}: both {writer} and {process} committed in epoch {head.epoch}")
+        if head.epoch < before.epoch or head.seq != before.seq + 1:
+            self.wrong.append(f"stream {stream}: {head} follows {before}")
+        if head.safe_offset < before.safe_offset or head.position < before.position:
+            self.wrong.append(f"stream {stream}: {head} falls behind {before}")
+        if not head.safe_offset <= head.position <= stored.end:
+            self.wrong.append(f"stream {stream}: {head}, but the log ends at {stored.end}")
 
 
 class InMemoryReader:
-    """A `FragmentReader`."""
+    """A `FragmentReader`: long polls at the broker."""
 
-    def __init__(self, broker: InMemoryLog, stream: int) -> None:
-        self._broker = broker
-        self._stored = broker.stored(stream)
-        self._position = -1
+    def __init__(self, log: InMemoryStreamLog, stream: int) -> None:
+        self._log = log
+        self._stream = stream
+        self._position = self._end = -1
 
     async def bounds(self) -> tuple[int, int]:
-        await asyncio.sleep(0)
-        self._broker.check_reachable()
-        return self._stored.first, self._end
+        stored = self._log.broker.stored(self._stream)
+        return await self._log.call(lambda: (stored.first, stored.end))
 
     async def open(self, offset: int) -> None:
         self._position = offset
 
     async def fetch(self, timeout_s: float) -> Sequence[Rec]:
-        await asyncio.sleep(0)
-        self._broker.check_reachable()
-        if self._position >= self._end:
-            self._stored.appended.clear()
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._stored.appended.wait()
-            except TimeoutError:
-                return []
-        self._position = max(self._position, self._stored.first)
-        records = self._stored.log[self._position - self._stored.first :]
-        self._position = self._end
-        return list(records)
+        log, position = self._log, self._position
+        found = await log.call(
+            lambda: log.broker.poll(self._stream, position, timeout_s, log.most_records), timeout_s + 0.5
+        )
+        self._position, self._end = found.position, max(self._end, found.end)
+        return found.records
 
     @property
     def end(self) -> int:
-        return self._end if self._position >= 0 else -1
+        return self._end
 
     async def close(self) -> None:
         self._position = -1
-
-    @property
-    def _end(self) -> int:
-        return self._stored.first + len(self._stored.log)
 
 
 class InMemorySink:
     """A `SessionSink`: `open` fences every sink of the stream opened before."""
 
-    def __init__(self, broker: InMemoryLog, stream: int) -> None:
-        self._broker = broker
+    def __init__(self, log: InMemoryStreamLog, stream: int) -> None:
+        self._log = log
+        self._broker = log.broker
         self._stream = stream
-        self._stored = broker.stored(stream)
-        self._epoch = 0
+        self._producer = 0
 
     async def prepare(self) -> None:
-        await asyncio.sleep(0)
-        self._broker.check_reachable()
+        await self._log.call(lambda: None)
 
     async def open(self) -> None:
-        await asyncio.sleep(0)
-        self._broker.check_reachable()
-        self._stored.producer_epoch += 1
-        self._epoch = self._stored.producer_epoch
+        self._producer = await self._log.call(
+            lambda: self._broker.start_producer(self._stream, self._log.process)
+        )
 
     async def head(self) -> Head:
-        await asyncio.sleep(0)
-        self._broker.check_reachable()
-        head = self._stored.head or find_head(sorted(self._stored.records.items()))
-        return new_stream().head if head is None else head
+        return await self._log.call(lambda: self._broker.head(self._stream))
 
     async def load(self, head: Head) -> Checkpoint:
-        await asyncio.sleep(0)
-        self._broker.check_reachable()
-        if head.checkpoint_from < 0:
-            return Checkpoint(head=head)
-        records = [
-            (o, raw)
-            for o, raw in sorted(self._stored.records.items())
-            if head.checkpoint_from <= o <= head.newest
-        ]
-        return fold(head, records, self._broker.settings.repeat_ms)
+        return await self._log.call(lambda: self._broker.load(self._stream, head))
 
     async def commit(self, commit: Commit) -> list[int]:
-        await asyncio.sleep(0)
-        self._broker.check_reachable()
-        delivery = self._broker.settings.delivery
-        loss = self._broker.lose.pop(0) if self._broker.lose else None
+        broker, delivery = self._broker, self._broker.settings.delivery
+        loss = broker.lose.pop(0) if broker.lose else None
         if loss == "before" or (loss == "between" and delivery == "exactly_once"):
             raise KafkaUnavailable("no answer to a commit")
         if delivery == "at_least_once":
-            self._deliver(commit, is_last_word=loss == "between")
-        if self._epoch != self._stored.producer_epoch:
-            raise Fenced("a newer producer has started")
-        stored = self._stored
-        offsets = [stored.next_record + n for n in range(len(commit.records))]
-        stored.records.update(zip(offsets, commit.records, strict=True))
-        stored.next_record += len(offsets) + 1  # a control record ends the transaction
-        stored.head = commit.head_at(offsets)
-        self._broker.commits += 1
-        if loss == "between":
-            raise KafkaUnavailable("the sessions of a commit could not be sent")
-        if delivery != "at_least_once":
-            self._deliver(commit)
-        await asyncio.sleep(0)
-        if loss == "after":
-            raise KafkaUnavailable("the answer to a commit was lost")
+            await self._deliver(commit)
+            _check_answer(loss, "between")
+        offsets = await self._transact(commit)
+        if delivery == "at_most_once":
+            _check_answer(loss, "between")
+            await self._deliver(commit)
+        _check_answer(loss, "after")
         return offsets
 
-    def _deliver(self, commit: Commit, *, is_last_word: bool = False) -> None:
-        self._broker.sessions += [(self._stream, value) for _, value in commit.sessions]
-        if is_last_word:
-            raise KafkaUnavailable("no answer to a commit whose sessions were sent")
+    async def _deliver(self, commit: Commit) -> None:
+        if commit.sessions:
+            await self._log.call(lambda: self._broker.deliver(self._stream, commit))
+
+    async def _transact(self, commit: Commit) -> list[int]:
+        producer, process = self._producer, self._log.process
+        return await self._log.call(lambda: self._broker.commit(self._stream, producer, process, commit))
 
     async def tick(self) -> None:
-        self._broker.append(self._stream, None, encode_marker(None))
+        await self._attempt(lambda: self._broker.append(self._stream, None, encode_marker(None)))
 
     async def trim(self, below: int) -> None:
-        self._stored.records = {o: raw for o, raw in self._stored.records.items() if o >= below}
+        await self._attempt(lambda: self._broker.trim(self._stream, below))
+
+    async def _attempt(self, effect: Callable[[], Any]) -> None:
+        """A request whose failure is not an error."""
+        try:
+            await self._log.call(effect)
+        except KafkaUnavailable:
+            return
 
     async def close(self) -> None:
         await asyncio.sleep(0)
 
 
 class InMemoryStreamLog:
-    """A `StreamLog` on a shared broker."""
+    """A `StreamLog`: one process' way to a shared broker."""
 
-    def __init__(self, broker: InMemoryLog) -> None:
+    def __init__(self, broker: InMemoryLog, process: str = "") -> None:
         self.broker = broker
+        self.process = process
+
+    async def call(self, effect: Callable[[], T | asyncio.Future[T]], patience_s: float = CALL_S) -> T:
+        """One request: its effect at the broker, and the answer. Raises KafkaUnavailable."""
+        await asyncio.sleep(0)
+        if self.broker.mute:
+            raise KafkaUnavailable("the broker is mute")
+        answer = effect()
+        return await answer if isinstance(answer, asyncio.Future) else answer
+
+    def most_records(self) -> int | None:
+        """How many records the next fetch may return; None: all."""
+        return None
 
     def reader(self, stream: int) -> InMemoryReader:
-        return InMemoryReader(self.broker, stream)
+        return InMemoryReader(self, stream)
 
     def sink(self, stream: int) -> InMemorySink:
-        return InMemorySink(self.broker, stream)
+        return InMemorySink(self, stream)
 
     async def ends(self, count: int) -> Mapping[int, int]:
-        self.broker.check_reachable()
-        return {n: (s := self.broker.stored(n)).first + len(s.log) for n in range(count)}
+        return await self.call(lambda: {n: self.broker.stored(n).end for n in range(count)})
 
     async def close(self) -> None:
         await asyncio.sleep(0)
+
+
+def _check_answer(loss: Loss | None, moment: Loss) -> None:
+    if loss == moment:
+        raise KafkaUnavailable(f"the answer to a commit was lost {moment} its parts")
+
+
+def _settle(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

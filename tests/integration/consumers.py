@@ -1,7 +1,7 @@
 """Members of a group inside the test's own process, on real Kafka and ZooKeeper.
 
-They are wired as `services.consumer` wires them. The log, its judgement and processes of their own, where a
-test needs these, are those of tests/e2e.
+They are wired as `services.consumer` wires them. The log, its judge and separate processes come from
+`tests/e2e`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from shared.service.runtime import http_server
 from shared.service.settings import load
 from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.link import Link
-from tests.e2e.fleet import Fleet, fleet, poll
+from tests.e2e.fleet import Fleet, fleet
+from tests.e2e.service import poll
 from tests.servers import free_port
 
 SETTINGS = GroupSettings(gap_ms=60_000, lateness_ms=10_000, idle_ms=3_600_000, repeat_ms=3_600_000)
@@ -71,7 +72,7 @@ class Joined:
     async def expire(self) -> None:
         """Ends its ZooKeeper session behind its back, as the server does after the time-out.
 
-        Whoever has its credentials can; but the member takes its session back when it is the faster one.
+        The credentials suffice for that, but a faster member reclaims its session.
         """
         before = self.session_id
 

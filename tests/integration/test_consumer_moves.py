@@ -17,8 +17,9 @@ from services.consumer.member.status import stream_status
 from shared.kafka.topics import admin_client, ensure_topics, fragments_topics
 from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.stream_table import ensure_table
-from tests.e2e.fleet import CHECKOUT, Visits, poll
+from tests.e2e.fleet import Visits
 from tests.e2e.readers import judge
+from tests.e2e.service import CHECKOUT, poll
 from tests.integration.consumers import SETTINGS, Group, group
 from tests.servers import free_port
 

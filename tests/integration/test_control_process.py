@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
-import subprocess
-import sys
+import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,6 @@ import httpx
 import msgspec
 
 from cli.stack.jars import fetch_jars
-from cli.stack.leash import on_leash
 from cli.stack.lock import jar_folder
 from services.control.adapters.process_group import ProcessGroup
 from services.control.adapters.run_store import RunStore
@@ -27,10 +23,10 @@ from shared.model.head import Counts, Head
 from shared.model.names import Names
 from shared.model.routing import initial_table
 from shared.zookeeper.connection import ZooKeeper
+from tests.e2e.service import DEADLINE_S, Service, poll
 from tests.integration.test_control_offsets import write_fragments, write_head
 from tests.servers import free_port
 
-DEADLINE_S = 120.0
 HEAD = Head(epoch=4, seq=2, position=5, safe_offset=3, counts=Counts(fragments=5, bytes=50, sessions=1))
 
 
@@ -40,8 +36,7 @@ class ControlProcess:
     def __init__(self, home: Path, kafka: str, zookeeper: str, namespace: str) -> None:
         self.port = free_port()
         self.store = RunStore(home / "runs")
-        self._log = home / "control.log"
-        self._environment = {
+        environment = {
             "BATON_KAFKA": kafka,
             "BATON_ZOOKEEPER": zookeeper,
             "BATON_NAMESPACE": namespace,
@@ -55,19 +50,13 @@ class ControlProcess:
         self.http = httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{self.port}", trust_env=False, timeout=DEADLINE_S
         )
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Starts control; it dies with the test process."""
-        argv = on_leash([sys.executable, "-m", "services.control"])
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(argv, env=os.environ | self._environment, stdout=log, stderr=log)
+        self._service = Service("services.control", home / "control.log", environment)
+        self.start = self._service.start
 
     async def stop(self) -> int:
         """Stops control in its own order. Returns the exit code."""
-        assert self.process is not None
-        self.process.terminate()
-        return await asyncio.to_thread(self.process.wait, DEADLINE_S)
+        self._service.signal(signal.SIGTERM)
+        return await self._service.ended()
 
     async def until(self, path: str, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The answer at `path`, once `reached` accepts it."""
@@ -81,21 +70,13 @@ class ControlProcess:
                 return response.status_code == 200 and reached(answer)
             return False
 
-        await poll(is_so, lambda: f"{path}: {answer}; {self._log.read_text()[-2000:]}")
+        await poll(is_so, lambda: f"{path}: {answer}; {self._service.tail()}")
         return answer
 
     def processes_of(self, run_id: str) -> ProcessGroup:
         """The processes of a run, from control's record."""
         (run,) = (run for run in self.store.load() if run.id == run_id)
         return ProcessGroup(run.pid, run.born)
-
-
-async def poll(reached: Callable[[], Awaitable[bool]], state: Callable[[], str]) -> None:
-    """Returns once `reached` is true; fails at the deadline, and shows `state`."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not await reached():
-        assert time.monotonic() < deadline, state()
-        await asyncio.sleep(0.05)
 
 
 @contextlib.asynccontextmanager

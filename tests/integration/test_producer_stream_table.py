@@ -22,7 +22,7 @@ from shared.zookeeper.stream_table import (
     read_table,
     wait_for_table,
 )
-from tests.e2e.fleet import poll
+from tests.e2e.service import poll
 
 
 @pytest.fixture

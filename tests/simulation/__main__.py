@@ -1,7 +1,7 @@
 """`python -m tests.simulation SEEDS`: runs seeds on demand, over all cores, and shows those that fail.
 
-SEEDS is a number n (the seeds 0 … n - 1) or a half-open range a..b. A failing seed is told with what was
-wrong; the first one is run again and its whole trace printed. `--trace` prints that of every seed.
+SEEDS is a number n (the seeds 0 … n - 1) or a half-open range a..b. A failing seed is reported with its
+fault; the first one runs again and prints its whole trace. `--trace` prints that of every seed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.simulation.simulation import Run, Tally, garbage_collected_between_ru
 
 CHUNK = 100
 MOST_FAILURES = 5
-"""After so many failing seeds no further ones are begun."""
+"""After this many failing seeds no new ones start."""
 MOST_LINES = 2000
 """Of a trace; some hundreds are usual."""
 
@@ -60,7 +60,7 @@ def parse_seeds(text: str) -> tuple[int, int]:
 
 
 def look_for_first(first: int, end: int, kinds: Sequence[str]) -> int:
-    """Runs the seeds until one fails, and tells which and why."""
+    """Runs the seeds until one fails, and prints which and why."""
     with garbage_collected_between_runs():
         for seed in range(first, end):
             found = run(seed, kinds)
@@ -73,7 +73,7 @@ def look_for_first(first: int, end: int, kinds: Sequence[str]) -> int:
 def run_spread(
     first: int, end: int, jobs: int, kinds: Sequence[str] = (), most_failures: int = sys.maxsize
 ) -> Tally:
-    """Runs the seeds by `jobs` processes; stops early after so many failing seeds."""
+    """Runs the seeds in `jobs` processes; stops early after `most_failures` failing seeds."""
     total = Tally(0, 0.0, [], Counter())
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         chunks = [

@@ -1,4 +1,4 @@
-"""Small faults, planted in a copy of the code one at a time, each of which the simulation must find.
+"""Small faults, planted in a copy of the code one at a time; the simulation must find each.
 
 A fault is a piece of text that stands exactly once in a file, and what stands there instead. `kinds` are the
 faults of the world (methods of `Schedule`) that bring it to light soonest; without any the run draws them.
@@ -18,13 +18,13 @@ ROOT = Path(__file__).parents[2]
 COPIED = ("services", "shared", "tests")
 CONSUMER = "services/consumer"
 QUICK_S = 10.0
-"""A fault that takes longer to be found is looked for by `make simulate-faults` only."""
+"""Only `make simulate-faults` looks for a fault that takes longer to find."""
 FOUND = re.compile(r"^seed (\d+) FAILED: (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlantedFault:
-    """`seeds`: within so many it must be found."""
+    """`seeds`: how many runs must suffice to find it."""
 
     name: str
     file: str
@@ -63,6 +63,13 @@ def find(fault: PlantedFault, root: Path, within_s: float) -> tuple[int, str] | 
 
 
 FAULTS = (
+    PlantedFault(
+        name="a handover after an unknown commit",
+        file=f"{CONSUMER}/handover/donor.py",
+        text=" or core is not base.stream or not core.is_memory:\n",
+        instead=" or core is not base.stream:\n",
+        kinds=("move", "bad_log"),
+    ),
     PlantedFault(
         name="release before commit",
         file=f"{CONSUMER}/member/effects.py",

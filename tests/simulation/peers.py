@@ -1,7 +1,7 @@
 """The other members in the simulation: a handover's messages travel, and arrive in the recipient's process.
 
-So a frozen recipient takes them only when it goes on, a dead one never, and a new process at the same address
-gets what was meant for the one before it. Bodies can be garbled on the way.
+A frozen recipient handles them only after it is thawed, a dead one never; a new process at the same address
+receives what was meant for its predecessor. Bodies can be garbled on the way.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SimulatedPeers(InMemoryPeers):
         def arrive() -> T:
             living = self._world.process_at(address)
             if living is None or living.member is None:
-                raise PeerUnavailable(f"nobody listens at {address}")
+                raise PeerUnavailable(f"no process listens at {address}")
             note = self._world.trace.note
             try:
                 answer = act(living.member.hint_store)

@@ -1,8 +1,8 @@
 """What goes wrong in a run, and when: everything is drawn from the run's seed.
 
-Each run draws which kinds of faults it has at all, and how often (a run of few kinds goes deeper into each
-than one that has them all). In the end everything is healed: what had been cut works again, what had been
-frozen goes on, and there is at least one member.
+Each run draws its kinds of faults and their rate; a run with few kinds explores each more deeply than one
+with all of them. In the end everything heals: connections work again, frozen processes go on, and there is at
+least one member.
 """
 
 from __future__ import annotations
@@ -240,12 +240,12 @@ class Schedule:
         self._later(seconds, lambda: self._mend(process, process.weathers[end], end))
 
     def end_all_zookeeper_sessions(self) -> None:
-        """As when ZooKeeper was gone for everybody, for too long."""
+        """As after an outage of ZooKeeper that outlasts every session."""
         for session in sorted(self.world.ensemble.store.sessions):
             self.world.ensemble.end(session, "killed")
 
     def reset_zookeeper(self) -> None:
-        """All that ZooKeeper held is gone: an operator's mistake, made once at most."""
+        """ZooKeeper loses all data: an operator's mistake, made once at most."""
         if self.rng.random() < 0.2 and not self._was_reset:
             self.pins.clear()
             self.world.ensemble.reset()

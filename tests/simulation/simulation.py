@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from services.consumer.core.commits import writer as checkpoint_writer
 from shared.model.group import DELIVERIES
-from tests.simulation.loop import NoEnd
+from tests.fakes.virtual_time import NoEnd
 from tests.simulation.schedule import Schedule
 from tests.simulation.trace import Listener, Trace
 from tests.simulation.verdict import is_quiet, judge, shares
@@ -22,14 +22,14 @@ from tests.simulation.world import World
 QUIET_WITHIN_S = 90.0
 """Virtual seconds after the healing, within which the group must have come to rest."""
 REST_S = 0.6
-"""So long the group is watched after it has come to rest."""
+"""How long the group is watched after it has come to rest."""
 END_OF_TIME_MS = 9_000_000_000_000
 PRODUCT = ("services", "shared")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a seed: `wrong` is empty for a good run."""
+    """The outcome of a seed: `wrong` is empty for a good run."""
 
     seed: int
     wrong: Sequence[str]
@@ -59,14 +59,14 @@ def run(seed: int, kinds: Sequence[str] = (), *, listen: bool = False) -> Run:
         except NoEnd as error:
             world.loop.run(_end(world))
             return Run(seed, [str(error)], world.trace, world.loop.now_s)
-        gc.collect()  # failures that nobody looked at are told now, and not during another run
+        gc.collect()  # unretrieved failures surface now and not during another run
         wrong += world.loop.unhandled
     return Run(seed, wrong, world.trace, world.loop.now_s)
 
 
 @dataclass(slots=True)
 class Tally:
-    """What many runs amount to: `wrong` seeds with their sentences, and what happened how often."""
+    """The sum of many runs: `wrong` seeds with their complaints, and how often what happened."""
 
     runs: int
     virtual_s: float
@@ -74,7 +74,7 @@ class Tally:
     happened: Counter[str]
 
     def add(self, other: Tally) -> None:
-        """Counts the runs of another tally, too."""
+        """Adds the runs of another tally."""
         self.runs += other.runs
         self.virtual_s += other.virtual_s
         self.wrong += other.wrong
@@ -100,7 +100,7 @@ def run_all(first: int, end: int, kinds: Sequence[str] = ()) -> Tally:
 
 @contextmanager
 def garbage_collected_between_runs() -> Iterator[None]:
-    """What was there before is never looked at again, which makes the collection after each run cheap."""
+    """Freezes all existing objects, which makes the collection after each run cheap."""
     gc.disable()
     gc.freeze()
     try:
@@ -147,7 +147,7 @@ async def _unrest(world: World) -> list[str]:
 
 
 async def _end(world: World) -> None:
-    """Nothing is left running, so that no task of one run dies in the midst of the next."""
+    """Ends everything, so that no task of one run dies during the next."""
     tasks = [process.task for process in world.processes.values() if process.task is not None]
     for process in list(world.processes.values()):
         world.kill(process, "ends with the run")
@@ -168,7 +168,7 @@ def _small_checkpoints(is_small: bool) -> Iterator[None]:
 
 @contextmanager
 def _heard(trace: Trace, listen: bool) -> Iterator[None]:
-    """What the product logs goes into the trace, or nowhere."""
+    """Sends the product's logs into the trace, or nowhere."""
     listener, loggers = Listener(trace), [logging.getLogger(name) for name in PRODUCT]
     before = [(logger.level, logger.propagate) for logger in loggers]
     for logger in loggers:

@@ -1,6 +1,6 @@
-"""The simulation bites: every small fault that is planted in a copy of the code is found.
+"""The simulation finds every small fault that is planted in a copy of the code.
 
-Those that take longer than a few seconds are left to `make simulate-faults`.
+`make simulate-faults` also runs those that take longer than a few seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def case(fault: PlantedFault) -> object:
 
 @pytest.mark.parametrize("fault", [case(fault) for fault in FAULTS])
 def test_the_simulation_finds_a_planted_fault(fault: PlantedFault, tmp_path: Path) -> None:
-    """Within a bounded number of seeds one of the promises is broken, and the seed is told."""
+    """Within a bounded number of seeds a run breaks a promise, and its seed is reported."""
     copy_tree(tmp_path)
     fault.plant(tmp_path)
 
@@ -33,7 +33,7 @@ def test_the_simulation_finds_a_planted_fault(fault: PlantedFault, tmp_path: Pat
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.name) for fault in FAULTS])
 def test_the_text_of_a_planted_fault_stands_once(fault: PlantedFault, tmp_path: Path) -> None:
-    """A fault whose place is gone would be found no more: then it must be planted elsewhere."""
+    """A fault whose text is gone must be planted elsewhere."""
     source = Path(__file__).parents[2] / fault.file
 
     assert source.read_text().count(fault.text) == 1

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from shared.errors import KafkaUnavailable
-from tests.simulation.loop import PROCESS, NoEnd, SimulationLoop
+from tests.fakes.virtual_time import PROCESS, NoEnd, VirtualLoop
 from tests.simulation.wire import Weather, Wire
 
 
@@ -20,14 +20,14 @@ def context_of(process: str) -> contextvars.Context:
     return context
 
 
-def wire_of(loop: SimulationLoop, weather: Weather) -> Wire:
+def wire_of(loop: VirtualLoop, weather: Weather) -> Wire:
     """A way with that weather."""
     return Wire(loop, random.Random(7), weather, KafkaUnavailable)
 
 
 def test_a_frozen_process_does_nothing_and_goes_on_late() -> None:
-    """Nothing of it runs while time passes for everybody else; then what became due comes, in order."""
-    loop, seen = SimulationLoop(), []
+    """Nothing of it runs while time passes for the others; then what became due runs, in order."""
+    loop, seen = VirtualLoop(), []
 
     async def count(name: str) -> None:
         for n in range(4):
@@ -49,8 +49,8 @@ def test_a_frozen_process_does_nothing_and_goes_on_late() -> None:
 
 
 def test_what_was_sent_before_a_freeze_arrives_during_it() -> None:
-    """A request is under way on its own; only its answer finds nobody."""
-    loop, done = SimulationLoop(), []
+    """The request travels on; only its answer has to wait for the receiver."""
+    loop, done = VirtualLoop(), []
     wire = wire_of(loop, Weather())
 
     async def call() -> None:
@@ -82,8 +82,8 @@ def test_what_was_sent_before_a_freeze_arrives_during_it() -> None:
     ids=str,
 )
 def test_an_unanswered_request_may_have_taken_effect(weather: Weather, effects: int) -> None:
-    """Lost requests never do, lost answers hide that they did; the sender cannot tell."""
-    loop, done = SimulationLoop(), []
+    """Lost requests never do, lost answers hide that they did; the sender cannot know."""
+    loop, done = VirtualLoop(), []
 
     async def course() -> None:
         with pytest.raises(KafkaUnavailable):
@@ -95,9 +95,9 @@ def test_an_unanswered_request_may_have_taken_effect(weather: Weather, effects: 
     assert len(done) == effects
 
 
-def test_a_late_request_takes_effect_after_its_sender_has_given_up() -> None:
+def test_a_late_request_takes_effect_after_its_sender_timed_out() -> None:
     """That is why a commit of unknown outcome is only safe behind a fence."""
-    loop, late = SimulationLoop(), []
+    loop, late = VirtualLoop(), []
 
     async def course() -> None:
         wire = wire_of(loop, Weather(late=1.0))
@@ -119,9 +119,9 @@ def test_a_late_request_takes_effect_after_its_sender_has_given_up() -> None:
     assert True in late
 
 
-def test_nobody_hears_a_dead_process() -> None:
-    """What it says after its death reaches nobody, what it had said before does."""
-    loop, done = SimulationLoop(), []
+def test_messages_of_a_dead_process_are_dropped() -> None:
+    """What it sent before its death arrives, what it sends afterwards does not."""
+    loop, done = VirtualLoop(), []
     wire = wire_of(loop, Weather())
 
     async def course() -> None:
@@ -137,17 +137,17 @@ def test_nobody_hears_a_dead_process() -> None:
     assert done == ["before"]
 
 
-def test_a_world_in_which_nothing_will_happen_again_is_told() -> None:
+def test_a_run_in_which_nothing_can_happen_fails() -> None:
     """Instead of hanging."""
 
     async def course() -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(NoEnd, match="nobody will do"):
-        SimulationLoop().run(course())
+    with pytest.raises(NoEnd, match="no timer is left"):
+        VirtualLoop().run(course())
 
 
-def test_a_task_that_spins_without_time_passing_is_told() -> None:
+def test_a_task_that_spins_without_time_passing_fails() -> None:
     """Such a run would never end, and such a process would burn its core."""
 
     async def course() -> None:
@@ -155,4 +155,4 @@ def test_a_task_that_spins_without_time_passing_is_told() -> None:
             await asyncio.sleep(0)
 
     with pytest.raises(NoEnd, match="no end in sight"):
-        SimulationLoop().run(course())
+        VirtualLoop().run(course())

@@ -19,13 +19,13 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def tally() -> Tally:
-    """What came of all seeds."""
+    """The sum of all runs."""
     return run_spread(0, SEEDS, jobs=2)
 
 
 @pytest.mark.timeout(600)
 def test_every_seed_keeps_every_promise(tally: Tally) -> None:
-    """Each fragment in one session as the log has it, one owner per epoch, nothing falls back, quiescence."""
+    """Each fragment in one session as in the log, one owner per epoch, heads that only advance, rest."""
     for seed, _ in tally.wrong[:1]:
         print_trace(run(seed, listen=True))
 
@@ -57,7 +57,7 @@ def test_faults_hit_while_work_goes_on(tally: Tally, what: str, at_least: int) -
 
 
 def test_a_seed_replays_exactly() -> None:
-    """Whatever the process' hash seed: what happened once happens again, to the last message."""
+    """A seed gives the same run to the last message, whatever the hash seed of the process."""
 
     def digests(hash_seed: str) -> str:
         command = [sys.executable, "-m", "tests.simulation", "0..6", "--digest"]
@@ -86,7 +86,7 @@ def test_a_planned_move_is_warm() -> None:
 
 
 def test_a_run_can_be_read() -> None:
-    """The trace tells in virtual time who did what: faults, claims, commits."""
+    """The trace shows in virtual time who did what: faults, claims, commits."""
     lines = list(run(1, listen=True).trace.lines())
 
     assert "begins" in lines[0]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shared.zookeeper.znodes import Check, Create, Delete, Operation, Set
-from tests.simulation.loop import PROCESS, SimulationLoop
+from tests.fakes.virtual_time import PROCESS, VirtualLoop
 
 _OF_EVERY_RECORD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "taskName"}
 
@@ -15,7 +15,7 @@ _OF_EVERY_RECORD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "
 class Trace:
     """Entries (virtual seconds, who, what, details), in the order in which they happened."""
 
-    def __init__(self, loop: SimulationLoop) -> None:
+    def __init__(self, loop: VirtualLoop) -> None:
         self.entries: list[tuple[float, str, str, tuple[Any, ...]]] = []
         self._loop = loop
 

@@ -1,6 +1,6 @@
 """What must hold after a run: a quiet group, and each session once, as the eager fold of the log gives it.
 
-What must hold at each commit is checked where it happens (`Broker`, `World.check_claim`).
+What must hold at each commit is checked where it happens (`InMemoryLog`, `World.check_claim`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import DecodeError
 
 from shared.model.sessions import parse_session
+from tests.fakes.log import StoredStream
 from tests.reference import delivered_row, fold_eagerly
 from tests.simulation.world import World
 
@@ -59,13 +60,18 @@ def is_quiet(world: World) -> bool:
         return False
     sizes = [len(share) for share in found]
     return max(sizes) - min(sizes) <= 1 and all(
-        topic.head is not None and topic.head.position == len(topic.log) for topic in world.broker.topics
+        stored.head is not None and stored.head.position == stored.end for stored in _stored(world)
     )
 
 
+def _stored(world: World) -> list[StoredStream]:
+    """Every stream as the broker keeps it."""
+    return [world.broker.stored(stream) for stream in range(world.streams)]
+
+
 def _expected(world: World) -> Iterator[Row]:
-    for stream, topic in enumerate(world.broker.topics):
-        closed, opened = fold_eagerly(topic.log, world.settings)
+    for stream, stored in enumerate(_stored(world)):
+        closed, opened = fold_eagerly(stored.log, world.settings)
         assert not opened
         yield from ((stream, *session.row()) for session in closed)
 

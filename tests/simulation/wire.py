@@ -1,9 +1,9 @@
-"""A way between two processes: requests and answers travel, and on the way everything happens to them.
+"""A connection between two processes: requests and answers travel, and `Weather` decides their fate.
 
 A call is a request that takes effect at the other end, in the context of that end, and an answer that comes
-back. Each takes its time; one direction can be cut, single messages are lost, late, or repeated (`Weather`).
-What was sent arrives even if its sender has been frozen, has given up or has died since. With `in_order`
-messages of one direction never overtake each other, as on one TCP connection.
+back. Each takes its time; one direction can be cut, single messages are lost, late or repeated. A message
+arrives even if its sender was frozen, timed out or died meanwhile. With `in_order`, messages of one direction
+never overtake each other, as on one TCP connection.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from shared.errors import Unavailable
-from tests.simulation.loop import PROCESS, SimulationLoop
+from tests.fakes.virtual_time import PROCESS, VirtualLoop
 
 T = TypeVar("T")
 
 QUICK_S = 0.004
 SLOW_S = 0.3
 LATE_S = 4.0
-"""Late messages arrive up to so much later: long after their senders have given up."""
+"""How late messages may be: long after their senders timed out."""
 BREAKS = 0.3
-"""Share of the lost messages whose loss shows soon, since the connection broke with them."""
+"""Share of lost messages whose loss shows soon because the connection broke."""
 WORLD = contextvars.Context()
 """The context of what belongs to no process."""
 
 
 @dataclass(slots=True)
 class Weather:
-    """What happens to messages: two directions that can be cut, and shares of messages."""
+    """The fate of messages: two directions that can be cut, and the shares of other faults."""
 
     cut_requests: bool = False
     cut_answers: bool = False
@@ -65,7 +65,7 @@ class Wire:
 
     def __init__(
         self,
-        loop: SimulationLoop,
+        loop: VirtualLoop,
         rng: random.Random,
         weather: Weather,
         unavailable: Callable[[str], Unavailable],
@@ -106,12 +106,12 @@ class Wire:
         loop.call_at(at_s, self._arrive, call, context=context)
         if weather.repeated and rng.random() < weather.repeated:
             again = _Request(effect, loop.create_future(), context, at_s)
-            again.answer.cancel()  # nobody waits for it
+            again.answer.cancel()  # no caller waits for it
             loop.call_at(at_s + rng.random() * LATE_S, self._arrive, again, context=context)
         return await answer
 
-    def tell(self, message: Callable[[], None], context: contextvars.Context) -> None:
-        """Sends a message back without having been asked; it is lost where answers are."""
+    def push(self, message: Callable[[], None], context: contextvars.Context) -> None:
+        """Pushes a message back without a request; it is lost where answers are."""
         if not self.dead and not self._is_answer_lost():
             self._loop.call_at(self._return(), message, context=context)
 
@@ -146,7 +146,7 @@ class Wire:
         return weather.cut_answers or bool(weather.lost_answer and self._rng.random() < weather.lost_answer)
 
     def _give_up_later(self, call: _Request[Any], *, breaks: bool = False) -> None:
-        """Nobody waits longer than patience lasts, nor for what is lost where the connection breaks."""
+        """Fails the call when its patience ends, or soon where a broken connection shows the loss."""
         at_s, now_s = call.until_s, self._loop.now_s
         if breaks and self._rng.random() < BREAKS:
             at_s = now_s + (at_s - now_s) * 0.1 * self._rng.random()

@@ -30,8 +30,9 @@ from shared.model.fragments import encode_marker
 from shared.model.group import Delivery, GroupSettings
 from shared.model.names import Names
 from shared.zookeeper.znodes import Create, Set
-from tests.simulation.log import Broker, SimulatedStreamLog
-from tests.simulation.loop import PROCESS, SimulationLoop
+from tests.fakes.log import InMemoryLog
+from tests.fakes.virtual_time import PROCESS, VirtualLoop
+from tests.simulation.log import SimulatedStreamLog
 from tests.simulation.peers import SimulatedPeers
 from tests.simulation.trace import Trace
 from tests.simulation.wire import Weather, Wire
@@ -81,7 +82,7 @@ class Process:
 
 @dataclass(kw_only=True)
 class World:
-    """`streams` streams in a group of the given delivery, with nobody in it yet."""
+    """`streams` streams in a group of the given delivery, without members yet."""
 
     seed: int
     streams: int
@@ -91,7 +92,7 @@ class World:
     hold_s: float = 30.0
     rest_s: float = 1.0
     is_calm: bool = False
-    loop: SimulationLoop = field(default_factory=SimulationLoop)
+    loop: VirtualLoop = field(default_factory=VirtualLoop)
     processes: dict[str, Process] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     killed: list[asyncio.Task[None]] = field(default_factory=list)
@@ -102,7 +103,7 @@ class World:
         self.trace = Trace(self.loop)
         self.settings = msgspec.structs.replace(SETTINGS, delivery=self.delivery)
         self.ensemble = Ensemble(self.loop, self.trace, self.context)
-        self.broker = Broker(self.loop, self.trace, self.settings, self.streams, self.wall_ms)
+        self.broker = InMemoryLog(self.settings, now_ms=self.wall_ms, note=self.trace.note)
         self.broker_offset_ms = 0
         self.lives: dict[str, int] = {}
         self.events: list[Event] = []
@@ -139,7 +140,7 @@ class World:
         return process
 
     def kill(self, process: Process, how: str = "is killed") -> None:
-        """Ends a process in the midst of what it does: nothing that it says from now on is heard."""
+        """Ends a process at once: no message that it sends from now on arrives."""
         self.trace.note(process.name, how)
         for wire in process.wires:
             wire.dead = True
@@ -257,7 +258,7 @@ class World:
         """A commit is being sent, or arrives: ZooKeeper must not have given the stream to others by then.
 
         What has been on its way for longer than the lease's margin may come too late: Kafka's fence is for
-        that. A ZooKeeper session that was ended before its time is no fault of the member: it could not know.
+        that. The member cannot know of a ZooKeeper session that was ended before its time.
         """
         if travelled_s > MARGIN_S or self.holds(process, stream, epoch):
             return

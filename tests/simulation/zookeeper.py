@@ -13,19 +13,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal, TypeVar
 
-from shared.errors import NotFound, ZooKeeperUnavailable
+from shared.errors import ZooKeeperUnavailable
 from shared.zookeeper.znodes import (
-    ANY_VERSION,
-    Create,
-    Delete,
     Operation,
-    Set,
     Watch,
-    Znode,
     ZooKeeperSession,
 )
-from tests.fakes.coordinator import ZnodeStore
-from tests.simulation.loop import SimulationLoop
+from tests.fakes.coordinator import ZnodesClient, ZnodeStore
+from tests.fakes.virtual_time import VirtualLoop
 from tests.simulation.trace import Trace
 from tests.simulation.wire import Wire
 
@@ -42,10 +37,10 @@ End = Literal["timeout", "killed", "closed"]
 class Ensemble:
     """The servers: znodes, and ZooKeeper sessions that end when nothing was heard of them for too long.
 
-    `ended` tells how each session that is over came to its end, `owners` whose each was.
+    `ended`: how each finished session ended; `owners`: the process of each session.
     """
 
-    def __init__(self, loop: SimulationLoop, trace: Trace, world: contextvars.Context) -> None:
+    def __init__(self, loop: VirtualLoop, trace: Trace, world: contextvars.Context) -> None:
         self.store = ZnodeStore(clock=loop.time)
         self.ended: dict[int, End] = {}
         self.owners: dict[int, str] = {}
@@ -117,11 +112,12 @@ class Ensemble:
         self._loop.call_at(again_s, self._watch_over, session, context=self._world)
 
 
-class SimulatedZooKeeper:
-    """One process' client of the ensemble, a `Znodes`; `keep` is its keeper's task."""
+class SimulatedZooKeeper(ZnodesClient):
+    """One process' client of the ensemble; `keep` is its keeper's task."""
 
     def __init__(self, ensemble: Ensemble, process: str, wire: Wire, world: contextvars.Context) -> None:
         self.connected = asyncio.Event()
+        self.store = ensemble.store
         self._ensemble = ensemble
         self._process = process
         self._wire = wire
@@ -149,7 +145,7 @@ class SimulatedZooKeeper:
         return self._loop.now_s
 
     async def keep(self) -> None:
-        """Connects, pings, connects again, for ever."""
+        """Connects, pings and reconnects forever."""
         while True:
             await self._connect()
             while self._link:
@@ -191,63 +187,23 @@ class SimulatedZooKeeper:
         if session is not None and self._link and not self._wire.weather.cut_requests:
             self._ensemble.end(session.id, "closed")
 
-    async def get(self, path: str, *, watch: Watch | None = None, within: int | None = None) -> Znode | None:
-        """The znode, or None where there is none."""
-        self._watch(path, watch)
+    async def _read(self, path: str, watch: Watch | None, within: int | None, read: Callable[[], T]) -> T:
+        if watch is not None:
+            self._watches.setdefault(path, {})[watch] = None
 
-        def read(session: int) -> Znode | None:
+        def arrive(session: int) -> T:
             self._ensemble.hear(session)
-            self._arm(path, watch)
-            return self._ensemble.store.znodes.get(path)
+            if watch is not None:
+                self.store.watches.setdefault(path, {})[self._on_server_event] = None
+            return read()
 
-        return await self._call(within, read)
+        return await self._call(within, arrive)
 
-    async def children(
-        self, path: str, *, watch: Watch | None = None, within: int | None = None
-    ) -> list[str]:
-        """The names of the children, sorted."""
-        self._watch(path, watch)
-
-        def read(session: int) -> list[str]:
-            self._ensemble.hear(session)
-            self._arm(path, watch)
-            return self._ensemble.store.children(path)
-
-        return await self._call(within, read)
-
-    async def create(
-        self, path: str, data: bytes = b"", *, ephemeral: bool = False, within: int | None = None
-    ) -> bool:
-        """Makes the znode; False when it exists. Raises NotFound when its parent does not."""
-
-        def write(session: int) -> bool:
-            if (path.rpartition("/")[0] or "/") not in self._ensemble.store.znodes:
-                raise NotFound(f"{path} has no parent in ZooKeeper")
-            return self._ensemble.apply([Create(path, data, ephemeral)], session)
-
+    async def _write(self, within: int | None, write: Callable[[int], bool]) -> bool:
         return await self._call(within, write)
 
-    async def set(
-        self, path: str, data: bytes, version: int = ANY_VERSION, *, within: int | None = None
-    ) -> bool:
-        """Writes the data; False when the znode has another version or does not exist."""
-        return await self.transact([Set(path, data, version)], within=within)
-
-    async def delete(self, path: str, version: int = ANY_VERSION, *, within: int | None = None) -> bool:
-        """Deletes it; False when it has another version or children, or does not exist."""
-        return await self.transact([Delete(path, version)], within=within)
-
-    async def transact(self, operations: Sequence[Operation], *, within: int | None = None) -> bool:
-        """Does all of the operations in order, or (False) none."""
-        return await self._call(within, lambda session: self._ensemble.apply(operations, session))
-
-    async def make_path(self, path: str) -> None:
-        """Makes the znode and its ancestors where they are missing."""
-        if await self.get(path) is not None:
-            return
-        names = path.strip("/").split("/")
-        for depth in range(1, len(names) + 1):
-            await self.create("/" + "/".join(names[:depth]))
+    def _apply(self, operations: Sequence[Operation], session: int) -> bool:
+        return self._ensemble.apply(operations, session)
 
     async def _call(self, within: int | None, effect: Callable[[int], T], patience_s: float = CALL_S) -> T:
         link, session = self._link, self._session
@@ -262,20 +218,11 @@ class SimulatedZooKeeper:
         self._answered_s = max(self._answered_s, sent_s)
         return answer
 
-    def _watch(self, path: str, watch: Watch | None) -> None:
-        if watch is not None:
-            self._watches.setdefault(path, {})[watch] = None
-
-    def _arm(self, path: str, watch: Watch | None) -> None:
-        """At the server: one message to this client when the path changes."""
-        if watch is not None:
-            self._ensemble.store.watches.setdefault(path, {})[self._on_server_event] = None
-
     def _on_server_event(self, path: str) -> None:
-        self._wire.tell(lambda: self._tell(path), self.context)
+        self._wire.push(lambda: self._tell(path), self.context)
 
     context: contextvars.Context
-    """The process' own context, in which its watches are told."""
+    """The process' own context, in which its watches fire."""
 
     def _tell(self, path: str) -> None:
         for watch in self._watches.pop(path, ()):

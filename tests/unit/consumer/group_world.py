@@ -73,7 +73,7 @@ class GroupWorld(StreamWorld):
 
     async def join(self, name: str) -> Joined:
         """Starts a member."""
-        log = HangingLog(self.broker)
+        log = HangingLog(self.broker, name)
         coordinator = InMemoryCoordinator(self.store, name, count=self.count, session_timeout_s=TIMEOUT_S)
         await coordinator.ensure_group(self.settings)
         context = GroupContext(

@@ -32,10 +32,7 @@ LONG = GroupSettings(repeat_ms=0)
 class HangingReader(InMemoryReader):
     """Stops returning while its log says so, whatever there is to read."""
 
-    def __init__(self, log: HangingLog, stream: int) -> None:
-        super().__init__(log.broker, stream)
-        self._log = log
-        self._stream = stream
+    _log: HangingLog
 
     async def fetch(self, timeout_s: float) -> Sequence[Rec]:
         if self in self._log.hanging:
@@ -48,9 +45,7 @@ class HangingReader(InMemoryReader):
 class LateSink(InMemorySink):
     """Fences only after what its log says has happened, as a slow request does."""
 
-    def __init__(self, log: HangingLog, stream: int) -> None:
-        super().__init__(log.broker, stream)
-        self._log = log
+    _log: HangingLog
 
     async def open(self) -> None:
         if self._log.before_open is not None:
@@ -65,8 +60,8 @@ class HangingLog(InMemoryStreamLog):
     `before_open`: what happens before the next sinks fence.
     """
 
-    def __init__(self, broker: InMemoryLog) -> None:
-        super().__init__(broker)
+    def __init__(self, broker: InMemoryLog, process: str = "") -> None:
+        super().__init__(broker, process)
         self.readers: list[HangingReader] = []
         self.hanging: set[HangingReader] = set()
         self.read: list[tuple[int, int]] = []
@@ -130,8 +125,7 @@ class StreamWorld:
     def is_committed(self, stream: int = 0) -> bool:
         """Whether the stored head has reached the end of the stream's log."""
         stored = self.broker.stored(stream)
-        end = stored.first + len(stored.log)
-        return end == 0 or (stored.head is not None and stored.head.position == end)
+        return stored.end == 0 or (stored.head is not None and stored.head.position == stored.end)
 
     def delivered(self) -> list[Session]:
         """The delivered sessions, in order."""
@@ -147,7 +141,8 @@ class StreamWorld:
             self.broker.append(stream, None, b'{"time":9000000000000}')
 
     def expected(self) -> Counter[tuple[Any, ...]]:
-        """The sessions of the eager fold over the whole log of every stream."""
+        """The sessions of the eager fold over the whole log; no commit may have broken the broker's rules."""
+        assert self.broker.wrong == []
         rows: Counter[tuple[Any, ...]] = Counter()
         for stream, stored in self.broker.streams.items():
             closed, _ = fold_eagerly(stored.log, self.settings)

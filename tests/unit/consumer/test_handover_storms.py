@@ -7,186 +7,165 @@ from collections import Counter
 
 import pytest
 
-from tests.fakes.virtual_time import in_virtual_time, until
+from tests.fakes.virtual_time import until, virtual_time
 from tests.unit.consumer.handover_world import HandoverWorld
 
 
-def test_an_expired_member_goes_on_from_its_own_memory() -> None:
+@virtual_time
+async def test_an_expired_member_goes_on_from_its_own_memory() -> None:
     """With everything that it had not committed yet, in a new epoch; no record is read again."""
+    world = HandoverWorld(3)
+    await world.with_open_sessions("a")
+    one = world.members["a"]
+    world.fill()
+    await until(lambda: all(one.worker(n).position == 6 for n in range(3)))
+    committed = world.broker.commits
 
-    async def test() -> None:
-        world = HandoverWorld(3)
-        await world.with_open_sessions("a")
-        one = world.members["a"]
-        world.fill()
-        await until(lambda: all(one.worker(n).position == 6 for n in range(3)))
-        committed = world.broker.commits
+    world.store.expire(one.session_id)
+    await until(lambda: world.epochs() == {0: 2, 1: 2, 2: 2})
+    await world.settled()
+    uncommitted = world.broker.commits == committed
+    await world.committed()
 
-        world.store.expire(one.session_id)
-        await until(lambda: world.epochs() == {0: 2, 1: 2, 2: 2})
-        await world.settled()
-        uncommitted = world.broker.commits == committed
-        await world.committed()
-
-        assert uncommitted
-        assert all(worker.is_warm for worker in one.member.workers)
-        assert world.read_again() == set()
-        assert [event.kind for event in world.event_sink.events].count("expiry") == 1
-        await world.finish()
-
-    in_virtual_time(test)
+    assert uncommitted
+    assert all(worker.is_warm for worker in one.member.workers)
+    assert world.read_again() == set()
+    assert [event.kind for event in world.event_sink.events].count("expiry") == 1
+    await world.finish()
 
 
 @pytest.mark.parametrize("loss", ["before", "after"])
-def test_after_an_unknown_commit_an_expired_member_replays(loss: str) -> None:
+@virtual_time
+async def test_after_an_unknown_commit_an_expired_member_replays(loss: str) -> None:
     """What that commit was to write is no longer in memory: only the log has it."""
+    world = HandoverWorld(1)
+    await world.with_open_sessions("a")
+    one = world.members["a"]
+    world.broker.lose.append("before" if loss == "before" else "after")
+    world.fill()
+    await until(lambda: not world.broker.lose)
 
-    async def test() -> None:
-        world = HandoverWorld(1)
-        await world.with_open_sessions("a")
-        one = world.members["a"]
-        world.broker.lose.append("before" if loss == "before" else "after")
-        world.fill()
-        await until(lambda: not world.broker.lose)
+    world.store.expire(one.session_id)
+    await until(lambda: world.epochs() == {0: 2})
+    await world.settled()
 
-        world.store.expire(one.session_id)
-        await until(lambda: world.epochs() == {0: 2})
-        await world.settled()
-
-        assert not one.worker(0).is_warm
-        assert world.read_again() != set()
-        await world.finish()
-
-    in_virtual_time(test)
+    assert not one.worker(0).is_warm
+    assert world.read_again() != set()
+    await world.finish()
 
 
 @pytest.mark.parametrize("expired", [False, True], ids=["sessions live on", "sessions expire"])
-def test_zookeeper_gone_for_all_moves_nothing(expired: bool) -> None:
+@virtual_time
+async def test_zookeeper_gone_for_all_moves_nothing(expired: bool) -> None:
     """All pause and go on where they were; no stream moves, though some are back before others."""
-
-    async def test() -> None:
-        world = HandoverWorld(6)
-        await world.with_open_sessions("a", "b", "c")
-        await asyncio.sleep(20)
-        owners, epochs, before = world.owners(), world.epochs(), len(world.events("handover"))
-        for one in world.members.values():
-            one.coordinator.zookeeper.disconnect()
-        await asyncio.sleep(10)
-        commits = world.broker.commits
-        world.fill()
-        await asyncio.sleep(60)
-        paused = world.broker.commits == commits
-
-        for one in world.members.values():
-            if expired:
-                world.store.expire(one.session_id)
-        for one in world.members.values():
-            one.coordinator.zookeeper.reconnect()
-            await asyncio.sleep(0.9)
-        await world.committed()
-        await asyncio.sleep(30)
-
-        assert paused
-        assert world.owners() == owners
-        assert len(world.events("handover")) == before
-        assert {n: epoch - epochs[n] for n, epoch in world.epochs().items()} == dict.fromkeys(
-            range(6), int(expired)
-        )
-        assert world.read_again() == set()
-        await world.finish()
-
-    in_virtual_time(test)
-
-
-def test_a_lost_lease_hands_the_streams_over_by_replay_and_back_by_handover() -> None:
-    """Others take over from the log; when the member is back, it gets its share live, with open sessions."""
-
-    async def test() -> None:
-        world = HandoverWorld(4)
-        await world.with_open_sessions("a", "b")
-        await asyncio.sleep(20)
-        one = world.members["a"]
+    world = HandoverWorld(6)
+    await world.with_open_sessions("a", "b", "c")
+    await asyncio.sleep(20)
+    owners, epochs, before = world.owners(), world.epochs(), len(world.events("handover"))
+    for one in world.members.values():
         one.coordinator.zookeeper.disconnect()
-        world.store.expire(one.session_id)
-        await until(lambda: len(world.members["b"].running) == 4)
-        before = len(world.events("handover"))
-        world.fill()
-        await world.committed()
+    await asyncio.sleep(10)
+    commits = world.broker.commits
+    world.fill()
+    await asyncio.sleep(60)
+    paused = world.broker.commits == commits
 
+    for one in world.members.values():
+        if expired:
+            world.store.expire(one.session_id)
+    for one in world.members.values():
         one.coordinator.zookeeper.reconnect()
-        await asyncio.sleep(30)
-        await world.settled()
+        await asyncio.sleep(0.9)
+    await world.committed()
+    await asyncio.sleep(30)
 
-        assert all(event.warm and event.sessions for event in world.events("handover")[before:])
-        assert len(world.events("handover")[before:]) == 2
-        await world.finish()
+    assert paused
+    assert world.owners() == owners
+    assert len(world.events("handover")) == before
+    assert {n: epoch - epochs[n] for n, epoch in world.epochs().items()} == dict.fromkeys(
+        range(6), int(expired)
+    )
+    assert world.read_again() == set()
+    await world.finish()
 
-    in_virtual_time(test)
+
+@virtual_time
+async def test_a_lost_lease_hands_the_streams_over_by_replay_and_back_by_handover() -> None:
+    """Others take over from the log; when the member is back, it gets its share live, with open sessions."""
+    world = HandoverWorld(4)
+    await world.with_open_sessions("a", "b")
+    await asyncio.sleep(20)
+    one = world.members["a"]
+    one.coordinator.zookeeper.disconnect()
+    world.store.expire(one.session_id)
+    await until(lambda: len(world.members["b"].running) == 4)
+    before = len(world.events("handover"))
+    world.fill()
+    await world.committed()
+
+    one.coordinator.zookeeper.reconnect()
+    await asyncio.sleep(30)
+    await world.settled()
+
+    assert all(event.warm and event.sessions for event in world.events("handover")[before:])
+    assert len(world.events("handover")[before:]) == 2
+    await world.finish()
 
 
-def test_a_flapping_member_does_not_shake_the_others() -> None:
+@virtual_time
+async def test_a_flapping_member_does_not_shake_the_others() -> None:
     """It comes and goes every five seconds, twenty times, and is given less and less."""
+    world = HandoverWorld(6)
+    await world.with_open_sessions("a", "b")
+    await asyncio.sleep(20)
+    before = len(world.events("handover"))
 
-    async def test() -> None:
-        world = HandoverWorld(6)
-        await world.with_open_sessions("a", "b")
-        await asyncio.sleep(20)
-        before = len(world.events("handover"))
+    for _ in range(20):
+        await world.join("c")
+        await asyncio.sleep(5)
+        world.strike_down("c")
+        await world.bury()
+    await world.settled()
 
-        for _ in range(20):
-            await world.join("c")
-            await asyncio.sleep(5)
-            world.strike_down("c")
-            await world.bury()
+    moved = world.events("handover")[before:]
+    assert len(moved) <= 8  # undamped: 40
+    assert all(event.target == "c" for event in moved)
+    await world.finish()
+
+
+@virtual_time
+async def test_a_rolling_restart_moves_little_and_all_of_it_warm() -> None:
+    """Members leave one after the other and come back: every move is warm, no record is read again."""
+    world = HandoverWorld(6)
+    await world.with_open_sessions("a", "b", "c")
+    await asyncio.sleep(20)
+    before = len(world.events("handover"))
+
+    for name in "abc":
+        await world.stop(name)
+        await world.join(name)
+        await asyncio.sleep(15)
         await world.settled()
 
-        moved = world.events("handover")[before:]
-        assert len(moved) <= 8  # undamped: 40
-        assert all(event.target == "c" for event in moved)
-        await world.finish()
-
-    in_virtual_time(test)
-
-
-def test_a_rolling_restart_moves_little_and_all_of_it_warm() -> None:
-    """Members leave one after the other and come back: every move is warm, no record is read again."""
-
-    async def test() -> None:
-        world = HandoverWorld(6)
-        await world.with_open_sessions("a", "b", "c")
-        await asyncio.sleep(20)
-        before = len(world.events("handover"))
-
-        for name in "abc":
-            await world.stop(name)
-            await world.join(name)
-            await asyncio.sleep(15)
-            await world.settled()
-
-        moved = world.events("handover")[before:]
-        assert max(Counter(event.stream for event in moved).values()) <= 3
-        assert len(moved) <= 12
-        assert all(event.warm for event in moved)
-        assert world.read_again() == set()
-        await world.finish()
-
-    in_virtual_time(test)
+    moved = world.events("handover")[before:]
+    assert max(Counter(event.stream for event in moved).values()) <= 3
+    assert len(moved) <= 12
+    assert all(event.warm for event in moved)
+    assert world.read_again() == set()
+    await world.finish()
 
 
-def test_the_state_of_a_stream_that_was_handed_over_is_forgotten() -> None:
+@virtual_time
+async def test_the_state_of_a_stream_that_was_handed_over_is_forgotten() -> None:
     """Other members can fetch it for a while; then it goes, although nothing else happens."""
+    world = HandoverWorld(2)
+    await world.with_open_sessions("a")
+    await world.join("b")
+    await until(lambda: len(world.events("handover")) == 1)
+    hint_store = world.members["a"].member.hint_store
+    assert repr(hint_store) == "<HintStore 0 promised, 0 handed, 1 own>"
 
-    async def test() -> None:
-        world = HandoverWorld(2)
-        await world.with_open_sessions("a")
-        await world.join("b")
-        await until(lambda: len(world.events("handover")) == 1)
-        hint_store = world.members["a"].member.hint_store
-        assert repr(hint_store) == "<HintStore 0 promised, 0 handed, 1 own>"
+    await asyncio.sleep(60)
 
-        await asyncio.sleep(60)
-
-        assert repr(hint_store) == "<HintStore 0 promised, 0 handed, 0 own>"
-        await world.end()
-
-    in_virtual_time(test)
+    assert repr(hint_store) == "<HintStore 0 promised, 0 handed, 0 own>"
+    await world.end()

@@ -10,139 +10,126 @@ import pytest
 
 from services.consumer.core.handover.rules import HandoverLimits
 from shared.model.names import Names
-from tests.fakes.virtual_time import in_virtual_time, until
+from tests.fakes.virtual_time import until, virtual_time
 from tests.unit.consumer.handover_world import HandoverWorld
 
 
-def test_a_join_moves_only_what_the_plan_moves_and_warm() -> None:
+@virtual_time
+async def test_a_join_moves_only_what_the_plan_moves_and_warm() -> None:
     """Three of six streams move to the second member with their sessions; no record is read again."""
+    world = HandoverWorld(6)
+    await world.with_open_sessions("a")
 
-    async def test() -> None:
-        world = HandoverWorld(6)
-        await world.with_open_sessions("a")
+    await world.join("b")
+    await world.settled()
+    world.fill()
+    await world.committed()
 
-        await world.join("b")
-        await world.settled()
-        world.fill()
-        await world.committed()
-
-        moved = world.events("handover")
-        assert sorted(world.epochs().values()) == [1, 1, 1, 2, 2, 2]
-        assert {event.stream for event in moved} == set(world.members["b"].running)
-        for event in moved:
-            assert (event.source, event.target, event.warm, event.sessions) == ("a", "b", True, 2)
-            assert event.why == "the share of a is 3 of 6"
-            assert event.bytes is not None
-            assert event.bytes > 0
-            assert event.pause_ms is not None
-            assert event.pause_ms < 1000
-        assert world.read_again() == set()
-        await world.finish()
-
-    in_virtual_time(test)
+    moved = world.events("handover")
+    assert sorted(world.epochs().values()) == [1, 1, 1, 2, 2, 2]
+    assert {event.stream for event in moved} == set(world.members["b"].running)
+    for event in moved:
+        assert (event.source, event.target, event.warm, event.sessions) == ("a", "b", True, 2)
+        assert event.why == "the share of a is 3 of 6"
+        assert event.bytes is not None
+        assert event.bytes > 0
+        assert event.pause_ms is not None
+        assert event.pause_ms < 1000
+    assert world.read_again() == set()
+    await world.finish()
 
 
-def test_a_drain_hands_everything_over() -> None:
+@virtual_time
+async def test_a_drain_hands_everything_over() -> None:
     """All streams move warm while they read on, no record is read again, and the member leaves."""
+    world = HandoverWorld(6)
+    await world.with_open_sessions("a", "b", "c")
+    await asyncio.sleep(20)
+    before = world.members["a"].running
+    before_drain = len(world.events("handover"))
 
-    async def test() -> None:
-        world = HandoverWorld(6)
-        await world.with_open_sessions("a", "b", "c")
-        await asyncio.sleep(20)
-        before = world.members["a"].running
-        before_drain = len(world.events("handover"))
+    world.fill()
+    took_s = await world.stop("a")
+    await world.settled()
+    await asyncio.sleep(2)
 
-        world.fill()
-        took_s = await world.stop("a")
-        await world.settled()
-        await asyncio.sleep(2)
-
-        moved = world.events("handover")[before_drain:]
-        assert took_s < 1
-        assert sorted(event.stream or 0 for event in moved) == before
-        assert all(event.warm and event.why == "draining" for event in moved)
-        assert world.read_again() == set()
-        await world.finish()
-
-    in_virtual_time(test)
+    moved = world.events("handover")[before_drain:]
+    assert took_s < 1
+    assert sorted(event.stream or 0 for event in moved) == before
+    assert all(event.warm and event.why == "draining" for event in moved)
+    assert world.read_again() == set()
+    await world.finish()
 
 
-def test_a_drained_member_reports_that_it_has_left() -> None:
+@virtual_time
+async def test_a_drained_member_reports_that_it_has_left() -> None:
     """`POST /drain`: it has left the group, owns nothing, and is not ready."""
+    world = HandoverWorld(4)
+    await world.with_open_sessions("a", "b")
+    drained = world.members["a"]
 
-    async def test() -> None:
-        world = HandoverWorld(4)
-        await world.with_open_sessions("a", "b")
-        drained = world.members["a"]
+    drained.member.drain("requested")
+    drained.member.drain("requested again")
+    await until(lambda: drained.member.state == "drained")
 
-        drained.member.drain("requested")
-        drained.member.drain("requested again")
-        await until(lambda: drained.member.state == "drained")
-
-        assert drained.member.complaints() == ["drained: it has left the group"]
-        assert Names().member("default", "a") not in world.store.znodes
-        assert len(world.members["b"].running) == 4
-        assert world.read_again() == set()
-        await world.end()
-
-    in_virtual_time(test)
+    assert drained.member.complaints() == ["drained: it has left the group"]
+    assert Names().member("default", "a") not in world.store.znodes
+    assert len(world.members["b"].running) == 4
+    assert world.read_again() == set()
+    await world.end()
 
 
 @pytest.mark.parametrize("loss", ["request", "answer"])
 @pytest.mark.parametrize("number", [0, 1], ids=["copy", "delta"])
-def test_a_lost_message_loses_and_doubles_nothing(number: int, loss: Literal["request", "answer"]) -> None:
+@virtual_time
+async def test_a_lost_message_loses_and_doubles_nothing(
+    number: int, loss: Literal["request", "answer"]
+) -> None:
     """The donor goes on from its own memory, in the same epoch, as if nothing had happened."""
+    world = HandoverWorld(2)
+    await world.with_open_sessions("a")
+    world.peers.lose = [None] * number + [loss]
 
-    async def test() -> None:
-        world = HandoverWorld(2)
-        await world.with_open_sessions("a")
-        world.peers.lose = [None] * number + [loss]
+    await world.join("b")
+    await until(lambda: len(world.peers.sent) > number)
+    await asyncio.sleep(1)
+    world.fill()
+    await world.committed()
+    epochs, moved = world.epochs(), world.events("handover")
+    await asyncio.sleep(60)
+    await world.settled()
 
-        await world.join("b")
-        await until(lambda: len(world.peers.sent) > number)
-        await asyncio.sleep(1)
-        world.fill()
-        await world.committed()
-        epochs, moved = world.epochs(), world.events("handover")
-        await asyncio.sleep(60)
-        await world.settled()
-
-        assert epochs == {0: 1, 1: 1}
-        assert moved == []
-        assert sorted(world.epochs().values()) == [1, 2]  # the next attempt succeeds
-        assert world.read_again() == set()
-        await world.finish()
-
-    in_virtual_time(test)
+    assert epochs == {0: 1, 1: 1}
+    assert moved == []
+    assert sorted(world.epochs().values()) == [1, 2]  # the next attempt succeeds
+    assert world.read_again() == set()
+    await world.finish()
 
 
 @pytest.mark.parametrize("loss", ["request", "answer", None])
-def test_a_third_member_fetches_the_donors_bundle_or_replays(
+@virtual_time
+async def test_a_third_member_fetches_the_donors_bundle_or_replays(
     loss: Literal["request", "answer"] | None,
 ) -> None:
     """It fetches the frozen bundle, once; if that is lost, the log gives the same sessions."""
+    world = HandoverWorld(4)
+    await world.with_open_sessions("a")
+    await world.join("b")
+    world.at_next("complete", lambda: world.strike_down("b"))
+    await until(lambda: bool(world.events("release")))
+    released = world.events("release")[0].stream
+    other = await world.join("c")
+    await until(lambda: len(other.running) == 1 and len(world.members["a"].running) == 2)
+    world.peers.lose = [loss]
 
-    async def test() -> None:
-        world = HandoverWorld(4)
-        await world.with_open_sessions("a")
-        await world.join("b")
-        world.at_next("complete", lambda: world.strike_down("b"))
-        await until(lambda: bool(world.events("release")))
-        released = world.events("release")[0].stream
-        other = await world.join("c")
-        await until(lambda: len(other.running) == 1 and len(world.members["a"].running) == 2)
-        world.peers.lose = [loss]
+    await world.bury()
+    await world.settled()
 
-        await world.bury()
-        await world.settled()
-
-        assert world.owners()[released or 0] == "c"
-        assert other.worker(released or 0).is_warm == (loss is None)
-        assert world.peers.sent.count("fetch") == 1
-        assert ({stream for stream, _ in world.read_again()} == set()) == (loss is None)
-        await world.finish()
-
-    in_virtual_time(test)
+    assert world.owners()[released or 0] == "c"
+    assert other.worker(released or 0).is_warm == (loss is None)
+    assert world.peers.sent.count("fetch") == 1
+    assert ({stream for stream, _ in world.read_again()} == set()) == (loss is None)
+    await world.finish()
 
 
 Fault = Callable[[HandoverWorld], None]
@@ -165,279 +152,246 @@ def the_connection_is_lost(world: HandoverWorld) -> None:
 @pytest.mark.parametrize(
     "fault", [the_request_is_lost, the_request_is_late, the_connection_is_lost], ids=lambda f: f.__name__
 )
-def test_a_release_that_did_not_happen_leaves_the_stream_with_its_donor(fault: Fault) -> None:
+@virtual_time
+async def test_a_release_that_did_not_happen_leaves_the_stream_with_its_donor(fault: Fault) -> None:
     """It confirms its claim, so that a late release must fail, and goes on from memory in its epoch."""
+    world = HandoverWorld(2)
+    await world.with_open_sessions("a")
+    donor = world.members["a"]
+    world.at_next("complete", lambda: fault(world))
 
-    async def test() -> None:
-        world = HandoverWorld(2)
-        await world.with_open_sessions("a")
-        donor = world.members["a"]
-        world.at_next("complete", lambda: fault(world))
+    await world.join("b")
+    await until(lambda: "complete" in world.peers.sent)
+    await until(lambda: donor.running == [0, 1])
+    late = donor.coordinator.zookeeper.deliver_delayed()
+    epochs = world.epochs()
+    world.fill()
+    await world.committed()
 
-        await world.join("b")
-        await until(lambda: "complete" in world.peers.sent)
-        await until(lambda: donor.running == [0, 1])
-        late = donor.coordinator.zookeeper.deliver_delayed()
-        epochs = world.epochs()
-        world.fill()
-        await world.committed()
-
-        assert epochs == {0: 1, 1: 1}
-        assert not any(late)
-        assert world.read_again() == set()
-        await world.finish()
-
-    in_virtual_time(test)
+    assert epochs == {0: 1, 1: 1}
+    assert not any(late)
+    assert world.read_again() == set()
+    await world.finish()
 
 
-def test_a_donor_whose_zookeeper_session_ends_before_the_release() -> None:
+@virtual_time
+async def test_a_donor_whose_zookeeper_session_ends_before_the_release() -> None:
     """Both have a valid memory; one of them claims the stream and goes on from it."""
+    world = HandoverWorld(2)
+    await world.with_open_sessions("a")
+    donor = world.members["a"]
+    world.at_next("complete", lambda: world.store.expire(donor.session_id))
 
-    async def test() -> None:
-        world = HandoverWorld(2)
-        await world.with_open_sessions("a")
-        donor = world.members["a"]
-        world.at_next("complete", lambda: world.store.expire(donor.session_id))
+    await world.join("b")
+    await until(lambda: "complete" in world.peers.sent)
+    await asyncio.sleep(20)
+    await world.settled()
+    world.fill()
+    await world.committed()
 
-        await world.join("b")
-        await until(lambda: "complete" in world.peers.sent)
-        await asyncio.sleep(20)
-        await world.settled()
-        world.fill()
-        await world.committed()
-
-        assert world.read_again() == set()
-        await world.finish()
-
-    in_virtual_time(test)
+    assert world.read_again() == set()
+    await world.finish()
 
 
-def test_a_release_whose_answer_was_lost_is_read_back() -> None:
+@virtual_time
+async def test_a_release_whose_answer_was_lost_is_read_back() -> None:
     """It has taken effect: the recipient goes on warm, the donor does not come back."""
+    world = HandoverWorld(2)
+    await world.with_open_sessions("a")
+    zookeeper = world.members["a"].coordinator.zookeeper
+    world.at_next("complete", lambda: setattr(zookeeper, "lose_answers", 1))
 
-    async def test() -> None:
-        world = HandoverWorld(2)
-        await world.with_open_sessions("a")
-        zookeeper = world.members["a"].coordinator.zookeeper
-        world.at_next("complete", lambda: setattr(zookeeper, "lose_answers", 1))
+    await world.join("b")
+    await world.settled()
+    await asyncio.sleep(2)
 
-        await world.join("b")
-        await world.settled()
-        await asyncio.sleep(2)
-
-        assert [event.warm for event in world.events("handover")] == [True]
-        assert len(world.events("release")) == 1
-        assert world.read_again() == set()
-        await world.finish()
-
-    in_virtual_time(test)
+    assert [event.warm for event in world.events("handover")] == [True]
+    assert len(world.events("release")) == 1
+    assert world.read_again() == set()
+    await world.finish()
 
 
 @pytest.mark.parametrize("first", ["the late release", "the reading back"])
-def test_the_donor_stays_stopped_until_it_knows_the_outcome(first: str) -> None:
+@virtual_time
+async def test_the_donor_stays_stopped_until_it_knows_the_outcome(first: str) -> None:
     """The release is late and reading it back is slow: meanwhile neither reads; then one of them wins."""
+    world = HandoverWorld(2)
+    await world.with_open_sessions("a")
+    zookeeper = world.members["a"].coordinator.zookeeper
+    answered = asyncio.Event()
 
-    async def test() -> None:
-        world = HandoverWorld(2)
-        await world.with_open_sessions("a")
-        zookeeper = world.members["a"].coordinator.zookeeper
-        answered = asyncio.Event()
+    def hold_up() -> None:
+        (stream,) = set(range(2)) - set(world.members["a"].running)
+        zookeeper.delay_requests = 1
+        asyncio.get_running_loop().call_soon(delay_reading, stream)
 
-        def hold_up() -> None:
-            (stream,) = set(range(2)) - set(world.members["a"].running)
-            zookeeper.delay_requests = 1
-            asyncio.get_running_loop().call_soon(delay_reading, stream)
+    def delay_reading(stream: int) -> None:
+        zookeeper.slow[Names().stream("default", stream)] = answered
 
-        def delay_reading(stream: int) -> None:
-            zookeeper.slow[Names().stream("default", stream)] = answered
-
-        world.at_next("complete", hold_up)
-        await world.join("b")
-        await until(lambda: "complete" in world.peers.sent)
-        await asyncio.sleep(2)
-        stopped = len(world.epochs())
-        if first == "the late release":
-            done = zookeeper.deliver_delayed()
-            await world.settled()
-            answered.set()
-        else:
-            answered.set()
-            await until(lambda: len(world.epochs()) == 2)
-            done = zookeeper.deliver_delayed()
-        await asyncio.sleep(1)
-
-        assert stopped == 1
-        assert done == [first == "the late release"]
-        await world.all_closed()
-        assert world.rows() == world.expected()
-        assert world.read_again() == set()
-        await world.end()
-
-    in_virtual_time(test)
-
-
-def test_a_recipient_that_dies_after_the_delta_costs_no_replay() -> None:
-    """The stream was released to it: the donor takes it back, and goes on from what it froze."""
-
-    async def test() -> None:
-        world = HandoverWorld(2)
-        await world.with_open_sessions("a")
-        await world.join("b")
-        world.at_next("complete", lambda: world.strike_down("b"))
-
-        await until(lambda: bool(world.events("release")))
-        await asyncio.sleep(1)
-        orphaned = len(world.epochs())
-        await world.bury()
+    world.at_next("complete", hold_up)
+    await world.join("b")
+    await until(lambda: "complete" in world.peers.sent)
+    await asyncio.sleep(2)
+    stopped = len(world.epochs())
+    if first == "the late release":
+        done = zookeeper.deliver_delayed()
         await world.settled()
-        world.fill()
-        await world.committed()
+        answered.set()
+    else:
+        answered.set()
+        await until(lambda: len(world.epochs()) == 2)
+        done = zookeeper.deliver_delayed()
+    await asyncio.sleep(1)
 
-        assert orphaned == 1
-        assert sorted(world.epochs().values()) == [1, 2]
-        assert world.read_again() == set()
-        await world.finish()
+    assert stopped == 1
+    assert done == [first == "the late release"]
+    await world.all_closed()
+    assert world.rows() == world.expected()
+    assert world.read_again() == set()
+    await world.end()
 
-    in_virtual_time(test)
+
+@virtual_time
+async def test_a_recipient_that_dies_after_the_delta_costs_no_replay() -> None:
+    """The stream was released to it: the donor takes it back, and goes on from what it froze."""
+    world = HandoverWorld(2)
+    await world.with_open_sessions("a")
+    await world.join("b")
+    world.at_next("complete", lambda: world.strike_down("b"))
+
+    await until(lambda: bool(world.events("release")))
+    await asyncio.sleep(1)
+    orphaned = len(world.epochs())
+    await world.bury()
+    await world.settled()
+    world.fill()
+    await world.committed()
+
+    assert orphaned == 1
+    assert sorted(world.epochs().values()) == [1, 2]
+    assert world.read_again() == set()
+    await world.finish()
 
 
 @pytest.mark.parametrize(("step", "is_warm"), [("offer", False), ("complete", True)])
-def test_a_donor_that_dies_before_the_release(step: str, is_warm: bool) -> None:
+@virtual_time
+async def test_a_donor_that_dies_before_the_release(step: str, is_warm: bool) -> None:
     """Its claims end with its ZooKeeper session: the hint is used if it was complete, else the log."""
+    world = HandoverWorld(1)
+    await world.with_open_sessions("a")
+    await world.join("b")
+    world.members["a"].member.drain("requested")
+    world.at_next(step, lambda: world.strike_down("a"))
 
-    async def test() -> None:
-        world = HandoverWorld(1)
-        await world.with_open_sessions("a")
-        await world.join("b")
-        world.members["a"].member.drain("requested")
-        world.at_next(step, lambda: world.strike_down("a"))
+    await until(lambda: "a" in world.dead)
+    await asyncio.sleep(3)
+    await world.bury()
+    await world.settled()
 
-        await until(lambda: "a" in world.dead)
-        await asyncio.sleep(3)
-        await world.bury()
-        await world.settled()
-
-        assert world.members["b"].worker(0).is_warm == is_warm
-        assert (world.read_again() == set()) == is_warm
-        await world.finish()
-
-    in_virtual_time(test)
+    assert world.members["b"].worker(0).is_warm == is_warm
+    assert (world.read_again() == set()) == is_warm
+    await world.finish()
 
 
-def test_a_donor_that_dies_after_the_release_is_not_missed() -> None:
+@virtual_time
+async def test_a_donor_that_dies_after_the_release_is_not_missed() -> None:
     """The recipient has everything that it needs."""
+    world = HandoverWorld(1)
+    await world.with_open_sessions("a")
+    await world.join("b")
+    world.observed.after["release"] = lambda: world.strike_down("a")
+    world.members["a"].member.drain("requested")
 
-    async def test() -> None:
-        world = HandoverWorld(1)
-        await world.with_open_sessions("a")
-        await world.join("b")
-        world.observed.after["release"] = lambda: world.strike_down("a")
-        world.members["a"].member.drain("requested")
+    await until(lambda: "a" in world.dead)
+    await world.settled()
 
-        await until(lambda: "a" in world.dead)
-        await world.settled()
-
-        assert world.members["b"].worker(0).is_warm
-        assert world.read_again() == set()
-        await world.bury()
-        await world.finish()
-
-    in_virtual_time(test)
+    assert world.members["b"].worker(0).is_warm
+    assert world.read_again() == set()
+    await world.bury()
+    await world.finish()
 
 
 @pytest.mark.parametrize(("how", "most"), [("refuses", 12), ("is silent", 2)])
-def test_a_member_that_does_not_accept_an_offer_gets_none_for_a_while(how: str, most: int) -> None:
+@virtual_time
+async def test_a_member_that_does_not_accept_an_offer_gets_none_for_a_while(how: str, most: int) -> None:
     """For 2 s after a refusal, 30 s without an answer; the donor reads on all the time."""
+    world = HandoverWorld(2)
+    await world.with_open_sessions("a")
+    refusing = await world.join("b")
+    if how == "refuses":
+        refusing.member.hint_store.limits = HandoverLimits(max_held_bytes=0)
+    else:
+        world.peers.cut.add(("http://a", "http://b"))
 
-    async def test() -> None:
-        world = HandoverWorld(2)
-        await world.with_open_sessions("a")
-        refusing = await world.join("b")
-        if how == "refuses":
-            refusing.member.hint_store.limits = HandoverLimits(max_held_bytes=0)
-        else:
-            world.peers.cut.add(("http://a", "http://b"))
+    await asyncio.sleep(20)
 
-        await asyncio.sleep(20)
-
-        assert 0 < len(world.peers.sent) <= most
-        assert world.epochs() == {0: 1, 1: 1}
-        assert world.read_again() == set()
-        await world.finish()
-
-    in_virtual_time(test)
+    assert 0 < len(world.peers.sent) <= most
+    assert world.epochs() == {0: 1, 1: 1}
+    assert world.read_again() == set()
+    await world.finish()
 
 
 @pytest.mark.parametrize("loss", ["before", "after"])
-def test_an_unknown_commit_around_a_handover_loses_and_doubles_nothing(
+@virtual_time
+async def test_an_unknown_commit_around_a_handover_loses_and_doubles_nothing(
     loss: Literal["before", "after"],
 ) -> None:
     """A member that does not know what is in the log goes on from the log, not from memory."""
+    world = HandoverWorld(2)
+    await world.with_open_sessions("a")
 
-    async def test() -> None:
-        world = HandoverWorld(2)
-        await world.with_open_sessions("a")
-
-        def spoil() -> None:
-            world.fill()
-            world.broker.lose.append(loss)
-
-        world.at_next("offer", spoil)
-        await world.join("b")
-        await until(lambda: "offer" in world.peers.sent)
-        await asyncio.sleep(60)
-        await world.settled()
-        await world.all_closed()
-
-        assert world.rows() == world.expected()
-        await world.end()
-
-    in_virtual_time(test)
-
-
-def test_a_reader_that_hangs_does_not_hold_up_a_drain() -> None:
-    """What the reader no longer delivers is left to the next owner."""
-
-    async def test() -> None:
-        world = HandoverWorld(2)
-        await world.with_open_sessions("a", "b")
-        one = world.members["a"]
-        one.log.hanging.update(one.log.readers)
+    def spoil() -> None:
         world.fill()
+        world.broker.lose.append(loss)
 
-        took_s = await world.stop("a")
-        await world.settled()
+    world.at_next("offer", spoil)
+    await world.join("b")
+    await until(lambda: "offer" in world.peers.sent)
+    await asyncio.sleep(60)
+    await world.settled()
+    await world.all_closed()
 
-        assert took_s < 15
-        await world.finish()
+    assert world.rows() == world.expected()
+    await world.end()
 
-    in_virtual_time(test)
+
+@virtual_time
+async def test_a_reader_that_hangs_does_not_hold_up_a_drain() -> None:
+    """What the reader no longer delivers is left to the next owner."""
+    world = HandoverWorld(2)
+    await world.with_open_sessions("a", "b")
+    one = world.members["a"]
+    one.log.hanging.update(one.log.readers)
+    world.fill()
+
+    took_s = await world.stop("a")
+    await world.settled()
+
+    assert took_s < 15
+    await world.finish()
 
 
 @pytest.mark.parametrize("loss", ["before", "after"])
-def test_no_delta_extends_a_copy_from_before_an_unknown_commit(
+@virtual_time
+async def test_no_delta_extends_a_copy_from_before_an_unknown_commit(
     loss: Literal["before", "after"],
 ) -> None:
     """The worker has opened its stream anew since the copy, perhaps at a lower position: it copies again."""
+    world = HandoverWorld(1)
+    await world.with_open_sessions("a")
+    one, answered = world.members["a"], asyncio.Event()
+    await world.join("b")
+    world.peers.slow["offer"] = answered
+    one.member.drain("requested")
+    await until(lambda: world.peers.sent == ["offer"])
+    copied = one.worker(0).core
 
-    async def test() -> None:
-        world = HandoverWorld(1)
-        await world.with_open_sessions("a")
-        one, answered = world.members["a"], asyncio.Event()
-        await world.join("b")
-        world.peers.slow["offer"] = answered
-        one.member.drain("requested")
-        await until(lambda: world.peers.sent == ["offer"])
-        copied = one.worker(0).core
+    world.broker.lose.append(loss)
+    world.fill()
+    await until(lambda: one.worker(0).core not in (copied, None))
+    answered.set()
+    await until(lambda: one.member.state == "drained")
+    await world.settled()
 
-        world.broker.lose.append(loss)
-        world.fill()
-        await until(lambda: one.worker(0).core not in (copied, None))
-        answered.set()
-        await until(lambda: one.member.state == "drained")
-        await world.settled()
-
-        assert world.peers.sent[:2] != ["offer", "complete"]
-        await world.finish()
-
-    in_virtual_time(test)
+    assert world.peers.sent[:2] != ["offer", "complete"]
+    await world.finish()

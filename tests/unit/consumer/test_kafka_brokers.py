@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaConnectionError
 
 from services.consumer.adapters.kafka import brokers as kafka_brokers
 from services.consumer.adapters.kafka.brokers import KnownBrokers
-from tests.fakes.virtual_time import in_virtual_time
+from tests.fakes.virtual_time import virtual_time
 
 ASKING_S = 7.0
 """Longer than what was learnt is lent: a slow broker must not be asked by one client after the other."""
@@ -48,60 +48,48 @@ async def start(known: KnownBrokers, client: Client) -> str:
     return str(broker)
 
 
-def test_of_those_that_start_together_one_asks(cluster: type[Client]) -> None:
+@virtual_time
+async def test_of_those_that_start_together_one_asks(cluster: type[Client]) -> None:
     """Also when asking takes longer than what was learnt is lent."""
+    known = KnownBrokers()
 
-    async def test() -> None:
-        known = KnownBrokers()
+    found = await asyncio.gather(*[start(known, cluster()) for _ in range(20)])
 
-        found = await asyncio.gather(*[start(known, cluster()) for _ in range(20)])
-
-        assert (cluster.asked, len(set(found))) == (1, 1)
-
-    in_virtual_time(test)
+    assert (cluster.asked, len(set(found))) == (1, 1)
 
 
-def test_what_was_learnt_is_lent_for_a_while_only(cluster: type[Client]) -> None:
+@virtual_time
+async def test_what_was_learnt_is_lent_for_a_while_only(cluster: type[Client]) -> None:
     """Brokers come and go."""
+    known = KnownBrokers()
+    await start(known, cluster())
+    await asyncio.sleep(kafka_brokers.MAX_AGE_S - 1)
+    assert "1. time" in await start(known, cluster())
 
-    async def test() -> None:
-        known = KnownBrokers()
-        await start(known, cluster())
-        await asyncio.sleep(kafka_brokers.MAX_AGE_S - 1)
-        assert "1. time" in await start(known, cluster())
+    await asyncio.sleep(2)
 
-        await asyncio.sleep(2)
-
-        assert "2. time" in await start(known, cluster())
-
-    in_virtual_time(test)
+    assert "2. time" in await start(known, cluster())
 
 
-def test_a_client_that_cannot_ask_leaves_it_to_the_next(cluster: type[Client]) -> None:
+@virtual_time
+async def test_a_client_that_cannot_ask_leaves_it_to_the_next(cluster: type[Client]) -> None:
     """A failure is the client's own, and nothing is learnt from it."""
+    known = KnownBrokers()
+    cluster.is_gone = True
+    with pytest.raises(KafkaConnectionError):
+        await start(known, cluster())
+    cluster.is_gone = False
 
-    async def test() -> None:
-        known = KnownBrokers()
-        cluster.is_gone = True
-        with pytest.raises(KafkaConnectionError):
-            await start(known, cluster())
-        cluster.is_gone = False
-
-        assert "2. time" in await start(known, cluster())
-
-    in_virtual_time(test)
+    assert "2. time" in await start(known, cluster())
 
 
-def test_a_client_that_gives_up_asking_leaves_it_to_the_next(cluster: type[Client]) -> None:
+@virtual_time
+async def test_a_client_that_gives_up_asking_leaves_it_to_the_next(cluster: type[Client]) -> None:
     """Starts are bounded in time by those who start."""
+    known = KnownBrokers()
+    first, second = (asyncio.ensure_future(start(known, cluster())) for _ in range(2))
+    await asyncio.sleep(1)
 
-    async def test() -> None:
-        known = KnownBrokers()
-        first, second = (asyncio.ensure_future(start(known, cluster())) for _ in range(2))
-        await asyncio.sleep(1)
+    first.cancel()
 
-        first.cancel()
-
-        assert "2. time" in await second
-
-    in_virtual_time(test)
+    assert "2. time" in await second

@@ -7,135 +7,120 @@ import asyncio
 from services.consumer.core.ownership.lease import FACTOR
 from services.consumer.member.status import Rates, member_status
 from shared.model.names import Names
-from tests.fakes.virtual_time import in_virtual_time, until
+from tests.fakes.virtual_time import until, virtual_time
 from tests.unit.consumer.group_world import TIMEOUT_S, GroupWorld
 from tests.unit.consumer.stream_world import LONG
 
 
-def test_the_last_member_leaves_no_claim() -> None:
+@virtual_time
+async def test_the_last_member_leaves_no_claim() -> None:
     """It commits and releases everything, although there is no other member."""
+    world = GroupWorld(LONG, 3)
+    await world.join("a")
+    await world.settled()
+    world.emit("k", end=True)
+    await asyncio.sleep(0.2)
 
-    async def test() -> None:
-        world = GroupWorld(LONG, 3)
-        await world.join("a")
-        await world.settled()
-        world.emit("k", end=True)
-        await asyncio.sleep(0.2)
+    await world.stop("a")
 
-        await world.stop("a")
-
-        assert world.store.children(Names().claims("default")) == []
-        assert world.keys() == ["k"]
-        assert (world.node_of(0).seq, world.node_of(0).target) == (1, None)
-
-    in_virtual_time(test)
+    assert world.store.children(Names().claims("default")) == []
+    assert world.keys() == ["k"]
+    assert (world.node_of(0).seq, world.node_of(0).target) == (1, None)
 
 
-def test_a_dead_owners_streams_are_taken_over_after_its_time_out() -> None:
+@virtual_time
+async def test_a_dead_owners_streams_are_taken_over_after_its_time_out() -> None:
     """They go on from the safe offset: open sessions lose nothing, closed ones are not delivered again."""
+    world = GroupWorld(LONG, 4)
+    await world.join("a")
+    await world.join("b")
+    await world.settled()
+    for stream in range(4):
+        world.emit("open", stream=stream)
+        world.emit("done", stream=stream, end=True)
+    await world.committed()
+    session = await world.kill("a")
+    for stream in range(4):
+        world.emit("open", stream=stream, end=True)
+    await asyncio.sleep(TIMEOUT_S)
+    assert len(world.members["b"].running) == 2
 
-    async def test() -> None:
-        world = GroupWorld(LONG, 4)
-        await world.join("a")
-        await world.join("b")
-        await world.settled()
-        for stream in range(4):
-            world.emit("open", stream=stream)
-            world.emit("done", stream=stream, end=True)
-        await world.committed()
-        session = await world.kill("a")
-        for stream in range(4):
-            world.emit("open", stream=stream, end=True)
-        await asyncio.sleep(TIMEOUT_S)
-        assert len(world.members["b"].running) == 2
+    world.store.expire(session)
+    await world.settled()
+    await world.committed()
 
-        world.store.expire(session)
-        await world.settled()
-        await world.committed()
-
-        assert len(world.members["b"].running) == 4
-        assert world.rows() == world.expected()
-        await world.end()
-
-    in_virtual_time(test)
+    assert len(world.members["b"].running) == 4
+    assert world.rows() == world.expected()
+    await world.end()
 
 
-def test_a_member_that_comes_back_takes_its_own_streams_at_once() -> None:
+@virtual_time
+async def test_a_member_that_comes_back_takes_its_own_streams_at_once() -> None:
     """It replaces the claims of its former ZooKeeper session; it neither waits for their end nor adopts
     them."""
+    world = GroupWorld(LONG, 2)
+    await world.join("a")
+    await world.settled()
+    world.emit("k")
+    await world.committed()
+    await world.kill("a")
 
-    async def test() -> None:
-        world = GroupWorld(LONG, 2)
-        await world.join("a")
-        await world.settled()
-        world.emit("k")
-        await world.committed()
-        await world.kill("a")
+    begun_s = asyncio.get_running_loop().time()
+    again = await world.join("a")
+    await world.settled()
 
-        begun_s = asyncio.get_running_loop().time()
-        again = await world.join("a")
-        await world.settled()
-
-        assert asyncio.get_running_loop().time() - begun_s < 1
-        assert [worker.epoch for worker in again.member.workers] == [2, 2]
-        await world.end()
-
-    in_virtual_time(test)
+    assert asyncio.get_running_loop().time() - begun_s < 1
+    assert [worker.epoch for worker in again.member.workers] == [2, 2]
+    await world.end()
 
 
-def test_past_its_lease_a_member_pauses_and_goes_on_in_the_same_epoch() -> None:
+@virtual_time
+async def test_past_its_lease_a_member_pauses_and_goes_on_in_the_same_epoch() -> None:
     """Disconnected for longer than the lease, but not expired: no commit meanwhile, no new claim
     afterwards."""
+    world = GroupWorld(LONG, 1)
+    one = await world.join("a")
+    await world.settled()
+    one.coordinator.zookeeper.disconnect()
+    await asyncio.sleep(TIMEOUT_S * FACTOR + 0.2)
+    commits = world.broker.commits
+    world.emit("k", end=True)
+    await asyncio.sleep(60)
+    status = member_status([one.member], "a", "default", one.member.node, Rates(lambda: 0.0))
+    complaints, paused = one.member.complaints(), world.broker.commits
 
-    async def test() -> None:
-        world = GroupWorld(LONG, 1)
-        one = await world.join("a")
-        await world.settled()
-        one.coordinator.zookeeper.disconnect()
-        await asyncio.sleep(TIMEOUT_S * FACTOR + 0.2)
-        commits = world.broker.commits
-        world.emit("k", end=True)
-        await asyncio.sleep(60)
-        status = member_status([one.member], "a", "default", one.member.node, Rates(lambda: 0.0))
-        complaints, paused = one.member.complaints(), world.broker.commits
+    one.coordinator.zookeeper.reconnect()
+    await world.committed()
 
-        one.coordinator.zookeeper.reconnect()
-        await world.committed()
-
-        assert paused == commits
-        assert status["lease_ms"] == 0
-        assert complaints == ["the lease has expired: ZooKeeper does not answer"]
-        assert world.keys() == ["k"]
-        assert one.worker(0).epoch == 1
-        await world.end()
-
-    in_virtual_time(test)
+    assert paused == commits
+    assert status["lease_ms"] == 0
+    assert complaints == ["the lease has expired: ZooKeeper does not answer"]
+    assert world.keys() == ["k"]
+    assert one.worker(0).epoch == 1
+    await world.end()
 
 
-def test_a_zombie_changes_nothing() -> None:
+@virtual_time
+async def test_a_zombie_changes_nothing() -> None:
     """Cut off within its lease while another member took over, it still tries to commit, and is fenced."""
+    world = GroupWorld(LONG, 1)
+    zombie = await world.join("a")
+    await world.settled()
+    world.emit("k")
+    await world.committed()
+    zombie.coordinator.zookeeper.disconnect()
+    world.store.expire(zombie.session_id)
+    other = await world.join("b")
+    await until(lambda: other.running == [0])
+    world.emit("k", end=True)
+    await world.committed()
 
-    async def test() -> None:
-        world = GroupWorld(LONG, 1)
-        zombie = await world.join("a")
-        await world.settled()
-        world.emit("k")
-        await world.committed()
-        zombie.coordinator.zookeeper.disconnect()
-        world.store.expire(zombie.session_id)
-        other = await world.join("b")
-        await until(lambda: other.running == [0])
-        world.emit("k", end=True)
-        await world.committed()
+    await asyncio.sleep(60)
+    zombie.coordinator.zookeeper.reconnect()
+    await asyncio.sleep(10)
 
-        await asyncio.sleep(60)
-        zombie.coordinator.zookeeper.reconnect()
-        await asyncio.sleep(10)
-
-        head = world.broker.stored(0).head
-        assert head is not None
-        assert (world.keys(), head.epoch) == (["k"], other.worker(0).epoch)
-        assert zombie.running == []
-        await world.end()
-
-    in_virtual_time(test)
+    head = world.broker.stored(0).head
+    assert head is not None
+    assert (world.keys(), head.epoch) == (["k"], other.worker(0).epoch)
+    assert zombie.running == []
+    await world.end()

@@ -10,192 +10,168 @@ import pytest
 from services.consumer.stream.watchdog import STALLED_S, WATCH_EVERY_S
 from shared.errors import InvalidInput
 from tests.fakes.coordinator import ZnodeStore
-from tests.fakes.virtual_time import in_virtual_time
+from tests.fakes.virtual_time import virtual_time
 from tests.unit.consumer.group_world import GroupWorld
 from tests.unit.consumer.stream_world import LONG
 
 
-def test_lost_answers_from_zookeeper_leave_no_stream_unread() -> None:
+@virtual_time
+async def test_lost_answers_from_zookeeper_leave_no_stream_unread() -> None:
     """A claim that was won nevertheless is adopted; a release that took effect is not repeated."""
+    world = GroupWorld(LONG, 6)
+    one, two = await world.join("a"), await world.join("b")
+    for n in range(40):
+        one.coordinator.zookeeper.lose_answers += n % 2
+        two.coordinator.zookeeper.lose_requests += n % 3 == 0
+        await asyncio.sleep(0.1)
+        world.emit("k", stream=n % 6, end=n % 4 == 0)
+    one.coordinator.zookeeper.lose_answers = two.coordinator.zookeeper.lose_requests = 0
 
-    async def test() -> None:
-        world = GroupWorld(LONG, 6)
-        one, two = await world.join("a"), await world.join("b")
-        for n in range(40):
-            one.coordinator.zookeeper.lose_answers += n % 2
-            two.coordinator.zookeeper.lose_requests += n % 3 == 0
-            await asyncio.sleep(0.1)
-            world.emit("k", stream=n % 6, end=n % 4 == 0)
-        one.coordinator.zookeeper.lose_answers = two.coordinator.zookeeper.lose_requests = 0
+    await world.settled()
+    world.close_all(6)
+    await world.committed()
 
-        await world.settled()
-        world.close_all(6)
-        await world.committed()
-
-        assert world.rows() == world.expected()
-        await world.end()
-
-    in_virtual_time(test)
+    assert world.rows() == world.expected()
+    await world.end()
 
 
-def test_a_reset_of_zookeeper_raises_epochs_above_the_heads() -> None:
+@virtual_time
+async def test_a_reset_of_zookeeper_raises_epochs_above_the_heads() -> None:
     """New claims have lower epochs than the stored heads: they are raised, and the streams go on."""
-
-    async def test() -> None:
-        world = GroupWorld(LONG, 2)
-        for name in "ababab":  # every take-over raises the epoch
-            await world.join(name)
-            await world.settled()
-            world.emit("k", end=True)
-            world.emit("k", stream=1, end=True)
-            await world.committed()
-            await world.stop(name)
-        before = world.broker.stored(0).head
-        assert before is not None
-        assert before.epoch == 6
-        world.store = ZnodeStore(clock=asyncio.get_running_loop().time)
-
-        one = await world.join("c")
+    world = GroupWorld(LONG, 2)
+    for name in "ababab":  # every take-over raises the epoch
+        await world.join(name)
         await world.settled()
         world.emit("k", end=True)
         world.emit("k", stream=1, end=True)
         await world.committed()
+        await world.stop(name)
+    before = world.broker.stored(0).head
+    assert before is not None
+    assert before.epoch == 6
+    world.store = ZnodeStore(clock=asyncio.get_running_loop().time)
 
-        assert [worker.epoch for worker in one.member.workers] == [7, 7]
-        assert (world.node_of(0).epoch, world.node_of(1).epoch) == (7, 7)
-        assert world.rows() == world.expected()
-        await world.end()
+    one = await world.join("c")
+    await world.settled()
+    world.emit("k", end=True)
+    world.emit("k", stream=1, end=True)
+    await world.committed()
 
-    in_virtual_time(test)
+    assert [worker.epoch for worker in one.member.workers] == [7, 7]
+    assert (world.node_of(0).epoch, world.node_of(1).epoch) == (7, 7)
+    assert world.rows() == world.expected()
+    await world.end()
 
 
-def test_no_epoch_is_used_twice_after_a_reset() -> None:
+@virtual_time
+async def test_no_epoch_is_used_twice_after_a_reset() -> None:
     """A new claim starts at epoch 1 again; if another member has committed in it, the epoch is raised."""
+    world = GroupWorld(LONG, 1)
+    await world.join("a")
+    await world.settled()
+    world.emit("s", end=True)
+    await world.committed()
+    await world.stop("a")
+    world.store = ZnodeStore(clock=asyncio.get_running_loop().time)
 
-    async def test() -> None:
-        world = GroupWorld(LONG, 1)
-        await world.join("a")
-        await world.settled()
-        world.emit("s", end=True)
-        await world.committed()
-        await world.stop("a")
-        world.store = ZnodeStore(clock=asyncio.get_running_loop().time)
+    await world.join("b")
+    await world.settled()
+    world.emit("t", end=True)
+    await world.committed()
 
-        await world.join("b")
-        await world.settled()
-        world.emit("t", end=True)
-        await world.committed()
-
-        assert [session.epoch for session in world.delivered()] == [1, 2]
-        assert [event.kind for event in world.event_sink.events].count("reset") == 1
-        await world.end()
-
-    in_virtual_time(test)
+    assert [session.epoch for session in world.delivered()] == [1, 2]
+    assert [event.kind for event in world.event_sink.events].count("reset") == 1
+    await world.end()
 
 
-def test_running_members_survive_a_reset_of_zookeeper() -> None:
+@virtual_time
+async def test_running_members_survive_a_reset_of_zookeeper() -> None:
     """All znodes and ZooKeeper sessions are gone: a member creates the group again, and all go on."""
+    world = GroupWorld(LONG, 4)
+    for name in "ab":
+        await world.join(name)
+    await world.settled()
+    world.emit("before", end=True)
+    world.emit("open")
+    await world.committed()
 
-    async def test() -> None:
-        world = GroupWorld(LONG, 4)
-        for name in "ab":
-            await world.join(name)
-        await world.settled()
-        world.emit("before", end=True)
-        world.emit("open")
-        await world.committed()
+    for session in list(world.store.sessions):
+        world.store.expire(session)
+    world.store.znodes = {"/": world.store.znodes["/"]}
+    await world.settled()
+    world.emit("open", end=True)
+    await world.committed()
 
-        for session in list(world.store.sessions):
-            world.store.expire(session)
-        world.store.znodes = {"/": world.store.znodes["/"]}
-        await world.settled()
-        world.emit("open", end=True)
-        await world.committed()
-
-        assert sorted(len(one.running) for one in world.members.values()) == [2, 2]
-        assert world.rows() == world.expected()
-        await world.end()
-
-    in_virtual_time(test)
+    assert sorted(len(one.running) for one in world.members.values()) == [2, 2]
+    assert world.rows() == world.expected()
+    await world.end()
 
 
-def test_the_watchdog_replaces_a_reader_that_hangs() -> None:
+@virtual_time
+async def test_the_watchdog_replaces_a_reader_that_hangs() -> None:
     """With records to read and no progress for a while, a new reader goes on at the same position."""
+    world = GroupWorld(LONG, 1)
+    one = await world.join("a")
+    await world.settled()
+    one.log.hanging.update(one.log.readers)
+    await asyncio.sleep(30)
+    begun_s = asyncio.get_running_loop().time()
+    world.emit("k", end=True)
 
-    async def test() -> None:
-        world = GroupWorld(LONG, 1)
-        one = await world.join("a")
-        await world.settled()
-        one.log.hanging.update(one.log.readers)
-        await asyncio.sleep(30)
-        begun_s = asyncio.get_running_loop().time()
-        world.emit("k", end=True)
+    await world.committed()
 
-        await world.committed()
-
-        took_s = asyncio.get_running_loop().time() - begun_s
-        assert STALLED_S < took_s < STALLED_S + 4 * WATCH_EVERY_S
-        assert world.keys() == ["k"]
-        assert one.worker(0).epoch == 1
-        await world.end()
-
-    in_virtual_time(test)
+    took_s = asyncio.get_running_loop().time() - begun_s
+    assert STALLED_S < took_s < STALLED_S + 4 * WATCH_EVERY_S
+    assert world.keys() == ["k"]
+    assert one.worker(0).epoch == 1
+    await world.end()
 
 
-def test_a_quiet_stream_keeps_its_reader() -> None:
+@virtual_time
+async def test_a_quiet_stream_keeps_its_reader() -> None:
     """Without records to read, no progress is no reason to replace it."""
+    world = GroupWorld(LONG, 2)
+    one = await world.join("a")
+    await world.settled()
 
-    async def test() -> None:
-        world = GroupWorld(LONG, 2)
-        one = await world.join("a")
-        await world.settled()
+    await asyncio.sleep(600)
 
-        await asyncio.sleep(600)
-
-        assert len(one.log.readers) == 2
-        await world.end()
-
-    in_virtual_time(test)
+    assert len(one.log.readers) == 2
+    await world.end()
 
 
-def test_a_member_with_other_settings_than_its_group_is_refused() -> None:
+@virtual_time
+async def test_a_member_with_other_settings_than_its_group_is_refused() -> None:
     """The error names each difference."""
+    world = GroupWorld(LONG, 1)
+    await world.join("a")
+    world.settings = msgspec.structs.replace(LONG, gap_ms=5)
 
-    async def test() -> None:
-        world = GroupWorld(LONG, 1)
-        await world.join("a")
-        world.settings = msgspec.structs.replace(LONG, gap_ms=5)
-
-        with pytest.raises(InvalidInput, match="gap_ms: 5 / 1800000"):
-            await world.join("b")
-
-        await world.end()
-
-    in_virtual_time(test)
-
-
-def test_a_mute_broker_costs_no_claims() -> None:
-    """Kafka is mute for minutes: members keep their streams, and an orderly stop still ends in time."""
-
-    async def test() -> None:
-        world = GroupWorld(LONG, 3)
-        one = await world.join("a")
-        await world.settled()
-        world.broker.mute = True
-        for stream in range(3):
-            world.emit("k", stream=stream, end=True)
-        await asyncio.sleep(300)
-        epochs = [worker.epoch for worker in one.member.workers]
-
-        took_s = await world.stop("a")
-        world.broker.mute = False
+    with pytest.raises(InvalidInput, match="gap_ms: 5 / 1800000"):
         await world.join("b")
-        await world.settled()
-        await world.committed()
 
-        assert epochs == [1, 1, 1]
-        assert took_s < 21
-        assert world.rows() == world.expected()
-        await world.end()
+    await world.end()
 
-    in_virtual_time(test)
+
+@virtual_time
+async def test_a_mute_broker_costs_no_claims() -> None:
+    """Kafka is mute for minutes: members keep their streams, and an orderly stop still ends in time."""
+    world = GroupWorld(LONG, 3)
+    one = await world.join("a")
+    await world.settled()
+    world.broker.mute = True
+    for stream in range(3):
+        world.emit("k", stream=stream, end=True)
+    await asyncio.sleep(300)
+    epochs = [worker.epoch for worker in one.member.workers]
+
+    took_s = await world.stop("a")
+    world.broker.mute = False
+    await world.join("b")
+    await world.settled()
+    await world.committed()
+
+    assert epochs == [1, 1, 1]
+    assert took_s < 21
+    assert world.rows() == world.expected()
+    await world.end()

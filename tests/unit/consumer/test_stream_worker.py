@@ -12,7 +12,7 @@ from services.consumer.core.commits.stream import StreamLimits
 from services.consumer.stream.worker import LEASE_POLL_S
 from shared.model.group import Delivery, GroupSettings
 from tests.fakes.log import Loss
-from tests.fakes.virtual_time import in_virtual_time, until
+from tests.fakes.virtual_time import until, virtual_time
 from tests.logs import SETTINGS, random_log
 from tests.unit.consumer.stream_world import LONG, StreamWorld
 
@@ -23,306 +23,265 @@ def with_delivery(delivery: Delivery) -> GroupSettings:
 
 @pytest.mark.parametrize("loss", ["before", "between", "after"])
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once", "at_most_once"])
-def test_each_delivery_keeps_its_promise(delivery: Delivery, loss: Loss) -> None:
+@virtual_time
+async def test_each_delivery_keeps_its_promise(delivery: Delivery, loss: Loss) -> None:
     """Through any failure nothing is lost, nothing is delivered twice, or both; copies have the same session
     id."""
+    world = StreamWorld(with_delivery(delivery))
+    world.broker.lose = [loss]
+    _, ended = world.start()
+    for n in range(3):
+        world.emit(f"k{n}", end=True)
+    await world.until_committed()
+    world.emit("last", end=True)
 
-    async def test() -> None:
-        world = StreamWorld(with_delivery(delivery))
-        world.broker.lose = [loss]
-        _, ended = world.start()
-        for n in range(3):
-            world.emit(f"k{n}", end=True)
-        await world.until_committed()
-        world.emit("last", end=True)
+    await world.until_committed()
 
-        await world.until_committed()
-
-        ids = [session.id for session in world.delivered()]
-        keys = set(world.keys())
-        if delivery != "at_most_once":
-            assert keys == {"k0", "k1", "k2", "last"}
-        if delivery != "at_least_once":
-            assert len(set(ids)) == len(ids)
-        assert len(set(ids)) == len(keys)
-        assert "last" in keys
-        ended.cancel()
-
-    in_virtual_time(test)
+    ids = [session.id for session in world.delivered()]
+    keys = set(world.keys())
+    if delivery != "at_most_once":
+        assert keys == {"k0", "k1", "k2", "last"}
+    if delivery != "at_least_once":
+        assert len(set(ids)) == len(ids)
+    assert len(set(ids)) == len(keys)
+    assert "last" in keys
+    ended.cancel()
 
 
-def test_a_finished_session_is_delivered_with_the_next_commit() -> None:
+@virtual_time
+async def test_a_finished_session_is_delivered_with_the_next_commit() -> None:
     """Sessions, counts and the safe offset are committed together, a while after the fragments arrive."""
+    world = StreamWorld(LONG)
+    _, ended = world.start()
+    world.emit("a")
+    world.emit("b")
+    world.emit("a", end=True)
 
-    async def test() -> None:
-        world = StreamWorld(LONG)
-        _, ended = world.start()
-        world.emit("a")
-        world.emit("b")
-        world.emit("a", end=True)
+    await world.until_committed()
 
-        await world.until_committed()
-
-        head = world.broker.stored(0).head
-        assert head is not None
-        assert (head.position, head.safe_offset, head.counts.sessions, head.counts.fragments) == (3, 1, 1, 3)
-        assert world.keys() == ["a"]
-        assert not ended.done()
-        ended.cancel()
-
-    in_virtual_time(test)
+    head = world.broker.stored(0).head
+    assert head is not None
+    assert (head.position, head.safe_offset, head.counts.sessions, head.counts.fragments) == (3, 1, 1, 3)
+    assert world.keys() == ["a"]
+    assert not ended.done()
+    ended.cancel()
 
 
-def test_a_stop_commits_what_was_read() -> None:
+@virtual_time
+async def test_a_stop_commits_what_was_read() -> None:
     """After an orderly end only open sessions need a replay."""
+    world = StreamWorld(LONG, StreamLimits(commit_s=60))
+    worker, ended = world.start()
+    await until(lambda: worker.state == "running")
+    world.emit("a", end=True)
+    await until(lambda: worker.position == 1)
 
-    async def test() -> None:
-        world = StreamWorld(LONG, StreamLimits(commit_s=60))
-        worker, ended = world.start()
-        await until(lambda: worker.state == "running")
-        world.emit("a", end=True)
-        await until(lambda: worker.position == 1)
+    worker.stop()
 
-        worker.stop()
-
-        assert await ended == "stopped"
-        assert world.keys() == ["a"]
-        assert worker.seq == 1
-
-    in_virtual_time(test)
+    assert await ended == "stopped"
+    assert world.keys() == ["a"]
+    assert worker.seq == 1
 
 
 @pytest.mark.parametrize("loss", ["before", "after"])
-def test_after_an_unknown_outcome_it_goes_on_from_the_stored_head(loss: Loss) -> None:
+@virtual_time
+async def test_after_an_unknown_outcome_it_goes_on_from_the_stored_head(loss: Loss) -> None:
     """Whether the commit took effect or not, its sessions are delivered once."""
+    world = StreamWorld(LONG)
+    world.broker.lose = [loss]
+    _, ended = world.start()
+    for n in range(5):
+        world.emit(f"k{n}", end=True)
+        world.emit("open")
 
-    async def test() -> None:
-        world = StreamWorld(LONG)
-        world.broker.lose = [loss]
-        _, ended = world.start()
-        for n in range(5):
-            world.emit(f"k{n}", end=True)
-            world.emit("open")
+    await world.until_committed()
 
-        await world.until_committed()
-
-        assert world.keys() == [f"k{n}" for n in range(5)]
-        assert world.broker.lose == []
-        ended.cancel()
-
-    in_virtual_time(test)
+    assert world.keys() == [f"k{n}" for n in range(5)]
+    assert world.broker.lose == []
+    ended.cancel()
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_random_losses_change_no_session(seed: int) -> None:
+@virtual_time
+async def test_random_losses_change_no_session(seed: int) -> None:
     """With random logs, lost commits, fencing and stops, it delivers exactly the sessions of one eager
     fold."""
+    rng = random.Random(seed)
+    world = StreamWorld(SETTINGS, StreamLimits(commit_s=0.2, max_replay_fragments=rng.choice([4, 12, 100])))
+    epoch = 1
+    worker, ended = world.start(epoch)
+    for record in random_log(rng, 80):
+        world.broker.append(0, record.key, record.value, record.timestamp)
+        if rng.random() < 0.2:
+            world.broker.lose.append(rng.choice(["before", "after"]))
+        if rng.random() < 0.1:
+            await world.log.sink(0).open()  # fences the worker's
+        if rng.random() < 0.1:
+            worker.stop() if rng.random() < 0.5 else ended.cancel()
+            await asyncio.wait([ended])
+            epoch += 1
+            worker, ended = world.start(epoch)
+        await asyncio.sleep(rng.choice([0, 0.01, 0.3]))
+    world.broker.append(0, None, b'{"time":9000000000000}', 0)
+    await world.until_committed()
 
-    async def test() -> None:
-        rng = random.Random(seed)
-        world = StreamWorld(
-            SETTINGS, StreamLimits(commit_s=0.2, max_replay_fragments=rng.choice([4, 12, 100]))
-        )
-        epoch = 1
-        worker, ended = world.start(epoch)
-        for record in random_log(rng, 80):
-            world.broker.append(0, record.key, record.value, record.timestamp)
-            if rng.random() < 0.2:
-                world.broker.lose.append(rng.choice(["before", "after"]))
-            if rng.random() < 0.1:
-                await world.log.sink(0).open()  # fences the worker's
-            if rng.random() < 0.1:
-                worker.stop() if rng.random() < 0.5 else ended.cancel()
-                await asyncio.wait([ended])
-                epoch += 1
-                worker, ended = world.start(epoch)
-            await asyncio.sleep(rng.choice([0, 0.01, 0.3]))
-        world.broker.append(0, None, b'{"time":9000000000000}', 0)
-        await world.until_committed()
-
-        assert world.rows() == world.expected()
-        ended.cancel()
-
-    in_virtual_time(test)
+    assert world.rows() == world.expected()
+    ended.cancel()
 
 
-def test_a_fenced_worker_that_lost_its_claim_writes_nothing_more() -> None:
+@virtual_time
+async def test_a_fenced_worker_that_lost_its_claim_writes_nothing_more() -> None:
     """Another owner has opened its sink: the first one's commit has no effect and its run ends."""
+    world = StreamWorld(LONG)
+    worker, ended = world.start()
+    await until(lambda: worker.state == "running")
+    await world.log.sink(0).open()
+    world.mine = False
+    world.emit("a", end=True)
 
-    async def test() -> None:
-        world = StreamWorld(LONG)
-        worker, ended = world.start()
-        await until(lambda: worker.state == "running")
-        await world.log.sink(0).open()
-        world.mine = False
-        world.emit("a", end=True)
+    assert await ended == "lost"
 
-        assert await ended == "lost"
-
-        assert world.broker.commits == 0
-
-    in_virtual_time(test)
+    assert world.broker.commits == 0
 
 
-def test_a_fenced_worker_that_still_owns_goes_on() -> None:
+@virtual_time
+async def test_a_fenced_worker_that_still_owns_goes_on() -> None:
     """A zombie that opens late fences the owner. The owner reopens, and nothing is lost or doubled."""
+    world = StreamWorld(LONG)
+    worker, ended = world.start()
+    await until(lambda: worker.state == "running")
+    await world.log.sink(0).open()
 
-    async def test() -> None:
-        world = StreamWorld(LONG)
-        worker, ended = world.start()
-        await until(lambda: worker.state == "running")
-        await world.log.sink(0).open()
+    world.emit("a", end=True)
+    await world.until_committed()
 
-        world.emit("a", end=True)
-        await world.until_committed()
-
-        assert world.keys() == ["a"]
-        ended.cancel()
-
-    in_virtual_time(test)
+    assert world.keys() == ["a"]
+    ended.cancel()
 
 
-def test_the_head_is_read_only_after_fencing() -> None:
+@virtual_time
+async def test_the_head_is_read_only_after_fencing() -> None:
     """Sessions that the last owner committed just before it was fenced are not delivered again."""
+    world = StreamWorld(LONG)
+    last, last_ended = world.start()
+    await until(lambda: last.state == "running")
+    world.emit("a", end=True)
+    await until(lambda: last.position == 1)
+    assert not world.is_committed()
+    world.log.before_open = world.until_committed
 
-    async def test() -> None:
-        world = StreamWorld(LONG)
-        last, last_ended = world.start()
-        await until(lambda: last.state == "running")
-        world.emit("a", end=True)
-        await until(lambda: last.position == 1)
-        assert not world.is_committed()
-        world.log.before_open = world.until_committed
+    worker, ended = world.start(epoch=2)
+    await until(lambda: worker.state == "running")
+    last_ended.cancel()
+    world.log.before_open = None
+    world.emit("b", end=True)
+    await world.until_committed()
 
-        worker, ended = world.start(epoch=2)
-        await until(lambda: worker.state == "running")
-        last_ended.cancel()
-        world.log.before_open = None
-        world.emit("b", end=True)
-        await world.until_committed()
-
-        assert world.keys() == ["a", "b"]
-        ended.cancel()
-
-    in_virtual_time(test)
+    assert world.keys() == ["a", "b"]
+    ended.cancel()
 
 
-def test_past_its_lease_it_neither_reads_nor_commits() -> None:
+@virtual_time
+async def test_past_its_lease_it_neither_reads_nor_commits() -> None:
     """The records that it has read wait. Back in the same ZooKeeper session, it goes on."""
+    world = StreamWorld(LONG, StreamLimits(commit_s=0.5))
+    worker, ended = world.start()
+    await until(lambda: worker.state == "running")
+    world.emit("a", end=True)
+    await until(lambda: worker.position == 1)
+    world.alive = False
+    await asyncio.sleep(0.1)
+    world.emit("b", end=True)
+    await asyncio.sleep(30)
+    paused = (world.broker.commits, worker.position <= 2)
+    position = worker.position
+    world.emit("c", end=True)
+    await asyncio.sleep(30)
+    assert worker.position == position
 
-    async def test() -> None:
-        world = StreamWorld(LONG, StreamLimits(commit_s=0.5))
-        worker, ended = world.start()
-        await until(lambda: worker.state == "running")
-        world.emit("a", end=True)
-        await until(lambda: worker.position == 1)
-        world.alive = False
-        await asyncio.sleep(0.1)
-        world.emit("b", end=True)
-        await asyncio.sleep(30)
-        paused = (world.broker.commits, worker.position <= 2)
-        position = worker.position
-        world.emit("c", end=True)
-        await asyncio.sleep(30)
-        assert worker.position == position
+    world.alive = True
+    await world.until_committed()
 
-        world.alive = True
-        await world.until_committed()
-
-        assert paused == (0, True)
-        assert world.keys() == ["a", "b", "c"]
-        ended.cancel()
-
-    in_virtual_time(test)
+    assert paused == (0, True)
+    assert world.keys() == ["a", "b", "c"]
+    ended.cancel()
 
 
-def test_back_in_its_lease_without_the_claim_it_drops_everything() -> None:
+@virtual_time
+async def test_back_in_its_lease_without_the_claim_it_drops_everything() -> None:
     """The claim is read afresh before anything is written."""
+    world = StreamWorld(LONG)
+    worker, ended = world.start()
+    await until(lambda: worker.state == "running")
+    world.alive = False
+    world.emit("a", end=True)
+    await asyncio.sleep(10 * LEASE_POLL_S)
+    world.mine = False
+    world.alive = True
 
-    async def test() -> None:
-        world = StreamWorld(LONG)
-        worker, ended = world.start()
-        await until(lambda: worker.state == "running")
-        world.alive = False
-        world.emit("a", end=True)
-        await asyncio.sleep(10 * LEASE_POLL_S)
-        world.mine = False
-        world.alive = True
+    assert await ended == "lost"
 
-        assert await ended == "lost"
-
-        assert world.broker.commits == 0
-
-    in_virtual_time(test)
+    assert world.broker.commits == 0
 
 
-def test_a_head_of_a_higher_epoch_means_that_ownership_is_lost() -> None:
+@virtual_time
+async def test_a_head_of_a_higher_epoch_means_that_ownership_is_lost() -> None:
     """It writes nothing, and reports the epoch that it found."""
+    world = StreamWorld(LONG)
+    _, ended = world.start(epoch=7)
+    world.emit("a", end=True)
+    await world.until_committed()
+    ended.cancel()
+    commits = world.broker.commits
+    world.emit("b", end=True)
 
-    async def test() -> None:
-        world = StreamWorld(LONG)
-        _, ended = world.start(epoch=7)
-        world.emit("a", end=True)
-        await world.until_committed()
-        ended.cancel()
-        commits = world.broker.commits
-        world.emit("b", end=True)
+    late, ended = world.start(epoch=6)
 
-        late, ended = world.start(epoch=6)
-
-        assert await ended == "outgrown"
-        assert late.stored_epoch == 7
-        assert world.broker.commits == commits
-
-    in_virtual_time(test)
+    assert await ended == "outgrown"
+    assert late.stored_epoch == 7
+    assert world.broker.commits == commits
 
 
-def test_a_stop_while_replaying_writes_nothing() -> None:
+@virtual_time
+async def test_a_stop_while_replaying_writes_nothing() -> None:
     """There is nothing to commit below the checkpoint's position, so the stored head stays as it was."""
+    world = StreamWorld(LONG)
+    _, ended = world.start()
+    world.emit("open")
+    await world.until_committed()
+    ended.cancel()
+    before = world.broker.stored(0).head
+    assert before is not None
+    assert before.safe_offset < before.position
+    follower, ended = world.start(epoch=2)
+    while follower.state == "opening":
+        await asyncio.sleep(0)
+        world.log.hanging.update(world.log.readers[1:])
+    assert follower.state == "replaying"
 
-    async def test() -> None:
-        world = StreamWorld(LONG)
-        _, ended = world.start()
-        world.emit("open")
-        await world.until_committed()
-        ended.cancel()
-        before = world.broker.stored(0).head
-        assert before is not None
-        assert before.safe_offset < before.position
-        follower, ended = world.start(epoch=2)
-        while follower.state == "opening":
-            await asyncio.sleep(0)
-            world.log.hanging.update(world.log.readers[1:])
-        assert follower.state == "replaying"
+    follower.stop()
 
-        follower.stop()
-
-        assert await ended == "stopped"
-        assert world.broker.stored(0).head == before
-        assert follower.seq == before.seq
-
-    in_virtual_time(test)
+    assert await ended == "stopped"
+    assert world.broker.stored(0).head == before
+    assert follower.seq == before.seq
 
 
 @pytest.mark.parametrize("loss", [None, "before", "after"])
-def test_a_stop_during_a_commit_loses_nothing(loss: Loss | None) -> None:
+@virtual_time
+async def test_a_stop_during_a_commit_loses_nothing(loss: Loss | None) -> None:
     """Whether the commit succeeds or its outcome is unknown, the next owner goes on from what is stored."""
+    world = StreamWorld(LONG)
+    worker, ended = world.start()
+    await until(lambda: worker.state == "running")
+    world.emit("a", end=True)
+    await until(lambda: worker.position == 1)
+    world.broker.lose = [loss] if loss else []
 
-    async def test() -> None:
-        world = StreamWorld(LONG)
-        worker, ended = world.start()
-        await until(lambda: worker.state == "running")
-        world.emit("a", end=True)
-        await until(lambda: worker.position == 1)
-        world.broker.lose = [loss] if loss else []
+    worker.stop()
+    assert await ended == "stopped"
+    _, ended = world.start(epoch=2)
+    world.emit("b", end=True)
+    await world.until_committed()
 
-        worker.stop()
-        assert await ended == "stopped"
-        _, ended = world.start(epoch=2)
-        world.emit("b", end=True)
-        await world.until_committed()
-
-        assert world.keys() == ["a", "b"]
-        ended.cancel()
-
-    in_virtual_time(test)
+    assert world.keys() == ["a", "b"]
+    ended.cancel()

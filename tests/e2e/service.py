@@ -1,0 +1,113 @@
+"""One process of the project as a user starts it, and the wait that all end-to-end tests share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from cli.stack.leash import on_leash
+
+CHECKOUT = Path(__file__).parents[2]
+DEADLINE_S = 120.0
+POLL_S = 0.05
+LOG_TAIL = 1500
+"""Characters of a log that a failed test shows."""
+TASKS_S = 5.0
+
+
+async def poll(
+    reached: Callable[[], Awaitable[bool]], describe: Callable[[], str], within_s: float = DEADLINE_S
+) -> None:
+    """Returns once `reached` is true; fails at the deadline with the text of `describe`."""
+    deadline = time.monotonic() + within_s
+    while not await reached():
+        assert time.monotonic() < deadline, describe()
+        await asyncio.sleep(POLL_S)
+
+
+async def until(reached: Callable[[], bool], describe: Callable[[], str]) -> None:
+    """`poll` for a plain condition."""
+
+    async def is_reached() -> bool:
+        return reached()
+
+    await poll(is_reached, describe)
+
+
+class Service:
+    """A process that dies with the test; SIGUSR1 makes it print the stacks of its tasks (`traced.py`)."""
+
+    def __init__(self, module: str, log: Path, environment: Mapping[str, str]) -> None:
+        self._argv = on_leash([sys.executable, "-m", "tests.e2e.traced", module])
+        self._log = log
+        self._environment = {**os.environ, **environment}
+        self._process: subprocess.Popen[bytes] | None = None
+        self.has_sigterm = False
+        """Whether it got SIGTERM since its last start; a second one would end it at once."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process exists, stopped or not."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process id of its newest process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self, **environment: str) -> None:
+        """Starts it, this once with more environment; it must not be running."""
+        assert not self.is_running
+        self.has_sigterm = False
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._argv,
+                cwd=CHECKOUT,
+                env=self._environment | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal."""
+        assert self._process is not None
+        self.has_sigterm |= number == signal.SIGTERM
+        self._process.send_signal(number)
+
+    async def ended(self) -> int:
+        """Its exit code, once it has ended."""
+        await until(lambda: not self.is_running, lambda: f"it does not end:\n{self.tasks()}")
+        assert self._process is not None
+        return self._process.returncode
+
+    async def stopped(self) -> None:
+        """Returns once SIGSTOP has stopped it."""
+        pid, how = self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+        await until(lambda: os.waitid(os.P_PID, pid, how) is not None, lambda: f"it runs on:\n{self.tail()}")
+
+    def tasks(self) -> str:
+        """The stacks of its tasks, or the end of its log where it does not print them."""
+        before = self._log.stat().st_size
+        self.signal(signal.SIGUSR1)
+        deadline = time.monotonic() + TASKS_S
+        while self._log.stat().st_size == before and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return self._log.read_text(errors="replace")[before:] or self.tail()
+
+    def end(self) -> None:
+        """Kills it if it still runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def tail(self) -> str:
+        """The end of its log."""
+        return self._log.read_text(errors="replace")[-LOG_TAIL:] if self._log.exists() else "nothing"
