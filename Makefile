@@ -11,7 +11,7 @@ WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser agent lint types up down bench chaos soak simulate simulate-faults fuzz clean lock
+.PHONY: help install demo test test-browser agent lint types up down bench chaos soak simulate simulate-faults fuzz mutate clean lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ simulate-faults: $(INSTALLED) ## Check that the simulation finds every planted f
 
 fuzz: $(INSTALLED) ## Send SEEDS=n (or a..b) spoiled requests to the producer's door
 	@$(BIN)/python -m tests.fuzz $(or $(SEEDS),100000) $(ARGS)
+
+mutate: $(INSTALLED) ## Change the cores in small ways and list what no unit test noticed (ARGS='services.consumer.*')
+	@$(PIP) install mutmut==3.8.1
+	@$(BIN)/python -m tests.mutation $(ARGS)
 
 clean: ## Remove the virtual environment and tool caches; keep the stack's data
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
