@@ -72,7 +72,7 @@ async def test_a_stopped_demo_leaves_nothing_running(tmp_path: Path) -> None:
 
     assert process.returncode == 1
     assert "zookeeper stopped" in out.decode()
-    assert err.decode().startswith("demo: it was stopped before its end")
+    assert err.decode().startswith("demo: stopped before its end")
     assert_nothing_runs(tmp_path, offset)
 
 
@@ -100,7 +100,7 @@ async def test_a_missing_java_stops_a_demo(tmp_path: Path, monkeypatch: pytest.M
 
 
 async def test_a_failed_download_stops_a_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without jars and without a network one sentence says what could not be fetched."""
+    """Without jars and without a network one sentence names the jars that could not be downloaded."""
     offset = free_port_offset()
     monkeypatch.setenv("BATON_CACHE", str(tmp_path / "cache"))
     proxy = (f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=9" for scheme in ("http", "https"))
@@ -109,7 +109,7 @@ async def test_a_failed_download_stops_a_demo(tmp_path: Path, monkeypatch: pytes
     code, out, err = await demo(tmp_path, offset)
 
     assert code == 1
-    assert "jars could not be fetched" in err.splitlines()[-1]
+    assert "jars could not be downloaded" in err.splitlines()[-1]
     assert "is ready" not in out
     assert_nothing_runs(tmp_path, offset)
 
