@@ -85,7 +85,11 @@ def parse_fragment(raw: bytes) -> Fragment:
     # a character has at most 4 bytes, so short keys need no encoding
     if not key or (len(key) > 64 and len(key.encode()) > MAX_KEY_BYTES):
         raise FragmentRejected("key", f"`key` must have 1 to {MAX_KEY_BYTES} bytes of UTF-8")
-    if fragment.id is not msgspec.UNSET and len(fragment.id.encode()) > MAX_ID_BYTES:
+    if (
+        fragment.id is not msgspec.UNSET
+        and len(fragment.id) > 16
+        and len(fragment.id.encode()) > MAX_ID_BYTES
+    ):
         raise FragmentRejected("id", f"`id` may have at most {MAX_ID_BYTES} bytes of UTF-8")
     return fragment
 
