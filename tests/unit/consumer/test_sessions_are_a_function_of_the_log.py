@@ -90,15 +90,14 @@ def remember_no_ids(patch: pytest.MonkeyPatch) -> None:
 
 def take_over_no_ids(patch: pytest.MonkeyPatch) -> None:
     """A session opens without the ids that its key remembers."""
-    join = Fold._join
+    open_session = Fold._open
 
-    def wrong(self: Fold, session: OpenSession | None, *given: Any) -> OpenSession:
-        joined = join(self, session, *given)
-        if session is None:
-            joined.ids = dict.fromkeys(filter(None, given[-1:])) or None
-        return joined
+    def wrong(self: Fold, *given: Any) -> OpenSession:
+        session = open_session(self, *given)
+        session.ids = None
+        return session
 
-    patch.setattr(Fold, "_join", wrong)
+    patch.setattr(Fold, "_open", wrong)
 
 
 def keep_ids_for_ever(patch: pytest.MonkeyPatch) -> None:
