@@ -1,7 +1,7 @@
 """What all `Peers` guarantee, run against HTTP on real sockets and against the in-memory twin.
 
-A test module subclasses `PeersContract` and provides the fixture `pair`: two members, their hint stores, and the
-peers of each. The donor is `a`, which owns stream 1 in epoch 7; the recipient is `b`.
+A test module subclasses `PeersContract` and provides the fixture `pair`: two members, their hint stores, and
+the peers of each. The donor is `a`, which owns stream 1 in epoch 7; the recipient is `b`.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def new_stream() -> Stream:
 
 
 def situation_of(member: str) -> Situation:
-    """The situation when `a` hands stream 1 to `b`: both are registered and active, and the plan names `b`."""
+    """The situation when `a` hands stream 1 to `b`: both registered and active, and the plan names `b`."""
     return Situation(
         group="default",
         member=member,

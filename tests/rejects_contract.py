@@ -34,7 +34,7 @@ def refused(index: int, reason: str = "time", detail: str = "why") -> Rejected:
 
 
 class RejectsContract:
-    """Rejects are stored as posted, with their reasons; while they cannot be written, a bounded number waits."""
+    """Rejects are stored as posted, with their reasons; while they cannot be, a bounded number waits."""
 
     async def test_a_rejected_value_is_stored_as_posted(self, world: RejectsWorld) -> None:
         """Byte for byte, with its reason, detail, index in the request and size."""

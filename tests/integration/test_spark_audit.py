@@ -62,7 +62,7 @@ async def test_an_honest_delivery_has_no_differences(
 async def test_every_planted_fault_is_found(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:
-    """Sessions lost, delivered twice, with a changed byte, with a shifted boundary, in a wrong stream, invented."""
+    """A session lost, doubled, with a changed byte, with a shifted boundary, in a wrong stream, invented."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace, streams=2)
     await pipeline.create()
     await pipeline.send(

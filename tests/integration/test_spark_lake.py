@@ -116,7 +116,7 @@ def _process_stats() -> Iterator[str]:
 async def test_the_table_holds_every_session_once_and_as_delivered(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:
-    """Duplicates appear once, a second run adds nothing, fragments keep their bytes, and 2 MB sessions fit."""
+    """Duplicates appear once, a second run adds nothing, fragments keep their bytes, 2 MB sessions fit."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     odd = b'{"key": "odd",  "data": {"n": 1.000000000000000000001e+2, "n": "\\u00e9"}} '
@@ -176,7 +176,7 @@ async def test_a_driver_killed_at_any_moment_leaves_each_session_once(
 
 
 def test_sigterm_ends_driver_and_java_at_once(kafka: str, namespace: str, tmp_path: Path) -> None:
-    """Two seconds after SIGTERM to the driver's group, none of its processes runs and its work folder is gone."""
+    """Two seconds after SIGTERM to its group, no process of it runs and its work folder is gone."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     driver = Driver(tmp_path / "run", pipeline.request("lake", tmp_path / "lake"))
     driver.wait_until((driver.run / "driver.json").exists)
@@ -214,7 +214,7 @@ def test_reports_need_a_lake(spark: SparkSession, tmp_path: Path) -> None:
 async def test_reports_match_the_sessions(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:
-    """Counts, exact percentiles, reasons, new and returning keys, top, entry and exit items, worked out by hand."""
+    """Counts, exact percentiles, reasons, new and returning keys, and items, against results by hand."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     await pipeline.deliver(

@@ -27,7 +27,7 @@ def test_a_replay_does_not_end_a_pause() -> None:
 
 
 def test_a_record_folded_after_the_stop_delays_the_start_of_the_pause() -> None:
-    """When the donor folds the rest of its batch after the stop, the pause starts at the last of those records."""
+    """When the donor folds the rest of its batch after the stop, the pause starts at the last record."""
     lines = [parse_line(text) for text in ("1 a 0 stop 0", "2 a 0 fold 9", "6 b 0 fold 10")]
 
     pauses = pauses_ms(lines, 0)
