@@ -30,7 +30,7 @@ async def test_the_last_member_leaves_no_claim() -> None:
 
 @virtual_time
 async def test_a_dead_owners_streams_are_taken_over_after_its_session_times_out() -> None:
-    """The new owner starts at the safe offset: open sessions lose nothing, closed ones are not redelivered."""
+    """The new owner starts at the safe offset: open sessions lose nothing, closed ones do not return."""
     world = GroupWorld(LONG, 4)
     await world.join("a")
     await world.join("b")
