@@ -1,6 +1,6 @@
-"""What every coordinator promises, run against ZooKeeper (integration) and the in-memory store (unit).
+"""What every coordinator guarantees, run against ZooKeeper (integration) and the in-memory store (unit).
 
-A test module subclasses `CoordinatorContract` and gives the fixture `open_coordinator`.
+A test module subclasses `CoordinatorContract` and provides the fixture `open_coordinator`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OpenCoordinator = Callable[[str], Awaitable[ZooKeeperCoordinator]]
 async def viewed(
     coordinator: ZooKeeperCoordinator, condition: Callable[[View], bool], timeout_s: float = 10.0
 ) -> View:
-    """The first view that fulfils the condition; looks whenever `changed` is set."""
+    """The first view that meets the condition; looks again whenever `changed` is set."""
     async with asyncio.timeout(timeout_s):
         while not condition(view := await coordinator.view()):
             await coordinator.changed.wait()
@@ -34,22 +34,22 @@ def node(coordinator: ZooKeeperCoordinator) -> MemberNode:
 
 
 class CoordinatorContract:
-    """The promises; `open_coordinator(member)` gives a joined member of one group of 13 streams."""
+    """The guarantees; `open_coordinator(member)` returns a member that has joined one group of 13 streams."""
 
     async def test_the_first_members_settings_become_the_groups(
         self, open_coordinator: OpenCoordinator
     ) -> None:
-        """Other settings are refused, and every difference is named."""
+        """A member with other settings is rejected, and the error names every difference."""
         a = await open_coordinator("a")
 
         await a.ensure_group(GroupSettings())
         with pytest.raises(InvalidInput, match=r"gap_ms: 1 / 1800000, delivery: at_most_once / exactly_once"):
             await a.ensure_group(GroupSettings(gap_ms=1, delivery="at_most_once"))
 
-    async def test_members_see_each_other_come_change_and_leave(
+    async def test_members_see_each_other_join_change_and_leave(
         self, open_coordinator: OpenCoordinator
     ) -> None:
-        """A member's node and its data are in every member's next view."""
+        """Every change to a member's node is in the other members' next view."""
         a, b = await open_coordinator("a"), await open_coordinator("b")
 
         await viewed(a, lambda view: view.members.keys() == {"a", "b"})
@@ -62,7 +62,7 @@ class CoordinatorContract:
         assert after.members == {"a": node(a)}
 
     async def test_pins_are_in_the_next_view(self, open_coordinator: OpenCoordinator) -> None:
-        """Members notice when pins are created, written and deleted. Unreadable pins count as none."""
+        """Members notice when pins are created, written and deleted; unreadable pins count as no pins."""
         a, b = await open_coordinator("a"), await open_coordinator("b")
         path, znodes = a._names.pins(a.group), a._zookeeper
         before = await b.view()
@@ -82,10 +82,10 @@ class CoordinatorContract:
         assert made.pins == {3: "a"}
         assert written.pins == {3: "b", 4: "b"}
 
-    async def test_a_claim_raises_the_epoch_and_is_seen_by_all(
+    async def test_a_claim_raises_the_epoch_and_all_members_see_it(
         self, open_coordinator: OpenCoordinator
     ) -> None:
-        """One member holds the stream; the other's attempt is None and changes nothing."""
+        """One member wins the stream; the other one's attempt returns None and changes nothing."""
         a, b = await open_coordinator("a"), await open_coordinator("b")
 
         first, second = await a.claim(3), await b.claim(3)
@@ -96,18 +96,18 @@ class CoordinatorContract:
         assert (await a.view()).claims == view.claims
         assert await b.read_claim(3) == ClaimNode(member="a", epoch=1)
 
-    async def test_claiming_a_held_stream_again_gives_the_same_epoch(
+    async def test_claiming_a_held_stream_again_returns_the_same_epoch(
         self, open_coordinator: OpenCoordinator
     ) -> None:
-        """A claim whose answer was lost can be repeated: it is still one claim."""
+        """So a member can repeat a claim whose answer was lost."""
         a = await open_coordinator("a")
 
         assert [await a.claim(3), await a.claim(3), await a.adopt(3)] == [1, 1, 1]
 
-    async def test_a_release_leaves_seq_and_target_and_the_next_claim_clears_them(
+    async def test_a_release_stores_seq_and_target_and_the_next_claim_clears_them(
         self, open_coordinator: OpenCoordinator
     ) -> None:
-        """The node of an unowned stream has its last owner, its final seq and its target."""
+        """The node of an unowned stream names its last owner, its final seq and its target."""
         a, b = await open_coordinator("a"), await open_coordinator("b")
         epoch = await a.claim(3)
         assert epoch == 1
@@ -124,7 +124,7 @@ class CoordinatorContract:
         assert last.node(3) == StreamNode(epoch=2, owner="b", address="http://b")
 
     async def test_a_release_of_another_epoch_is_refused(self, open_coordinator: OpenCoordinator) -> None:
-        """Only the claim of that epoch is released, and only once."""
+        """A release applies only to the claim of its epoch, and only once."""
         a, b = await open_coordinator("a"), await open_coordinator("b")
         await a.claim(3)
 
@@ -133,8 +133,10 @@ class CoordinatorContract:
         assert await a.release(3, 1, None, None)
         assert not await a.release(3, 1, None, None)
 
-    async def test_an_epoch_is_raised_above_that_of_a_head(self, open_coordinator: OpenCoordinator) -> None:
-        """The holder alone may raise it; the claim is then of the new epoch, and can be released in it."""
+    async def test_the_holder_raises_its_epoch_above_that_of_a_head(
+        self, open_coordinator: OpenCoordinator
+    ) -> None:
+        """Only the holder may raise it; the claim then has the new epoch and is released with it."""
         a, b = await open_coordinator("a"), await open_coordinator("b")
         await a.claim(3)
         await viewed(b, lambda view: 3 in view.claims)
@@ -147,8 +149,8 @@ class CoordinatorContract:
         assert await a.release(3, 42, 0, None)
         assert await b.claim(3) == 43
 
-    async def test_all_members_see_the_same_in_the_end(self, open_coordinator: OpenCoordinator) -> None:
-        """Members race for all streams: one winner each, and all views agree on who it is."""
+    async def test_all_views_agree_in_the_end(self, open_coordinator: OpenCoordinator) -> None:
+        """Members race for all streams: each stream has one winner, and all views show it."""
         members = [await open_coordinator(name) for name in "abcde"]
 
         epochs = await asyncio.gather(*(m.claim(n) for n in range(COUNT) for m in members))

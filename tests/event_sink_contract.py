@@ -1,7 +1,7 @@
-"""What every event sink promises, run against Kafka (integration) and the in-memory twin (unit).
+"""What every event sink guarantees, run against Kafka (integration) and the in-memory twin (unit).
 
-A test module subclasses `EventSinkContract` and gives the fixture `world`: an event sink whose topic is away
-at first, and that keeps at most three events meanwhile.
+A test module subclasses `EventSinkContract` and provides the fixture `world`: an event sink whose topic is
+unavailable at first, and which keeps at most three events until then.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shared.model.events import MAX_EVENT_BYTES, Event
 
 
 class EventSink(Protocol):
-    """Members call `emit` alone; the rest is for tests and operators."""
+    """Members only call `emit`; the rest is for tests and operators."""
 
     dropped: int
 
@@ -35,19 +35,19 @@ class EventSinkWorld(ABC):
 
     @abstractmethod
     async def written(self, count: int) -> Sequence[Event]:
-        """All events of the topic, once there are `count`."""
+        """Waits until the topic has `count` events, and returns all of them."""
 
 
 def numbered(stream: int) -> Event:
-    """An event with a number."""
+    """An event that is recognised by its stream."""
     return Event(at=1_000 + stream, group="default", kind="claim", member="m1", stream=stream, epoch=1)
 
 
 class EventSinkContract:
-    """Events are written in order, and bounded while they cannot be written."""
+    """Events are written in order; while they cannot be written, a bounded number waits."""
 
     async def test_events_are_written_in_order(self, world: EventSinkWorld) -> None:
-        """Even when many are emitted at once."""
+        """Even if many are emitted at once."""
         await world.come_back()
         world.event_sink.emit(numbered(0))
         await world.written(1)
@@ -59,7 +59,7 @@ class EventSinkContract:
         assert (world.event_sink.waiting, world.event_sink.dropped) == (0, 0)
 
     async def test_every_field_arrives(self, world: EventSinkWorld) -> None:
-        """An event is read as it was emitted."""
+        """A reader gets the event exactly as it was emitted."""
         event = Event(
             at=5,
             group="fraud",
@@ -92,8 +92,8 @@ class EventSinkContract:
         assert [event.why for event in await world.written(1)] == ["fine"]
         assert world.event_sink.dropped == 2
 
-    async def test_while_the_topic_is_away_the_newest_events_wait(self, world: EventSinkWorld) -> None:
-        """The oldest are dropped and counted; the rest is written when the topic is back."""
+    async def test_the_newest_events_wait_while_the_topic_is_unavailable(self, world: EventSinkWorld) -> None:
+        """The oldest are dropped and counted; the rest are written once the topic is back."""
         for stream in range(5):
             world.event_sink.emit(numbered(stream))
         assert (world.event_sink.waiting, world.event_sink.dropped) == (3, 2)

@@ -1,6 +1,6 @@
-"""What every log promises its workers, run against Kafka (integration) and the in-memory twin (unit).
+"""What every log guarantees its workers, run against Kafka (integration) and the in-memory twin (unit).
 
-A test module subclasses `LogContract` and gives the fixtures `stream_log` and `append`.
+A test module subclasses `LogContract` and provides the fixtures `stream_log` and `append`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def read_to_end(reader: FragmentReader, offset: int) -> list[Rec]:
 
 
 async def opened(sink: SessionSink, epoch: int = 1) -> Stream:
-    """The stream as a new owner finds it."""
+    """The stream as a new owner loads it."""
     await sink.open()
     return Stream(
         group="default",
@@ -53,21 +53,21 @@ async def opened(sink: SessionSink, epoch: int = 1) -> Stream:
 
 
 async def commit(stream: Stream, sink: SessionSink) -> Commit:
-    """Commits what the stream has; trims what may be trimmed."""
-    warm = commit_of(stream)
-    below = stream.committed(warm, await sink.commit(warm), 0.0)
+    """Commits the stream's changes, then trims what that commit makes superfluous."""
+    prepared = commit_of(stream)
+    below = stream.committed(prepared, await sink.commit(prepared), 0.0)
     if below:
         await sink.trim(below)
-    return warm
+    return prepared
 
 
 class LogContract:
-    """The promises. Every test has its own streams 0 and 1."""
+    """The guarantees. Every test has its own streams 0 and 1."""
 
     async def test_records_are_read_in_order_from_any_offset(
         self, stream_log: StreamLog, append: Append
     ) -> None:
-        """Offsets ascend by one, keys and values are those that were appended, time is the broker's."""
+        """Offsets ascend by one, keys and values are as appended, and times are the broker's."""
         for n in range(5):
             await append(0, b"k", fragment("k", pad=n))
 
@@ -78,8 +78,8 @@ class LogContract:
         ]
         assert found[0].timestamp > 0
 
-    async def test_a_fetch_without_records_ends_in_its_time(self, stream_log: StreamLog) -> None:
-        """Nothing to read is an empty answer, not an error."""
+    async def test_a_fetch_without_records_returns_in_time(self, stream_log: StreamLog) -> None:
+        """Nothing to read is an empty result, not an error."""
         reader = stream_log.reader(0)
         await reader.bounds()
         await reader.open(0)
@@ -88,10 +88,8 @@ class LogContract:
         assert reader.end == 0
         await reader.close()
 
-    async def test_a_fetch_that_is_cancelled_loses_no_record(
-        self, stream_log: StreamLog, append: Append
-    ) -> None:
-        """The next fetch gives what the cancelled one would have given."""
+    async def test_a_cancelled_fetch_loses_no_record(self, stream_log: StreamLog, append: Append) -> None:
+        """The next fetch returns what the cancelled one would have returned."""
         reader = stream_log.reader(0)
         await reader.bounds()
         await reader.open(0)
@@ -108,7 +106,7 @@ class LogContract:
         await reader.close()
 
     async def test_a_new_stream_has_an_empty_checkpoint(self, stream_log: StreamLog) -> None:
-        """Nothing committed, nothing in the checkpoints: position 0, epoch 0, nothing covered."""
+        """Without a commit or a checkpoint, the stream starts at position 0 in epoch 0."""
         sink = stream_log.sink(0)
 
         stream = await opened(sink)
@@ -116,10 +114,10 @@ class LogContract:
         assert (stream.head.position, stream.head.epoch) == (0, 0)
         await sink.close()
 
-    async def test_what_was_committed_is_what_the_next_owner_loads(
+    async def test_the_next_owner_loads_what_was_committed(
         self, stream_log: StreamLog, append: Append
     ) -> None:
-        """Head, covered keys and parked sessions survive, also large ones over several whole sets."""
+        """Head, covered keys and parked sessions survive, even large ones over several whole sets."""
         for n in range(120):
             await append(0, b"long", fragment("long", pad=3000))
             key = f"k{n}"
@@ -148,7 +146,7 @@ class LogContract:
     async def test_a_later_sink_of_the_stream_fences_an_earlier_one(
         self, stream_log: StreamLog, append: Append
     ) -> None:
-        """A fenced sink's commit never takes effect. The sink learns that, or the outcome stays unknown."""
+        """A fenced sink's commit never takes effect: it raises Fenced, or its outcome stays unknown."""
         await append(0, b"k", fragment("k", end=True))
         records = await read_to_end(stream_log.reader(0), 0)
         zombie = stream_log.sink(0)
@@ -164,10 +162,10 @@ class LogContract:
         await zombie.close()
         await owner.close()
 
-    async def test_sinks_of_different_streams_do_not_touch_each_other(
+    async def test_sinks_of_different_streams_are_independent(
         self, stream_log: StreamLog, append: Append
     ) -> None:
-        """Starting a sink fences its own stream's only."""
+        """Opening a sink fences only earlier sinks of its own stream."""
         await append(0, b"k", fragment("k", end=True))
         records = await read_to_end(stream_log.reader(0), 0)
         sink = stream_log.sink(0)
@@ -186,7 +184,7 @@ class LogContract:
         await successor.close()
 
     async def test_a_tick_is_a_record_without_a_key(self, stream_log: StreamLog, append: Append) -> None:
-        """It stands in the stream's own log, with the broker's time."""
+        """It is appended to the stream's own log, with the broker's time."""
         sink = stream_log.sink(0)
         await sink.tick()
 
@@ -195,7 +193,7 @@ class LogContract:
         assert [(r.key, r.value) for r in found] == [(None, b"{}")]
         await sink.close()
 
-    async def test_the_ends_of_all_streams_are_told_at_once(
+    async def test_one_call_returns_the_ends_of_all_streams(
         self, stream_log: StreamLog, append: Append
     ) -> None:
         """The watchdog compares them with the positions."""

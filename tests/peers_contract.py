@@ -1,7 +1,7 @@
-"""What all `Peers` promise, run against HTTP on real sockets and against the in-memory twin.
+"""What all `Peers` guarantee, run against HTTP on real sockets and against the in-memory twin.
 
-A test module subclasses `PeersContract` and gives the fixture `pair`: two members, their hint stores, and the
-peers of each. The donor is `a`, which owns stream 1 in epoch 7; the recipient is `b`.
+A test module subclasses `PeersContract` and provides the fixture `pair`: two members, their hint stores, and
+the peers of each. The donor is `a`, which owns stream 1 in epoch 7; the recipient is `b`.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 
 @dataclass(slots=True)
 class End:
-    """One member: its hint store, and what it checks offers against, which a test may change."""
+    """One member: its hint store, and the situation that it checks offers against; a test may change it."""
 
     situation: Situation | None
     hint_store: HintStore
 
     @property
     def holds(self) -> tuple[set[int], bool]:
-        """All that a message can have changed here."""
+        """All that a message can change here: the promised streams, and whether one is expected."""
         return set(self.hint_store.promised), self.hint_store.expects
 
 
@@ -64,34 +64,34 @@ class Pair:
 
 @dataclass(slots=True)
 class Donation:
-    """A stream that the donor hands over; it reads on with `emit`."""
+    """A stream that the donor hands over; `emit` appends to it."""
 
-    stream: Stream = field(default_factory=lambda: new_core())
+    stream: Stream = field(default_factory=lambda: new_stream())
     base: SentCopy | None = None
     offer: Offer | None = None
     offset: int = 0
 
     def emit(self, key: str, data: str = "") -> None:
-        """One more fragment."""
+        """Folds one more fragment."""
         value = msgspec.json.encode({"key": key, "data": data})
         self.stream.fold([Rec(self.offset, 1_000 + self.offset, key.encode(), value)], 0.0)
         self.offset += 1
 
     def commit(self) -> None:
-        """Nothing is left uncommitted."""
+        """Commits all changes, if there are any."""
         if not self.stream.has_changes:
             return
         commit = commit_of(self.stream)
         self.stream.committed(commit, list(range(len(commit.records))), 0.0)
 
     def copy(self) -> tuple[Offer, bytes]:
-        """The first copy as of now."""
+        """Takes the first copy, as of now."""
         body, self.base = take_copy(self.stream)
         self.offer = offer_of(self.base, epoch=EPOCH, donor="a", why="test")
         return self.offer, body
 
     def delta(self) -> tuple[Completion, bytes]:
-        """What has changed since, after the last commit."""
+        """Commits, then returns what has changed since the copy."""
         assert self.base is not None
         assert self.offer is not None
         self.commit()
@@ -100,7 +100,7 @@ class Donation:
         return completion, body
 
 
-def new_core() -> Stream:
+def new_stream() -> Stream:
     """Stream 1 in epoch 7, from its beginning."""
     return Stream(
         group="default",
@@ -114,7 +114,7 @@ def new_core() -> Stream:
 
 
 def situation_of(member: str) -> Situation:
-    """As it is when `a` hands stream 1 to `b`: both registered and active, as planned."""
+    """The situation when `a` hands stream 1 to `b`: both registered and active, and the plan names `b`."""
     return Situation(
         group="default",
         member=member,
@@ -145,10 +145,10 @@ def new_end(member: str, max_body_bytes: int = MAX_BODY_BYTES) -> End:
 
 
 class PeersContract:
-    """The promises."""
+    """The guarantees."""
 
-    async def test_a_stream_goes_over_in_two_messages(self, pair: Pair) -> None:
-        """What the recipient then has is what the donor had: every session, and the head."""
+    async def test_two_messages_hand_over_a_stream(self, pair: Pair) -> None:
+        """The recipient then has what the donor had: every session, and the head."""
         donation = Donation()
         for n in range(20):
             donation.emit(f"k{n % 7}", "x" * n)
@@ -168,22 +168,22 @@ class PeersContract:
         assert hint.completion is not None
         assert (hint.completion.why, hint.completion.copy_ms) == ("test", 1.5)
 
-    async def test_what_was_stopped_with_can_be_fetched(self, pair: Pair) -> None:
-        """Whole, byte by byte, by the one head that it stands on."""
+    async def test_a_stopped_stream_can_be_fetched(self, pair: Pair) -> None:
+        """Whole and byte for byte, but only under the head that it stopped at."""
         donation = Donation()
         donation.emit("k", "x" * 100_000)
         donation.commit()
         pair.donor.hint_store.keep(donation.stream)
-        wanted = BundleRequest(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
+        request = BundleRequest(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
 
-        found = await pair.back.fetch(pair.address_of("a"), wanted)
+        found = await pair.back.fetch(pair.address_of("a"), request)
 
         assert found == take_delta(donation.stream, None)
         with pytest.raises(HandoverRefused, match="no bundle of stream 1 with epoch 7, seq 2"):
-            await pair.back.fetch(pair.address_of("a"), msgspec.structs.replace(wanted, seq=2))
+            await pair.back.fetch(pair.address_of("a"), msgspec.structs.replace(request, seq=2))
 
-    async def test_a_message_that_comes_twice_is_one(self, pair: Pair) -> None:
-        """A donor that got no answer may send again."""
+    async def test_a_repeated_message_changes_nothing(self, pair: Pair) -> None:
+        """A donor that gets no answer may send again."""
         donation, to_b = Donation(), pair.address_of("b")
         donation.emit("k")
         copy = donation.copy()
@@ -197,8 +197,8 @@ class PeersContract:
 
         assert pair.recipient.holds == ({STREAM}, True)
 
-    async def test_a_refusal_comes_with_its_reason_and_changes_nothing(self, pair: Pair) -> None:
-        """The donor logs it, and asks somebody else."""
+    async def test_a_refusal_gives_its_reason_and_changes_nothing(self, pair: Pair) -> None:
+        """The donor logs the reason and tries another member."""
         donation = Donation()
         donation.emit("k")
         offer, body = donation.copy()
@@ -210,7 +210,7 @@ class PeersContract:
         assert pair.recipient.holds == (set(), False)
 
     async def test_a_delta_without_its_copy_is_refused(self, pair: Pair) -> None:
-        """It extends nothing."""
+        """Without the copy there is nothing to extend."""
         donation = Donation()
         donation.emit("k")
         donation.copy()
@@ -220,8 +220,8 @@ class PeersContract:
 
         assert pair.recipient.holds == (set(), False)
 
-    async def test_a_member_that_has_not_joined_is_not_available(self, pair: Pair) -> None:
-        """Whether it refuses or does not answer: it takes nothing."""
+    async def test_a_member_that_has_not_joined_keeps_nothing(self, pair: Pair) -> None:
+        """It may refuse or not answer, but in both cases it keeps nothing."""
         donation = Donation()
         pair.recipient.situation = None
 
@@ -231,7 +231,7 @@ class PeersContract:
         pair.recipient.situation = situation_of("b")
         assert pair.recipient.holds == (set(), False)
 
-    async def test_nobody_at_the_address_is_unavailable(self, pair: Pair) -> None:
+    async def test_an_address_without_a_member_is_unavailable(self, pair: Pair) -> None:
         """Like a member that has just died."""
         donation = Donation()
 

@@ -1,7 +1,7 @@
-"""What every keeper of rejects promises the door, run against Kafka (integration) and the twin (unit).
+"""What every `Rejects` guarantees the HTTP door, run against Kafka (integration) and the twin (unit).
 
-A test module subclasses `RejectsContract` and gives the fixture `world`: rejects whose topic is away at
-first; at most 100,000 of its bytes may wait meanwhile.
+A test module subclasses `RejectsContract` and provides the fixture `world`: a `Rejects` whose topic is
+unavailable at first, and which keeps at most 100,000 bytes until then.
 """
 
 from __future__ import annotations
@@ -15,43 +15,43 @@ from shared.model.rejects import MAX_DETAIL_BYTES, MAX_KEPT_BYTES, Reject
 
 
 class RejectsWorld(ABC):
-    """A keeper of rejects and the topic behind it."""
+    """A `Rejects` and the topic behind it."""
 
     rejects: Rejects
 
     @abstractmethod
     async def come_back(self) -> None:
-        """Lets the topic be written to."""
+        """Makes the topic writable."""
 
     @abstractmethod
     async def kept(self, count: int) -> Sequence[Reject]:
-        """All rejects of the topic, once there are `count`."""
+        """Waits until the topic has `count` rejects, and returns all of them."""
 
 
 def refused(index: int, reason: str = "time", detail: str = "why") -> Rejected:
-    """A refusal with its place in the request."""
+    """A rejected item, with its index in the request."""
     return Rejected(index=index, reason=reason, detail=detail)
 
 
 class RejectsContract:
-    """Kept as posted, with what is known of it; bounded and counted while nothing can be written."""
+    """Rejects are stored as posted, with their reasons; while they cannot be, a bounded number waits."""
 
-    async def test_what_is_refused_is_kept_as_it_was_posted(self, world: RejectsWorld) -> None:
-        """Byte for byte, with reason, detail, place in the request and size."""
+    async def test_a_rejected_value_is_stored_as_posted(self, world: RejectsWorld) -> None:
+        """Byte for byte, with its reason, detail, index in the request and size."""
         await world.come_back()
 
         world.rejects.put(
-            [refused(3, "time", "„x“ is no time"), refused(7, "key")], [b'{"a": 1}', b"\xff\x00"]
+            [refused(3, "time", "„x“ is not a time"), refused(7, "key")], [b'{"a": 1}', b"\xff\x00"]
         )
 
         assert await world.kept(2) == [
-            Reject(value=b'{"a": 1}', reason="time", detail="„x“ is no time", size=8, index=3),
+            Reject(value=b'{"a": 1}', reason="time", detail="„x“ is not a time", size=8, index=3),
             Reject(value=b"\xff\x00", reason="key", detail="why", size=2, index=7),
         ]
         assert (world.rejects.counts.stored, world.rejects.counts.cut) == (2, 0)
 
-    async def test_what_is_too_long_is_cut_and_counted(self, world: RejectsWorld) -> None:
-        """32 KB are kept whole, of more the first 32 KB; the size is that of what was posted."""
+    async def test_a_long_value_is_cut_and_counted(self, world: RejectsWorld) -> None:
+        """Up to 32 KB are stored whole, of more the first 32 KB; `size` is the posted size."""
         await world.come_back()
 
         sizes = (MAX_KEPT_BYTES, MAX_KEPT_BYTES + 1)
@@ -66,8 +66,8 @@ class RejectsContract:
         ]
         assert world.rejects.counts.cut == 1
 
-    async def test_a_detail_that_cannot_be_written_is_no_reason_to_raise(self, world: RejectsWorld) -> None:
-        """Half a surrogate pair, and far too much text."""
+    async def test_an_unwritable_detail_does_not_raise(self, world: RejectsWorld) -> None:
+        """Such as half of a surrogate pair, far too often."""
         await world.come_back()
 
         world.rejects.put([refused(0, "id", "\ud800" * 1000), refused(1)], [b"", b"{}"])
@@ -77,8 +77,8 @@ class RejectsContract:
         assert len(odd.detail) <= 1000
         assert MAX_DETAIL_BYTES < 1000
 
-    async def test_while_the_topic_is_away_what_fits_waits(self, world: RejectsWorld) -> None:
-        """What comes beyond the bound is dropped and counted; the rest is kept when the topic is back."""
+    async def test_rejects_wait_while_the_topic_is_unavailable(self, world: RejectsWorld) -> None:
+        """Rejects beyond the bound are dropped and counted; the rest are stored once the topic is back."""
         values = [b"%02d" % number + b"x" * 30_000 for number in range(20)]
 
         world.rejects.put([refused(number) for number in range(20)], values)

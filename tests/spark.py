@@ -46,7 +46,7 @@ def fragment(key: str, time: int | None = None, **more: Any) -> tuple[bytes, byt
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """A Baton in real Kafka; the test acts as its producer and owners."""
+    """A Baton in real Kafka; the test plays its producer and its owners."""
 
     kafka: str
     namespace: str
@@ -76,7 +76,7 @@ class Pipeline:
             await asyncio.gather(*sent)
 
     async def sessions(self) -> tuple[list[tuple[Session, bytes]], dict[int, int]]:
-        """The sessions that owners close over the whole log, with their bytes; and each stream's position."""
+        """The sessions that owners close over the whole log, with their bytes, and each stream's position."""
         closed: list[tuple[Session, bytes]] = []
         positions = {}
         for stream in range(self.streams):

@@ -1,7 +1,7 @@
-"""What every `Znodes` promises, run against ZooKeeper (integration) and the in-memory store (unit).
+"""What every `Znodes` guarantees, run against ZooKeeper (integration) and the in-memory store (unit).
 
-A test module subclasses `ZnodesContract` and gives the fixtures `client` and `root`, the path of a znode
-that has one child `a` without data.
+A test module subclasses `ZnodesContract` and provides the fixtures `client` and `root`, the path of a
+znode that has one child `a` without data.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from shared.zookeeper.znodes import Check, Create, Delete, Set, Znodes
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    """Returns when the condition holds; fails the test after the time-out."""
+    """Waits for the condition, and fails the test after the time-out."""
     async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110  what is polled has no event
+        while not condition():  # noqa: ASYNC110  the condition has no event
             await asyncio.sleep(0.01)
 
 
@@ -28,12 +28,12 @@ def session_id(client: Znodes) -> int:
 
 
 class ZnodesContract:
-    """The promises of a client of ZooKeeper."""
+    """The guarantees of a ZooKeeper client."""
 
-    async def test_a_znode_is_made_read_written_and_deleted_by_version(
+    async def test_znodes_are_created_read_written_and_deleted_by_version(
         self, client: Znodes, root: str
     ) -> None:
-        """A write with another version returns False; reads return data and version."""
+        """A write with a wrong version returns False; reads return data and version."""
         assert await client.create(f"{root}/x", b"1")
         assert not await client.create(f"{root}/x", b"2")
 
@@ -51,13 +51,13 @@ class ZnodesContract:
         assert await client.get(f"{root}/x") is None
         assert await client.children(f"{root}/x") == []
 
-    async def test_a_znode_without_a_parent_is_not_made(self, client: Znodes, root: str) -> None:
-        """A missing parent is the caller's fault and differs from losing a race."""
+    async def test_creating_a_znode_without_a_parent_raises(self, client: Znodes, root: str) -> None:
+        """A missing parent is the caller's mistake, not a lost race."""
         with pytest.raises(NotFound):
             await client.create(f"{root}/none/x")
 
-    async def test_a_transaction_does_all_or_nothing(self, client: Znodes, root: str) -> None:
-        """One refused operation refuses all of them, and that is a False."""
+    async def test_a_transaction_is_all_or_nothing(self, client: Znodes, root: str) -> None:
+        """If one operation fails, none takes effect, and `transact` returns False."""
         done = await client.transact([Create(f"{root}/x", b"1"), Set(f"{root}/a", b"2", 0)])
         refused = await client.transact([Set(f"{root}/x", b"3", 0), Check(f"{root}/a", 0)])
         replaced = await client.transact([Delete(f"{root}/x", 0), Create(f"{root}/x", b"4", ephemeral=True)])
@@ -67,8 +67,8 @@ class ZnodesContract:
         assert x is not None
         assert (x.data, x.version, x.ephemeral_of) == (b"4", 0, session_id(client))
 
-    async def test_a_watch_is_told_once_of_each_kind_of_change(self, client: Znodes, root: str) -> None:
-        """A reader with a watch learns of changed children and data, and of a znode that appears or goes."""
+    async def test_a_watch_fires_once_for_each_kind_of_change(self, client: Znodes, root: str) -> None:
+        """Watches report changed children, changed data and znodes that appear."""
         seen: list[str] = []
         await client.children(root, watch=seen.append)
         await client.get(f"{root}/a", watch=seen.append)
@@ -83,10 +83,8 @@ class ZnodesContract:
         await until(lambda: len(seen) == 4)
         assert sorted(seen) == [root, f"{root}/a", f"{root}/later", f"{root}/new"]
 
-    async def test_a_path_is_made_with_its_ancestors_and_kept_when_it_is_there(
-        self, client: Znodes, root: str
-    ) -> None:
-        """Making a path twice changes nothing."""
+    async def test_make_path_creates_ancestors_and_keeps_what_exists(self, client: Znodes, root: str) -> None:
+        """Creating a path twice changes nothing."""
         await client.make_path(f"{root}/x/y/z")
         await client.set(f"{root}/x", b"1")
         await client.make_path(f"{root}/x/y/z")
@@ -96,8 +94,10 @@ class ZnodesContract:
         assert x.data == b"1"
         assert await client.children(f"{root}/x/y") == ["z"]
 
-    async def test_nothing_is_sent_in_another_zookeeper_session(self, client: Znodes, root: str) -> None:
-        """What was decided in one ZooKeeper session is refused in the next."""
+    async def test_a_request_for_another_zookeeper_session_is_refused(
+        self, client: Znodes, root: str
+    ) -> None:
+        """A decision made in one ZooKeeper session must not take effect in the next."""
         with pytest.raises(ZooKeeperUnavailable):
             await client.create(f"{root}/x", within=session_id(client) + 1)
 

@@ -54,6 +54,7 @@ class ZooKeeper:
         random.shuffle(hosts)
         # one server per link, so that an unresponsive one costs a single attempt
         self._servers = itertools.cycle(hosts)
+        # failed attempts, three for each server, before we take it that ZooKeeper was reset
         self._patience = 3 * len(hosts)
         self._session_timeout_s = session_timeout_s
         self._call_timeout_s = max(1.0, session_timeout_s / 2)
@@ -108,6 +109,7 @@ class ZooKeeper:
 
     async def close(self) -> None:
         """Ends the ZooKeeper session (its ephemerals go) and every task; bounded, never raises."""
+        # the keeper first: it would replace the link that is closed below
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.cancel()
@@ -177,18 +179,20 @@ class ZooKeeper:
             raise ZooKeeperUnavailable("not connected to ZooKeeper")
         if within is not None and within != link.session_id:
             raise ZooKeeperUnavailable("that ZooKeeper session has ended")
-        # the time of sending, not of the answer: that is what the answer proves
+        # the time of sending, not of the answer: the answer proves only that the session lived then
         sent_s = self._clock()
         try:
             async with asyncio.timeout(self._call_timeout_s):
                 answer = await send(link)
         except TimeoutError:
             raise ZooKeeperUnavailable("ZooKeeper did not answer in time") from None
+        # an answer on a discarded link proves nothing about the session of the new one
         if link is self._link:
             self._answered_s = max(self._answered_s, sent_s)
         return answer
 
     def _watch(self, path: str, watch: Watch | None) -> None:
+        # before the request is sent: the event may overtake the answer
         if watch is not None:
             self._watches.setdefault(path, set()).add(watch)
 

@@ -67,10 +67,10 @@ class _Session(Session):  # type: ignore[misc]
             read_only=False,
         )
         answer = await self.conn.send_connect(request)
-        if answer is None:  # nothing is known about the session: the next link tries it again
+        if answer is None:  # the session may still be alive: the next link tries it again
             raise ConnectionAbortedError("the connection was lost while connecting")
         _, response = answer
-        if response.session_id == 0:
+        if response.session_id == 0:  # the server's way to say that the session has expired
             raise exc.SessionLost
         self.session_id, self.password = response.session_id, response.password
         self.timeout = response.timeout / 1000
@@ -171,6 +171,7 @@ class Link:
                 data, stat = await self._ask(self.client.get(path, watch=watch))
             except exc.NoNode:
                 # only `exists` can watch a znode that does not exist
+                # and if it exists by now, the loop reads it
                 if not watch or not await self._ask(self.client.exists(path, watch=True)):
                     return None
             else:

@@ -1,4 +1,4 @@
-"""A stream whose owner leaves, whose ZooKeeper was reset, or part of whose log is gone."""
+"""Streams whose owner leaves, whose ZooKeeper is reset, or whose log is cut."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.servers import free_port
 
 
 async def judged(found: Group) -> list[str]:
-    """What is wrong with what the group has delivered."""
+    """The faults in what the group has delivered; empty if there are none."""
     return await judge(found.fleet.where, SETTINGS, await found.fleet.where.delivered())
 
 
 async def delete_below(found: Group, stream: int, offset: int) -> None:
-    """Removes records below an offset of a fragments topic, as retention does."""
+    """Removes a fragments topic's records below the offset, as retention does."""
     where = found.fleet.where
     async with admin_client(where.kafka) as admin:
         partition = TopicPartition(where.names.fragments(stream), 0)
@@ -38,14 +38,14 @@ async def delete_below(found: Group, stream: int, offset: int) -> None:
 
 
 async def delete_tree(znodes: ZooKeeper, path: str) -> None:
-    """The znode and all below it."""
+    """Deletes the znode and everything below it."""
     for child in await znodes.children(path):
         await delete_tree(znodes, f"{path}/{child}")
     await znodes.delete(path)
 
 
 async def emit(found: Group, stream: int, value: bytes, key: bytes = b"k") -> int:
-    """Appends a record to a stream; its offset."""
+    """Appends a record to a stream and returns its offset."""
     where = found.fleet.where
     async with AIOKafkaProducer(bootstrap_servers=where.kafka) as producer:
         sent = await producer.send_and_wait(where.names.fragments(stream), value=value, key=key, partition=0)
@@ -56,7 +56,7 @@ async def emit(found: Group, stream: int, value: bytes, key: bytes = b"k") -> in
 async def test_an_orderly_stop_hands_over_at_once(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """The other member reads the streams well before a ZooKeeper session could have timed out."""
+    """The other member reads the streams long before a ZooKeeper session could time out."""
     visits = Visits(random.Random(1))
     async with group(kafka, zookeeper, namespace, tmp_path, streams=6) as found:
         a, b = await found.join("a"), await found.join("b")
@@ -82,7 +82,7 @@ async def test_an_orderly_stop_hands_over_at_once(
 async def test_streams_survive_a_reset_of_zookeeper(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """The topics give the number of streams, epochs rise above the heads', and no session is duplicated."""
+    """The topics restore the number of streams, epochs rise above the heads', and no session is doubled."""
     visits = Visits(random.Random(2))
     async with group(kafka, zookeeper, namespace, tmp_path) as found:
         where = found.fleet.where
@@ -117,10 +117,10 @@ async def test_streams_survive_a_reset_of_zookeeper(
         assert await judged(found) == []
 
 
-async def test_records_that_retention_cut_unread_are_counted(
+async def test_unread_records_removed_by_retention_are_counted(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """The log starts above the position: reading goes on there, and the status reports how much is gone."""
+    """The log starts above the position: the owner reads from there, and its status counts what is gone."""
     async with group(kafka, zookeeper, namespace, tmp_path, streams=1) as found:
         for n in range(8):
             await emit(found, 0, b'{"key":"k","id":"%d"}' % n)
@@ -140,7 +140,7 @@ async def test_records_that_retention_cut_unread_are_counted(
 async def test_a_lost_log_stops_the_stream(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """The new topic ends below the position: state `rewind`, and nothing is written; other streams go on."""
+    """The new topic ends below the position: state `rewind`, and no more writes; other streams continue."""
     async with group(kafka, zookeeper, namespace, tmp_path) as found:
         where = found.fleet.where
         one = await found.join("a")
@@ -153,10 +153,10 @@ async def test_a_lost_log_stops_the_stream(
         async with admin_client(kafka) as admin:
             await admin.delete_topics([topic])
 
-        async def is_made() -> bool:
+        async def is_created() -> bool:
             return bool(await ensure_topics(kafka, fragments_topics(where.names, 1, 3_600_000), 1))
 
-        await poll(is_made, lambda: f"{topic} could not be made again")
+        await poll(is_created, lambda: f"{topic} could not be created again")
 
         two = await found.join("b")
         await found.until(lambda: [w.state for w in two.member.workers] == ["rewind", "running"])
@@ -172,10 +172,10 @@ async def test_a_lost_log_stops_the_stream(
         assert sorted(delivered) == [0] * 5 + [1] * 6
 
 
-async def test_poison_is_set_aside_and_counted(
+async def test_unreadable_records_are_skipped_and_counted(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """Whatever a fragments topic holds, the stream goes on, and the head counts the unreadable records."""
+    """No record stops its stream, and the head counts the unreadable ones."""
     async with group(kafka, zookeeper, namespace, tmp_path, streams=1) as found:
         await emit(found, 0, b'{"key":"k"}')
         for value in (b"", b"\xff\xfe", b"[]", b'{"key":5}', b'{"key":"other"}', b'{"key":"k","time":-1}'):
@@ -195,7 +195,7 @@ async def test_poison_is_set_aside_and_counted(
 async def test_a_member_with_other_settings_refuses_to_start(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """With a sentence that names each difference, and exit code 1."""
+    """It prints a sentence that names each difference, and exits with code 1."""
     async with group(kafka, zookeeper, namespace, tmp_path, streams=1) as found:
         one = await found.join("a")
         await found.until(lambda: one.running == [0])

@@ -1,4 +1,4 @@
-"""One member outlives a mute ZooKeeper, an expired session, a hanging reader and retention; nothing is lost.
+"""One member survives a mute ZooKeeper, an expired session, a hung reader and retention; nothing is lost.
 
 Chaos runs (`tests/e2e/test_chaos.py`) pause and kill Kafka and ZooKeeper under a whole group.
 """
@@ -28,18 +28,18 @@ PAUSE_S = 4.0
 
 TOO_MUCH = 1_000
 TEN_KILOBYTES = b'{"key":"k","data":"' + b"x" * 10_000 + b'"}'
-"""A thousand of them are more than a reader holds in advance."""
+"""A thousand of these exceed what a reader prefetches."""
 
 
 @pytest.fixture(autouse=True)
 def short_time_outs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same behaviour in less time."""
+    """Shortens the watchdog's time-outs: the same behaviour in less time."""
     monkeypatch.setattr(watchdog, "WATCH_EVERY_S", 0.5)
     monkeypatch.setattr(watchdog, "STALLED_S", 2.0)
 
 
 async def begin(found: Group, visits: Visits) -> None:
-    """A member that runs all streams and has committed something."""
+    """Starts a member and waits until it runs all streams and has committed in each."""
     one = await found.join("a")
     await found.until(lambda: len(one.running) == found.fleet.where.streams)
     await found.fleet.write(visits, 500)
@@ -47,17 +47,17 @@ async def begin(found: Group, visits: Visits) -> None:
 
 
 async def finish(found: Group, visits: Visits) -> None:
-    """Writes more fragments, ends all sessions, stops the member and checks what was delivered."""
+    """Writes more fragments, closes all sessions, stops the member and checks what was delivered."""
     await found.fleet.write(visits, 500)
     await found.fleet.close_all()
     await found.end()
     assert await judge(found.fleet.where, SETTINGS, await found.fleet.where.delivered()) == []
 
 
-async def test_a_mute_zookeeper(
+async def test_a_member_pauses_while_zookeeper_is_mute(
     kafka: str, zookeeper_server: ZooKeeperServer, namespace: str, tmp_path: Path
 ) -> None:
-    """Past its lease the member neither reads nor commits; afterwards it goes on."""
+    """Past its lease the member neither reads nor commits; afterwards it continues."""
     visits = Visits(random.Random(3))
     async with group(kafka, zookeeper_server.address, namespace, tmp_path) as found:
         await begin(found, visits)
@@ -76,10 +76,10 @@ async def test_a_mute_zookeeper(
         await finish(found, visits)
 
 
-async def test_an_expired_zookeeper_session(
+async def test_a_member_survives_an_expired_zookeeper_session(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """The member joins and claims again in a new one; uncommitted records are read again."""
+    """The member joins and claims again in a new session, and reads uncommitted records again."""
     visits = Visits(random.Random(5))
     async with group(kafka, zookeeper, namespace, tmp_path) as found:
         await begin(found, visits)
@@ -102,7 +102,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> set[object]:
     fetch = KafkaFragmentReader.fetch
 
     async def may_hang(self: KafkaFragmentReader, timeout_s: float) -> Sequence[Record]:
-        while self in found:  # noqa: ASYNC110  the test fills a plain set
+        while self in found:  # noqa: ASYNC110  the test changes a plain set
             await asyncio.sleep(0.05)
         return await fetch(self, timeout_s)
 
@@ -110,10 +110,10 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> set[object]:
     return found
 
 
-async def test_a_reader_that_hangs(
+async def test_a_hung_reader_is_replaced(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path, hanging: set[object]
 ) -> None:
-    """A fetch never returns: the watchdog replaces the reader, at the same position."""
+    """When a fetch never returns, the watchdog replaces the reader, which resumes at the same position."""
     visits = Visits(random.Random(6))
     async with group(kafka, zookeeper, namespace, tmp_path) as found:
         await begin(found, visits)
@@ -125,10 +125,10 @@ async def test_a_reader_that_hangs(
     assert len(hanging) == 2
 
 
-async def test_a_reader_that_retention_overtakes(
+async def test_a_reader_overtaken_by_retention_continues_at_the_logs_start(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path, hanging: set[object]
 ) -> None:
-    """It goes on at the log's start; every fragment is in a session or counted as cut."""
+    """Every fragment is in a session or counted as cut."""
     async with group(kafka, zookeeper, namespace, tmp_path, streams=1) as found:
         where = found.fleet.where
         one = await found.join("a")

@@ -1,4 +1,4 @@
-"""Control's offsets and heads against a real Kafka."""
+"""Control reads offsets and heads from a real Kafka."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.servers import KafkaServer
 
 
 async def write_fragments(kafka: str, names: Names, counts: Mapping[int, int]) -> None:
-    """Writes `counts` records by stream."""
+    """Writes `counts[stream]` records to each stream."""
     producer = AIOKafkaProducer(bootstrap_servers=kafka)
     await producer.start()
     try:
@@ -51,7 +51,7 @@ async def make_streams(kafka: str, names: Names, count: int) -> None:
 
 
 async def read_at_last(source: KafkaOffsets, count: int, groups: Sequence[str] = ("default",)) -> Offsets:
-    """The first reading that succeeds: a new broker, or new topics, may refuse some."""
+    """The first reading that succeeds: a new broker, or new topics, may fail some."""
     deadline = time.monotonic() + 30
     while True:
         try:
@@ -61,7 +61,7 @@ async def read_at_last(source: KafkaOffsets, count: int, groups: Sequence[str] =
 
 
 async def test_ends_firsts_and_heads_are_read(kafka: str, namespace: str) -> None:
-    """Every stream has an end, even an empty one; heads are grouped by the requested groups."""
+    """Every stream has an end, even an empty one, and every requested group has its heads."""
     names = Names(namespace)
     await make_streams(kafka, names, 3)
     await write_fragments(kafka, names, {0: 5, 2: 9})
@@ -77,7 +77,7 @@ async def test_ends_firsts_and_heads_are_read(kafka: str, namespace: str) -> Non
 
 
 async def test_later_readings_see_new_records(kafka: str, namespace: str) -> None:
-    """The clients are kept, their answers are not; a new reader sees what retention removed."""
+    """Clients are reused but answers are not cached. A new reader sees what retention removed."""
     names = Names(namespace)
     await make_streams(kafka, names, 2)
 
@@ -94,7 +94,7 @@ async def test_later_readings_see_new_records(kafka: str, namespace: str) -> Non
     assert cut.first == {0: 0, 1: 3}
 
 
-async def test_many_streams_are_one_reading(kafka: str, namespace: str) -> None:
+async def test_many_streams_are_read_in_one_request_of_each_kind(kafka: str, namespace: str) -> None:
     """Ends, firsts and heads of a hundred streams take one request each, not one per stream."""
     names = Names(namespace)
     await make_streams(kafka, names, 100)
@@ -111,7 +111,7 @@ async def test_many_streams_are_one_reading(kafka: str, namespace: str) -> None:
 async def test_a_mute_broker_is_reported_in_time(
     kafka_server: KafkaServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that keeps its connections but does not answer is unavailable until it answers again."""
+    """A broker that keeps its connections open without answering is unavailable until it answers."""
     monkeypatch.setattr("shared.kafka.bounds.CALL_TIMEOUT_S", 1.0)
     monkeypatch.setattr("shared.kafka.clients.CALL_TIMEOUT_S", 1.0)
     names = Names(namespace)

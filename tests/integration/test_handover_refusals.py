@@ -1,7 +1,7 @@
 """What a member refuses over HTTP: each with a clear reason, and without effect.
 
-Whether a message fits is decided by the hint store (tests/scenarios/handover); here each kind of its errors
-stands once, for its status.
+The hint store decides whether a message fits (tests/scenarios/handover); here each kind of its errors occurs
+once, to check its HTTP status.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_BYTES = 1_000_000
 
 @pytest.fixture
 async def b() -> AsyncIterator[Face]:
-    """The recipient, which takes a megabyte at a time."""
+    """The recipient, which accepts bodies of up to a megabyte."""
     async with serving("b", MAX_BYTES) as face:
         yield face
 
@@ -49,17 +49,17 @@ def valid() -> Sent:
 
 
 def offering(body: bytes = BODY, **changes: object) -> Sent:
-    """The offer with other fields, signed by a member."""
+    """The offer with some fields changed, properly signed by a member."""
     return sent(msgspec.structs.replace(OFFER, **changes), body)
 
 
-def test_the_bomb_is_one() -> None:
-    """As it arrives it is smaller than any bound."""
+def test_the_bomb_is_small_while_compressed() -> None:
+    """Only its decompressed size exceeds the bound."""
     assert len(BOMB) < MAX_BYTES / 100
 
 
 async def test_a_valid_offer_is_accepted(b: Face) -> None:
-    """So the refusals below are for what differs from it, and for nothing else."""
+    """So each refusal below is due to the one thing that differs from this offer."""
     answer = await valid().to(b)
 
     assert (answer.status_code, answer.content) == (204, b"")
@@ -67,15 +67,15 @@ async def test_a_valid_offer_is_accepted(b: Face) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[], Sent], int, str]] = {
-    # who sends it
+    # the wrong sender
     "no signature": (lambda: valid().with_headers(baton_signature=""), 403, "not signed"),
     "wrong signature": (lambda: valid().with_headers(baton_signature="0" * 64), 403, "signature is wrong"),
     "another secret": (lambda: sent(OFFER, BODY, secret=b"of somebody else"), 403, "signature is wrong"),
     "old": (lambda: sent(OFFER, BODY, late_ms=ACCEPTED_MS + 5000), 403, "do the clocks agree"),
     "from the future": (lambda: sent(OFFER, BODY, late_ms=-ACCEPTED_MS - 5000), 403, "do the clocks agree"),
     "unregistered member": (lambda: offering(donor="zed"), 403, "not a registered member"),
-    "in another's name": (lambda: sent(OFFER, BODY, sender="b"), 403, "not this request"),
-    # what was signed is not what is requested
+    "in another member's name": (lambda: sent(OFFER, BODY, sender="b"), 403, "not this request"),
+    # a signature for something else
     "another stream": (
         lambda: replace(valid(), target="/handover/default/2?epoch=7"),
         403,
@@ -107,7 +107,7 @@ REFUSED: dict[str, tuple[Callable[[], Sent], int, str]] = {
         403,
         "Baton-Handover is not the one that was",
     ),
-    # what cannot be read
+    # unreadable
     "header of garbage": (lambda: sent(OFFER, BODY, header="?"), 422, "is not a valid Offer"),
     "header of another kind": (
         lambda: sent(OFFER, BODY, header=sent(REQUEST).headers["Baton-Handover"]),
@@ -118,31 +118,31 @@ REFUSED: dict[str, tuple[Callable[[], Sent], int, str]] = {
     "no bundle": (lambda: offering(b"garbage", digest=digest_of(b"garbage")), 422, "is unreadable"),
     "unknown encoding": (lambda: valid().with_headers(content_encoding="gzip"), 422, "'gzip' is not known"),
     "zstd of unknown length": (lambda: valid().with_headers(**ZSTD), 422, "'' is not a length"),
-    "zstd that is none": (
+    "not zstd": (
         lambda: valid().with_headers(**ZSTD, baton_length="1000"),
         422,
         "not zstd of 1000 bytes",
     ),
-    # what is too large
+    # too large, or not as long as announced
     "too large": (lambda: offering(bytes(MAX_BYTES + 1)), 422, "at most 1000000 bytes"),
     "too large, decoded": (
         lambda: replace(valid(), body=BOMB).with_headers(**ZSTD, baton_length=str(50 * MAX_BYTES)),
         422,
         "at most 1000000 bytes",
     ),
-    "more than it says": (
+    "longer than announced": (
         lambda: replace(valid(), body=BOMB).with_headers(**ZSTD, baton_length="1000"),
         422,
         "not zstd of 1000 bytes",
     ),
-    "less than it says": (
+    "shorter than announced": (
         lambda: replace(valid(), body=bytes(cramjam.zstd.compress(BODY))).with_headers(
             **ZSTD, baton_length=str(len(BODY) + 1)
         ),
         422,
         "bytes of zstd, not",
     ),
-    # what the hint store refuses
+    # refused by the hint store
     "unknown group": (lambda: offering(group="other"), 404, "not a member of group 'other'"),
     "stale epoch": (lambda: offering(epoch=EPOCH - 1), 409, "epoch 6 of a is stale"),
     "cut body": (
@@ -155,7 +155,7 @@ REFUSED: dict[str, tuple[Callable[[], Sent], int, str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 async def test_an_offer_is_refused_with_a_reason_and_without_effect(b: Face, case: str) -> None:
-    """The answer is a problem document, whose detail the donor logs."""
+    """The answer is a problem document, and the donor logs its detail."""
     make, status, reason = REFUSED[case]
 
     answer = await make().to(b)
@@ -167,7 +167,7 @@ async def test_an_offer_is_refused_with_a_reason_and_without_effect(b: Face, cas
 
 
 async def test_a_member_that_has_not_joined_accepts_nothing(b: Face) -> None:
-    """It has no secret yet to check signatures with: 503, try again."""
+    """It does not have the secret to check signatures yet: 503, try again."""
     b.joined = False
 
     answers = [await valid().to(b), await sent(REQUEST).to(b)]
@@ -189,8 +189,8 @@ GETS: dict[str, tuple[Callable[[], Sent], int, str]] = {
 
 
 @pytest.mark.parametrize("case", GETS)
-async def test_a_bundle_is_given_only_to_members_and_only_for_its_own_head(b: Face, case: str) -> None:
-    """Open sessions hold users' data."""
+async def test_only_members_get_a_bundle_and_only_for_its_own_head(b: Face, case: str) -> None:
+    """A bundle holds users' data: the open sessions."""
     donation = Donation()
     donation.emit("k", "private")
     donation.commit()
@@ -204,16 +204,16 @@ async def test_a_bundle_is_given_only_to_members_and_only_for_its_own_head(b: Fa
     assert b"private" not in answer.content
 
 
-async def test_a_large_body_is_refused_before_any_of_it_is_sent(b: Face) -> None:
-    """Its announced length is enough."""
+async def test_a_large_body_is_refused_before_it_is_sent(b: Face) -> None:
+    """The member refuses on the announced length alone."""
     answer = await raw(b, head_of(valid(), content_length=str(MAX_BYTES + 1)))
 
     assert answer.startswith(b"HTTP/1.1 422")
     assert b"at most 1000000 bytes" in answer
 
 
-async def test_a_body_of_unannounced_length_is_read_only_to_its_bound(b: Face) -> None:
-    """A sender that never ends is cut off there."""
+async def test_a_body_of_unknown_length_is_read_only_up_to_the_bound(b: Face) -> None:
+    """An endless sender is cut off there."""
     chunks = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -230,7 +230,7 @@ async def test_a_body_of_unannounced_length_is_read_only_to_its_bound(b: Face) -
 
 
 async def test_a_body_must_arrive_in_time(b: Face, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The donor stopped waiting long before."""
+    """By then the donor has stopped waiting anyway."""
     monkeypatch.setattr(handover_routes, "BODY_S", 0.05)
 
     answer = await raw(b, head_of(valid()) + BODY[:10])
@@ -240,8 +240,8 @@ async def test_a_body_must_arrive_in_time(b: Face, monkeypatch: pytest.MonkeyPat
     assert b.end.holds == (set(), False)
 
 
-async def test_a_sender_that_disconnects_in_the_middle_has_no_effect(b: Face) -> None:
-    """Its bytes no longer count as arriving: afterwards others are received."""
+async def test_a_sender_that_disconnects_midway_has_no_effect(b: Face) -> None:
+    """Its bytes stop counting as in transit, so the member receives other bodies afterwards."""
     for _ in range(5):
         _, writer = await asyncio.open_connection("127.0.0.1", b.port)
         writer.write(head_of(valid(), content_length=str(MAX_BYTES)) + bytes(MAX_BYTES // 2))
@@ -263,8 +263,8 @@ async def test_a_sender_that_disconnects_in_the_middle_has_no_effect(b: Face) ->
     assert answer.status_code == 204
 
 
-async def test_many_bodies_at_once_are_bounded_together(b: Face) -> None:
-    """Two of the largest are received; while they arrive, others get a 503."""
+async def test_concurrent_bodies_are_bounded_together(b: Face) -> None:
+    """Two of the largest may arrive at once; meanwhile others get a 503."""
     writers = []
     for _ in range(2):
         _, writer = await asyncio.open_connection("127.0.0.1", b.port)
@@ -287,15 +287,15 @@ async def test_many_bodies_at_once_are_bounded_together(b: Face) -> None:
 
 
 def head_of(request: Sent, **changes: str) -> bytes:
-    """The request's head as it goes over the wire."""
-    bent = request.with_headers(**{"content_length": str(len(request.body))} | changes)
-    lines = [f"{bent.method} {bent.target} HTTP/1.1", "Host: b", "Connection: close"]
-    lines += [f"{name}: {value}" for name, value in bent.headers.items()]
+    """The request line and headers as sent over the wire."""
+    changed = request.with_headers(**{"content_length": str(len(request.body))} | changes)
+    lines = [f"{changed.method} {changed.target} HTTP/1.1", "Host: b", "Connection: close"]
+    lines += [f"{name}: {value}" for name, value in changed.headers.items()]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
 async def raw(face: Face, data: bytes) -> bytes:
-    """The whole answer to these bytes, after which nothing more is sent."""
+    """Sends these bytes and nothing more; returns the whole answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", face.port)
     writer.write(data)
     try:

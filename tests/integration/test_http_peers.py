@@ -29,7 +29,7 @@ MB = 1_000_000
 
 
 class TestContract(PeersContract):
-    """The contract of all peers, between members of one machine."""
+    """The contract of all peers, between members on one machine."""
 
     @pytest.fixture
     async def pair(self) -> AsyncIterator[Pair]:
@@ -38,7 +38,7 @@ class TestContract(PeersContract):
 
 
 class TestContractBetweenMachines(PeersContract):
-    """The same where bodies are compressed."""
+    """The same between machines, where bodies are compressed."""
 
     @pytest.fixture
     async def pair(self) -> AsyncIterator[Pair]:
@@ -48,8 +48,8 @@ class TestContractBetweenMachines(PeersContract):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "elsewhere.example"])
 @pytest.mark.parametrize("compressible", [True, False])
-async def test_twenty_megabytes_go_over_and_can_be_fetched(host: str, compressible: bool) -> None:
-    """All three messages, whole, whether compressing pays or not."""
+async def test_twenty_megabytes_can_be_handed_over_and_fetched(host: str, compressible: bool) -> None:
+    """All three messages arrive whole, whether compression pays off or not."""
     rng, donation = random.Random(1), Donation()
     for n in range(400):
         donation.emit(f"k{n}", "x" * 50_000 if compressible else rng.randbytes(25_000).hex())
@@ -62,19 +62,19 @@ async def test_twenty_megabytes_go_over_and_can_be_fetched(host: str, compressib
         await pair.peers.complete(pair.address_of("b"), *donation.delta())
         (hint,) = pair.recipient.hint_store.take(STREAM)
         pair.donor.hint_store.keep(donation.stream)
-        wanted = BundleRequest(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
-        fetched = await pair.back.fetch(pair.address_of("a"), wanted)
+        request = BundleRequest(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
+        fetched = await pair.back.fetch(pair.address_of("a"), request)
 
     assert len(copy) > 20 * MB
     assert take_delta(hint.state, None) == take_delta(donation.stream, None) == fetched
 
 
-async def test_a_delta_finds_the_connection_of_its_copy_open() -> None:
-    """The stream stands still while the delta is sent: connecting would add to the pause."""
+async def test_a_delta_reuses_the_connection_of_its_copy() -> None:
+    """The stream stands still while the delta travels, so a new connection would add to the pause."""
     donation = Donation()
     donation.emit("k", "x" * 500_000)
 
-    # as the service makes it: with the library's own transport
+    # created as the service does, with the library's own transport
     peers = HttpPeers("a", SECRET, wall_ms, max_body_bytes=MB, timeouts=PATIENT)
     async with serving("b") as b, peers:
         await peers.offer(b.address, *donation.copy())
@@ -84,17 +84,17 @@ async def test_a_delta_finds_the_connection_of_its_copy_open() -> None:
     assert len(set(b.connections)) == 1
 
 
-async def test_a_body_is_compressed_where_that_pays() -> None:
-    """On loopback it is not: there the bytes cost nothing."""
+async def test_bodies_are_compressed_only_between_machines() -> None:
+    """On loopback bytes cost nothing, so compression would only take time."""
     donation = Donation()
     donation.emit("k", "x" * 500_000)
     lengths: list[int] = []
 
-    async def heed(request: httpx.Request) -> None:
+    async def record(request: httpx.Request) -> None:
         lengths.append(int(request.headers["content-length"]))
 
     async with serving("b") as b, peers_of("a") as peers:
-        peers._client.event_hooks["request"].append(heed)
+        peers._client.event_hooks["request"].append(record)
         offer, body = donation.copy()
         await peers.offer(b.address, offer, body)
         await peers.offer(f"http://elsewhere.example:{b.port}", offer, body)
@@ -104,7 +104,7 @@ async def test_a_body_is_compressed_where_that_pays() -> None:
 
 
 async def drain(face: Face, body: bytes = b"", signed_body: bytes | None = None) -> httpx.Response:
-    """The member's answer to a signed request to drain."""
+    """Sends a signed drain request and returns the member's answer."""
     digest = digest_of(body if signed_body is None else signed_body)
     headers = signed_headers(SECRET, "control", "POST", "/drain", digest=digest, at_ms=wall_ms())
     async with plain_client() as client:
@@ -115,7 +115,7 @@ async def drain(face: Face, body: bytes = b"", signed_body: bytes | None = None)
     ("body", "why"), [(b"", "requested by control"), (b'{"why":"an upgrade"}', "an upgrade")]
 )
 async def test_a_drain_starts_and_is_answered_at_once(body: bytes, why: str) -> None:
-    """It may take long; the member's status reports its progress."""
+    """A drain may take long; the member's status reports its progress."""
     async with serving("b") as b:
         answer = await drain(b, body)
 
@@ -124,7 +124,7 @@ async def test_a_drain_starts_and_is_answered_at_once(body: bytes, why: str) -> 
 
 
 async def test_a_member_that_has_not_joined_has_nothing_to_drain() -> None:
-    """409: look again later."""
+    """It answers 409, so control looks again later."""
     async with serving("b") as b:
         b.joined = False
         answer = await drain(b)
@@ -137,12 +137,12 @@ async def test_a_member_that_has_not_joined_has_nothing_to_drain() -> None:
     ("body", "signed_body", "status"),
     [
         (b'{"why":"x"}', b"", 403),
-        (b"no JSON", None, 422),
+        (b"not JSON", None, 422),
         (b'{"why":7}', None, 422),
         (msgspec.json.encode({"why": "x" * 5000}), None, 422),
     ],
 )
-async def test_a_drain_that_is_unsigned_or_unreadable_does_not_start(
+async def test_an_unsigned_or_unreadable_drain_does_not_start(
     body: bytes, signed_body: bytes | None, status: int
 ) -> None:
     """The signature covers the body, and the body is bounded."""

@@ -1,4 +1,4 @@
-"""Peers that answer badly, late, or not at all: every call ends in time, with one of two errors."""
+"""Peers that answer wrongly, late, or not at all: every call ends in time, with one of two errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def offer(peers: HttpPeers, address: str) -> None:
-    """Sends a first copy of a megabyte."""
+    """Offers a first copy of about a megabyte."""
     await peers.offer(address, *copied())
 
 
@@ -43,7 +43,7 @@ async def complete(peers: HttpPeers, address: str) -> None:
 
 
 async def fetch(peers: HttpPeers, address: str) -> bytes:
-    """Asks for a bundle."""
+    """Requests a bundle."""
     return await peers.fetch(address, REQUEST)
 
 
@@ -59,13 +59,13 @@ def copied() -> tuple[Offer, bytes]:
 def answering(
     answer: Callable[[httpx.Request], httpx.Response], timeouts: PeerTimeouts | None = None
 ) -> HttpPeers:
-    """The way to a peer that gives this answer."""
+    """Peers whose every request gets this answer."""
     transport = httpx.MockTransport(answer)
     return HttpPeers("a", SECRET, wall_ms, max_body_bytes=MAX_BYTES, timeouts=timeouts, transport=transport)
 
 
 def response(status: int, content: bytes = b"", headers: dict[str, str] | None = None) -> httpx.Response:
-    """An answer whose body is still to be read, as it is over a socket."""
+    """An answer whose body has not been read yet, as on a socket."""
     return httpx.Response(status, stream=httpx.ByteStream(content), headers=headers)
 
 
@@ -74,23 +74,23 @@ def problem(status: int, content: bytes, kind: str = PROBLEM) -> httpx.Response:
 
 
 def signed(body: bytes, *, secret: bytes = SECRET, seq: int = 1, late_ms: int = 0) -> dict[str, str]:
-    """The headers by which a member signs its answer with this bundle."""
+    """The headers with which a member signs an answer that carries this bundle."""
     return signed_headers(
         secret, "a", "200", PATH, epoch=EPOCH, seq=seq, digest=digest_of(body), at_ms=wall_ms() - late_ms
     )
 
 
-NO_MEMBER: dict[str, tuple[Callable[[], httpx.Response], str]] = {
+FOREIGN_ANSWERS: dict[str, tuple[Callable[[], httpx.Response], str]] = {
     "redirect": (lambda: response(302, b"", {"location": "http://evil/"}), "status 302"),
     "redirect of the method": (lambda: response(307, b"", {"location": "http://evil/"}), "status 307"),
     "a page": (lambda: response(200, b"<html>", {"content-type": "text/html"}), "status 200|not signed"),
     "accepted for later": (lambda: response(202), "status 202"),
     "a fault": (lambda: problem(500, b'{"detail":"crashed"}'), "status 500"),
     "not ready": (lambda: problem(503, b'{"detail":"prepares"}'), "status 503"),
-    "a page that is not there": (lambda: problem(404, b"<html>", "text/html"), "404 without a reason"),
+    "a missing page": (lambda: problem(404, b"<html>", "text/html"), "404 without a reason"),
     "a refusal without a reason": (lambda: problem(409, b"{}"), "409 with an unreadable reason"),
     "a refusal of garbage": (lambda: problem(409, b"\xff"), "409 with an unreadable reason"),
-    "a reason that is none": (lambda: problem(409, b'{"detail":7}'), "409 with an unreadable reason"),
+    "a reason that is not text": (lambda: problem(409, b'{"detail":7}'), "409 with an unreadable reason"),
     "an endless reason": (
         lambda: problem(409, b'{"detail":"' + b"x" * 20_000 + b'"}'),
         "409 and more than 16384 bytes",
@@ -99,16 +99,16 @@ NO_MEMBER: dict[str, tuple[Callable[[], httpx.Response], str]] = {
 
 
 @CALLS
-@pytest.mark.parametrize("answer", NO_MEMBER)
-async def test_an_answer_that_no_member_gives_is_a_peer_that_is_unavailable(call: Call, answer: str) -> None:
-    """Another service may listen at a member's old address by now; redirects are not followed."""
+@pytest.mark.parametrize("answer", FOREIGN_ANSWERS)
+async def test_an_answer_that_no_member_gives_means_the_peer_is_unavailable(call: Call, answer: str) -> None:
+    """Another service may listen on a member's old address by now. Redirects are not followed."""
     hosts: set[str] = set()
 
     def at_the_address(request: httpx.Request) -> httpx.Response:
         hosts.add(request.url.host)
         return make()
 
-    make, reason = NO_MEMBER[answer]
+    make, reason = FOREIGN_ANSWERS[answer]
     async with answering(at_the_address) as peers:
         with pytest.raises(PeerUnavailable, match=f"http://b does not answer: .*({reason})"):
             await call(peers, "http://b")
@@ -118,7 +118,7 @@ async def test_an_answer_that_no_member_gives_is_a_peer_that_is_unavailable(call
 
 @CALLS
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 413, 422, 429])
-async def test_a_refusal_is_raised_with_the_peers_reason(call: Call, status: int) -> None:
+async def test_a_refusal_raises_with_the_peers_reason(call: Call, status: int) -> None:
     """The operator sees the peer's own sentence."""
     async with answering(lambda _: problem(status, b'{"detail":"b is draining"}')) as peers:
         with pytest.raises(HandoverRefused, match=r"^b is draining$"):
@@ -127,7 +127,7 @@ async def test_a_refusal_is_raised_with_the_peers_reason(call: Call, status: int
 
 BUNDLE = b"bundle"
 LARGE = bytes(cramjam.zstd.compress(bytes(MAX_BYTES * 9)))
-NO_BUNDLE: dict[str, tuple[Callable[[], httpx.Response], str]] = {
+BAD_BUNDLES: dict[str, tuple[Callable[[], httpx.Response], str]] = {
     "nothing": (lambda: response(204), "status 204"),
     "not signed": (lambda: response(200, BUNDLE), "not signed"),
     "another secret": (lambda: response(200, BUNDLE, signed(BUNDLE, secret=b"x")), "signature is wrong"),
@@ -136,10 +136,10 @@ NO_BUNDLE: dict[str, tuple[Callable[[], httpx.Response], str]] = {
     "another body": (lambda: response(200, b"bent", signed(BUNDLE)), "not the bundle that was signed"),
     "too large": (lambda: response(200, bytes(MAX_BYTES + 1), signed(BUNDLE)), "more than 100000 bytes"),
     "unknown encoding": (lambda: zstd(BUNDLE, "6", encoding="gzip"), "the encoding 'gzip'"),
-    "zstd of no length": (lambda: zstd(BUNDLE, "many"), "'many' is not a length"),
-    "zstd that is none": (lambda: zstd(b"garbage", "7"), "not zstd of 7 bytes"),
+    "zstd of unknown length": (lambda: zstd(BUNDLE, "many"), "'many' is not a length"),
+    "not zstd": (lambda: zstd(b"garbage", "7"), "not zstd of 7 bytes"),
     "too large, decoded": (lambda: zstd(LARGE, str(MAX_BYTES * 9)), "a body of 900000 bytes"),
-    "more than it says": (lambda: zstd(LARGE, str(MAX_BYTES)), "not zstd of 100000 bytes"),
+    "longer than announced": (lambda: zstd(LARGE, str(MAX_BYTES)), "not zstd of 100000 bytes"),
 }
 
 
@@ -147,10 +147,10 @@ def zstd(packed: bytes, length: str, encoding: str = "zstd") -> httpx.Response:
     return response(200, packed, signed(BUNDLE) | {"content-encoding": encoding, LENGTH: length})
 
 
-@pytest.mark.parametrize("answer", NO_BUNDLE)
+@pytest.mark.parametrize("answer", BAD_BUNDLES)
 async def test_a_bundle_must_be_signed_by_the_member_and_bounded(answer: str) -> None:
-    """Sessions of strangers are rejected, and so is what exceeds the bounds."""
-    make, reason = NO_BUNDLE[answer]
+    """Otherwise any process at the address could plant sessions or exhaust the memory."""
+    make, reason = BAD_BUNDLES[answer]
 
     async with answering(lambda _: make()) as peers:
         with pytest.raises(PeerUnavailable, match=f"http://a does not answer: .*{reason}"):
@@ -158,7 +158,7 @@ async def test_a_bundle_must_be_signed_by_the_member_and_bounded(answer: str) ->
 
 
 async def test_a_signed_bundle_is_accepted() -> None:
-    """So those above are rejected for what is wrong with them."""
+    """So each bundle above is rejected for its one fault."""
     packed = bytes(cramjam.zstd.compress(BUNDLE))
 
     async with answering(lambda _: response(200, BUNDLE, signed(BUNDLE))) as peers:
@@ -179,26 +179,26 @@ LIBRARY_ERRORS = [
 async def test_every_error_of_the_library_means_the_peer_is_unavailable(
     call: Call, kind: type[Exception]
 ) -> None:
-    """Callers handle two errors; a third one would end the member."""
+    """Callers handle two errors; a third kind would end the member."""
 
     def fail(request: httpx.Request) -> httpx.Response:
         if kind is httpx.HTTPStatusError:
             raise httpx.HTTPStatusError("x", request=request, response=httpx.Response(500))
-        nothing = kind in (
+        takes_no_message = kind in (
             httpx.StreamConsumed,
             httpx.StreamClosed,
             httpx.ResponseNotRead,
             httpx.RequestNotRead,
         )
-        raise kind() if nothing else kind("x")
+        raise kind() if takes_no_message else kind("x")
 
     async with answering(fail) as peers:
         with pytest.raises(PeerUnavailable):
             await call(peers, "http://b")
 
 
-def test_the_library_has_the_errors_that_are_known() -> None:
-    """The test above finds new ones by itself; without any it would test nothing."""
+def test_the_library_has_errors_to_test() -> None:
+    """The test above collects the library's errors; if it found none, it would test nothing."""
     assert len(LIBRARY_ERRORS) >= 20
 
 
@@ -208,7 +208,7 @@ def test_the_library_has_the_errors_that_are_known() -> None:
     ["", "b", "ftp://b", "http://", "http://[b", "http://b:99999", "http://b:port", "http://\0", LONG_HOST],
 )
 async def test_an_invalid_address_is_unavailable(call: Call, address: str) -> None:
-    """It stands in ZooKeeper as some member wrote it."""
+    """Addresses come from ZooKeeper, as some member wrote them."""
     async with peers_of("a") as peers:
         with pytest.raises(PeerUnavailable):
             await call(peers, address)
@@ -216,7 +216,7 @@ async def test_an_invalid_address_is_unavailable(call: Call, address: str) -> No
 
 @contextlib.asynccontextmanager
 async def listening(serve: Serve) -> AsyncIterator[str]:
-    """The address of a server that serves every connection like this."""
+    """Yields the address of a server that handles every connection with `serve`."""
     tasks: set[asyncio.Task[None]] = set()
     writers: list[asyncio.StreamWriter] = []
 
@@ -233,8 +233,8 @@ async def listening(serve: Serve) -> AsyncIterator[str]:
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
-        # accepts no more; what has just been accepted becomes a connection in so many steps, but is left
-        # open where the server is closed in between
+        # Stop accepting first, then give accepted sockets the few loop steps that they need to become
+        # connections: closing the server in between would leave them open.
         asyncio.get_running_loop().remove_reader(server.sockets[0].fileno())
         for _ in range(4):
             await asyncio.sleep(0)
@@ -249,7 +249,7 @@ async def listening(serve: Serve) -> AsyncIterator[str]:
 
 
 async def mute(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-    """Reads everything, and never answers."""
+    """Reads everything but never answers."""
     while await reader.read(65_536):
         pass
 
@@ -273,13 +273,13 @@ async def closing(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
 
 
 async def foreign(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Speaks something else."""
+    """Speaks another protocol."""
     writer.write(b"SSH-2.0-OpenSSH_9.6\r\n")
     await writer.drain()
 
 
 async def dying(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Ends in the middle of its answer."""
+    """Disconnects in the middle of its answer."""
     writer.write(
         b"HTTP/1.1 409 Conflict\r\nContent-Type: application/problem+json\r\nContent-Length: 99\r\n\r\n{"
     )
@@ -289,7 +289,7 @@ async def dying(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
 @CALLS
 @pytest.mark.parametrize("serve", [mute, deaf, trickling, closing, foreign, dying])
 async def test_a_call_to_a_slow_or_foreign_peer_ends_in_time(call: Call, serve: Serve) -> None:
-    """The bound is on the whole call, however slowly it advances."""
+    """The time-out bounds the whole call, even if bytes keep arriving."""
     async with listening(serve) as address, peers_of("a", timeouts=QUICK) as peers:
         began_s = time.monotonic()
         with pytest.raises(PeerUnavailable, match=f"{address} does not answer: .+"):
@@ -299,8 +299,8 @@ async def test_a_call_to_a_slow_or_foreign_peer_ends_in_time(call: Call, serve: 
     assert took_s < 20
 
 
-async def test_a_call_that_is_cancelled_ends_as_cancelled() -> None:
-    """A member that leaves must not mistake it for an answer."""
+async def test_a_cancelled_call_raises_cancelled_error() -> None:
+    """A member that leaves must not mistake its own cancellation for an answer."""
     async with listening(mute) as address, peers_of("a") as peers:
         calling = asyncio.create_task(offer(peers, address))
         await asyncio.sleep(0.01)
@@ -309,8 +309,8 @@ async def test_a_call_that_is_cancelled_ends_as_cancelled() -> None:
             await calling
 
 
-async def test_the_reason_arrives_although_the_peer_does_not_read_the_copy() -> None:
-    """The answer comes before the body has been sent, and is not lost."""
+async def test_the_reason_arrives_even_if_the_peer_does_not_read_the_copy() -> None:
+    """The answer that comes before the whole body is sent must not get lost."""
     async with serving("b", max_body_bytes=1000) as b, peers_of("a") as peers:
         for _ in range(5):
             with pytest.raises(HandoverRefused, match="at most 1000 bytes"):
@@ -332,13 +332,13 @@ async def test_the_reason_arrives_although_the_peer_does_not_read_the_copy() -> 
         ("http://[b", False),
     ],
 )
-def test_an_address_shows_whether_it_is_on_this_machine(address: str, expected: bool) -> None:
-    """Compressing pays only across a network."""
+def test_loopback_addresses_are_recognised(address: str, expected: bool) -> None:
+    """Compression pays off only across a network."""
     assert is_loopback(address) is expected
 
 
-def test_a_peer_shows_whose_it_is_and_never_the_secret() -> None:
-    """Its repr is written to logs."""
+def test_the_repr_names_the_member_and_hides_the_secret() -> None:
+    """Logs may contain the repr."""
     peers = peers_of("a")
 
     assert repr(peers) == "<HttpPeers of a>"

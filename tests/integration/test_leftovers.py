@@ -1,7 +1,7 @@
-"""Whoever opens a stream decides first what a broken commit has left undecided in the log.
+"""A new owner first settles what a broken commit has left undecided in the log.
 
-A broker that has lost touch with its controller may end a transaction without its markers (KAFKA-20734). Such
-leftovers are made here as they are then found: by a producer whose writes the coordinator knows nothing of.
+A broker that loses touch with its controller may end a transaction without its markers (KAFKA-20734). These
+tests create such leftovers with a producer whose writes the transaction coordinator does not know about.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def append(kafka: str, names: Names) -> AsyncIterator[Append]:
 
 @pytest.fixture
 async def unverified(kafka: str) -> AsyncIterator[None]:
-    """The broker accepts transactional records that its coordinator does not know of."""
+    """The broker accepts transactional records that its coordinator does not know about."""
 
     async def set_to(value: str) -> None:
         async with admin_client(kafka) as admin:
@@ -51,24 +51,25 @@ async def unverified(kafka: str) -> AsyncIterator[None]:
 
 
 def leave_out(sink: KafkaSessionSink, *, partitions: bool = False, offsets: bool = False) -> None:
-    """From now on the coordinator is not told of these writes of the sink's transactions, so that it decides
-    the rest without them.
+    """From now on, hides these writes of the sink's transactions from the coordinator.
+
+    It then ends the transactions without them.
     """
     manager = sink._producer._txn_manager
     begin = manager.begin_transaction
 
-    def begin_untold() -> None:
+    def begin_unregistered() -> None:
         begin()
         if partitions:
             manager._txn_partitions |= {sink._checkpoints.partition, sink._sessions}
         if offsets:
             manager._txn_consumer_group = sink._kafka_group
 
-    manager.begin_transaction = begin_untold
+    manager.begin_transaction = begin_unregistered
 
 
 async def with_a_session(log: KafkaStreamLog, append: Append, key: str) -> tuple[Stream, KafkaSessionSink]:
-    """A stream that has committed the session of key `a`, and holds that of another key, finished."""
+    """A stream that has committed the session of key `a`, and holds the uncommitted one of `key`."""
     for one in ("a", key):
         await append(0, one.encode(), fragment(one, end=True))
     records = await read_to_end(log.reader(0), 0)
@@ -83,17 +84,17 @@ async def with_a_session(log: KafkaStreamLog, append: Append, key: str) -> tuple
 
 
 @pytest.mark.usefixtures("unverified")
-async def test_what_was_left_undecided_is_not_delivered_beside_what_is_folded_again(
+async def test_an_undecided_commit_is_not_delivered_beside_its_replay(
     kafka: str, names: Names, append: Append
 ) -> None:
-    """The next transaction of the same producer id would commit the fenced owner's sessions too."""
+    """Otherwise the next transaction of the producer id would commit the fenced owner's sessions, too."""
     log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
     stream, sink = await with_a_session(log, append, "b")
     leave_out(sink, partitions=True)
     await sink._producer.begin_transaction()
-    warm = commit_of(stream)
-    await sink._send_all(sink._checkpoints.partition, [(None, raw) for raw in warm.records])
-    await sink._send_all(sink._sessions, warm.sessions)
+    prepared = commit_of(stream)
+    await sink._send_all(sink._checkpoints.partition, [(None, raw) for raw in prepared.records])
+    await sink._send_all(sink._sessions, prepared.sessions)
     await sink.close()
 
     successor = log.sink(0)
@@ -110,10 +111,10 @@ async def test_what_was_left_undecided_is_not_delivered_beside_what_is_folded_ag
 
 @pytest.mark.usefixtures("unverified")
 @pytest.mark.parametrize("left_out", ["partitions", "offsets"])
-async def test_what_was_committed_in_part_is_committed_in_the_rest(
+async def test_a_partly_committed_transaction_is_completed(
     kafka: str, names: Names, append: Append, left_out: str
 ) -> None:
-    """Either the head is stored, or checkpoint and sessions are: both show that the commit succeeded."""
+    """Either the head is stored, or checkpoint and sessions are: each proves that the commit succeeded."""
     log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
     stream, sink = await with_a_session(log, append, "b")
     leave_out(sink, **{left_out: True})

@@ -19,10 +19,10 @@ from shared.kafka.topics import list_topics
 from tests.servers import free_port_offset
 
 
-async def test_consumers_of_a_stack_come_and_go(
+async def test_consumers_restart_join_and_leave(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """A killed consumer restarts, another joins, one leaves, and in the end all are gone."""
+    """A killed consumer restarts, another joins, one leaves, and the stack's end stops all."""
     reports: list[tuple[str, str]] = []
     options = StackOptions(
         home=tmp_path,
@@ -57,7 +57,7 @@ async def test_consumers_of_a_stack_come_and_go(
 async def test_an_occupied_port_starts_nothing(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """All ports are checked before anything starts, and the home is free again afterwards."""
+    """The stack checks all ports before it starts anything, and releases its home afterwards."""
     options = StackOptions(
         home=tmp_path, port_offset=free_port_offset(), namespace=namespace, kafka=kafka, zookeeper=zookeeper
     )
@@ -69,7 +69,7 @@ async def test_an_occupied_port_starts_nothing(
     assert not (tmp_path / "logs").exists()
 
 
-async def test_up_and_down_leave_data_and_no_process(tmp_path: Path) -> None:
+async def test_down_leaves_the_data_and_no_process(tmp_path: Path) -> None:
     """`baton up --detach` leaves a stack running, `baton down` stops it, and the next start finds its data.
 
     While it runs, its home rejects a second stack, which must not disturb the state of the first.
@@ -101,7 +101,7 @@ async def test_up_and_down_leave_data_and_no_process(tmp_path: Path) -> None:
 
 
 def identities(home: Path) -> list[Identity]:
-    """The processes that the stack of this home has stored."""
+    """The processes in the stored state of this home's stack."""
     state = load_state(home)
     assert state is not None
     return [process.identity for process in state.processes if process.identity is not None]

@@ -1,4 +1,4 @@
-"""The Kafka log keeps the promises of `services/consumer/ports.py`, and what only a real broker can show."""
+"""The Kafka log keeps the guarantees of `services/consumer/ports.py`, and others that need a real broker."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TestKafkaLog(LogContract):
 async def test_every_delivery_mode_delivers_the_sessions_of_a_commit(
     kafka: str, names: Names, append: Append, delivery: Delivery
 ) -> None:
-    """Without a failure the three modes give the same: each session once, fragments as they were posted."""
+    """Without a failure all three modes deliver each session once, with its fragments as posted."""
     log = KafkaStreamLog(kafka, names, "default", GroupSettings(delivery=delivery), 2)
     await append(1, b"k", fragment("k", pad=5))
     await append(1, b"k", fragment("k", end=True))
@@ -66,7 +66,7 @@ async def test_every_delivery_mode_delivers_the_sessions_of_a_commit(
 
 
 async def test_a_session_of_nearly_two_megabytes_is_delivered(kafka: str, names: Names) -> None:
-    """Sessions and checkpoints topics and their producers take records up to 2 MB."""
+    """The sessions and checkpoints topics and their producers accept records of up to 2 MB."""
     log = KafkaStreamLog(kafka, names, "default", GroupSettings(max_session_bytes=1_900_000), 2)
     sink = log.sink(1)
     await sink.open()
@@ -82,10 +82,10 @@ async def test_a_session_of_nearly_two_megabytes_is_delivered(kafka: str, names:
     await log.close()
 
 
-async def test_the_head_is_shown_by_the_committed_offset_of_the_kafka_group(
+async def test_the_kafka_groups_committed_offset_is_the_safe_offset(
     kafka: str, names: Names, append: Append
 ) -> None:
-    """Every Kafka tool sees where a restart would begin: the committed offset is the safe offset."""
+    """So every Kafka tool shows where a restart would begin."""
     log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
     await append(0, b"a", fragment("a"))
     await append(0, b"b", fragment("b", end=True))
@@ -106,11 +106,12 @@ async def test_the_head_is_shown_by_the_committed_offset_of_the_kafka_group(
     await log.close()
 
 
-async def test_a_head_that_kafka_forgot_is_found_in_the_checkpoints(
+async def test_a_head_that_kafka_dropped_is_read_from_the_checkpoints(
     kafka: str, names: Names, append: Append, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group idle for a week loses its committed offsets; it must not be taken for a new one, and the newest
-    head counts, also when its commit changed nothing that a replay could need.
+    """Kafka drops the committed offsets of a group that is idle for a week; the group is not a new one.
+
+    The newest head counts, even if its commit changed nothing that a replay needs.
     """
     log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
     for key in ("a", "b", "c"):
@@ -124,10 +125,10 @@ async def test_a_head_that_kafka_forgot_is_found_in_the_checkpoints(
         await commit(stream, sink)
     await sink.close()
 
-    async def forgotten(*_: object) -> StoredHeads:
+    async def no_heads(*_: object) -> StoredHeads:
         return StoredHeads(heads={}, unreadable={})
 
-    monkeypatch.setattr(kafka_shared, "read_heads", forgotten)
+    monkeypatch.setattr(kafka_shared, "read_heads", no_heads)
     successor = log.sink(0)
     found = await opened(successor, epoch=2)
 
@@ -138,8 +139,8 @@ async def test_a_head_that_kafka_forgot_is_found_in_the_checkpoints(
     await log.close()
 
 
-async def test_topics_have_the_settings_that_the_design_asks_for(kafka: str, names: Names) -> None:
-    """Append time on fragments, 2 MB records, checkpoints kept for ever."""
+async def test_topics_have_the_required_settings(kafka: str, names: Names) -> None:
+    """Append time on fragments, records of up to 2 MB, and checkpoints kept forever."""
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
     await admin.start()
     from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType

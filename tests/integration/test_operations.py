@@ -1,4 +1,4 @@
-"""Operations on real servers: control's effects reach real members, and it follows them to their end."""
+"""Operations on real servers: control's commands reach real members, and it follows them to the end."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.integration.test_consumer_moves import judged
 
 
 class Control:
-    """Control's operations over a real cluster, without its HTTP face."""
+    """Control's operations on a real cluster, without its HTTP API."""
 
     def __init__(self, view: ClusterView, operations: Operations) -> None:
         self._view = view
         self.operations = operations
 
     async def start(self, wish: Wish) -> Operation:
-        """Starts the operation on a fresh view in which every member answers."""
+        """Waits for a fresh view in which every member answers, then starts the operation."""
 
         async def is_seen() -> bool:
             await self._view.step()
@@ -42,7 +42,7 @@ class Control:
         return await self.operations.start(wish)
 
     async def ended(self, operation: Operation) -> Operation:
-        """Waits for the end of the operation."""
+        """Waits for the operation's end, and returns it as it ended."""
 
         async def has_ended() -> bool:
             await self._view.step()
@@ -55,7 +55,7 @@ class Control:
 
 @contextlib.asynccontextmanager
 async def control(found: Group, zookeeper: str) -> AsyncIterator[Control]:
-    """Control over the group's servers."""
+    """Control connected to the group's servers."""
     where = found.fleet.where
     async with contextlib.AsyncExitStack() as stack:
         znodes = await stack.enter_async_context(ZooKeeper(zookeeper, 6.0))
@@ -71,7 +71,7 @@ async def control(found: Group, zookeeper: str) -> AsyncIterator[Control]:
 async def test_a_pin_moves_a_stream_and_a_rebalance_moves_it_back(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """While fragments arrive; every session is delivered once."""
+    """Fragments keep arriving, and every session is delivered once."""
     visits = Visits(random.Random(3))
     async with group(kafka, zookeeper, namespace, tmp_path, streams=3) as found:
         found.fleet.environment["BATON_REST_S"] = "0.1"
@@ -107,7 +107,7 @@ async def test_a_pin_moves_a_stream_and_a_rebalance_moves_it_back(
 async def test_a_drained_member_hands_everything_over_and_leaves(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path
 ) -> None:
-    """After a signed `POST /drain` to it; its pins are removed."""
+    """Control sends it a signed `POST /drain` and removes its pins."""
     visits = Visits(random.Random(4))
     async with group(kafka, zookeeper, namespace, tmp_path, streams=4) as found:
         found.fleet.environment["BATON_REST_S"] = "0.1"

@@ -1,4 +1,4 @@
-"""The audit on a real log: no difference where there is none, and every planted one is found."""
+"""The audit on a real log: it reports no difference where there is none, and finds every planted one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _log(seed: int, count: int) -> list[tuple[bytes | None, bytes | None]]:
 async def test_an_honest_delivery_has_no_differences(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:
-    """The audit's own fold and the consumer's assembler agree on a log with everything in it."""
+    """The audit's own fold and the consumer's assembler agree on a log with every kind of record."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     await pipeline.send(_log(1, 3000))
@@ -62,7 +62,7 @@ async def test_an_honest_delivery_has_no_differences(
 async def test_every_planted_fault_is_found(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:
-    """One session lost, doubled, with a changed byte, with a shifted boundary, in a wrong stream, made up."""
+    """A session lost, doubled, with a changed byte, with a shifted boundary, in a wrong stream, invented."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace, streams=2)
     await pipeline.create()
     await pipeline.send(
@@ -78,6 +78,7 @@ async def test_every_planted_fault_is_found(
         ("k4", [_with(honest["k4"], stream=1 - parse_session(honest["k4"]).stream)]),
         ("k5", [honest["k5"], _with(honest["k5"], id="f" * 32)]),
         ("k6", [honest["k6"], b"{"]),
+        # a sound delivery: epoch and closing time depend on who closed the session, and when
         ("k7", [_with(honest["k7"], epoch=9, closed_at=1)]),
     ]
     await pipeline.deliver([(key.encode(), value) for key, values in planted for value in values])
@@ -95,10 +96,10 @@ async def test_every_planted_fault_is_found(
     assert result["sound"] is False
 
 
-async def test_what_retention_cut_is_counted_and_not_judged(
+async def test_sessions_cut_by_retention_are_counted_but_not_judged(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:
-    """With the beginning of the log gone nothing is called missing or extra that may well be right."""
+    """With the start of the log gone, the audit reports nothing as missing or extra that may be right."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace, streams=1)
     await pipeline.create()
     await pipeline.send([fragment(f"k{n % 4}", data=n, end=n % 10 == 9) for n in range(100)])

@@ -1,4 +1,4 @@
-"""The lake and the reports on real Kafka: the table equals the topic, also when the driver is killed."""
+"""The lake and the reports on real Kafka: the table equals the topic, even after the driver is killed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _table_ids(spark: SparkSession, lake_folder: Path) -> list[str]:
 
 
 class Driver:
-    """A driver of its own, in a process group of its own, as control starts it."""
+    """A driver process in its own process group, as control starts it."""
 
     def __init__(self, run: Path, request: RunRequest) -> None:
         run.mkdir()
@@ -79,7 +79,7 @@ class Driver:
             )
 
     def wait_until(self, has_happened: Callable[[], bool]) -> None:
-        """Returns as soon as the condition holds, while the driver still runs."""
+        """Waits for the condition; fails if the driver ends first."""
         deadline = time.monotonic() + RUN_TIMEOUT_S
         while not has_happened():
             assert self._process.poll() is None, self.log()
@@ -90,12 +90,12 @@ class Driver:
         return self._process.wait(RUN_TIMEOUT_S)
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends it to the whole process group."""
+        """Sends the signal to the whole process group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
-    def left_over(self) -> list[str]:
-        """The processes of the driver's session that are alive."""
+    def live_processes(self) -> list[str]:
+        """The live processes of the driver's session."""
         return [
             stat
             for stat in _process_stats()
@@ -113,10 +113,10 @@ def _process_stats() -> Iterator[str]:
             yield path.read_text()
 
 
-async def test_the_table_holds_every_session_once_as_it_was_delivered(
+async def test_the_table_holds_every_session_once_and_as_delivered(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:
-    """Duplicates appear once, running again adds nothing, fragments keep their bytes, 2 MB is no limit."""
+    """Duplicates appear once, a second run adds nothing, fragments keep their bytes, 2 MB sessions fit."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     odd = b'{"key": "odd",  "data": {"n": 1.000000000000000000001e+2, "n": "\\u00e9"}} '
@@ -142,7 +142,7 @@ async def test_the_table_holds_every_session_once_as_it_was_delivered(
 async def test_a_driver_killed_at_any_moment_leaves_each_session_once(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:
-    """SIGKILL with a batch planned, with it in the table but not noted, and with the next one planned."""
+    """SIGKILL with a batch planned, with it in the table but not recorded, and with the next one planned."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     folder = tmp_path / "lake"
@@ -170,13 +170,13 @@ async def test_a_driver_killed_at_any_moment_leaves_each_session_once(
     assert sorted(path.name for path in last.run.iterdir()) == [
         *("driver.json", "driver.log", "request.json", "result.json")
     ]
-    told = msgspec.json.decode((last.run / "driver.json").read_bytes())
-    assert told["ui"].startswith("http://127.0.0.1:")
+    reported = msgspec.json.decode((last.run / "driver.json").read_bytes())
+    assert reported["ui"].startswith("http://127.0.0.1:")
     assert msgspec.json.decode((last.run / "result.json").read_bytes())["sessions"] == len(delivered)
 
 
 def test_sigterm_ends_driver_and_java_at_once(kafka: str, namespace: str, tmp_path: Path) -> None:
-    """Two seconds after SIGTERM to the driver's group nothing of it runs, and its work folder is gone."""
+    """Two seconds after SIGTERM to its group, no process of it runs and its work folder is gone."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     driver = Driver(tmp_path / "run", pipeline.request("lake", tmp_path / "lake"))
     driver.wait_until((driver.run / "driver.json").exists)
@@ -185,14 +185,14 @@ def test_sigterm_ends_driver_and_java_at_once(kafka: str, namespace: str, tmp_pa
 
     assert driver.wait() != 0
     deadline = time.monotonic() + 2
-    while driver.left_over() and time.monotonic() < deadline:
+    while driver.live_processes() and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert driver.left_over() == []
+    assert driver.live_processes() == []
     assert not (driver.run / "work").exists()
 
 
-def test_a_run_that_cannot_be_done_says_why(tmp_path: Path) -> None:
-    """error.json names a condition and one sentence; the exit code is 1."""
+def test_a_failed_run_reports_why(tmp_path: Path) -> None:
+    """`error.json` holds a condition and one sentence; the exit code is 1."""
     pipeline = Pipeline(kafka="127.0.0.1:1", namespace="")
     driver = Driver(tmp_path / "run", pipeline.request("dance", tmp_path / "lake"))
 
@@ -204,17 +204,17 @@ def test_a_run_that_cannot_be_done_says_why(tmp_path: Path) -> None:
 
 
 def test_reports_need_a_lake(spark: SparkSession, tmp_path: Path) -> None:
-    """Without the table the job says what to run first."""
+    """Without the table, the error says which job to run first."""
     request = Pipeline(kafka="127.0.0.1:1", namespace="").request("reports", tmp_path)
 
     with pytest.raises(NotFound, match="run the job `lake` first"):
         reports(spark, request)
 
 
-async def test_reports_say_what_the_sessions_say(
+async def test_reports_match_the_sessions(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:
-    """Counts, exact percentiles, ends, new and returning keys, top, entry and exit items, by hand."""
+    """Counts, exact percentiles, reasons, new and returning keys, and items, against results by hand."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     await pipeline.deliver(
@@ -230,10 +230,10 @@ async def test_reports_say_what_the_sessions_say(
     result = await asyncio.to_thread(reports, spark, pipeline.request("reports", tmp_path, top=2))
 
     first, second = result["days"]
-    wanted = {"start": "2023-11-15T00:00:00Z", "sessions": 3, "fragments": 7, "keys_new": 3}
-    wanted |= {"keys_returning": 0, "ended_end": 1, "ended_gap": 2, "ended_limit": 0}
-    wanted |= {"duration_ms_p50": 20_000.0, "duration_ms_p90": 36_000.0, "length_p50": 2.0}
-    assert {name: first[name] for name in wanted} == wanted
+    expected = {"start": "2023-11-15T00:00:00Z", "sessions": 3, "fragments": 7, "keys_new": 3}
+    expected |= {"keys_returning": 0, "ended_end": 1, "ended_gap": 2, "ended_limit": 0}
+    expected |= {"duration_ms_p50": 20_000.0, "duration_ms_p90": 36_000.0, "length_p50": 2.0}
+    assert {name: first[name] for name in expected} == expected
     assert (second["keys_new"], second["keys_returning"]) == (0, 1)
     assert [(hour["start"][:13], hour["sessions"]) for hour in result["hours"]] == [
         *(("2023-11-15T12", 2), ("2023-11-15T13", 1), ("2023-11-16T12", 1))

@@ -1,6 +1,6 @@
 """The stack in containers is the local stack: the same commands, servers and settings.
 
-No container engine is needed: the file is held to the compose specification, and what it says is compared
+No container engine is needed: these tests check the file against the compose specification and compare it
 with what `cli/stack` starts.
 """
 
@@ -31,24 +31,24 @@ COMPOSE: dict[str, Any] = YAML(typ="safe").load(FILE)
 SERVERS = ("zookeeper", "kafka")
 PINNED = re.compile(r"[a-z0-9/.-]+:\d+(\.\d+)+(-[a-z0-9.-]+)?")
 FOREIGN = {"SPARK_LOCAL_IP"}
-"""Variables of the services that Spark reads, not Baton."""
-PLACES = {
+"""Variables in the services' environments that Spark reads, not Baton."""
+PATHS_AND_ADDRESSES = {
     "log.dirs",
     "listeners",
     "advertised.listeners",
     "controller.quorum.bootstrap.servers",  # the image formats its storage for a fixed quorum
 }
-"""Settings of Kafka that say where it lies and listens, which a container has of its own."""
+"""Kafka's settings for paths and addresses, which differ in a container."""
 
 
 def environment_of(service: str) -> dict[str, str]:
-    """A service's environment as it is where nothing is set outside: `${NAME:-default}` is the default."""
-    given = COMPOSE["services"][service]["environment"]
-    return {name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value)) for name, value in given.items()}
+    """A service's environment when the shell sets nothing: `${NAME:-default}` becomes its default."""
+    declared = COMPOSE["services"][service]["environment"]
+    return {name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value)) for name, value in declared.items()}
 
 
-def test_the_file_keeps_to_the_compose_specification() -> None:
-    """The published schema of the specification accepts it."""
+def test_the_file_follows_the_compose_specification() -> None:
+    """The specification's published schema accepts it."""
     checker = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
 
     answer = subprocess.run([*checker, str(FILE)], capture_output=True, text=True, check=False, timeout=60)
@@ -57,12 +57,12 @@ def test_the_file_keeps_to_the_compose_specification() -> None:
 
 
 def test_the_containers_are_the_processes_of_the_local_stack() -> None:
-    """ZooKeeper, Kafka, producer, consumer and control; and nothing else."""
+    """ZooKeeper, Kafka, producer, consumer and control, and nothing else."""
     assert set(COMPOSE["services"]) == {*SERVERS, *SERVICES}
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_service_is_started_by_the_command_of_the_local_stack(service: str) -> None:
+def test_a_service_starts_with_the_command_of_the_local_stack(service: str) -> None:
     """Only the interpreter's path differs."""
     stack = LocalStack(StackOptions())
     spec = {"producer": stack._producer, "consumer": lambda: stack._consumer(0), "control": stack._control}[
@@ -74,7 +74,7 @@ def test_a_service_is_started_by_the_command_of_the_local_stack(service: str) ->
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_variable_is_a_setting_that_the_service_knows(service: str) -> None:
-    """A misspelt variable would change nothing and tell nobody; and the values are acceptable."""
+    """A service ignores a misspelt variable without a word. The values must load, too."""
     known = {variable_for(field.name) for field in dataclasses.fields(SERVICES[service])}
     environment = environment_of(service)
 
@@ -84,8 +84,8 @@ def test_every_variable_is_a_setting_that_the_service_knows(service: str) -> Non
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_service_listens_at_its_port_of_the_local_stack(service: str) -> None:
-    """Only control and the producer are published, on loopback; consumers may be any number."""
+def test_a_service_listens_on_its_port_of_the_local_stack(service: str) -> None:
+    """Only control and the producer are published, on loopback: there may be any number of consumers."""
     port = {"control": 8000, "producer": 8001, "consumer": 8010}[service]
     published = [] if service == "consumer" else [f"127.0.0.1:{port}:{port}"]
 
@@ -94,8 +94,8 @@ def test_a_service_listens_at_its_port_of_the_local_stack(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", COMPOSE["services"])
-def test_every_container_tells_its_health_and_waits_for_that_of_those_it_counts_on(service: str) -> None:
-    """`service_healthy` on somebody without a health check would wait for ever."""
+def test_every_container_has_a_health_check_and_waits_for_healthy_dependencies(service: str) -> None:
+    """`service_healthy` waits forever for a container without a health check."""
     container = COMPOSE["services"][service]
 
     assert container["healthcheck"]["test"]
@@ -105,8 +105,8 @@ def test_every_container_tells_its_health_and_waits_for_that_of_those_it_counts_
 
 
 @pytest.mark.parametrize("service", COMPOSE["services"])
-def test_nothing_keeps_a_container_from_being_scaled_and_its_version_is_fixed(service: str) -> None:
-    """No container name, no `latest`."""
+def test_containers_can_be_scaled_and_their_images_are_pinned(service: str) -> None:
+    """No container name, and no `latest` tag."""
     container = COMPOSE["services"][service]
 
     assert "container_name" not in container
@@ -114,28 +114,28 @@ def test_nothing_keeps_a_container_from_being_scaled_and_its_version_is_fixed(se
 
 
 def test_a_consumer_has_time_to_release_its_streams() -> None:
-    """It is killed only after it would have left by itself."""
+    """Its container is killed only after it would have left by itself."""
     grace_s = int(COMPOSE["services"]["consumer"]["stop_grace_period"].removesuffix("s"))
 
     assert grace_s > load(ConsumerSettings, {}).release_s
 
 
 def test_kafka_has_the_settings_of_the_local_stack() -> None:
-    """All but where it lies and listens."""
-    wanted = properties(kafka_config(KafkaOptions(home=Path("kafka"))))
-    given = environment_of("kafka")
+    """Except paths and addresses."""
+    expected = properties(kafka_config(KafkaOptions(home=Path("kafka"))))
+    declared = environment_of("kafka")
 
-    for name in wanted.keys() - PLACES:
+    for name in expected.keys() - PATHS_AND_ADDRESSES:
         variable = f"KAFKA_{name.upper().replace('.', '_')}"
-        assert (variable, given.get(variable)) == (variable, wanted[name])
+        assert (variable, declared.get(variable)) == (variable, expected[name])
 
 
 def test_zookeeper_has_the_settings_of_the_local_stack() -> None:
-    """All but where it lies and listens."""
-    wanted = properties(zookeeper_config(ZooKeeperOptions(home=Path("zookeeper"))))
-    given = environment_of("zookeeper")
+    """Except paths and addresses."""
+    expected = properties(zookeeper_config(ZooKeeperOptions(home=Path("zookeeper"))))
+    declared = environment_of("zookeeper")
 
-    assert given["ZOO_CFG_EXTRA"] == f"maxSessionTimeout={wanted.pop('maxSessionTimeout')}"
+    assert declared["ZOO_CFG_EXTRA"] == f"maxSessionTimeout={expected.pop('maxSessionTimeout')}"
     names = {
         "tickTime": "ZOO_TICK_TIME",
         "maxClientCnxns": "ZOO_MAX_CLIENT_CNXNS",
@@ -144,15 +144,15 @@ def test_zookeeper_has_the_settings_of_the_local_stack() -> None:
         "autopurge.snapRetainCount": "ZOO_AUTOPURGE_SNAPRETAINCOUNT",
         "autopurge.purgeInterval": "ZOO_AUTOPURGE_PURGEINTERVAL",
     }
-    assert wanted.keys() - names.keys() == {"dataDir", "clientPort", "clientPortAddress"}
-    assert {name: given[variable] for name, variable in names.items()} == {
-        name: wanted[name] for name in names
+    assert expected.keys() - names.keys() == {"dataDir", "clientPort", "clientPortAddress"}
+    assert {name: declared[variable] for name, variable in names.items()} == {
+        name: expected[name] for name in names
     }
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_the_image_holds_what_the_service_runs(service: str) -> None:
-    """The Dockerfile has the target, starts one of its services by default, and copies their code."""
+def test_the_image_contains_what_the_service_runs(service: str) -> None:
+    """The Dockerfile has the target, which copies the services' code and starts one of them by default."""
     stages = re.split(r"(?m)^FROM ", DOCKERFILE)
     target = COMPOSE["services"][service]["build"]["target"]
     (stage,) = [stage for stage in stages if stage.splitlines()[0].endswith(f" AS {target}")]
@@ -163,8 +163,8 @@ def test_the_image_holds_what_the_service_runs(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_service_starts_with_nothing_but_what_its_image_holds(service: str) -> None:
-    """Neither the command line nor, but for control, the packages that the image leaves out."""
+def test_a_service_imports_only_what_its_image_contains(service: str) -> None:
+    """The image has no command line, and only control's has the packages that the light one removes."""
     (left_out,) = re.findall(r"(?m)^FROM packages AS light\nRUN pip uninstall --yes (.+)$", DOCKERFILE)
     absent = ["cli", "tests", *([] if service == "control" else left_out.split())]
     run = [f"services.{service}.__main__", *(["services.control.spark.driver"] * (service == "control"))]

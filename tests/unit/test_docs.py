@@ -1,4 +1,4 @@
-"""The documentation says what is there: settings, files, links, commands, log messages, routes."""
+"""The documentation matches the code: settings, files, links, commands, log messages, routes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SOURCES = [path for part in ("shared", "services", "cli") for path in sorted((ROOT / part).rglob("*.py"))]
 GENERATED = {"docs/performance.md"}
-"""Pages that measurements write; a link to one may come before the page."""
+"""Pages that measurements write; a link to one may exist before the page does."""
 TOP_FOLDERS = "shared|services|cli|bench|tests|docs"
 
 
@@ -34,13 +34,13 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def test_the_page_of_settings_is_what_the_code_says() -> None:
-    """`baton settings > docs/settings.md` makes it."""
+def test_the_settings_page_is_up_to_date() -> None:
+    """`baton settings > docs/settings.md` regenerates it."""
     assert (ROOT / "docs" / "settings.md").read_text() == settings_page()
 
 
-def test_no_variable_is_missing_among_the_settings() -> None:
-    """Every `BATON_…` that any source file names has its row."""
+def test_every_variable_is_on_the_settings_page() -> None:
+    """Every `BATON_…` that a source file names has a row."""
     page = settings_page()
     named = {
         name
@@ -54,8 +54,8 @@ def test_no_variable_is_missing_among_the_settings() -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_every_range_says_what_goes_wrong_outside_of_it(service: str) -> None:
-    """A bound without a reason is one that nobody dares to move."""
+def test_every_range_explains_what_goes_wrong_outside_it(service: str) -> None:
+    """Nobody dares to move a bound without a reason."""
     ranged = [row for row in describe(SERVICES[service]()) if range_text(row.spec) and not row.spec.choices]
 
     assert [row.variable for row in ranged if not row.spec.outside] == []
@@ -63,7 +63,7 @@ def test_every_range_says_what_goes_wrong_outside_of_it(service: str) -> None:
 
 
 def test_the_examples_of_the_settings_page_hold() -> None:
-    """Its docstrings' examples print what they say."""
+    """The module's docstring examples print what they show."""
     result = doctest.testmod(cli.commands.settings)
 
     assert result.attempted > 0
@@ -71,8 +71,8 @@ def test_the_examples_of_the_settings_page_hold() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
-    """Every relative link names a file that is there, and a heading of it where it names one."""
+def test_links_resolve(page: Path) -> None:
+    """Every relative link names an existing file and, after a `#`, an existing heading."""
     broken = []
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         if "://" in target:
@@ -89,8 +89,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_files_that_are_named_exist(page: Path) -> None:
-    """A path in code style that begins with one of our folders is there."""
+def test_named_files_exist(page: Path) -> None:
+    """A path in code style that begins with one of our top folders exists."""
     named = re.findall(rf"`((?:{TOP_FOLDERS})/[\w./-]+)`", page.read_text())
     gone = [path for path in named if path not in GENERATED and not (ROOT / path).exists()]
 
@@ -98,8 +98,8 @@ def test_files_that_are_named_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_tests_that_are_named_exist(page: Path) -> None:
-    """Every `tests/…::name` is a test; one without a file is in the file that was named before it."""
+def test_named_tests_exist(page: Path) -> None:
+    """Every `tests/…::name` is a test; a bare `::name` is in the file named before it."""
     file, gone = "", []
     for named, test in re.findall(r"`(tests/[\w/]+\.py)?(?:::(\w+))?`", page.read_text()):
         file = named or file
@@ -110,7 +110,7 @@ def test_tests_that_are_named_exist(page: Path) -> None:
 
 
 def test_every_claim_about_handovers_names_its_test() -> None:
-    """One page, and each row of its table and each reason in it is shown by something that runs."""
+    """The page stays short, and every row of its table names a test that runs."""
     page = (ROOT / "docs" / "handover.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line][1:]
 
@@ -119,8 +119,8 @@ def test_every_claim_about_handovers_names_its_test() -> None:
     assert [row for row in rows if "::test_" not in row] == []
 
 
-def test_files_that_the_code_names_exist() -> None:
-    """A path in a docstring or comment is there: somebody will follow it."""
+def test_files_named_in_the_code_exist() -> None:
+    """Readers follow the paths in docstrings and comments."""
     named = rf"\b(?:{TOP_FOLDERS})/[\w/.-]+\.(?:py|md)\b"
     pairs = {(name_of(path), found) for path in SOURCES for found in re.findall(named, path.read_text())}
 
@@ -128,8 +128,8 @@ def test_files_that_the_code_names_exist() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_commands_that_are_named_exist(page: Path) -> None:
-    """`baton …` is a command of the command line, `make …` a target of the Makefile."""
+def test_named_commands_exist(page: Path) -> None:
+    """`baton …` is a command of the command line, and `make …` a target of the Makefile."""
     text = page.read_text()
     targets = set(re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text()))
 
@@ -137,18 +137,18 @@ def test_commands_that_are_named_exist(page: Path) -> None:
     assert set(re.findall(r"(?:`|\n)make ([a-z]+)", text)) <= targets
 
 
-def test_messages_to_look_for_are_those_that_are_logged() -> None:
+def test_documented_log_messages_are_logged() -> None:
     """Each message in the table of `docs/operations.md` is a constant message of some log call."""
     page = (ROOT / "docs" / "operations.md").read_text()
     table = page[page.index("## Messages in the logs") :]
-    told = re.findall(r"(?m)^\| `([^`]+)` \|", table)
+    documented = re.findall(r"(?m)^\| `([^`]+)` \|", table)
 
-    assert len(told) > 10
-    assert set(told) - logged_messages() == set()
+    assert len(documented) > 10
+    assert set(documented) - logged_messages() == set()
 
 
-def test_the_readmes_fragments_get_the_readmes_answer() -> None:
-    """What the first `curl` sends is taken apart by the real code, and answered as is shown."""
+def test_the_readmes_fragments_produce_the_readmes_answer() -> None:
+    """The real code parses what the first `curl` sends, and gives the answer shown."""
     text = (ROOT / "README.md").read_text()
     body = re.findall(r"-d '(.*?)'", text, re.DOTALL)[0].encode()
     (shown,) = re.findall(r'(?m)^\{"accepted".*$', text)
@@ -161,7 +161,7 @@ def test_the_readmes_fragments_get_the_readmes_answer() -> None:
 
 
 def test_the_readmes_stream_is_a_row_of_controls_answer() -> None:
-    """It has every field of one, in order, and is the stream of the example's key."""
+    """The row has every field, in order, and belongs to the stream of the example's key."""
     text = (ROOT / "README.md").read_text()
     (shown,) = re.findall(r'\{"streams":\[(\{.*?\}\})\]', text, re.DOTALL)
 
@@ -172,15 +172,15 @@ def test_the_readmes_stream_is_a_row_of_controls_answer() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_settings_that_are_named_exist(page: Path) -> None:
-    """Every `BATON_…` of the prose is a row of the page of settings."""
+def test_named_settings_exist(page: Path) -> None:
+    """Every `BATON_…` in the prose has a row on the settings page."""
     known = set(re.findall(r"(?m)^\| `([A-Z_]+)` \|", settings_page()))
 
     assert set(re.findall(r"BATON_[A-Z_]+[A-Z]", page.read_text())) <= known
 
 
 def test_the_tour_prints_what_it_says() -> None:
-    """`docs/tour.md` runs as it stands, on the real core."""
+    """`docs/tour.md` runs as written, on the real core."""
     result = doctest.testfile(str(ROOT / "docs" / "tour.md"), module_relative=False)
 
     assert result.attempted > 40
@@ -188,12 +188,12 @@ def test_the_tour_prints_what_it_says() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    """At most 150 lines: more belongs into docs/."""
+    """At most 150 lines: the rest belongs in docs/."""
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 def test_decisions_are_numbered_without_a_gap() -> None:
-    """So that `docs/adr/0003` in a comment stays one place."""
+    """So `docs/adr/0003` in a comment keeps pointing to one decision."""
     numbers = sorted(path.name[:4] for path in (ROOT / "docs" / "adr").glob("*.md"))
 
     assert numbers == [f"{number:04d}" for number in range(1, len(numbers) + 1)]

@@ -1,4 +1,4 @@
-"""The examples in docstrings are executed."""
+"""Runs the examples in docstrings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODULES = [
 
 @pytest.mark.parametrize("module", MODULES)
 def test_the_examples_of_a_module_hold(module: str) -> None:
-    """Each example prints what it says."""
+    """Each example prints what it shows."""
     result = doctest.testmod(importlib.import_module(module))
 
     assert result.attempted > 0

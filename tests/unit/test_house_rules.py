@@ -1,6 +1,6 @@
-"""The architecture as rules on imports: core decides, adapters do, and each I/O library has its few files.
+"""The architecture as rules on imports: cores decide, adapters act, and each I/O library has its few files.
 
-Read from the source by `ast`, so that a rule also holds where nothing is ever run.
+The rules read the source with `ast`, so they also cover code that no test runs.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ PURE = {
     *("hashlib", "itertools", "msgspec", "re", "types", "typing", "zlib"),
     *("shared.errors", "shared.service.signing"),
 }
-"""What core may import besides `shared/model` and its own service's core: no clock, no I/O, no logging."""
+"""What a core may import besides `shared/model` and its own service's core: no clock, I/O or logging."""
 PURE_IN_MODEL = {"contextlib", "datetime", "sys"}
-"""What the formats need beyond that: to read times and to intern keys."""
+"""What the formats need in addition, to parse times and to intern keys."""
 SALTED = {"hash", "id"}
-"""Built-in functions whose answers differ from process to process."""
-SPOKEN_BY = {
+"""Built-in functions whose results differ between processes."""
+IMPORTED_BY = {
     "aiokafka": (
         "shared/kafka/*.py",
         "services/consumer/adapters/kafka/*.py",
@@ -52,12 +52,12 @@ SPOKEN_BY = {
     "click": ("cli/*.py", "cli/*/*.py"),
     "pydantic": ("services/producer/app.py",),
 }
-"""Libraries that touch the world (or belong to one border), and the files that may import them."""
+"""Libraries that do I/O or belong to one boundary, and the files that may import them."""
 
 
 @functools.cache
 def imports_of(path: Path) -> tuple[str, ...]:
-    """Every module that the file imports, wherever in it, and every name that it imports from one."""
+    """Every module that the file imports, at any depth, and every name that it imports from one."""
     found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -74,7 +74,7 @@ def name_of(path: Path) -> str:
 
 @pytest.mark.parametrize("path", CORE, ids=name_of)
 def test_core_decides_from_its_arguments_alone(path: Path) -> None:
-    """No clock, randomness, I/O or logging, and no built-in `hash`, which is salted in every process."""
+    """No clock, randomness, I/O or logging, and no built-in `hash`, which each process salts differently."""
     own = ".".join(path.relative_to(ROOT).parts[:3])
     pure = PURE | PURE_IN_MODEL if "model" in path.relative_to(ROOT).parts else PURE
     foreign = [
@@ -95,13 +95,13 @@ def test_core_decides_from_its_arguments_alone(path: Path) -> None:
 
 
 def test_every_service_has_a_core() -> None:
-    """So that the rule above is about something."""
+    """Otherwise the rule above would check nothing."""
     assert {path.relative_to(ROOT).parts[1] for path in CORE} == {"producer", "consumer", "control", "model"}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_services_never_import_each_other_and_nothing_imports_its_users(path: Path) -> None:
-    """`shared` knows no service, a service only itself, and neither knows the command line."""
+    """`shared` imports no service, a service only itself, and neither imports the command line."""
     top, second, *_ = (*path.relative_to(ROOT).parts, "")
     allowed = {"shared": (), "services": (f"services.{second}.",), "cli": ("cli.", "services.")}[top]
     modules = [f"{name}." for name in imports_of(path) if name.split(".")[0] in ("services", "cli")]
@@ -110,37 +110,37 @@ def test_services_never_import_each_other_and_nothing_imports_its_users(path: Pa
     assert [name for name in modules if not name.startswith(allowed)] == []
 
 
-@pytest.mark.parametrize("library", SPOKEN_BY)
-def test_each_io_library_is_imported_only_where_it_is_spoken(library: str) -> None:
-    """One border a library: whoever looks for what Kafka may do to us finds it in a few files."""
+@pytest.mark.parametrize("library", IMPORTED_BY)
+def test_each_io_library_is_imported_only_in_its_few_files(library: str) -> None:
+    """One boundary per library: everything that Kafka can do to us is in a few files."""
     users = [path for path in SOURCES if any(name.split(".")[0] == library for name in imports_of(path))]
-    strangers = [
+    others = [
         name_of(path)
         for path in users
-        if not any(path.relative_to(ROOT).match(pattern) for pattern in SPOKEN_BY[library])
+        if not any(path.relative_to(ROOT).match(pattern) for pattern in IMPORTED_BY[library])
     ]
 
     assert users != []
-    assert strangers == []
+    assert others == []
 
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if path.read_text()], ids=name_of)
-def test_every_file_begins_by_saying_what_it_is_for(path: Path) -> None:
-    """A docstring opens every file that holds anything."""
+def test_every_file_opens_with_its_purpose(path: Path) -> None:
+    """Every file that is not empty begins with a docstring."""
     assert ast.get_docstring(ast.parse(path.read_text()))
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_names_say_what_a_class_is(path: Path) -> None:
-    """No Manager, Helper, Util, Base or Impl: such a name is a place where anything could go."""
+    """No Manager, Helper, Util, Base or Impl: anything would fit into such a class."""
     classes = [node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
 
     assert [name for name in classes if name.endswith(("Manager", "Helper", "Util", "Base", "Impl"))] == []
 
 
 @pytest.mark.parametrize("path", SHARED, ids=name_of)
-def test_what_is_shared_is_used_by_two_parts(path: Path) -> None:
-    """A file that one service uses lives in that service, and one for the command line alone in `cli/`."""
+def test_shared_files_have_at_least_two_users(path: Path) -> None:
+    """A file with one user lives with that user: in its service, or in `cli/`."""
     parts = users_of(module_of(path))
 
     assert len(parts) >= 2
@@ -148,7 +148,7 @@ def test_what_is_shared_is_used_by_two_parts(path: Path) -> None:
 
 @functools.cache
 def users_of(module: str) -> frozenset[str]:
-    """The services, and `cli`, that import the shared module, or a shared one that imports it."""
+    """The services and `cli` that import the shared module, directly or through other shared modules."""
     found: set[str] = set()
     for path in SOURCES:
         if module in imports_of(path):
@@ -160,8 +160,8 @@ def users_of(module: str) -> frozenset[str]:
 @pytest.mark.parametrize(
     "folder", ["services/consumer", "services/producer", "services/control", "shared", "cli"]
 )
-def test_a_folder_opens_to_a_few_rooms_without_a_circle(folder: str) -> None:
-    """With the folders in it closed, at most ten rooms and thirty arrows, and no two import each other."""
+def test_a_folder_has_few_rooms_and_no_import_cycle(folder: str) -> None:
+    """Counted by entries of the folder: at most ten rooms, thirty arrows, and no cycle."""
     rooms = {
         path: path.relative_to(ROOT / folder).parts[0]
         for path in SOURCES
@@ -181,5 +181,5 @@ def test_a_folder_opens_to_a_few_rooms_without_a_circle(folder: str) -> None:
 
 
 def module_of(path: Path) -> str:
-    """The name by which the file is imported."""
+    """The file's import name."""
     return name_of(path).removesuffix(".py").replace("/", ".")

@@ -1,8 +1,8 @@
 """Opens an owned stream, in the order that makes it safe: fence, read the head, remember or load.
 
-Starting the sink fences every earlier owner, so only what is read after it is the last word. The stored head
-judges all hints (`core/handover/rules.py`): one that stands on it goes on from memory, else the checkpoint is
-loaded and the log replayed. Used by `worker.py`, once per start.
+Starting the sink fences every earlier owner, so only a head that is read afterwards is final. It judges all
+hints (`core/handover/rules.py`): the stream continues from a hint that stands on this head; otherwise the
+checkpoint is loaded and the log replayed. Used by `worker.py`, once per start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIRST_COMMIT = 0.1, 0.3
 class Opening:
     """One opening, and the clients that it connects; `close` ends them.
 
-    `stored_epoch`: epoch of the stored head, -1 until it was read. `is_warm`: whether it goes on from memory.
+    `stored_epoch`: epoch of the stored head, -1 until it was read. `is_warm`: whether it opens from memory.
     """
 
     def __init__(self, stream: int, epoch: int, context: GroupContext, claimed: Claimed) -> None:
@@ -40,7 +40,7 @@ class Opening:
 
     @property
     def reads_from(self) -> int:
-        """The offset from which `reader` reads already, -1 for none."""
+        """The offset from which `reader` already reads, -1 if it does not read yet."""
         return self._aimed.reads_from if self._aimed is not None else -1
 
     async def open(self) -> tuple[Stream, Start]:
@@ -51,12 +51,13 @@ class Opening:
         """
         bounds, head = await self._bounds_and_head()
         self.stored_epoch = head.epoch
+        # the same epoch in a new claim: ZooKeeper was reset, and counts epochs from 1 again
         if head.epoch > self._epoch or (self._claimed.is_new and head.epoch == self._epoch):
             raise StaleEpoch(f"stream {self._stream}: epoch {self._epoch}, but the stored {head!r}")
         core = await self._from_memory(head)
         if self._aimed is not None:
             if core is not None and core.position == self._aimed.reads_from:
-                # the donor has read up to there, so the log reaches it; if not, the reader will report it
+                # the donor has read up to there, so the log reaches it; if not, the reader reports that
                 bounds = self._aimed.log_start, self._aimed.reads_from
             else:
                 bounds = await self._replace_reader()
@@ -69,9 +70,10 @@ class Opening:
         await asyncio.gather(self.reader.close(), self.sink.close())
 
     async def _bounds_and_head(self) -> tuple[tuple[int, int], Head]:
-        """Asks for both at once. Bounds that are older than the head are asked for again: an earlier owner
-        may have read and committed between them. A reader that already reads is not asked: its connection is
-        busy.
+        """Requests both at once, to save a round trip.
+
+        Bounds that are older than the head are requested again: an earlier owner may have read and committed
+        in between. A reader that already reads is not asked: its connection is busy with a fetch.
         """
         if self._aimed is not None:
             await self.sink.open()
@@ -96,11 +98,13 @@ class Opening:
         return await self.reader.bounds()
 
     async def _from_memory(self, head: Head) -> Stream | None:
-        """A hint that stands on the stored head: this member's own, one that it was handed, or one that
-        the owner before gives when asked, once.
+        """A hint that stands on the stored head, or None.
+
+        It is this member's own, one handed over, or a bundle that the former owner sends on request, once.
         """
         hints, ask = self._claimed.hints, self._claimed.ask
         found = next((hint for hint in hints if is_valid(hint, head)), None)
+        # last, because the stream stands still while the former owner answers
         if found is None and ask is not None:
             answer = await ask(head)
             found = answer if answer is not None and is_valid(answer, head) else None
@@ -122,8 +126,10 @@ class Opening:
         )
 
     def _first_commit_s(self) -> float:
-        """A made-up time of the last commit: early enough that what waited for the new owner is delivered
-        soon, and different for each stream, so that the commits of many streams spread over time.
+        """An assumed time of the last commit, from which the core plans the next one.
+
+        It is early enough to deliver soon what waited for the new owner, and differs between streams, so that
+        the commits of many streams spread over time.
         """
         least, most = FIRST_COMMIT
         share = least + (most - least) * (self._stream * 7 % 24) / 24

@@ -17,14 +17,16 @@ from services.consumer.ports import FragmentReader, SessionSink, StreamLog
 from shared.errors import BatonError
 
 KEEP_S = 30.0
-"""As long as the store keeps the hint that the clients were made for."""
+"""As long as the hint store keeps the hint that the clients were connected for."""
 
 
 @dataclass(slots=True, kw_only=True)
 class WarmClients:
-    """A connected reader and sink. `at` is the offset that the reader reads from already, -1 for none;
-    `first`: where the log began when it connected. A reader that reads answers no other question: its
-    connection is busy with a fetch.
+    """A connected reader and sink.
+
+    `reads_from`: the offset from which the reader already reads, -1 if it does not read yet. `log_start`:
+    where the log began when it connected; a reader that reads cannot be asked again, because its connection
+    is busy with a fetch.
     """
 
     reader: FragmentReader
@@ -63,6 +65,7 @@ class WarmClientPool:
     def seek_ahead(self, stream: int, offset: int) -> None:
         """Starts reading the stream at the offset, if its clients are connected by now."""
         pending = self._pending.get(stream)
+        # once only: a delta that comes twice must not move a reader that already reads
         if pending is not None and _is_ready(pending.task) and pending.warm.reads_from < 0:
             pending.warm.reads_from = offset
             pending.task = asyncio.create_task(
@@ -76,6 +79,7 @@ class WarmClientPool:
             return None
         if _is_ready(pending.task):
             return pending.warm
+        # not connected in time, or failed: the worker connects its own and handles the errors
         self._discard(pending)
         return None
 
@@ -99,6 +103,7 @@ class WarmClientPool:
 
 
 async def _connect(warm: WarmClients) -> None:
+    # `prepare`, not `open`: the donor still owns the stream, and must not be fenced
     (warm.log_start, _), _ = await asyncio.gather(warm.reader.bounds(), warm.sink.prepare())
 
 

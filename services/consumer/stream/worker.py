@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 LATE_FETCH_S = 5.0
 """A fetch that overstays its time by this much hangs; we stop waiting, and the reader can be replaced."""
 LAST_FETCH_S = 0.2
-"""At a stop, for what the reader already holds: no longer, because the stream stands still meanwhile."""
+"""At a stop, the time for records that the reader already holds: short, as the stream stands still."""
 TRICKLE_RECORDS = 100
 TRICKLE_PAUSE_S = 0.05
 """After a small batch, wait a moment for more: this divides the cost of a trickle by 3 to 5."""
@@ -114,7 +114,7 @@ class StreamWorker:
         while True:
             outcome = await self._live()
             if outcome == "rewind":
-                # nothing may be written over what is stored, and nobody else should try: keep the claim
+                # writing would destroy what is stored; keep the claim, so that no other member tries
                 self.state = "rewind"
                 await self._still.wait()
                 return "stopped"
@@ -123,6 +123,7 @@ class StreamWorker:
             if not self._still.is_set():
                 await self._pause(self._retry_s)
             self._retry_s = min(2 * self._retry_s, RETRY_MOST_S)
+            # opening again would fence a member that has claimed the stream meanwhile
             if not await self._is_still_mine():
                 return "stopped" if self._still.is_set() else "lost"
 
@@ -149,8 +150,9 @@ class StreamWorker:
             return "rewind"
         finally:
             self.stored_epoch, self._reader = opening.stored_epoch, None
-            if self.core is not None:  # unless its last commit's outcome is unknown, it is a memory
+            if self.core is not None:  # a hint for the next life; `is_memory` rules out unknown commits
                 self._claimed = replace(self._claimed, hints=(*self._claimed.hints, self.core))
+            # shielded: a worker that is cancelled here must still close its clients
             await asyncio.shield(opening.close())
 
     async def _open(self, opening: Opening) -> Stream:
@@ -159,6 +161,7 @@ class StreamWorker:
         self.state, self.core, self._must_reopen = "opening", None, False
         core, start = await opening.open()
         self.core, self._reader, self.is_warm = core, opening.reader, opening.is_warm
+        # not new any more: from here on, a stored head of this epoch may be our own
         self._claimed = replace(self._claimed, hints=(), ask=None, is_new=False)
         self._retry_s = RETRY_FIRST_S
         if start == "rewind":
@@ -180,7 +183,7 @@ class StreamWorker:
     async def _run(self, core: Stream, reader: FragmentReader, sink: SessionSink) -> None:
         """Steps until it is asked to stop. Raises Unavailable and Conflict, which end the life."""
         stopping = asyncio.create_task(self._still.wait(), name=f"stop of stream {self.stream}")
-        wait_s = 0.0  # an owner that comes with changes must know when to commit them before it waits
+        wait_s = 0.0  # the first turn says when to commit changes that came with a handover
         try:
             while not stopping.done():
                 await self._await_lease()
@@ -188,6 +191,7 @@ class StreamWorker:
                 wait_s = await self._turn(core, sink, records)
                 if 0 < len(records) < TRICKLE_RECORDS:
                     await asyncio.wait((stopping,), timeout=TRICKLE_PAUSE_S)
+                    # the pause has used up part of the time until the next commit
                     wait_s = max(0.01, wait_s - TRICKLE_PAUSE_S)
         finally:
             stopping.cancel()
@@ -201,22 +205,25 @@ class StreamWorker:
             await asyncio.wait(
                 (fetching, stopping), timeout=wait_s + LATE_FETCH_S, return_when=asyncio.FIRST_COMPLETED
             )
+            # a fetch that hangs counts as empty: the watchdog sees no progress and asks us to reopen
             records = fetching.result() if fetching.done() else ()
         finally:
             fetching.cancel()
         if self._must_reopen:
             raise KafkaUnavailable(f"stream {self.stream}: the reader makes no progress")
+        # the topic was created anew: folding its records would mix two logs
         if records and records[0].offset < core.position:
             raise KafkaUnavailable(f"the log begins again at {records[0].offset}: {core!r}")
         return records
 
     async def _turn(self, core: Stream, sink: SessionSink, records: Sequence[Record]) -> float:
-        """Has the core fold the records and carries out what it returns; how long to wait for more."""
+        """Passes the records to the core and performs its effects; returns how long to wait for more."""
         context, claimed = self._context, self._claimed
         turn = core.turn(
             records,
             now_s=context.now_s(),
             wall_ms=context.wall_ms(),
+            # the lease may have ended during the fetch: records may be folded, but not committed
             commit_s=claimed.commit_s() if claimed.lease_alive() else None,
         )
         self._note_progress(core, records)
@@ -230,6 +237,7 @@ class StreamWorker:
                     offsets = await sink.commit(effect)
                     below = core.committed(effect, offsets, self._context.now_s())
                     self.committed_at_ms = self._context.wall_ms()
+                    # only after the commit is known: until then a replay may start at the older checkpoint
                     if below:
                         await sink.trim(below)
                 case Tick():
@@ -238,12 +246,13 @@ class StreamWorker:
     async def _finish(self, core: Stream, reader: FragmentReader, sink: SessionSink) -> None:
         """Folds what the reader already holds, so that the next owner has less to read, and commits.
 
-        If it was only asked to freeze, it leaves the commit to the next owner, and stands still until `stop`.
+        If only `freeze` was called, it leaves the commit to the next owner and stands still until `stop`.
         """
         context = self._context
         self.state = "stopping"
         await self._await_lease()
         records: Sequence[Record] = ()
+        # a replay cannot commit, so reading on would only delay the stop
         if self._claimed.lease_alive() and not core.is_replaying:
             with contextlib.suppress(TimeoutError, Unavailable):  # the commit may succeed all the same
                 async with asyncio.timeout(LAST_FETCH_S):

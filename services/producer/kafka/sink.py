@@ -3,8 +3,8 @@
 aiokafka's producer never gives up on a silent broker and keeps every record it was given. So records wait in
 our own Backlog, and a watchdog looks at the oldest batch in flight. When Kafka takes too long, we discard the
 client with everything it holds, fail the waiting requests, and connect a new client. If one stream is to
-blame, its circuit opens (core/circuit_breaker.py) and the other streams go on. The client is idempotent: its
-own retries write nothing twice. Used by `__main__.py`; the only caller of `send` is `http/door.py`.
+blame, its circuit opens (core/circuit_breaker.py) and the other streams continue. The client is idempotent,
+so its own retries write nothing twice. Used by `__main__.py`; the only caller of `send` is `http/door.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from shared.errors import KafkaUnavailable
 from shared.kafka.clients import KAFKA_FAILURES, discard_producer
 
 PROBE_S = 2.0
-"""After so long without an acknowledgement the sink asks Kafka for metadata."""
+"""After this long without an acknowledgement the sink asks Kafka for metadata."""
 PROBE_TIMEOUT_S = 2.0
 TOPIC_ERRORS = (
     InvalidTimestampError,
@@ -214,6 +214,7 @@ class KafkaFragmentSink:
                         for stream in self._backlog.sent_before(now - self._ack_timeout_s):
                             self._open_circuit(stream, why, is_costly=True)
                     return why
+                # a released lane may send: one slow partition must not hold up its broker's others
                 self._backlog.release_slow_rounds(now)
                 self._wake.set()
             return self._broken.result()
@@ -242,7 +243,7 @@ class KafkaFragmentSink:
                     )
         except KAFKA_FAILURES as error:
             self._break(f"Kafka cannot take fragments: {error!r}")
-        except Exception as error:
+        except Exception as error:  # without the pump nothing is sent, so every error ends the client
             logger.exception("sending to kafka failed")
             self._break(f"sending failed: {error!r}")
 
@@ -283,6 +284,7 @@ class KafkaFragmentSink:
             if rewind_sequence(producer, inner):
                 self._wake.set()
                 return
+        # the lost batch leaves a gap in the sequence numbers, and the broker rejects all that follows one
         self._break(f"Kafka rejected a batch: {error!r}")
 
     def _open_circuit(self, stream: int, why: str, *, is_costly: bool = False) -> None:

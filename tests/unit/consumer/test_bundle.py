@@ -1,4 +1,4 @@
-"""Bundles: a recipient makes the donor's stream of copy and delta, and accepts nothing else."""
+"""Bundles: a recipient rebuilds the donor's stream from copy and delta, and rejects anything else."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.logs import SETTINGS, Owner, Store, fragment, owner_of, random_log, r
 
 SEEDS = 1_000
 LIMITS = StreamLimits(max_replay_fragments=4)
-"""So that parking is common."""
+"""Low, so that parking is common."""
 
-Given = tuple[bytes, bytes, Stream]
-"""A first copy, the delta that extends it, and the donor's stream as it stopped."""
+HandedOver = tuple[bytes, bytes, Stream]
+"""A first copy, the delta that extends it, and the donor's stream when it stopped."""
 
 
-def handed_over(seed: int) -> Given:
-    """A random log, folded by several owners, copied at a random moment and stopped at a later one."""
+def handed_over(seed: int) -> HandedOver:
+    """Several owners fold a random log; the last one copies the stream at some moment and stops it later."""
     rng = random.Random(seed)
     log = random_log(rng)
     owner = Owner(log[: rng.randrange(20, 50)], rng, Store(), LIMITS)
@@ -49,12 +49,12 @@ def handed_over(seed: int) -> Given:
 
 
 def fields_of(session: OpenSession) -> dict[str, Any]:
-    """A session, field by field."""
+    """The session's fields by name."""
     return {name: getattr(session, name) for name in session.__slots__} | {"ids": list(session.ids or ())}
 
 
 def state_of(stream: Stream) -> dict[str, Any]:
-    """Everything that a stream's next owner goes on from."""
+    """Everything that a stream's next owner continues from."""
     state, head = stream.assembler, stream.head
     return {
         "head": head,
@@ -80,8 +80,8 @@ def state_of(stream: Stream) -> dict[str, Any]:
     }
 
 
-def lost_on_the_way(seed: int) -> list[str]:
-    """The parts of a stream that differ after it was handed over, by copy and delta or whole."""
+def lost_in_transit(seed: int) -> list[str]:
+    """The parts of a stream that differ after a handover, by copy and delta or by one whole bundle."""
     body, delta, donor = handed_over(seed)
     whole = received(None, take_delta(donor, None), LIMITS)
     found = received(open_copy(body, "digest"), delta, LIMITS)
@@ -92,16 +92,15 @@ def lost_on_the_way(seed: int) -> list[str]:
     ]
 
 
-def test_a_stream_arrives_as_it_was_given() -> None:
-    """Open sessions in order, their pins and parked parts, covered keys, ids, W, A, counts: everything
-    travels."""
-    differences = {seed: parts for seed in range(SEEDS) if (parts := lost_on_the_way(seed))}
+def test_a_stream_arrives_as_it_was_sent() -> None:
+    """Open sessions in order, their pins and parked parts, covered keys, ids, W, A and counts all travel."""
+    differences = {seed: parts for seed in range(SEEDS) if (parts := lost_in_transit(seed))}
 
     assert differences == {}
 
 
-def test_the_random_logs_hold_everything_that_can_get_lost() -> None:
-    """Parked parts, remembered ids, sessions that closed, grew and opened after the copy: all are common."""
+def test_random_logs_contain_everything_that_can_get_lost() -> None:
+    """Parked parts, remembered ids, sessions that closed, grew or opened after the copy are all common."""
     parts = ["parked", "partly parked", "ids", "closed", "grew", "opened", "covered later"]
     seen = dict.fromkeys([*parts, "pending", "unparked"], 0)
     for seed in range(300):
@@ -120,8 +119,8 @@ def test_the_random_logs_hold_everything_that_can_get_lost() -> None:
     assert {part: count for part, count in seen.items() if count < 5} == {}
 
 
-def test_a_delta_holds_only_what_has_changed() -> None:
-    """Of a session that grew by one fragment, one fragment travels; of one that did not, nothing."""
+def test_a_delta_contains_only_what_has_changed() -> None:
+    """A session that grew by one fragment sends one fragment; a session that did not grow sends nothing."""
     owner, later = owner_of(fragment(0, "big", 300), fragment(1, "still")), fragment(2, "big")
     owner.commit()
     _, sent = take_copy(owner.stream)
@@ -134,7 +133,7 @@ def test_a_delta_holds_only_what_has_changed() -> None:
 
 
 def test_a_delta_is_taken_only_of_the_stream_that_was_copied() -> None:
-    """A donor that opened its stream anew after the copy may be below it: that would duplicate records."""
+    """A donor that reopened its stream after the copy may stand below it, which would duplicate records."""
     owner = owner_of(fragment(0, "k"), fragment(1, "k"))
     _, sent = take_copy(owner.stream)
 
@@ -142,8 +141,8 @@ def test_a_delta_is_taken_only_of_the_stream_that_was_copied() -> None:
         take_delta(owner.load(), sent)
 
 
-def test_a_copy_of_nothing_and_a_delta_of_nothing_are_an_empty_stream() -> None:
-    """A stream that was never written to moves like any other."""
+def test_an_empty_stream_can_be_handed_over() -> None:
+    """A stream without any record moves like any other."""
     owner = owner_of()
     body, sent = take_copy(owner.stream)
 
@@ -155,7 +154,7 @@ def test_a_copy_of_nothing_and_a_delta_of_nothing_are_an_empty_stream() -> None:
 
 @given(seed=st.integers(0, 300), cut=st.floats(0, 1, exclude_max=True))
 def test_a_truncated_bundle_is_rejected(seed: int, cut: float) -> None:
-    """However much of its end is missing."""
+    """No matter how much of its end is missing."""
     body, delta, _ = handed_over(seed)
 
     with pytest.raises(BundleRejected):
@@ -174,10 +173,10 @@ def test_garbage_is_rejected(body: bytes) -> None:
 
 
 @given(seed=st.integers(0, 300), flips=st.lists(st.tuples(st.floats(0, 1), st.integers(1, 255)), min_size=1))
-def test_changed_bytes_are_rejected_or_make_a_stream_that_can_go_on(
+def test_changed_bytes_are_rejected_or_give_a_usable_stream(
     seed: int, flips: list[tuple[float, int]]
 ) -> None:
-    """The digest detects them before; yet no bytes at all may crash the member that reads them."""
+    """The digest detects them earlier, but no bytes may crash the member that reads them."""
     body, delta, donor = handed_over(seed)
     changed = bytearray(delta)
     for where, mask in flips:
@@ -199,13 +198,13 @@ def test_changed_bytes_are_rejected_or_make_a_stream_that_can_go_on(
     ids=["no UTF-8", "nested without end", "a list without end"],
 )
 def test_bytes_that_break_a_careless_reader_are_rejected(body: bytes) -> None:
-    """Each of these raises another error where it is not checked for."""
+    """A reader that does not check for these raises some other error."""
     with pytest.raises(BundleRejected):
         open_copy(body, "digest")
 
 
 def session_with(**changes: Any) -> Callable[[BundleWire], BundleWire]:
-    """A change of the first session."""
+    """A change to the first session of a bundle."""
 
     def change(wire: BundleWire) -> BundleWire:
         first = msgspec.structs.replace(wire.sessions[0], **changes)
@@ -215,7 +214,7 @@ def session_with(**changes: Any) -> Callable[[BundleWire], BundleWire]:
 
 
 def tail_with(**changes: Any) -> Callable[[BundleWire], BundleWire]:
-    """A change of the tail."""
+    """A change to the tail of a bundle."""
 
     def change(wire: BundleWire) -> BundleWire:
         assert wire.tail is not None
@@ -247,7 +246,7 @@ INCONSISTENT: dict[str, Callable[[BundleWire], BundleWire]] = {
 
 @pytest.mark.parametrize("change", INCONSISTENT.values(), ids=INCONSISTENT.keys())
 def test_an_inconsistent_bundle_is_rejected(change: Callable[[BundleWire], BundleWire]) -> None:
-    """A bundle that cannot be a stream with this head is not run."""
+    """A member must not run a stream that cannot have this head."""
     owner = owner_of(fragment(0, "k"), fragment(1, "k"), fragment(2, "other"))
     owner.commit()
     whole = take_delta(owner.stream, None)

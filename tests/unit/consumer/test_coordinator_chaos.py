@@ -24,7 +24,7 @@ async def joined(store: ZnodeStore, member: str) -> InMemoryCoordinator:
 
 
 class Chaos:
-    """Three members over one store that claim and release at random while everything goes wrong."""
+    """Three members over one store claim and release at random while everything goes wrong."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -62,7 +62,7 @@ class Chaos:
                 continue
 
     def _announce(self, member: InMemoryCoordinator, stream: int, epoch: int, target: str | None) -> None:
-        """Announces a release that is about to be tried to some member, as a delta does."""
+        """Announces the coming release to some member, as a delta does."""
         version = member.version_after_release(stream, epoch)
         if version >= 0:
             left = StreamNode(epoch=epoch, owner=member.member, seq=1, target=target)
@@ -88,9 +88,10 @@ class Chaos:
 
 
 @pytest.mark.parametrize("seed", range(150))
-async def test_no_epoch_is_ever_won_twice_whatever_goes_wrong(seed: int) -> None:
-    """Lost, late, unanswered writes, expiries, disconnections: one epoch, one ZooKeeper session. Once all is
-    quiet again, every view is true.
+async def test_no_fault_makes_an_epoch_be_won_twice(seed: int) -> None:
+    """Lost, late or unanswered writes, expiries, disconnections: one epoch belongs to one ZooKeeper session.
+
+    Once the faults end, every view shows the truth.
     """
     chaos = Chaos(seed)
 
@@ -104,7 +105,7 @@ async def test_no_epoch_is_ever_won_twice_whatever_goes_wrong(seed: int) -> None
         member.zookeeper.reconnect()
         await member.join(node(member))
     for member in chaos.members:
-        await member.view()  # the first view may still show what is expected, unread
+        await member.view()  # the first view may still show an announced release unread
     views = [await member.view() for member in chaos.members]
 
     names = Names()

@@ -1,4 +1,4 @@
-"""The coordinator over an in-memory ZooKeeper: its contract, and lost answers and expiries."""
+"""The coordinator over an in-memory ZooKeeper: its contract, lost answers and expiries."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TestContract(CoordinatorContract):
 
 
 async def test_a_claim_whose_answer_was_lost_is_won(store: ZnodeStore) -> None:
-    """It reads an unknown outcome back: a claim with its id and present ZooKeeper session is won."""
+    """The member reads an unknown outcome back: its own id and ZooKeeper session mean that it won."""
     a = await joined(store, "a")
 
     a.zookeeper.lose_answers = 1
@@ -60,8 +60,8 @@ async def test_a_claim_whose_request_was_lost_is_not_won(store: ZnodeStore) -> N
     assert await b.claim(3) == 1
 
 
-async def test_a_claim_that_takes_effect_later_shows_in_a_later_view(store: ZnodeStore) -> None:
-    """A member can adopt a claim of its present ZooKeeper session that it does not know of."""
+async def test_a_claim_that_takes_effect_late_shows_in_a_later_view(store: ZnodeStore) -> None:
+    """A member can adopt a claim of its current ZooKeeper session that it does not know about."""
     a = await joined(store, "a")
 
     a.zookeeper.delay_requests = 1
@@ -76,8 +76,8 @@ async def test_a_claim_that_takes_effect_later_shows_in_a_later_view(store: Znod
     assert await a.adopt(3) == 1
 
 
-async def test_a_release_whose_answer_was_lost_is_done(store: ZnodeStore) -> None:
-    """The node's data show that it was this release."""
+async def test_a_release_whose_answer_was_lost_succeeds(store: ZnodeStore) -> None:
+    """The node's data prove that this release took effect."""
     a, b = await joined(store, "a"), await joined(store, "b")
     await a.claim(3)
 
@@ -88,8 +88,8 @@ async def test_a_release_whose_answer_was_lost_is_done(store: ZnodeStore) -> Non
     assert await b.claim(3) == 2
 
 
-async def test_a_late_release_fails_once_the_claim_was_adopted_again(store: ZnodeStore) -> None:
-    """After an unknown release `adopt` writes the node once, so the delayed release is refused."""
+async def test_a_late_release_fails_after_the_claim_was_adopted_again(store: ZnodeStore) -> None:
+    """After an unknown release `adopt` writes the node, so the delayed release fails its version check."""
     a = await joined(store, "a")
     await a.claim(3)
 
@@ -103,7 +103,7 @@ async def test_a_late_release_fails_once_the_claim_was_adopted_again(store: Znod
 
 
 async def test_a_late_release_succeeds_without_an_adoption(store: ZnodeStore) -> None:
-    """The counterpart of the test above: without `adopt` the delayed release takes effect."""
+    """The counterpart to the test above: without `adopt` the delayed release takes effect."""
     a = await joined(store, "a")
     await a.claim(3)
 
@@ -114,8 +114,8 @@ async def test_a_late_release_succeeds_without_an_adoption(store: ZnodeStore) ->
     assert await a.read_claim(3) is None
 
 
-async def test_a_new_zookeeper_session_joins_again_and_holds_nothing(store: ZnodeStore) -> None:
-    """After an expiry the old claims are gone; the streams' nodes still name the last owner."""
+async def test_a_member_in_a_new_zookeeper_session_holds_nothing(store: ZnodeStore) -> None:
+    """After an expiry its old claims are gone; the streams' nodes still name the last owner."""
     a = await joined(store, "a")
     await a.claim(3)
     old = a.session_id
@@ -135,8 +135,8 @@ async def test_a_new_zookeeper_session_joins_again_and_holds_nothing(store: Znod
     assert await a.claim(3) == 2
 
 
-async def test_ephemerals_of_a_former_process_are_not_adopted_but_replaced(store: ZnodeStore) -> None:
-    """The next process with the same id deletes stale ephemeral nodes in its own transactions."""
+async def test_ephemerals_of_a_former_process_are_replaced(store: ZnodeStore) -> None:
+    """The next process with the same id does not adopt them, but deletes them in its own transactions."""
     former = await joined(store, "a")
     await former.claim(3)
 
@@ -155,7 +155,7 @@ async def test_ephemerals_of_a_former_process_are_not_adopted_but_replaced(store
 
 
 async def test_two_live_processes_of_one_id_are_a_conflict(store: ZnodeStore) -> None:
-    """The first one finds its node replaced, and raises instead of replacing it again."""
+    """The first process finds its node replaced, and raises instead of replacing it in turn."""
     first = await joined(store, "a")
     await first.view()
 
@@ -166,8 +166,8 @@ async def test_two_live_processes_of_one_id_are_a_conflict(store: ZnodeStore) ->
         await first.join(node(first))
 
 
-async def test_the_lease_ends_while_disconnected_and_begins_anew_after(store: ZnodeStore) -> None:
-    """Only answered requests extend it."""
+async def test_the_lease_ends_while_disconnected_and_restarts_afterwards(store: ZnodeStore) -> None:
+    """Only answered requests extend a lease."""
     now = 100.0
     store.clock = lambda: now
     a = await joined(store, "a")
@@ -189,7 +189,7 @@ async def test_the_lease_ends_while_disconnected_and_begins_anew_after(store: Zn
 
 
 async def test_an_unchanged_view_costs_no_requests(store: ZnodeStore) -> None:
-    """Watches report what to read again; a quiet group costs nothing."""
+    """Watches report what to read again, so a quiet group costs nothing."""
     a, b = await joined(store, "a"), await joined(store, "b")
     for stream in range(COUNT):
         await (a if stream % 2 else b).claim(stream)
@@ -214,7 +214,7 @@ def expect_release(donor: InMemoryCoordinator, recipient: InMemoryCoordinator, s
 
 
 async def test_an_expected_release_is_in_the_view_before_anything_is_read(store: ZnodeStore) -> None:
-    """The claim of a stream that is handed over is the first request to ZooKeeper."""
+    """So the recipient's claim is its first request to ZooKeeper."""
     a, b = await joined(store, "a"), await joined(store, "b")
     await a.claim(3)
     await b.view()
@@ -223,10 +223,10 @@ async def test_an_expected_release_is_in_the_view_before_anything_is_read(store:
     await a.release(3, 1, 5, "b")
     calls = b.zookeeper.calls
     view = await b.view()
-    asked = b.zookeeper.calls - calls
+    requests = b.zookeeper.calls - calls
     epoch = await b.claim(3)
 
-    assert asked == 0
+    assert requests == 0
     assert 3 not in view.claims
     assert (view.node(3).target, view.node(3).seq) == ("b", 5)
     assert epoch == 2
@@ -238,8 +238,7 @@ async def test_an_expected_release_is_in_the_view_before_anything_is_read(store:
 async def test_a_false_expectation_is_detected(
     store: ZnodeStore, target: str | None, epoch: int | None
 ) -> None:
-    """A stream that was released differently can be claimed nevertheless, unless it targets another
-    member."""
+    """A stream that was released differently can still be claimed, unless it targets another member."""
     a, b = await joined(store, "a"), await joined(store, "b")
     await a.claim(3)
     await b.view()
@@ -258,7 +257,7 @@ async def test_a_false_expectation_is_detected(
 
 
 async def test_an_expectation_does_not_outlive_its_handover(store: ZnodeStore) -> None:
-    """The donor goes on, confirms its claim, and dies later: the announced release no longer counts."""
+    """The donor confirms its claim and dies later: by then the announced release no longer counts."""
     now = 0.0
     store.clock = lambda: now
     a, b = await joined(store, "a"), await joined(store, "b")
@@ -276,8 +275,8 @@ async def test_an_expectation_does_not_outlive_its_handover(store: ZnodeStore) -
 
 
 @pytest.mark.parametrize("answered", [True, False])
-async def test_a_guess_never_wins_an_epoch_that_another_member_had(store: ZnodeStore, answered: bool) -> None:
-    """A third member owned the stream unseen: the version is as expected, the epoch is not."""
+async def test_a_guess_never_wins_an_epoch_of_another_member(store: ZnodeStore, answered: bool) -> None:
+    """A third member owned the stream unseen: the version is as announced, but the epoch is not."""
     a, b, c = [await joined(store, name) for name in "abc"]
     await a.claim(3)
     await b.view()
@@ -300,7 +299,7 @@ async def test_a_guess_never_wins_an_epoch_that_another_member_had(store: ZnodeS
 
 @pytest.mark.parametrize("write", ["release", "raise"])
 async def test_a_write_that_takes_effect_late_shows_in_the_view(store: ZnodeStore, write: str) -> None:
-    """A member watches a claim of its own only while its last write is unknown."""
+    """A member watches its own claim only while the outcome of its last write is unknown."""
     a, b = await joined(store, "a"), await joined(store, "b")
     await a.claim(3)
     await a.view()
@@ -319,8 +318,8 @@ async def test_a_write_that_takes_effect_late_shows_in_the_view(store: ZnodeStor
     assert (await a.view()).claims == (await b.view()).claims
 
 
-async def test_a_lost_watch_is_made_up_for_after_some_seconds(store: ZnodeStore) -> None:
-    """Lists are read again every 5 s, and the single znodes in slices."""
+async def test_a_lost_watch_is_compensated_within_seconds(store: ZnodeStore) -> None:
+    """The coordinator reads lists again every 5 s, and the single znodes in slices."""
     now = 0.0
     store.clock = lambda: now
     a, b = await joined(store, "a"), await joined(store, "b")
@@ -339,7 +338,7 @@ async def test_a_lost_watch_is_made_up_for_after_some_seconds(store: ZnodeStore)
 
 
 async def test_a_failed_read_is_repeated(store: ZnodeStore) -> None:
-    """A watch fires once; if the read after it fails, a later view repeats it."""
+    """A watch fires only once, so a later view repeats the read if it fails."""
     a, b = await joined(store, "a"), await joined(store, "b")
     await a.claim(3)
     await b.view()
@@ -354,8 +353,8 @@ async def test_a_failed_read_is_repeated(store: ZnodeStore) -> None:
 
 
 @pytest.mark.parametrize("slow", ["lists", "claim", "node"])
-async def test_a_slow_answer_does_not_undo_what_was_written_meanwhile(store: ZnodeStore, slow: str) -> None:
-    """A stream that this member has just won or released is so in the view, whatever older reads say."""
+async def test_a_slow_answer_does_not_undo_a_later_write(store: ZnodeStore, slow: str) -> None:
+    """The view shows a stream that this member has just won, whatever an older read returns."""
     names = Names()
     a, b = await joined(store, "a"), await joined(store, "b")
     epoch = await b.claim(3)

@@ -1,4 +1,4 @@
-"""When a hint is valid, and what a recipient refuses where tests/scenarios/handover does not say so."""
+"""When a hint is valid, and the refusals that tests/scenarios/handover does not cover."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ OFFER = Offer(
 
 
 def view_with(**members: Any) -> View:
-    """The view with other members."""
+    """The view with these members added or replaced."""
     return replace(VIEW, members=dict(VIEW.members) | members)
 
 
 def claimed_by_me(*streams: int) -> View:
-    """The view with streams that this member has already."""
+    """The view in which this member already owns these streams."""
     return replace(VIEW, claims=dict(VIEW.claims) | dict.fromkeys(streams, ClaimNode(member="me", epoch=3)))
 
 
 REFUSED: dict[str, tuple[type[BatonError], dict[str, Any], dict[str, Any]]] = {
     "a negative stream": (NotFound, {}, {"stream": -1}),
-    "an epoch to come": (HandoverRefused, {}, {"epoch": 8}),
-    "the claim of another": (HandoverRefused, {"view": claimed_by_me(3)}, {}),
+    "a future epoch": (HandoverRefused, {}, {"epoch": 8}),
+    "another member's claim": (HandoverRefused, {"view": claimed_by_me(3)}, {}),
     "a stream without an owner": (HandoverRefused, {"view": replace(VIEW, claims={})}, {}),
-    "it is not in the group": (
+    "this member is not in the group": (
         HandoverRefused,
         {"view": replace(VIEW, members={"donor": VIEW.members["donor"]})},
         {},
     ),
-    "it holds its share": (HandoverRefused, {"view": claimed_by_me(1, 2)}, {"stream": 0}),
-    "it has promised its share": (HandoverRefused, {"promised": (1, 2)}, {"stream": 0}),
-    "it holds and has promised its share": (
+    "this member holds its share": (HandoverRefused, {"view": claimed_by_me(1, 2)}, {"stream": 0}),
+    "this member has promised its share": (HandoverRefused, {"promised": (1, 2)}, {"stream": 0}),
+    "this member's share is partly held, partly promised": (
         HandoverRefused,
         {"view": claimed_by_me(1), "promised": (2,)},
         {"stream": 0},
@@ -74,7 +74,7 @@ REFUSED: dict[str, tuple[type[BatonError], dict[str, Any], dict[str, Any]]] = {
 def test_an_unexpected_offer_is_refused(
     error: type[BatonError], situation: dict[str, Any], offer: dict[str, Any]
 ) -> None:
-    """Each reason alone is enough, and raises the error that the donor acts on."""
+    """Each reason alone suffices, and raises the error that the donor acts on."""
     with pytest.raises(error) as raised:
         check_offer(replace(SITUATION, **situation), msgspec.structs.replace(OFFER, **offer), LIMITS)
 
@@ -84,20 +84,20 @@ def test_an_unexpected_offer_is_refused(
 ACCEPTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "planned, though others have not left yet": ({"view": claimed_by_me(0, 1)}, {"stream": 3}),
     "not planned, with room": ({}, {"stream": 0}),
-    "promised already: a repeat": ({"promised": (0, 1)}, {"stream": 0}),
+    "already promised: a repeat": ({"promised": (0, 1)}, {"stream": 0}),
     "a lease that just suffices": ({"lease_ms": LIMITS.min_lease_ms}, {}),
     "a donor that drains": ({"view": view_with(donor=MemberNode(address="", state="draining"))}, {}),
 }
 
 
 @pytest.mark.parametrize(("situation", "offer"), ACCEPTED.values(), ids=ACCEPTED.keys())
-def test_an_offer_is_accepted_that_only_looks_wrong(situation: dict[str, Any], offer: dict[str, Any]) -> None:
-    """Plans differ for a moment while views do: the recipient has room, or its plan names it."""
+def test_an_offer_that_only_looks_wrong_is_accepted(situation: dict[str, Any], offer: dict[str, Any]) -> None:
+    """Plans may differ as long as views do; it suffices that the recipient has room or its plan names it."""
     check_offer(replace(SITUATION, **situation), msgspec.structs.replace(OFFER, **offer), LIMITS)
 
 
 def test_memory_that_stands_on_the_stored_head_is_valid() -> None:
-    """Even with uncommitted changes: they go into its next commit."""
+    """Even with uncommitted changes, which go into the next commit."""
     owner = owner_of(fragment(0, "k"))
     owner.commit()
     stored = owner.stream.head
@@ -112,8 +112,8 @@ def test_memory_that_stands_on_the_stored_head_is_valid() -> None:
     [{"epoch": 2}, {"seq": 2}, {"position": 2}, {"safe_offset": 1}, {"counts": Counts(fragments=9)}],
     ids=lambda changes: next(iter(changes)),
 )
-def test_a_hint_is_invalid_when_the_stored_head_is_any_other(later: dict[str, Any]) -> None:
-    """Another owner has committed since: whichever field of the head differs, the stream is replayed."""
+def test_a_hint_is_invalid_if_the_stored_head_differs(later: dict[str, Any]) -> None:
+    """Another owner has committed since: if any field of the head differs, the stream is replayed."""
     owner = owner_of(fragment(0, "k"))
     owner.commit()
     stored = msgspec.structs.replace(owner.stream.head, **later)
@@ -122,7 +122,7 @@ def test_a_hint_is_invalid_when_the_stored_head_is_any_other(later: dict[str, An
 
 
 def test_memory_is_invalid_after_an_unknown_commit() -> None:
-    """Whether it took effect or not: what it was to write is no longer in memory."""
+    """Whether it took effect or not, memory no longer holds what the commit wrote."""
     owner = owner_of(fragment(0, "k"))
     stored = owner.stream.head
     commit_of(owner.stream)
@@ -131,7 +131,7 @@ def test_memory_is_invalid_after_an_unknown_commit() -> None:
 
 
 def test_memory_is_invalid_during_a_replay() -> None:
-    """It has not caught up with the head that it was loaded from."""
+    """During a replay, memory has not caught up with the head that it was loaded from."""
     owner = owner_of(fragment(0, "k"), fragment(1, "k"))
     owner.commit()
 

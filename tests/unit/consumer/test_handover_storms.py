@@ -1,4 +1,4 @@
-"""Expiries, outages and flapping members, on virtual time: a stream with a good owner stays with it."""
+"""Expiries, outages and flapping members in virtual time: a stream with a good owner stays there."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.unit.consumer.handover_world import HandoverWorld
 
 
 @virtual_time
-async def test_an_expired_member_goes_on_from_its_own_memory() -> None:
-    """With everything that it had not committed yet, in a new epoch; no record is read again."""
+async def test_an_expired_member_continues_from_its_own_memory() -> None:
+    """In a new epoch, with everything not yet committed; it reads no record again."""
     world = HandoverWorld(3)
     await world.with_open_sessions("a")
     one = world.members["a"]
@@ -37,7 +37,7 @@ async def test_an_expired_member_goes_on_from_its_own_memory() -> None:
 @pytest.mark.parametrize("loss", ["before", "after"])
 @virtual_time
 async def test_after_an_unknown_commit_an_expired_member_replays(loss: str) -> None:
-    """What that commit was to write is no longer in memory: only the log has it."""
+    """Memory no longer holds what the commit wrote; only the log does."""
     world = HandoverWorld(1)
     await world.with_open_sessions("a")
     one = world.members["a"]
@@ -56,8 +56,8 @@ async def test_after_an_unknown_commit_an_expired_member_replays(loss: str) -> N
 
 @pytest.mark.parametrize("expired", [False, True], ids=["sessions live on", "sessions expire"])
 @virtual_time
-async def test_zookeeper_gone_for_all_moves_nothing(expired: bool) -> None:
-    """All pause and go on where they were; no stream moves, though some are back before others."""
+async def test_a_zookeeper_outage_for_all_moves_nothing(expired: bool) -> None:
+    """All members pause and resume; no stream moves, although some members are back before others."""
     world = HandoverWorld(6)
     await world.with_open_sessions("a", "b", "c")
     await asyncio.sleep(20)
@@ -90,8 +90,8 @@ async def test_zookeeper_gone_for_all_moves_nothing(expired: bool) -> None:
 
 
 @virtual_time
-async def test_a_lost_lease_hands_the_streams_over_by_replay_and_back_by_handover() -> None:
-    """Others take over from the log; when the member is back, it gets its share live, with open sessions."""
+async def test_streams_of_a_lost_member_move_by_replay_and_back_by_handover() -> None:
+    """Others take over from the log. Once the member is back, its share moves live, with open sessions."""
     world = HandoverWorld(4)
     await world.with_open_sessions("a", "b")
     await asyncio.sleep(20)
@@ -113,8 +113,8 @@ async def test_a_lost_lease_hands_the_streams_over_by_replay_and_back_by_handove
 
 
 @virtual_time
-async def test_a_flapping_member_does_not_shake_the_others() -> None:
-    """It comes and goes every five seconds, twenty times, and is given less and less."""
+async def test_a_flapping_member_does_not_disturb_the_others() -> None:
+    """It joins and dies every five seconds, twenty times, and gets fewer and fewer streams."""
     world = HandoverWorld(6)
     await world.with_open_sessions("a", "b")
     await asyncio.sleep(20)
@@ -134,8 +134,8 @@ async def test_a_flapping_member_does_not_shake_the_others() -> None:
 
 
 @virtual_time
-async def test_a_rolling_restart_moves_little_and_all_of_it_warm() -> None:
-    """Members leave one after the other and come back: every move is warm, no record is read again."""
+async def test_a_rolling_restart_moves_few_streams_and_all_of_them_warm() -> None:
+    """Members leave one after the other and come back; every move is warm, and no record is read again."""
     world = HandoverWorld(6)
     await world.with_open_sessions("a", "b", "c")
     await asyncio.sleep(20)
@@ -156,8 +156,8 @@ async def test_a_rolling_restart_moves_little_and_all_of_it_warm() -> None:
 
 
 @virtual_time
-async def test_the_state_of_a_stream_that_was_handed_over_is_forgotten() -> None:
-    """Other members can fetch it for a while; then it goes, although nothing else happens."""
+async def test_the_donor_drops_the_state_of_a_stream_it_handed_over() -> None:
+    """Other members can fetch the state for a while; then it is dropped, even if nothing else happens."""
     world = HandoverWorld(2)
     await world.with_open_sessions("a")
     await world.join("b")

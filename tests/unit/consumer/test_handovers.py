@@ -1,4 +1,4 @@
-"""Members hand over streams, on virtual time: what a move costs, and what happens when a step fails."""
+"""Members hand over streams in virtual time: what a move costs, and what happens when a step fails."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.unit.consumer.handover_world import HandoverWorld
 
 
 @virtual_time
-async def test_a_join_moves_only_what_the_plan_moves_and_warm() -> None:
-    """Three of six streams move to the second member with their sessions; no record is read again."""
+async def test_a_join_moves_only_the_planned_streams_and_all_warm() -> None:
+    """Three of six streams move to the second member with their sessions, and no record is read again."""
     world = HandoverWorld(6)
     await world.with_open_sessions("a")
 
@@ -41,7 +41,7 @@ async def test_a_join_moves_only_what_the_plan_moves_and_warm() -> None:
 
 @virtual_time
 async def test_a_drain_hands_everything_over() -> None:
-    """All streams move warm while they read on, no record is read again, and the member leaves."""
+    """All streams move warm while they keep reading, no record is read again, and the member leaves."""
     world = HandoverWorld(6)
     await world.with_open_sessions("a", "b", "c")
     await asyncio.sleep(20)
@@ -63,7 +63,7 @@ async def test_a_drain_hands_everything_over() -> None:
 
 @virtual_time
 async def test_a_drained_member_reports_that_it_has_left() -> None:
-    """`POST /drain`: it has left the group, owns nothing, and is not ready."""
+    """After `POST /drain` it has left the group, owns nothing, and is not ready."""
     world = HandoverWorld(4)
     await world.with_open_sessions("a", "b")
     drained = world.members["a"]
@@ -82,10 +82,10 @@ async def test_a_drained_member_reports_that_it_has_left() -> None:
 @pytest.mark.parametrize("loss", ["request", "answer"])
 @pytest.mark.parametrize("number", [0, 1], ids=["copy", "delta"])
 @virtual_time
-async def test_a_lost_message_loses_and_doubles_nothing(
+async def test_a_lost_message_loses_and_duplicates_nothing(
     number: int, loss: Literal["request", "answer"]
 ) -> None:
-    """The donor goes on from its own memory, in the same epoch, as if nothing had happened."""
+    """The donor continues from its own memory, in the same epoch, as if nothing had happened."""
     world = HandoverWorld(2)
     await world.with_open_sessions("a")
     world.peers.lose = [None] * number + [loss]
@@ -111,7 +111,7 @@ async def test_a_lost_message_loses_and_doubles_nothing(
 async def test_a_third_member_fetches_the_donors_bundle_or_replays(
     loss: Literal["request", "answer"] | None,
 ) -> None:
-    """It fetches the frozen bundle, once; if that is lost, the log gives the same sessions."""
+    """It tries to fetch the frozen bundle once; if that fails, a replay gives the same sessions."""
     world = HandoverWorld(4)
     await world.with_open_sessions("a")
     await world.join("b")
@@ -153,8 +153,8 @@ def the_connection_is_lost(world: HandoverWorld) -> None:
     "fault", [the_request_is_lost, the_request_is_late, the_connection_is_lost], ids=lambda f: f.__name__
 )
 @virtual_time
-async def test_a_release_that_did_not_happen_leaves_the_stream_with_its_donor(fault: Fault) -> None:
-    """It confirms its claim, so that a late release must fail, and goes on from memory in its epoch."""
+async def test_a_failed_release_leaves_the_stream_with_its_donor(fault: Fault) -> None:
+    """The donor confirms its claim, so a late release must fail, and continues from memory in its epoch."""
     world = HandoverWorld(2)
     await world.with_open_sessions("a")
     donor = world.members["a"]
@@ -175,8 +175,8 @@ async def test_a_release_that_did_not_happen_leaves_the_stream_with_its_donor(fa
 
 
 @virtual_time
-async def test_a_donor_whose_zookeeper_session_ends_before_the_release() -> None:
-    """Both have a valid memory; one of them claims the stream and goes on from it."""
+async def test_a_donor_that_expires_before_the_release_costs_no_replay() -> None:
+    """Donor and recipient both have valid memory; the one that claims the stream continues from its own."""
     world = HandoverWorld(2)
     await world.with_open_sessions("a")
     donor = world.members["a"]
@@ -195,7 +195,7 @@ async def test_a_donor_whose_zookeeper_session_ends_before_the_release() -> None
 
 @virtual_time
 async def test_a_release_whose_answer_was_lost_is_read_back() -> None:
-    """It has taken effect: the recipient goes on warm, the donor does not come back."""
+    """The release took effect: the recipient continues warm, and the donor stays out."""
     world = HandoverWorld(2)
     await world.with_open_sessions("a")
     zookeeper = world.members["a"].coordinator.zookeeper
@@ -211,10 +211,10 @@ async def test_a_release_whose_answer_was_lost_is_read_back() -> None:
     await world.finish()
 
 
-@pytest.mark.parametrize("first", ["the late release", "the reading back"])
+@pytest.mark.parametrize("first", ["the late release", "the read-back"])
 @virtual_time
 async def test_the_donor_stays_stopped_until_it_knows_the_outcome(first: str) -> None:
-    """The release is late and reading it back is slow: meanwhile neither reads; then one of them wins."""
+    """The release is late and its read-back is slow: neither member reads until one of them wins."""
     world = HandoverWorld(2)
     await world.with_open_sessions("a")
     zookeeper = world.members["a"].coordinator.zookeeper
@@ -253,7 +253,7 @@ async def test_the_donor_stays_stopped_until_it_knows_the_outcome(first: str) ->
 
 @virtual_time
 async def test_a_recipient_that_dies_after_the_delta_costs_no_replay() -> None:
-    """The stream was released to it: the donor takes it back, and goes on from what it froze."""
+    """The stream was released to the dead recipient: the donor takes it back with the state that it froze."""
     world = HandoverWorld(2)
     await world.with_open_sessions("a")
     await world.join("b")
@@ -276,7 +276,7 @@ async def test_a_recipient_that_dies_after_the_delta_costs_no_replay() -> None:
 @pytest.mark.parametrize(("step", "is_warm"), [("offer", False), ("complete", True)])
 @virtual_time
 async def test_a_donor_that_dies_before_the_release(step: str, is_warm: bool) -> None:
-    """Its claims end with its ZooKeeper session: the hint is used if it was complete, else the log."""
+    """Its claims end with its ZooKeeper session; the recipient uses a complete hint, otherwise the log."""
     world = HandoverWorld(1)
     await world.with_open_sessions("a")
     await world.join("b")
@@ -294,8 +294,8 @@ async def test_a_donor_that_dies_before_the_release(step: str, is_warm: bool) ->
 
 
 @virtual_time
-async def test_a_donor_that_dies_after_the_release_is_not_missed() -> None:
-    """The recipient has everything that it needs."""
+async def test_a_donor_that_dies_after_the_release_costs_no_replay() -> None:
+    """The recipient already has everything that it needs."""
     world = HandoverWorld(1)
     await world.with_open_sessions("a")
     await world.join("b")
@@ -313,8 +313,8 @@ async def test_a_donor_that_dies_after_the_release_is_not_missed() -> None:
 
 @pytest.mark.parametrize(("how", "most"), [("refuses", 12), ("is silent", 2)])
 @virtual_time
-async def test_a_member_that_does_not_accept_an_offer_gets_none_for_a_while(how: str, most: int) -> None:
-    """For 2 s after a refusal, 30 s without an answer; the donor reads on all the time."""
+async def test_a_member_that_does_not_accept_an_offer_gets_no_other_for_a_while(how: str, most: int) -> None:
+    """For 2 s after a refusal and 30 s without an answer; meanwhile the donor keeps reading."""
     world = HandoverWorld(2)
     await world.with_open_sessions("a")
     refusing = await world.join("b")
@@ -333,10 +333,10 @@ async def test_a_member_that_does_not_accept_an_offer_gets_none_for_a_while(how:
 
 @pytest.mark.parametrize("loss", ["before", "after"])
 @virtual_time
-async def test_an_unknown_commit_around_a_handover_loses_and_doubles_nothing(
+async def test_an_unknown_commit_around_a_handover_loses_and_duplicates_nothing(
     loss: Literal["before", "after"],
 ) -> None:
-    """A member that does not know what is in the log goes on from the log, not from memory."""
+    """A member that does not know whether its commit took effect continues from the log, not from memory."""
     world = HandoverWorld(2)
     await world.with_open_sessions("a")
 
@@ -356,8 +356,8 @@ async def test_an_unknown_commit_around_a_handover_loses_and_doubles_nothing(
 
 
 @virtual_time
-async def test_a_reader_that_hangs_does_not_hold_up_a_drain() -> None:
-    """What the reader no longer delivers is left to the next owner."""
+async def test_a_hung_reader_does_not_delay_a_drain() -> None:
+    """The next owner reads what the hung reader did not."""
     world = HandoverWorld(2)
     await world.with_open_sessions("a", "b")
     one = world.members["a"]
@@ -376,7 +376,7 @@ async def test_a_reader_that_hangs_does_not_hold_up_a_drain() -> None:
 async def test_no_delta_extends_a_copy_from_before_an_unknown_commit(
     loss: Literal["before", "after"],
 ) -> None:
-    """The worker has opened its stream anew since the copy, perhaps at a lower position: it copies again."""
+    """The worker has reopened its stream since the copy, perhaps at a lower position, so it copies again."""
     world = HandoverWorld(1)
     await world.with_open_sessions("a")
     one, answered = world.members["a"], asyncio.Event()

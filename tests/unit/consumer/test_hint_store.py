@@ -1,4 +1,4 @@
-"""What bounds the hint store, and what it does before its member has joined.
+"""The bounds of the hint store, and its behaviour before its member has joined.
 
 The rules of copies, deltas and bundles are in tests/scenarios/handover.
 """
@@ -51,12 +51,12 @@ class HintWorld:
         self.donor.stream.stream = STREAM
 
     def read(self, *keys: str) -> None:
-        """The donor reads on."""
+        """The donor folds one more fragment for each key."""
         at = self.donor.stream.position
         self.donor.stream.fold([fragment(at + n, key) for n, key in enumerate(keys)], 0.0)
 
     def copy(self, stream: int = STREAM) -> tuple[Offer, bytes, SentCopy]:
-        """A first copy of the donor's stream as it stands, under the number of a stream."""
+        """A first copy of the donor's stream as it stands, labelled as stream `stream`."""
         self.donor.stream.stream = stream
         body, base = take_copy(self.donor.stream)
         offer = offer_of(base, epoch=7, donor="donor", why="a reason")
@@ -64,7 +64,7 @@ class HintWorld:
         return offer, body, base
 
     def delta(self, offer: Offer, base: SentCopy) -> tuple[Completion, bytes]:
-        """The delta on a copy, of the donor's stream as it stands."""
+        """The delta from a copy to the donor's stream as it stands."""
         body = take_delta(self.donor.stream, base)
         return completion_of(base, body, offer, copy_ms=1.0, stopped_at_ms=5), body
 
@@ -85,8 +85,8 @@ def test_a_member_that_has_not_joined_refuses_everything() -> None:
             call()
 
 
-def test_an_unreadable_body_is_rejected_although_its_digest_is_right() -> None:
-    """Nothing is held then."""
+def test_an_unreadable_body_is_rejected_even_with_the_right_digest() -> None:
+    """The store keeps nothing of it."""
     world = HintWorld()
     offer, _, base = world.copy()
     garbage = replace(base, digest=digest_of(b"garbage"))
@@ -98,7 +98,7 @@ def test_an_unreadable_body_is_rejected_although_its_digest_is_right() -> None:
 
 
 def test_bodies_are_bounded() -> None:
-    """Each by itself, and together with the others that are held; a copy that is replaced does not count."""
+    """Each on its own and all held ones together; a copy that is being replaced does not count."""
     world = HintWorld(max_body_bytes=350, max_held_bytes=450)
     first, copy, base = world.copy()
     assert 225 < len(copy) <= 350
@@ -116,8 +116,8 @@ def test_bodies_are_bounded() -> None:
     assert world.hint_store.promised == {STREAM}
 
 
-def test_a_complete_hint_counts_with_its_copy_and_its_delta() -> None:
-    """Until it is taken."""
+def test_a_complete_hint_counts_its_copy_and_its_delta() -> None:
+    """Until a worker takes the hint."""
     world = HintWorld(max_held_bytes=650)
     offer, copy, base = world.copy()
     world.hint_store.receive_copy(offer, copy)
@@ -132,8 +132,8 @@ def test_a_complete_hint_counts_with_its_copy_and_its_delta() -> None:
     world.hint_store.receive_copy(*world.copy(stream=2)[:2])
 
 
-def test_a_hint_is_the_donors_stream_to_the_last_field() -> None:
-    """Whether it came as copy and delta or was fetched whole, with what was not committed."""
+def test_a_hint_equals_the_donors_stream_in_every_field() -> None:
+    """Including uncommitted changes, whether it arrived as copy and delta or was fetched whole."""
     world = HintWorld()
     offer, copy, base = world.copy()
     world.hint_store.receive_copy(offer, copy)
@@ -152,20 +152,20 @@ def test_a_hint_is_the_donors_stream_to_the_last_field() -> None:
 
 
 def in_a_commit(world: HintWorld) -> None:
-    """The outcome of the commit is unknown."""
+    """A commit has begun whose outcome is unknown."""
     world.read("k")
     commit_of(world.donor.stream)
 
 
 def in_a_replay(world: HintWorld) -> None:
-    """The stream was loaded and has not caught up."""
+    """The stream was loaded, and its replay has not caught up."""
     world.donor.stream = world.donor.load()
     world.donor.stream.stream = STREAM
 
 
 @pytest.mark.parametrize("spoil", [in_a_commit, in_a_replay], ids=lambda spoil: spoil.__name__)
-def test_a_stream_that_nobody_can_go_on_from_is_not_kept(spoil: Callable[[HintWorld], None]) -> None:
-    """It also replaces the older memory of that stream."""
+def test_a_stream_without_valid_memory_is_not_kept(spoil: Callable[[HintWorld], None]) -> None:
+    """Older memory of that stream is dropped, too."""
     world = HintWorld()
     world.hint_store.keep(world.donor.stream)
 

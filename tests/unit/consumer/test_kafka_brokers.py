@@ -1,4 +1,4 @@
-"""Clients that start together ask for the brokers once, and what they know is never wrong for long."""
+"""Clients that start together bootstrap once, and a list of brokers is never reused for long."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from services.consumer.adapters.kafka import brokers as kafka_brokers
 from services.consumer.adapters.kafka.brokers import KnownBrokers
 from tests.fakes.virtual_time import virtual_time
 
-ASKING_S = 7.0
-"""Longer than what was learnt is lent: a slow broker must not be asked by one client after the other."""
+BOOTSTRAP_S = 7.0
+"""Longer than a list of brokers is reused: even then, clients must not bootstrap one after the other."""
 
 
 class Client(AIOKafkaClient):  # type: ignore[misc]
-    """A client whose bootstrap takes its time, and fails while the cluster is gone."""
+    """A client whose bootstrap is slow, and fails while the cluster is gone."""
 
-    asked = 0
+    bootstraps = 0
     is_gone = False
 
     def __init__(self) -> None:
         super().__init__(bootstrap_servers="nowhere:1")
 
     async def bootstrap(self) -> None:
-        type(self).asked += 1
-        await asyncio.sleep(ASKING_S)
+        type(self).bootstraps += 1
+        await asyncio.sleep(BOOTSTRAP_S)
         if self.is_gone:
             raise KafkaConnectionError("gone")
-        self.cluster._brokers = {1: f"the broker as seen at the {self.asked}. time"}
+        self.cluster._brokers = {1: f"the broker as seen at the {self.bootstraps}. time"}
 
 
 @pytest.fixture
 def cluster() -> type[Client]:
-    """A class of clients of the test's own."""
+    """A class of clients that only this test uses, as it counts bootstraps."""
     return type("ClientOfACluster", (Client,), {})
 
 
 async def start(known: KnownBrokers, client: Client) -> str:
-    """Starts the client on what is known; what it knows then."""
+    """Starts the client with the known brokers; returns the broker that it ends up with."""
     known.lend(client)
     await client.bootstrap()
     await client.close()
@@ -49,18 +49,18 @@ async def start(known: KnownBrokers, client: Client) -> str:
 
 
 @virtual_time
-async def test_of_those_that_start_together_one_asks(cluster: type[Client]) -> None:
-    """Also when asking takes longer than what was learnt is lent."""
+async def test_only_one_of_the_clients_that_start_together_bootstraps(cluster: type[Client]) -> None:
+    """Even if the bootstrap takes longer than its result may be reused."""
     known = KnownBrokers()
 
     found = await asyncio.gather(*[start(known, cluster()) for _ in range(20)])
 
-    assert (cluster.asked, len(set(found))) == (1, 1)
+    assert (cluster.bootstraps, len(set(found))) == (1, 1)
 
 
 @virtual_time
-async def test_what_was_learnt_is_lent_for_a_while_only(cluster: type[Client]) -> None:
-    """Brokers come and go."""
+async def test_known_brokers_are_reused_only_for_a_while(cluster: type[Client]) -> None:
+    """Because brokers come and go."""
     known = KnownBrokers()
     await start(known, cluster())
     await asyncio.sleep(kafka_brokers.MAX_AGE_S - 1)
@@ -72,8 +72,8 @@ async def test_what_was_learnt_is_lent_for_a_while_only(cluster: type[Client]) -
 
 
 @virtual_time
-async def test_a_client_that_cannot_ask_leaves_it_to_the_next(cluster: type[Client]) -> None:
-    """A failure is the client's own, and nothing is learnt from it."""
+async def test_after_a_failed_bootstrap_the_next_client_tries(cluster: type[Client]) -> None:
+    """Only the client that failed sees the error, and nothing is remembered."""
     known = KnownBrokers()
     cluster.is_gone = True
     with pytest.raises(KafkaConnectionError):
@@ -84,8 +84,8 @@ async def test_a_client_that_cannot_ask_leaves_it_to_the_next(cluster: type[Clie
 
 
 @virtual_time
-async def test_a_client_that_gives_up_asking_leaves_it_to_the_next(cluster: type[Client]) -> None:
-    """Starts are bounded in time by those who start."""
+async def test_after_a_cancelled_bootstrap_the_next_client_tries(cluster: type[Client]) -> None:
+    """Callers bound the time of their own starts."""
     known = KnownBrokers()
     first, second = (asyncio.ensure_future(start(known, cluster())) for _ in range(2))
     await asyncio.sleep(1)

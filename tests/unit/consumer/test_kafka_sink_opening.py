@@ -1,4 +1,4 @@
-"""A stream that cannot be opened just now is opened later; the member goes on."""
+"""A failure to open a stream is temporary: the worker retries, and the member stays up."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shared.model.group import GroupSettings
 from shared.model.names import Names
 
 
-async def test_a_cluster_without_a_broker_is_one_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The only broker answers, but its controller has shut it out: aiokafka fails an assertion then."""
+async def test_a_cluster_without_a_broker_counts_as_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the only broker answers while its controller has fenced it, aiokafka fails an assertion."""
 
-    async def finds_nobody(_: AIOKafkaClient) -> None:
+    async def finds_no_broker(_: AIOKafkaClient) -> None:
         pass
 
-    monkeypatch.setattr(AIOKafkaClient, "bootstrap", finds_nobody)
+    monkeypatch.setattr(AIOKafkaClient, "bootstrap", finds_no_broker)
     shared = SharedClients("nowhere:1", Names(), "default")
     shared.brokers._brokers = {}
     sink = KafkaSessionSink(shared, 0, GroupSettings(), 1)

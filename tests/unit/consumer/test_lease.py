@@ -1,4 +1,4 @@
-"""When a member is certainly alive."""
+"""When a member knows that its ZooKeeper session is alive."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ seconds = st.floats(0, 1e6, allow_nan=False)
 
 
 @given(sent_s=seconds, travel_s=seconds, timeout_s=st.floats(1, 60), now_s=seconds)
-def test_no_server_has_expired_the_session_of_a_member_that_thinks_itself_alive(
+def test_a_live_lease_means_that_no_server_has_expired_the_session(
     sent_s: float, travel_s: float, timeout_s: float, now_s: float
 ) -> None:
-    """The server counts from when it receives a request, which is never before it was sent."""
+    """The server counts from when it receives a request, which is never before the member sent it."""
     lease = Lease(answered_s=sent_s, timeout_s=timeout_s)
 
     expires_s = sent_s + travel_s + timeout_s
@@ -24,7 +24,7 @@ def test_no_server_has_expired_the_session_of_a_member_that_thinks_itself_alive(
 
 @given(sent_s=seconds, timeout_s=st.floats(1, 60), now_s=seconds)
 def test_a_member_is_alive_exactly_while_time_is_left(sent_s: float, timeout_s: float, now_s: float) -> None:
-    """The time left is never negative, and 0 exactly from when the member must have stopped."""
+    """The time left is never negative, and 0 exactly once the member must have stopped."""
     lease = Lease(answered_s=sent_s, timeout_s=timeout_s)
 
     left_s = lease.left_s(now_s)

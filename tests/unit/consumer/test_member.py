@@ -1,4 +1,4 @@
-"""Members over one in-memory ZooKeeper and broker, on virtual time: take-over, release, expiry."""
+"""Members over one in-memory ZooKeeper and broker, in virtual time: take-over, release, expiry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.consumer.stream_world import LONG
 
 @virtual_time
 async def test_the_last_member_leaves_no_claim() -> None:
-    """It commits and releases everything, although there is no other member."""
+    """It commits and releases everything even though no other member is left."""
     world = GroupWorld(LONG, 3)
     await world.join("a")
     await world.settled()
@@ -29,8 +29,8 @@ async def test_the_last_member_leaves_no_claim() -> None:
 
 
 @virtual_time
-async def test_a_dead_owners_streams_are_taken_over_after_its_time_out() -> None:
-    """They go on from the safe offset: open sessions lose nothing, closed ones are not delivered again."""
+async def test_a_dead_owners_streams_are_taken_over_after_its_session_times_out() -> None:
+    """The new owner starts at the safe offset: open sessions lose nothing, closed ones do not return."""
     world = GroupWorld(LONG, 4)
     await world.join("a")
     await world.join("b")
@@ -55,9 +55,8 @@ async def test_a_dead_owners_streams_are_taken_over_after_its_time_out() -> None
 
 
 @virtual_time
-async def test_a_member_that_comes_back_takes_its_own_streams_at_once() -> None:
-    """It replaces the claims of its former ZooKeeper session; it neither waits for their end nor adopts
-    them."""
+async def test_a_member_that_comes_back_reclaims_its_streams_at_once() -> None:
+    """It replaces the claims of its former ZooKeeper session; it neither adopts nor outwaits them."""
     world = GroupWorld(LONG, 2)
     await world.join("a")
     await world.settled()
@@ -75,9 +74,8 @@ async def test_a_member_that_comes_back_takes_its_own_streams_at_once() -> None:
 
 
 @virtual_time
-async def test_past_its_lease_a_member_pauses_and_goes_on_in_the_same_epoch() -> None:
-    """Disconnected for longer than the lease, but not expired: no commit meanwhile, no new claim
-    afterwards."""
+async def test_past_its_lease_a_member_pauses_and_resumes_in_the_same_epoch() -> None:
+    """Disconnected beyond its lease but not expired: it commits nothing, and claims nothing anew."""
     world = GroupWorld(LONG, 1)
     one = await world.join("a")
     await world.settled()
@@ -102,7 +100,7 @@ async def test_past_its_lease_a_member_pauses_and_goes_on_in_the_same_epoch() ->
 
 @virtual_time
 async def test_a_zombie_changes_nothing() -> None:
-    """Cut off within its lease while another member took over, it still tries to commit, and is fenced."""
+    """Cut off while another member took over, it still tries to commit, but Kafka fences it."""
     world = GroupWorld(LONG, 1)
     zombie = await world.join("a")
     await world.settled()

@@ -1,4 +1,4 @@
-"""Members whose servers fail, on virtual time: lost answers, resets, hanging readers, mute brokers."""
+"""Members whose servers fail, in virtual time: lost answers, resets, hung readers, mute brokers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.consumer.stream_world import LONG
 
 @virtual_time
 async def test_lost_answers_from_zookeeper_leave_no_stream_unread() -> None:
-    """A claim that was won nevertheless is adopted; a release that took effect is not repeated."""
+    """A member adopts a claim that succeeded after all, and does not repeat a release that took effect."""
     world = GroupWorld(LONG, 6)
     one, two = await world.join("a"), await world.join("b")
     for n in range(40):
@@ -37,7 +37,7 @@ async def test_lost_answers_from_zookeeper_leave_no_stream_unread() -> None:
 
 @virtual_time
 async def test_a_reset_of_zookeeper_raises_epochs_above_the_heads() -> None:
-    """New claims have lower epochs than the stored heads: they are raised, and the streams go on."""
+    """New claims start below the stored heads' epochs; members raise them, and the streams continue."""
     world = GroupWorld(LONG, 2)
     for name in "ababab":  # every take-over raises the epoch
         await world.join(name)
@@ -65,7 +65,7 @@ async def test_a_reset_of_zookeeper_raises_epochs_above_the_heads() -> None:
 
 @virtual_time
 async def test_no_epoch_is_used_twice_after_a_reset() -> None:
-    """A new claim starts at epoch 1 again; if another member has committed in it, the epoch is raised."""
+    """A new claim starts at epoch 1 again; if another member has committed in that epoch, it is raised."""
     world = GroupWorld(LONG, 1)
     await world.join("a")
     await world.settled()
@@ -86,7 +86,7 @@ async def test_no_epoch_is_used_twice_after_a_reset() -> None:
 
 @virtual_time
 async def test_running_members_survive_a_reset_of_zookeeper() -> None:
-    """All znodes and ZooKeeper sessions are gone: a member creates the group again, and all go on."""
+    """All znodes and ZooKeeper sessions are gone; a member creates the group again, and all continue."""
     world = GroupWorld(LONG, 4)
     for name in "ab":
         await world.join(name)
@@ -108,8 +108,8 @@ async def test_running_members_survive_a_reset_of_zookeeper() -> None:
 
 
 @virtual_time
-async def test_the_watchdog_replaces_a_reader_that_hangs() -> None:
-    """With records to read and no progress for a while, a new reader goes on at the same position."""
+async def test_the_watchdog_replaces_a_hung_reader() -> None:
+    """With records to read and no progress for a while, a new reader resumes at the same position."""
     world = GroupWorld(LONG, 1)
     one = await world.join("a")
     await world.settled()
@@ -129,7 +129,7 @@ async def test_the_watchdog_replaces_a_reader_that_hangs() -> None:
 
 @virtual_time
 async def test_a_quiet_stream_keeps_its_reader() -> None:
-    """Without records to read, no progress is no reason to replace it."""
+    """Without records to read, a lack of progress does not matter."""
     world = GroupWorld(LONG, 2)
     one = await world.join("a")
     await world.settled()
@@ -141,7 +141,7 @@ async def test_a_quiet_stream_keeps_its_reader() -> None:
 
 
 @virtual_time
-async def test_a_member_with_other_settings_than_its_group_is_refused() -> None:
+async def test_a_member_with_other_settings_than_its_group_is_rejected() -> None:
     """The error names each difference."""
     world = GroupWorld(LONG, 1)
     await world.join("a")
@@ -154,8 +154,8 @@ async def test_a_member_with_other_settings_than_its_group_is_refused() -> None:
 
 
 @virtual_time
-async def test_a_mute_broker_costs_no_claims() -> None:
-    """Kafka is mute for minutes: members keep their streams, and an orderly stop still ends in time."""
+async def test_members_keep_their_claims_while_a_broker_is_mute() -> None:
+    """Kafka is mute for minutes; members keep their streams, and an orderly stop still ends in time."""
     world = GroupWorld(LONG, 3)
     one = await world.join("a")
     await world.settled()

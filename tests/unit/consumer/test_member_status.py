@@ -14,7 +14,7 @@ from tests.unit.consumer.stream_world import LONG
 
 @virtual_time
 async def test_the_status_of_a_member_has_the_agreed_shape() -> None:
-    """What control reads: identity, lease, rates, one row per stream."""
+    """Control reads identity, lease, rates, and one row per stream."""
     world = GroupWorld(LONG, 2)
     one = await world.join("a")
     node = MemberNode(address="http://a", pid=7, since=8)
@@ -43,7 +43,7 @@ async def test_the_status_of_a_member_has_the_agreed_shape() -> None:
 
 @virtual_time
 async def test_the_metrics_of_a_member_are_totals_of_its_streams() -> None:
-    """Every name begins with `baton_`; counters include what earlier owners counted."""
+    """Every name begins with `baton_`, and counters include what earlier owners counted."""
     world = GroupWorld(LONG, 2)
     await world.join("a")
     await world.settled()

@@ -1,7 +1,7 @@
-"""Who is in the group and who owns what, in ZooKeeper: one member's hold on one group (docs/protocol.md).
+"""Membership and ownership in one group, as one member reads and writes them in ZooKeeper (docs/protocol.md).
 
-Every write is decided and sent within one ZooKeeper session, and whatever is refused or unknown is read back.
-`GroupMirror` keeps what the view needs; this file writes.
+Every write is decided and sent within one ZooKeeper session. After a refused write, or one with an unknown
+outcome, the znodes are read back. `GroupMirror` keeps what the view needs; this file writes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ZooKeeperCoordinator:
 
     @property
     def session_id(self) -> int | None:
-        """The present ZooKeeper session (the last one while disconnected); None before the first."""
+        """The current ZooKeeper session (while disconnected, the last one); None before the first."""
         session = self._zookeeper.session
         return session.id if session is not None else None
 
@@ -157,6 +157,7 @@ class ZooKeeperCoordinator:
         )
         found = _stream_of(read.data) if read is not None else StreamNode()
         if not is_won:
+            # the stream was released to another member: leave it to that one
             is_free = found.target in (None, self.member)
             return await self._claim_afresh(stream, session) if is_free else None
         if read is None or (read.version, found.epoch) != (version, node.epoch):
@@ -170,15 +171,16 @@ class ZooKeeperCoordinator:
         if claim is not None:
             if _claim_of(claim.data).member != self.member:
                 return None
-            if claim.ephemeral_of == session.id:
+            if claim.ephemeral_of == session.id:  # an earlier claim of ours whose answer was lost
                 return await self.adopt(stream)
+            # left by our former session: replace it instead of waiting for that session's time-out
             operations.append(Delete(self._names.claim(self.group, stream), claim.version))
         epoch = (_stream_of(node.data).epoch if node is not None else 0) + 1
         operations += self._to_claim(stream, epoch, node.version if node is not None else None)
         if await self._transact(operations, session):
             self._note(stream, epoch, node.version + 1 if node is not None else 0)
             return epoch
-        return await self.adopt(stream)  # unless the claim is really another member's
+        return await self.adopt(stream)  # unknown or refused: it is ours if the claim says so
 
     def _to_claim(self, stream: int, epoch: int, version: int | None) -> list[Operation]:
         """The operations that claim a stream whose node has this version (None: it has no node)."""
@@ -202,9 +204,10 @@ class ZooKeeperCoordinator:
         return await self._rewrite(stream, above + 1)
 
     async def release(self, stream: int, epoch: int, seq: int | None, target: str | None) -> bool:
-        """Releases the claim, leaving the final seq and the target at the stream's node; whether it did."""
+        """Releases the claim and stores the final seq and the target in the stream's node; whether it did."""
         session = self._session()
         written = self._written.get(stream)
+        # a release names the version of our own last write, so that it fails if anything was written since
         if written is None or written[0] != epoch:
             if await self.adopt(stream) != epoch:
                 return False
@@ -217,7 +220,7 @@ class ZooKeeperCoordinator:
             ],
             session,
         )
-        if not done:  # or unknown: what the znodes hold now decides
+        if not done:  # or unknown: the znodes decide
             self._mirror.doubt(stream)
             node, znode = await self._read(stream, session)
             done = znode is None and node is not None and _stream_of(node.data) == final
@@ -232,7 +235,7 @@ class ZooKeeperCoordinator:
         return written[1] + 1 if written is not None and written[0] == epoch else -1
 
     def expect(self, stream: int, node: StreamNode, version: int) -> None:
-        """Announces that the stream's owner is about to release it and leave its node like this."""
+        """Announces that the stream's owner is about to release it and to write this node in this version."""
         self._mirror.expected.expect(stream, node, version)
 
     async def read_claim(self, stream: int) -> ClaimNode | None:
@@ -266,9 +269,10 @@ class ZooKeeperCoordinator:
             return False
 
     async def _rewrite(self, stream: int, epoch: int | None) -> int | None:
-        """Writes the node of a stream that this session holds: its version rises, so every write that was
-        sent before and is still on its way fails. `epoch`: the claim's new one; None keeps it, unless it is
-        unsure.
+        """Writes the node of a stream that this session holds, and returns the claim's epoch; else None.
+
+        The node's version rises, so every write that was sent before and is still on its way fails. `epoch`:
+        the claim's new one; None keeps it, unless another member may have had it: then it rises by one.
         """
         session = self._session()
         node, claim = await self._read(stream, session)

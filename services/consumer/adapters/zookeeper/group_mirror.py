@@ -1,8 +1,8 @@
 """What a member sees of its group, kept up to date with few reads: the view behind the coordinator.
 
-Watches say which znodes may have changed, and only those are read again. A watch may be lost, so every few
-seconds the lists and a slice of the rest are read anyway. Of the streams' own nodes only those of unowned
-streams are read: the node of a claimed stream is written by its owner alone.
+Watches report which znodes may have changed, and only those are read again. A watch may get lost, so every
+few seconds the lists and a slice of the rest are read anyway. Of the streams' own nodes only those of unowned
+streams are read: only its owner writes the node of a claimed stream.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RELIST_S = 5.0
 SLICE = 64
 """How many single znodes are read each time: bounded, however many streams there are."""
 IN_FLIGHT = 256
-"""Reads under way at once. More would wait in a queue, and time out there."""
+"""Concurrent reads. More of them would wait in a queue, and time out there."""
 
 T = TypeVar("T", int, str)
 _member_of = msgspec.json.Decoder(MemberNode).decode
@@ -104,12 +104,15 @@ class GroupMirror:
         self._claims.pop(stream, None)
         self._claimed.discard(stream)
         self._nodes[stream] = node
+        # the next claim names the node's version, which only a read returns
         self._versions.pop(stream, None)
         self._old_nodes.add(stream)
 
     def doubt(self, stream: int) -> None:
-        """A write to a claim that this member holds has an unknown outcome. Nobody watches a claim of its
-        own, so it is read again: that leaves a watch, in case the write takes effect late.
+        """A write to a claim that this member holds has an unknown outcome.
+
+        A member does not watch its own claims. Reading this one again leaves a watch, in case the write takes
+        effect late.
         """
         self._old_claims.add(stream)
 
@@ -130,6 +133,7 @@ class GroupMirror:
             session = self._zookeeper.session
             if session is None:
                 raise ZooKeeperUnavailable("not connected to ZooKeeper")
+            # own claims ended with the old session, and so may have everything else that was read in it
             if session.id != self._session_id:
                 self._forget()
                 self._session_id = session.id
@@ -158,6 +162,7 @@ class GroupMirror:
     def _doubt_some(self) -> None:
         self._old_parts |= {"lists", "pins"}
         self._old_members |= self._members.keys()
+        # a slice each time: every znode gets its turn, and the cost of one view stays bounded
         streams = sorted(self._claims.keys() | self._nodes.keys())
         if streams:
             self._turn %= len(streams)
@@ -177,7 +182,7 @@ class GroupMirror:
                     raise
         await self._read_again(self._old_members, self._read_member)
         await self._read_again(self._old_claims, self._read_claim)
-        # a stream that has just lost its claim has a node that was not of interest before
+        # a stream that has just lost its claim has a node that was not needed before
         self._old_nodes |= self._existing - self._nodes.keys()
         self._old_nodes -= self._claims.keys()
         await self._read_again(self._old_nodes, self._read_node)
@@ -187,7 +192,7 @@ class GroupMirror:
         while old:
             some = sorted(old)[:IN_FLIGHT]
             unread = set(some)
-            old -= unread
+            old -= unread  # before the reads, so that a change during one of them is not overlooked
             try:
                 results = await asyncio.gather(
                     *(_read_one(x, read, unread) for x in some), return_exceptions=True
@@ -209,7 +214,7 @@ class GroupMirror:
             self._members.pop(gone)
         self._old_members |= set(members) - self._members.keys()
         self.is_displaced |= self._member not in members
-        # these lists were requested before the member's newest writes, and may or may not show them
+        # these lists were requested before this member's newest writes, and may or may not show them
         own = {n for n, number in self._written.items() if number > writes}
         claimed = self._streams(claims)
         for stream in self._claimed - claimed - own:
@@ -218,7 +223,7 @@ class GroupMirror:
         self._existing |= existing
 
     async def _read_existing(self) -> set[int]:
-        # nodes are never deleted, so once all exist there is nothing to ask
+        # nodes are never deleted, so once all exist there is nothing left to ask
         if len(self._existing) == self._count:
             return self._existing
         return self._streams(await self._zookeeper.children(self._streams_path, within=self._session_id))
@@ -249,7 +254,7 @@ class GroupMirror:
         claim = _claim_of(znode.data)
         self._claimed.add(stream)
         if claim.member == self._member and znode.ephemeral_of != self._session_id:
-            # of a former session: not this member's any more, and it ends with that session
+            # left by a former session of this member: no longer its claim, but still in the way of others
             self._claims.pop(stream, None)
             self._existing.add(stream)
         else:
@@ -296,6 +301,7 @@ class GroupMirror:
     def _on_claim(self, path: str) -> None:
         stream = int(path.rpartition("/")[2])
         expected = self.expected.claim_changed(stream)
+        # most likely the announced release: show it at once, and read the claim all the same
         if expected:
             self._unclaim(stream)
             self._nodes[stream], self._versions[stream] = expected

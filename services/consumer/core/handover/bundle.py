@@ -2,9 +2,9 @@
 
 Pure. A *copy* holds all sessions as of a position, while the donor still runs. A *delta* holds what has
 changed since that copy, the head that the donor stopped on, and what else a `Stream` needs. A *whole* bundle
-is a delta without a copy. The result is a `Stream` as if the recipient had folded the log itself; whether it
-may be used is decided by the stored head (`rules.is_valid`). MessagePack; a fragment's bytes travel as they
-are.
+is a delta without a copy. The result is a `Stream` as if the recipient had folded the log itself; the
+stored head decides whether it may be used (`rules.is_valid`). The format is MessagePack, in which a
+fragment's bytes travel unchanged.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from shared.service.signing import digest_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentCopy:
-    """What a donor remembers of a copy that it sent: of which `stream`, after which commit (`head`), and what
-    the recipient knows of each key: its session's first offset, how many fragments and ids, and how many are
-    parked.
+    """What a donor remembers of a copy that it sent: which `stream`, and after which commit (`head`).
+
+    `known` holds what the recipient has of each key's session: its first offset, the number of fragments, of
+    ids, and of parked fragments.
     """
 
     stream: Stream
@@ -47,8 +48,9 @@ class SentCopy:
 
 @dataclass(slots=True, kw_only=True)
 class Copy:
-    """A copy as the recipient holds it until the delta comes: already decoded, so that the delta costs only
-    what has changed.
+    """A copy as the recipient holds it until the delta arrives.
+
+    It is already decoded: the stream stands still during the delta, which then costs only what has changed.
 
     `sessions` are ordered by their last fragments, `covered` by offset, as the donor's are; `bytes`: of
     the sessions' fragments.
@@ -62,7 +64,7 @@ class Copy:
 
 
 def take_copy(stream: Stream) -> tuple[bytes, SentCopy]:
-    """All open sessions and covered keys as of now, encoded; the stream may go on afterwards."""
+    """All open sessions and covered keys as of now, encoded; the stream may continue afterwards."""
     state = stream.assembler
     body = encode_bundle(
         BundleWire(
@@ -81,15 +83,14 @@ def take_copy(stream: Stream) -> tuple[bytes, SentCopy]:
 def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
     """What has changed since `base` (None: everything), including what is not committed yet.
 
-    Raises InvariantBroken if the copy is of another `Stream`: one that was opened anew may be at a lower
-    position.
+    Raises InvariantBroken if the copy is of another `Stream`: a reopened one may be at a lower position.
     """
     if base is not None and base.stream is not stream:
         raise InvariantBroken(f"the copy is not of this stream: {stream!r}")
     state = stream.assembler
     from_position = base.position if base is not None else 0
     sessions, closed = _changed_sessions(stream, base)
-    # silence covers through the position before it, so what changed since the copy begins one below it
+    # silence covers keys up to the offset before the position, so changes since the copy start one below it
     covered = []
     for key, entry in reversed(state.covered.entries.items()):
         if entry.offset < from_position - 1:
@@ -118,9 +119,10 @@ def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
 
 
 def _changed_sessions(stream: Stream, base: SentCopy | None) -> tuple[list[SessionWire], list[str]]:
-    """The parts of open sessions that the recipient lacks, in the order of their last fragments, and the keys
-    of sessions that have closed since the copy. The stream stands still meanwhile, so this looks only at what
-    has changed.
+    """What the recipient lacks of open sessions, and the keys of sessions that have closed since the copy.
+
+    The sessions are in the order of their last fragments. The stream stands still meanwhile, so this looks
+    only at those that have changed.
     """
     opened = stream.assembler.open
     if base is None:
@@ -134,6 +136,7 @@ def _changed_sessions(stream: Stream, base: SentCopy | None) -> tuple[list[Sessi
         if not (is_recent or has_parked):
             break
         mark = base.known.get(key)
+        # unknown, or its key has closed and opened again since the copy: send the new session whole
         if mark is None or mark[0] != session.first_offset:
             sessions.append(session_wire(session, 0, 0))
             anew.append(key)
@@ -164,7 +167,7 @@ def complete(
     limits: StreamLimits,
     now_s: float,
 ) -> Stream:
-    """The stream that a delta makes of its copy (None: of a whole bundle). Uses the copy up.
+    """The stream that a copy and its delta make (None: a whole bundle). It uses up the copy.
 
     Raises BundleRejected if the delta is unreadable or does not fit.
     """
@@ -177,6 +180,7 @@ def complete(
         raise BundleRejected(f"the delta ends at {wire.position}, below its copy")
     _apply(copy, wire)
     head = tail.head
+    # the last chance to reject: once the stream runs, its commits become the truth
     if not _stands_on(copy, head) or not tail.read_at or tail.read_at != sorted(tail.read_at):
         raise BundleRejected(f"the bundle does not fit its head: {head!r}")
     if not copy.covered.keys() >= {*tail.changed, *tail.unparked}:
@@ -201,6 +205,7 @@ def _fill(found: Stream, copy: Copy, tail: TailWire) -> None:
     covered = CoveredKeys(found.settings.repeat_ms, copy.covered)
     covered.changed = {key: copy.covered[key] for key in tail.changed}
     covered.unparked = set(tail.unparked)
+    # the copy may hold keys that the donor has dropped since
     covered.forget(head.safe_offset, head.a, keep=frozenset(tail.changed))
     found.assembler.adopt(
         position=copy.position,
@@ -220,6 +225,7 @@ def _fill(found: Stream, copy: Copy, tail: TailWire) -> None:
 def _apply(copy: Copy, wire: BundleWire) -> None:
     """Updates the copy; checks what is sent, but not what the copy held before."""
     copy.position = wire.position
+    # closed keys first: the same key may have a new session in this very delta
     for key in wire.closed:
         if (gone := copy.sessions.pop(key, None)) is not None:
             copy.bytes -= gone.bytes
@@ -227,7 +233,7 @@ def _apply(copy: Copy, wire: BundleWire) -> None:
         session = copy.sessions.get(sent.key)
         if session is None:
             session = copy.sessions[sent.key] = _new_session(sent)
-        elif sent.data:
+        elif sent.data:  # without new fragments it was only parked, and keeps its place in the order
             copy.sessions.move_to_end(sent.key)
         copy.bytes += _extend(session, sent)
     for entry in wire.covered:
@@ -266,6 +272,7 @@ def _is_sound(session: OpenSession) -> bool:
         0 <= session.first_offset <= session.last_offset
         and session.low_t <= session.last_t
         and 0 <= session.parked <= len(session.data) > 0
+        # a session needs the log exactly as long as part of it is not parked
         and (session.pin < 0) == (session.parked == len(session.data))
     )
 

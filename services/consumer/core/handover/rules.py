@@ -1,8 +1,8 @@
 """The rules of a handover: what is offered, what a recipient accepts, and when a hint may be used.
 
-Pure. `handover/donor.py` and `handover/hints.py` carry them out, `bundle.py` says what travels; the steps are
-in docs/handover.md. Only Kafka's head decides whether a hint is true (`is_valid`). What ZooKeeper says may be
-old, so these rules use it only to refuse early.
+Pure. `handover/donor.py` and `handover/hints.py` carry them out, and `bundle.py` defines what travels; the
+steps are in docs/handover.md. Only the head in Kafka decides whether a hint is valid (`is_valid`). The view
+of ZooKeeper may be stale, so these rules use it only to refuse early.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
     """Goes with the delta: which copy it extends, and the head it ends with (`epoch` is the claim's).
 
-    `head_epoch`, `seq`: of that head; a donor that committed nothing has it from the owner before.
+    `head_epoch`, `seq`: of that head; a donor that committed nothing has it from its predecessor.
     `stopped_at_ms`: when the donor stopped reading, by its wall clock; `copy_ms`: how long the first copy
     took. `node_version`: the version of the stream's node in ZooKeeper after the release, -1 if unknown.
     """
@@ -146,7 +146,7 @@ def completion_of(
 
 
 def extends(completion: Completion, offer: Offer) -> bool:
-    """Whether the delta is on the copy that was offered."""
+    """Whether the delta extends the copy that was offered."""
     return (completion.donor, completion.epoch, completion.base_position, completion.base_digest) == (
         offer.donor,
         offer.epoch,
@@ -181,6 +181,7 @@ def check_offer(situation: Situation, offer: Offer, limits: HandoverLimits) -> N
     if situation.lease_ms < limits.min_lease_ms:
         raise HandoverRefused(f"the lease of {me} ends in {situation.lease_ms} ms")
     # plans differ while views do: with room in its share, a member accepts what its plan gives to another
+    # without this stream, so that a repeated offer does not count its own copy
     holds = {*view.streams_of(me), *situation.promised} - {offer.stream}
     if len(holds) >= situation.quota and situation.planned.get(offer.stream) != me:
         raise HandoverRefused(f"the share of {me} is full: it holds or has promised {len(holds)} streams")
@@ -195,7 +196,8 @@ def check_claim(situation: Situation, stream: int, donor: str, epoch: int) -> No
 
 
 def is_valid(memory: Stream, stored: Head) -> bool:
-    """Whether a stream may go on from memory: the stored head, read after fencing, is the one that the memory
-    stands on. Then nobody has committed since, and folding the log again would give the same state.
+    """Whether a stream may continue from memory: the memory stands on `stored`, the head read after fencing.
+
+    Then no other owner has committed since, and folding the log again would give the same state.
     """
     return memory.is_memory and memory.head == stored

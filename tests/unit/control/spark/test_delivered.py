@@ -27,7 +27,7 @@ _values = st.recursive(
     st.lists(st.tuples(_values, st.sampled_from([None, 2]), st.booleans(), st.text(" \t\r\n", max_size=2)))
 )
 def test_fragments_keep_their_bytes(bodies: list[tuple[Any, int | None, bool, str]]) -> None:
-    """However a fragment is spelled, indented or padded, the slice equals the original."""
+    """The slice equals the original, however a fragment is spelled, indented or padded."""
     data = [
         (
             space + json.dumps({"key": "k", "data": body}, indent=indent, ensure_ascii=is_plain) + space
@@ -43,7 +43,7 @@ def test_fragments_keep_their_bytes(bodies: list[tuple[Any, int | None, bool, st
 
 
 def test_numbers_longer_than_python_converts_are_read() -> None:
-    """A fragment may hold a number of any length."""
+    """A fragment's numbers may have any length, but Python refuses to convert 5,000 digits to an int."""
     fragment = b'{"key":"k","data":' + b"7" * 5000 + b"}"
 
     _, (found,) = read_session(encode_session(Session(**FIELDS, data=[]), [fragment]))
@@ -75,7 +75,7 @@ def test_the_deepest_readable_fragment_is_read() -> None:
         json.dumps(FIELDS | {"data": [1]}).encode()[:-2],
     ],
 )
-def test_anything_but_a_session_is_refused(raw: bytes) -> None:
-    """Truncated, mistyped or with trailing text: NotASession, never another error."""
+def test_anything_but_a_session_is_rejected(raw: bytes) -> None:
+    """Truncated, mistyped or with trailing text: always NotASession, never another error."""
     with pytest.raises(NotASession):
         read_session(raw)

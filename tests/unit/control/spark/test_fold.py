@@ -1,4 +1,4 @@
-"""The audit's own fold: an example of each rule (docs/protocol.md), and a comparison with the assembler."""
+"""The audit's own fold: an example for each rule (docs/protocol.md), and a comparison with the assembler."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_gap_in_event_time_splits() -> None:
 
 
 def test_an_older_fragment_does_not_split() -> None:
-    """Rule 3: a fragment that is older than the last one joins, and lowers only the lowest time."""
+    """Rule 3: a fragment older than the last one joins the session, and changes only its lowest time."""
     sessions = fold([line(0, 1000), line(1, 800), line(2, 1090)])
 
     assert spans(sessions) == [(0, 2, "gap", None)]
@@ -97,7 +97,7 @@ def test_a_repeat_in_an_open_session_is_dropped_without_a_trace() -> None:
 
 
 def test_ids_are_remembered_until_repeat_after_the_last_fragment() -> None:
-    """Rule 4: a closed session's ids are known while A <= last_a + repeat, and no longer."""
+    """Rule 4: a closed session's ids are known exactly while A <= last_a + repeat."""
     in_time = fold([line(0, 1000, name="x", end=True), line(1, 1001, a=60, name="x")])
     too_late = fold([line(0, 1000, name="x", end=True), line(1, 1001, a=61, name="x")])
 
@@ -106,7 +106,7 @@ def test_ids_are_remembered_until_repeat_after_the_last_fragment() -> None:
 
 
 def test_a_session_inherits_the_ids_that_its_key_remembers() -> None:
-    """Rule 4: ids that are known when a session opens stay known while it is open."""
+    """Rule 4: ids known when a session opens stay known while it is open."""
     lines = [line(0, 1000, name="x", end=True), line(1, 1001, a=50), line(2, 1002, a=190, name="x")]
 
     assert spans(fold(lines)) == [(0, 0, "end", 0), (1, 1, "gap", None)]
@@ -234,7 +234,7 @@ def test_fold_and_assembler_give_the_same_sessions(
 
 
 def _fold_log(records: list[Logged]) -> list[tuple[str, Expected]]:
-    """What the audit does with a stream, without Spark."""
+    """The audit's fold of one stream, without Spark."""
     w = a = -1
     lines: dict[str, list[Line]] = {}
     marks = []

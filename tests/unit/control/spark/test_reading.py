@@ -1,4 +1,4 @@
-"""The audit's own parser agrees with that of the producer and consumer on every record."""
+"""The audit's own parser agrees with the parser of producer and consumer on every record."""
 
 from __future__ import annotations
 
@@ -123,13 +123,13 @@ def expected(key: bytes | None, value: bytes | None) -> Reading:
 
 @pytest.mark.parametrize("value", NASTY)
 def test_nasty_fragments_are_read_alike(value: bytes) -> None:
-    """JSON's corner cases: both parsers accept the same bytes and see the same fields."""
+    """In JSON's corner cases both parsers accept the same bytes and find the same fields."""
     assert read_record(b"a", value) == expected(b"a", value)
 
 
 @pytest.mark.parametrize("text", TIMES)
 def test_times_are_read_alike(text: str) -> None:
-    """RFC 3339's corner cases give the same millisecond, or the same refusal."""
+    """In RFC 3339's corner cases both parsers return the same millisecond, or both reject the time."""
     value = json.dumps({"key": "a", "time": text}).encode()
 
     assert read_record(b"a", value) == expected(b"a", value)
@@ -137,12 +137,12 @@ def test_times_are_read_alike(text: str) -> None:
 
 @pytest.mark.parametrize("value", MARKS)
 def test_marks_are_read_alike(value: bytes | None) -> None:
-    """Both parsers take a record without a key as a marker, as a tick, or as unreadable."""
+    """Both parsers classify a record without a key the same way: marker, tick or unreadable."""
     assert read_record(None, value) == expected(None, value)
 
 
 def test_the_keys_of_record_and_fragment_must_be_equal() -> None:
-    """Otherwise the record is unreadable."""
+    """A record whose fragment has another key is unreadable."""
     value = b'{"key":"a"}'
 
     assert read_record(b"a", value).kind == "fragment"
@@ -173,14 +173,14 @@ _field = st.sampled_from(["key", "time", "end", "id", "data", "x"])
     st.sampled_from([b"", b'"', b"\\", b",", b"\xc3", b"0", b" ", b"{", b"}"]),
 )
 def test_random_records_are_read_alike(
-    fields: list[tuple[str, Any]], is_plain: bool, at: int, put_in: bytes
+    fields: list[tuple[str, Any]], is_plain: bool, at: int, inserted: bytes
 ) -> None:
-    """Objects with any fields, some repeated, some damaged at one place: both parsers agree."""
+    """Both parsers agree on objects with any fields, some repeated, damaged at one place."""
     pairs = ",".join(
         f"{json.dumps(name)}:{json.dumps(value, ensure_ascii=is_plain)}" for name, value in fields
     )
     whole = f'{{"key":"a"{"," if pairs else ""}{pairs}}}'.encode(errors="surrogatepass")
     at %= len(whole)
-    value = whole[:at] + put_in + whole[at:]
+    value = whole[:at] + inserted + whole[at:]
 
     assert read_record(b"a", value) == expected(b"a", value)
