@@ -73,11 +73,19 @@ class SessionsScenario:
         """The broker appends a record at `a` that cannot be read."""
         self._append(a, key[0].encode() if key else None, b"poison")
 
-    def do_cut(self, start: str) -> str:
-        """Retention removes all records below `start`, and the owner starts anew."""
+    def do_retain(self, start: str) -> None:
+        """Retention removes all records below `start`."""
         self._log = [record for record in self._log if record.offset >= int(start)]
+
+    def do_start(self) -> str:
+        """The owner is gone; the next one starts with the log as it is."""
         self.do_crash()
-        return f"starts {self._stream.start(int(start), self._end)}, {self._stream.cut} cut"
+        start = self._stream.start(self._log[0].offset, self._end)
+        return f"starts {start}, {self._stream.cut} cut"
+
+    def do_cut(self) -> str:
+        """How many records retention removed before the owner read them."""
+        return f"{self._stream.cut} cut"
 
     def do_lose_log(self, end: str) -> str:
         """The log is gone from `end` on, and the owner starts anew."""

@@ -1,4 +1,4 @@
-"""What may stand behind the newest checkpoint record of a head."""
+"""What may follow the newest checkpoint record of a head."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ HEAD = Head(epoch=1, seq=1, position=3, safe_offset=3, checkpoint_from=7, newest
     [
         (Head(epoch=0, seq=0, position=0, safe_offset=0), 0, 0, True),
         (Head(epoch=0, seq=0, position=0, safe_offset=0), 0, 1, False),
+        (Head(epoch=1, seq=1, position=1, safe_offset=1, checkpoint_from=0, newest=0), 2, 2, True),
         (HEAD, 11, 11, True),
         (HEAD, 11, 12, False),
         (HEAD, 9, 10, False),
         (HEAD, 12, 12, False),
     ],
 )
-def test_behind_the_last_record_of_a_head_stands_nothing_but_its_marker(
+def test_only_the_commits_marker_may_follow_the_newest_record(
     head: Head, stable: int, end: int, *, is_so: bool
 ) -> None:
-    """A new stream has no record; else the commit's marker is the only thing that may follow."""
+    """A new stream has no record at all. After any other record, something left undecided would follow."""
     assert is_settled(head, stable, end) is is_so
