@@ -73,7 +73,7 @@ def state_of(stream: Stream) -> dict[str, Any]:
             if not is_droppable(entry, head.safe_offset, head.a, SETTINGS.repeat_ms)
         },
         "bytes": (state.state_bytes, state.bytes_read),
-        "read_at": stream.read_at(),
+        "read_at": stream.read_marks.points(),
         "counts": stream.counts,
         "writer": (stream.writer.written, stream.writer.last_whole),
         "stands": (stream.is_memory, stream.has_changes),

@@ -10,7 +10,8 @@ import pytest
 from services.consumer.core.commits import parking
 from services.consumer.core.commits import writer as checkpoint_writer
 from services.consumer.core.commits.checkpoint import Commit, decode_record, new_stream
-from services.consumer.core.commits.parking import GAIN, bytes_at, choose
+from services.consumer.core.commits.parking import GAIN, choose
+from services.consumer.core.commits.read_marks import ReadMarks
 from services.consumer.core.commits.stream import Stream, StreamLimits
 from services.consumer.core.sessions.state import OpenSession
 from shared.model.group import GroupSettings
@@ -134,9 +135,9 @@ def test_only_what_will_be_written_counts() -> None:
 
 def test_how_much_was_read_is_known_at_the_last_point_at_or_below_an_offset() -> None:
     """Between two batches the lower one counts, so a replay is estimated too long rather than too short."""
-    read_at = [(10, 100), (20, 250), (30, 300)]
+    marks = ReadMarks([(10, 100), (20, 250), (30, 300)])
 
-    assert [bytes_at(offset, read_at) for offset in (5, 10, 19, 20, 99)] == [100, 100, 100, 250, 300]
+    assert [marks.bytes_at(offset) for offset in (5, 10, 19, 20, 99)] == [100, 100, 100, 250, 300]
 
 
 @pytest.mark.parametrize("sessions", [1, 100, 1_000])

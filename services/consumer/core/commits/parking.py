@@ -8,7 +8,7 @@ gains on reading.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from services.consumer.core.sessions.state import OpenSession
 
@@ -41,17 +41,3 @@ def size_of(session: OpenSession, *, rewrites: bool) -> int:
     """About how many bytes parking the session writes: fragments not parked yet (or all), and all its ids."""
     fragments = session.bytes if rewrites else sum(map(len, session.data[session.parked :]))
     return fragments + 9 * len(session.ids or ())
-
-
-def bytes_at(offset: int, read_at: Sequence[tuple[int, int]]) -> int:
-    """How many bytes had been read when the position was at or just below `offset`.
-
-    `read_at`: pairs of a position and the bytes read there, ascending, at least one. Above all of them the
-    last pair counts, below all of them the first.
-    """
-    found = read_at[0][1]
-    for position, read in read_at:
-        if position > offset:
-            break
-        found = read
-    return found

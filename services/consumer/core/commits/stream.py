@@ -7,14 +7,14 @@ seconds, `wall_ms` the member's own clock, which only ever proposes a tick.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from services.consumer.core.commits.checkpoint import Checkpoint, Commit
 from services.consumer.core.commits.delivery import delivered
-from services.consumer.core.commits.parking import bytes_at, choose
+from services.consumer.core.commits.parking import choose
+from services.consumer.core.commits.read_marks import ReadMarks
 from services.consumer.core.commits.writer import CheckpointWriter
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.covered import CoveredKeys
@@ -31,8 +31,6 @@ QUIET_S = 2.0
 """A stream without a record for this long is silent."""
 IDLE_S = 5.0
 """How long to wait for records when nothing is due."""
-READ_POINTS = 64
-"""How finely a handover reports how much had been read at which position: parking needs no more."""
 RENEW_S = 86_400.0
 """Kafka forgets committed offsets after 7 idle days; owners renew theirs daily."""
 Start = Literal["as_stored", "cut", "rewind"]
@@ -97,7 +95,7 @@ class Stream:
         self._pending: list[Closed] = []
         self._pending_bytes = 0
         self._closed = self._delivered = self._delivered_bytes = 0
-        self._read_at: deque[tuple[int, int]] = deque([(self.position, 0)])
+        self.read_marks = ReadMarks([(self.position, 0)])
         self._last_commit_s = self._last_record_s = self._last_tick_s = now_s
         self._in_commit = False
 
@@ -148,7 +146,7 @@ class Stream:
             self._skip_to(records[0].offset)
         self._last_record_s = now_s
         self._add_pending(self.assembler.feed(records))
-        self._read_at.append((self.position, self.assembler.bytes_read))
+        self.read_marks.add(self.position, self.assembler.bytes_read)
 
     def committed(self, commit: Commit, offsets: Sequence[int], now_s: float) -> int | None:
         """The commit succeeded, and its checkpoint records stand at `offsets`.
@@ -158,8 +156,7 @@ class Stream:
         self.head = commit.head_at(offsets)
         self._last_commit_s = now_s
         self._in_commit = False
-        while len(self._read_at) > 1 and self._read_at[1][0] <= self.head.safe_offset:
-            self._read_at.popleft()
+        self.read_marks.forget_below(self.head.safe_offset)
         return self.writer.committed(commit, offsets)
 
     @property
@@ -225,11 +222,6 @@ class Stream:
             delivered_bytes=before.delivered_bytes + self._delivered_bytes,
         )
 
-    def read_at(self) -> list[tuple[int, int]]:
-        """At most `READ_POINTS` + 1 pairs of a position and the bytes that had been read there, ascending."""
-        points = list(self._read_at)
-        return points[:: max(1, -(-len(points) // READ_POINTS))]
-
     def resume(self, epoch: int, now_s: float) -> None:
         """Goes on from memory in a new epoch, after the stored head was found to be this one's."""
         if not self.is_memory:
@@ -242,7 +234,7 @@ class Stream:
         self._counts_before = counts
         self._pending = pending
         self._pending_bytes = sum(closed.session.bytes for closed in pending)
-        self._read_at = deque(read_at)
+        self.read_marks = ReadMarks(read_at)
 
     def _skip_to(self, offset: int) -> None:
         self.cut += offset - self.position
@@ -317,14 +309,13 @@ class Stream:
         oldest = min((s.pin for s in state.open.values() if s.pin >= 0), default=state.position)
         if not self._is_replay_long(oldest):
             return []
-        keep_from = state.position - limits.max_replay_fragments // 4
-        for offset, read in self._read_at:
-            if state.bytes_read - read <= limits.max_replay_bytes // 4:
-                keep_from = max(keep_from, offset)
-                break
+        keep_from = max(
+            state.position - limits.max_replay_fragments // 4,
+            self.read_marks.first_after(state.bytes_read - limits.max_replay_bytes // 4),
+        )
         return choose(
             (s for s in state.open.values() if 0 <= s.pin < keep_from),
-            self._read_at[-1][1] - self._read_at[max(-2, -len(self._read_at))][1],
+            self.read_marks.last_batch,
             rewrites=self.writer.is_whole_next,
         )
 
@@ -333,5 +324,5 @@ class Stream:
         state, limits = self.assembler, self.limits
         return (
             state.position - safe_offset > limits.max_replay_fragments // 2
-            or state.bytes_read - bytes_at(safe_offset, self._read_at) > limits.max_replay_bytes // 2
+            or state.bytes_read - self.read_marks.bytes_at(safe_offset) > limits.max_replay_bytes // 2
         )

@@ -111,7 +111,7 @@ def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
         stream.writer.written,
         stream.writer.last_whole,
         state.bytes_read,
-        stream.read_at(),
+        stream.read_marks.points(),
     )
     return encode_bundle(
         BundleWire(position=state.position, sessions=sessions, covered=covered, closed=closed, tail=tail)
