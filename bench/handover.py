@@ -118,7 +118,7 @@ def _rows_of_moves(
             target="median ≤ 45",
         ),
         _row(f"the same, 99th percentile of {len(live)}", "ms", [_p99(live)], "≤ 100"),
-        _row("the same, as told in baton.events", "ms", [event.pause_ms or 0.0 for event in events]),
+        _row("the same, from baton.events", "ms", [event.pause_ms or 0.0 for event in events]),
         _row("first copy, while the donor runs", "ms", [event.copy_ms or 0.0 for event in events]),
     ]
 

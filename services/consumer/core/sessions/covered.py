@@ -34,9 +34,6 @@ class CoveredKeys:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def __contains__(self, key: str) -> bool:
-        return key in self.entries
-
     def cover(self, key: str, entry: Covered) -> None:
         """Makes this the key's entry, and the newest of all."""
         self.entries.pop(key, None)  # a dict keeps the place of a key that is only overwritten
