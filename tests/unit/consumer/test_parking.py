@@ -138,6 +138,8 @@ def test_how_much_was_read_is_known_at_the_last_point_at_or_below_an_offset() ->
     marks = ReadMarks([(10, 100), (20, 250), (30, 300)])
 
     assert [marks.bytes_at(offset) for offset in (5, 10, 19, 20, 99)] == [100, 100, 100, 250, 300]
+    assert [marks.first_after(read) for read in (0, 100, 101, 250, 301)] == [10, 10, 20, 20, 0]
+    assert marks.last_batch == 50
 
 
 @pytest.mark.parametrize("sessions", [1, 100, 1_000])
