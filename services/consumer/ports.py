@@ -16,7 +16,7 @@ from services.consumer.core.handover.rules import BundleRequest, Completion, Off
 from services.consumer.core.ownership.lease import Lease
 from services.consumer.core.sessions.record import Record
 from shared.errors import Conflict
-from shared.model.cluster import ClaimNode, MemberNode, StreamNode, View
+from shared.model.cluster import ClaimNode, MemberNode, View
 from shared.model.group import GroupSettings
 from shared.model.head import Head
 
@@ -181,16 +181,6 @@ class Coordinator(Protocol):
 
         False if it did not: the claim of that epoch is not (or no longer) this member's, or another member
         has written the node.
-        """
-
-    def version_after_release(self, stream: int, epoch: int) -> int:
-        """The version that the stream's node will have after this member's release; -1 if unknown."""
-
-    def expect(self, stream: int, node: StreamNode, version: int) -> None:
-        """Announces that the stream's owner is about to release it and leave its node like this.
-
-        Then the node need not be read before the claim. This holds for a few seconds. If it proves false, it
-        costs a claim that is lost or an epoch that is not used.
         """
 
     async def read_claim(self, stream: int) -> ClaimNode | None:

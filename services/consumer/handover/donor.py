@@ -64,14 +64,6 @@ class Donor:
             logger.warning("handover abandoned: unknown commit", extra={"stream": effect.stream})
             return False
         delta = take_delta(core, base)
-        completion = completion_of(
-            base,
-            delta,
-            offer,
-            copy_ms=copy_ms,
-            stopped_at_ms=worker.stopped_at_ms,
-            # so that the recipient can claim without having read the node
-            node_version=self._coordinator.version_after_release(effect.stream, effect.epoch),
-        )
+        completion = completion_of(base, delta, offer, copy_ms=copy_ms, stopped_at_ms=worker.stopped_at_ms)
         await self._peers.complete(address, completion, delta)
         return await self._coordinator.release(effect.stream, effect.epoch, core.head.seq, effect.target)

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from services.consumer.core.handover.rules import Completion, HandoverLimits, Situation, node_after_release
+from services.consumer.core.handover.rules import Completion, HandoverLimits, Situation
 from services.consumer.core.ownership.dampers import Dampers, OwnershipSettings
 from services.consumer.core.ownership.decide import decide
 from services.consumer.handover.hints import HintStore
@@ -204,12 +204,6 @@ class Member:
 
     def _on_expected(self, completion: Completion) -> None:
         self.effect_runner.workers.warm.seek_ahead(completion.stream, completion.position)
-        if completion.node_version >= 0:
-            self.coordinator.expect(
-                completion.stream,
-                node_after_release(completion, self.coordinator.member),
-                completion.node_version,
-            )
         self._wake.set()
 
     def _plan_for(self, view: View) -> Plan:

@@ -39,8 +39,6 @@ class ZooKeeperCoordinator:
         self._joined_s = 0.0
         self._written: dict[int, tuple[int, int]] = {}
         """Stream → (epoch, version of its node) as of this member's last write there."""
-        self._unsure: set[int] = set()
-        """Streams with a claim whose epoch another member may have had before."""
 
     def __repr__(self) -> str:
         return f"<ZooKeeperCoordinator {self.member} of {self.group}>"
@@ -135,35 +133,10 @@ class ZooKeeperCoordinator:
         known = self._mirror.unowned(stream)
         if known is not None:  # usually nothing has changed since the view: one round trip instead of two
             node, version = known
-            if self._mirror.expected.is_guess(stream):
-                return await self._claim_expected(stream, node, version, session)
             if await self._transact(self._to_claim(stream, node.epoch + 1, version), session):
                 self._note(stream, node.epoch + 1, version + 1)
                 return node.epoch + 1
         return await self._claim_afresh(stream, session)
-
-    async def _claim_expected(
-        self, stream: int, node: StreamNode, version: int, session: ZooKeeperSession
-    ) -> int | None:
-        """Claims a stream whose node is only assumed, and reads the node meanwhile.
-
-        If the assumption was wrong, another member may have owned the stream in the epoch that was claimed
-        here. Then the claim is confirmed in a higher one, because no two owners may share an epoch.
-        """
-        self._unsure.add(stream)
-        read, is_won = await asyncio.gather(
-            self._zookeeper.get(self._names.stream(self.group, stream), within=session.id),
-            self._transact(self._to_claim(stream, node.epoch + 1, version), session),
-        )
-        found = _stream_of(read.data) if read is not None else StreamNode()
-        if not is_won:
-            # the stream was released to another member: leave it to that one
-            is_free = found.target in (None, self.member)
-            return await self._claim_afresh(stream, session) if is_free else None
-        if read is None or (read.version, found.epoch) != (version, node.epoch):
-            return await self.adopt(stream)
-        self._note(stream, found.epoch + 1, version + 1)
-        return found.epoch + 1
 
     async def _claim_afresh(self, stream: int, session: ZooKeeperSession) -> int | None:
         node, claim = await self._read(stream, session)
@@ -229,15 +202,6 @@ class ZooKeeperCoordinator:
             self._mirror.note_release(stream, final)
         return done
 
-    def version_after_release(self, stream: int, epoch: int) -> int:
-        """The version that the stream's node will have after this member's release; -1 if unknown."""
-        written = self._written.get(stream)
-        return written[1] + 1 if written is not None and written[0] == epoch else -1
-
-    def expect(self, stream: int, node: StreamNode, version: int) -> None:
-        """Announces that the stream's owner is about to release it and to write this node in this version."""
-        self._mirror.expected.expect(stream, node, version)
-
     async def read_claim(self, stream: int) -> ClaimNode | None:
         """The claim as it stands, read afresh."""
         session = self._session()
@@ -272,14 +236,14 @@ class ZooKeeperCoordinator:
         """Writes the node of a stream that this session holds, and returns the claim's epoch; else None.
 
         The node's version rises, so every write that was sent before and is still on its way fails. `epoch`:
-        the claim's new one; None keeps it, unless another member may have had it: then it rises by one.
+        the claim's new one; None keeps it.
         """
         session = self._session()
         node, claim = await self._read(stream, session)
         if node is None or claim is None or claim.ephemeral_of != session.id:
             return None
         held = _claim_of(claim.data)
-        new = epoch if epoch is not None else held.epoch + (stream in self._unsure)
+        new = epoch if epoch is not None else held.epoch
         mine = StreamNode(epoch=new, owner=self.member, address=self._address)
         claim_path = self._names.claim(self.group, stream)
         same, other = Check(claim_path, claim.version), ClaimNode(member=self.member, epoch=new)
@@ -295,5 +259,4 @@ class ZooKeeperCoordinator:
 
     def _note(self, stream: int, epoch: int, version: int) -> None:
         self._written[stream] = epoch, version
-        self._unsure.discard(stream)
         self._mirror.note_claim(stream, ClaimNode(member=self.member, epoch=epoch))

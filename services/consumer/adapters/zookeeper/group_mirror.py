@@ -15,7 +15,6 @@ from typing import TypeVar
 
 import msgspec
 
-from services.consumer.adapters.zookeeper.expected_releases import ExpectedReleases
 from shared.errors import ZooKeeperUnavailable
 from shared.model.cluster import ClaimNode, MemberNode, StreamNode, View, parse_pins
 from shared.model.names import Names
@@ -71,8 +70,6 @@ class GroupMirror:
         self._pins: dict[int, str] = {}
         self._versions: dict[int, int] = {}
         """The nodes' versions, except where this member wrote the node itself."""
-        self.expected = ExpectedReleases(self._zookeeper.now_s)
-        self._is_whole = False
         self._existing: set[int] = set()
         """Streams that have a node: they were owned at some time."""
         self._claimed: set[int] = set()
@@ -92,7 +89,6 @@ class GroupMirror:
     def note_claim(self, stream: int, claim: ClaimNode) -> None:
         """This member has won the claim."""
         self._note(stream)
-        self.expected.settle(stream)
         self._claims[stream] = claim
         self._claimed.add(stream)
         self._existing.add(stream)
@@ -137,27 +133,19 @@ class GroupMirror:
             if session.id != self._session_id:
                 self._forget()
                 self._session_id = session.id
-            if self._is_whole and self.expected.take_news():
-                # The stream of an announced release stands still: show it before anything is read. `changed`
-                # stays set, so the next view reads.
-                return self._as_known()
             self.changed.clear()  # before the reads: a change during one of them sets it again
             now_s = self._zookeeper.now_s()
             if now_s >= self._relist_at_s:
                 self._relist_at_s = now_s + RELIST_S
                 self._doubt_some()
             await self._refresh()
-            self._is_whole = True
-            return self._as_known()
-
-    def _as_known(self) -> View:
-        return View(
-            count=self._count,
-            members=dict(self._members),
-            claims=dict(self._claims),
-            nodes={n: node for n, node in self._nodes.items() if n not in self._claims},
-            pins=self._pins,
-        )
+            return View(
+                count=self._count,
+                members=dict(self._members),
+                claims=dict(self._claims),
+                nodes={n: node for n, node in self._nodes.items() if n not in self._claims},
+                pins=self._pins,
+            )
 
     def _doubt_some(self) -> None:
         self._old_parts |= {"lists", "pins"}
@@ -260,12 +248,10 @@ class GroupMirror:
         else:
             self._claims[stream] = claim
             self._nodes.pop(stream, None)
-            self.expected.settle(stream)
 
     async def _read_node(self, stream: int) -> None:
         path = f"{self._streams_path}/{stream}"
         znode = await self._zookeeper.get(path, watch=self._on_node, within=self._session_id)
-        self.expected.settle(stream)
         if znode is None:
             self._nodes.pop(stream, None)
             self._versions.pop(stream, None)
@@ -299,13 +285,7 @@ class GroupMirror:
         self.changed.set()
 
     def _on_claim(self, path: str) -> None:
-        stream = int(path.rpartition("/")[2])
-        expected = self.expected.claim_changed(stream)
-        # most likely the announced release: show it at once, and read the claim all the same
-        if expected:
-            self._unclaim(stream)
-            self._nodes[stream], self._versions[stream] = expected
-        self._old_claims.add(stream)
+        self._old_claims.add(int(path.rpartition("/")[2]))
         self.changed.set()
 
     def _on_node(self, path: str) -> None:

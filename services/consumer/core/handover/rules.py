@@ -15,7 +15,7 @@ import msgspec
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.handover.bundle import SentCopy
 from shared.errors import HandoverRefused, NotFound, Unauthorized
-from shared.model.cluster import StreamNode, View
+from shared.model.cluster import View
 from shared.model.head import Head
 from shared.service.signing import digest_of
 
@@ -42,7 +42,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
     `head_epoch`, `seq`: of that head; a donor that committed nothing has it from its predecessor.
     `stopped_at_ms`: when the donor stopped reading, by its wall clock; `copy_ms`: how long the first copy
-    took. `node_version`: the version of the stream's node in ZooKeeper after the release, -1 if unknown.
+    took.
     """
 
     group: str
@@ -58,7 +58,6 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     copy_ms: float
     stopped_at_ms: int
-    node_version: int = -1
 
 
 class BundleRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +122,6 @@ def completion_of(
     *,
     copy_ms: float,
     stopped_at_ms: int,
-    node_version: int = -1,
 ) -> Completion:
     """What completes an offer: the delta of the stream that the copy was of, as it stands now."""
     stream = base.stream
@@ -141,7 +139,6 @@ def completion_of(
         why=offer.why,
         copy_ms=round(copy_ms, 1),
         stopped_at_ms=stopped_at_ms,
-        node_version=node_version,
     )
 
 
@@ -153,11 +150,6 @@ def extends(completion: Completion, offer: Offer) -> bool:
         offer.position,
         offer.digest,
     )
-
-
-def node_after_release(completion: Completion, recipient: str) -> StreamNode:
-    """What the donor is about to write to the stream's node; only the address is left out."""
-    return StreamNode(epoch=completion.epoch, owner=completion.donor, seq=completion.seq, target=recipient)
 
 
 def check_sender(situation: Situation, group: str, stream: int, sender: str) -> None:
