@@ -16,7 +16,7 @@ from services.consumer.settings import ConsumerSettings
 from services.control.settings import ControlSettings
 from services.producer.settings import ProducerSettings
 from shared.service.service_settings import ServiceSettings
-from shared.service.settings import Row, Spec, describe, variable_for
+from shared.service.settings import Allowed, Row, describe, variable_for
 
 SERVICES: dict[str, type[ServiceSettings]] = {
     "producer": ProducerSettings,
@@ -72,17 +72,17 @@ def settings_page() -> str:
     return "\n".join(parts)
 
 
-def range_text(spec: Spec) -> str:
+def range_text(allowed: Allowed) -> str:
     """The allowed values of a setting.
 
-    >>> range_text(Spec(doc="", low=1, high=65535)), range_text(Spec(doc="", low=0.02))
+    >>> range_text(Allowed(1, 65535)), range_text(Allowed(0.02))
     ('1 … 65535', '≥ 0.02')
     """
-    if spec.choices:
-        return " · ".join(spec.choices)
-    if spec.low is not None and spec.high is not None:
-        return f"{_number(spec.low)} … {_number(spec.high)}"
-    return f"≥ {_number(spec.low)}" if spec.low is not None else ""
+    if allowed.choices:
+        return " · ".join(allowed.choices)
+    if allowed.low is not None and allowed.high is not None:
+        return f"{_number(allowed.low)} … {_number(allowed.high)}"
+    return f"≥ {_number(allowed.low)}" if allowed.low is not None else ""
 
 
 def _rows(settings: type[ServiceSettings], names: Iterable[str]) -> list[Row]:
@@ -98,10 +98,10 @@ def _table(rows: Iterable[Row]) -> str:
             (
                 f"`{row.variable}`",
                 _cell(row.spec.doc),
-                row.spec.unit,
+                row.unit,
                 SHOWN_DEFAULTS.get(row.variable, default),
-                range_text(row.spec),
-                _cell(row.spec.outside),
+                range_text(row.spec.allowed),
+                _cell(row.spec.allowed.outside),
             )
         )
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

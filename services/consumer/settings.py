@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from services.consumer.core.commits.stream import StreamLimits
 from services.consumer.core.handover.rules import HandoverLimits
 from services.consumer.core.ownership.dampers import OwnershipSettings
 from services.consumer.member.effects import Pace
-from shared.model.group import DELIVERIES, Delivery, GroupSettings
+from shared.model.group import DELIVERIES, GroupSettings
 from shared.model.names import DEFAULT_GROUP, is_group_name
-from shared.service.service_settings import ServiceSettings
-from shared.service.settings import setting
+from shared.service.service_settings import PORTS, ServiceSettings
+from shared.service.settings import at_least, between, one_of, setting
 
 _DEFAULT = GroupSettings()
 FIXED = "fixed for the group's life: other values are another group"
@@ -28,193 +29,133 @@ def _member_id() -> str:
 class ConsumerSettings(ServiceSettings):
     """Read from `BATON_…` variables."""
 
-    port: int = setting(8010, "port to listen at", low=1, high=65_535, outside="not a port")
+    port: int = setting(8010, "port to listen on", PORTS)
     group: str = setting(DEFAULT_GROUP, "the group: an independent pipeline over the same fragments")
-    member: str = setting(factory=_member_id, doc="id of this member, unique in its group")
+    member: str = setting(_member_id, "id of this member, unique in its group")
     gap_ms: int = setting(
         _DEFAULT.gap_ms,
         f"silence in event time that ends a session; {FIXED}",
-        unit="ms",
-        low=1,
-        outside="without a silence every fragment would be a session",
+        at_least(1, "without a silence every fragment would be a session"),
     )
     lateness_ms: int = setting(
         _DEFAULT.lateness_ms,
         f"how far the log may be out of event-time order; {FIXED}",
-        unit="ms",
-        low=0,
-        outside="a log cannot be more ordered than in order",
+        at_least(0, "a log cannot be more ordered than in order"),
     )
     idle_ms: int | None = setting(
         None,
         f"silence in append time that ends a session; default gap + lateness; {FIXED}",
-        unit="ms",
-        low=1,
-        outside="without a silence every fragment would be a session",
+        at_least(1, "without a silence every fragment would be a session"),
     )
     future_ms: int = setting(
         _DEFAULT.future_ms,
         f"how far a fragment's time may lie ahead of its append time; {FIXED}",
-        unit="ms",
-        low=0,
-        outside="a fragment cannot arrive before it is sent",
+        at_least(0, "a fragment cannot arrive before it is sent"),
     )
     repeat_ms: int = setting(
         _DEFAULT.repeat_ms,
         f"how long after a session's last fragment its ids are remembered; {FIXED}",
-        unit="ms",
-        low=0,
-        outside="0 remembers nothing beyond the session",
+        at_least(0, "0 remembers nothing beyond the session"),
     )
     max_session_fragments: int = setting(
         _DEFAULT.max_session_fragments,
         f"fragments of one session; {FIXED}",
-        low=1,
-        high=1_000_000,
-        outside="larger sessions do not fit into a record",
+        between(1, 1_000_000, "larger sessions do not fit into a record"),
     )
     max_session_bytes: int = setting(
         _DEFAULT.max_session_bytes,
         f"bytes of one session's fragments; {FIXED}",
-        unit="bytes",
-        low=1024,
-        high=1_900_000,
-        outside="a session is one record of at most 2 MB",
+        between(1024, 1_900_000, "a session is one record of at most 2 MB"),
     )
     max_session_span_ms: int = setting(
         _DEFAULT.max_session_span_ms,
         f"event time that one session may span; {FIXED}",
-        unit="ms",
-        low=1,
-        outside="without a span no session could have two fragments",
+        at_least(1, "without a span no session could have two fragments"),
     )
     delivery: str = setting(
-        _DEFAULT.delivery, f"what a crash may do to a finished session; {FIXED}", choices=DELIVERIES
+        _DEFAULT.delivery, f"what a crash may do to a finished session; {FIXED}", one_of(*DELIVERIES)
     )
     max_fragment_bytes: int = setting(
         32 * 1024,
         "largest fragment that producers accept; a session must have room for one",
-        unit="bytes",
-        low=64,
-        high=1_000_000,
-        outside="must be the producers' value, or sessions lack room for what they accept",
+        between(64, 1_000_000, "must be the producers' value, or sessions lack room for what they accept"),
     )
     session_partitions: int = setting(
         6,
         "partitions of the sessions topic when this member creates it",
-        low=1,
-        high=4096,
-        outside="partitions beyond the number of streams stay empty",
+        between(1, 4096, "partitions beyond the number of streams stay empty"),
     )
     session_retention_ms: int = setting(
         604_800_000,
         "how long Kafka keeps finished sessions, when this member creates the topic",
-        unit="ms",
-        low=-1,
-        outside="-1 keeps them forever; shorter than the pause between two `lake` runs loses sessions",
+        at_least(-1, "-1 keeps them forever; shorter than the pause between two `lake` runs loses sessions"),
     )
     commit_s: float = setting(
         1.0,
         "seconds between the commits of a stream",
-        unit="s",
-        low=0.02,
-        high=60,
-        outside="shorter costs more transactions; longer delays sessions and lengthens replays",
+        between(0.02, 60, "shorter costs more transactions; longer delays sessions and lengthens replays"),
     )
     commits_per_s: float = setting(
         100.0,
         "commits of all streams of this member together; with many streams each waits longer",
-        low=1,
-        high=10_000,
-        outside="more keep the broker busy with transactions, fewer delay sessions",
+        between(1, 10_000, "more keep the broker busy with transactions, fewer delay sessions"),
     )
     max_replay_fragments: int = setting(
         100_000,
         "fragments that a new owner replays at most; longer sessions are parked",
-        low=100,
-        high=10_000_000,
-        outside="less parks nearly every session, more makes a take-over slow",
+        between(100, 10_000_000, "less parks nearly every session, more makes a take-over slow"),
     )
     max_replay_bytes: int = setting(
         100 * 1024 * 1024,
         "bytes that a new owner replays at most",
-        unit="bytes",
-        low=100_000,
-        outside="less parks nearly every session, more makes a take-over slow",
+        at_least(100_000, "less parks nearly every session, more makes a take-over slow"),
     )
     grace_s: float = setting(
         5.0,
         "how long an unowned stream is left to the member that the plan names, before others claim it",
-        unit="s",
-        low=0.1,
-        outside="shorter takes streams from a member that is about to claim them",
+        at_least(0.1, "shorter takes streams from a member that is about to claim them"),
     )
     settle_s: float = setting(
         3.0,
         "a member in a younger ZooKeeper session claims only its own, released-to-it and never owned streams",
-        unit="s",
-        low=0,
-        outside="shorter moves all streams after an outage of ZooKeeper",
+        at_least(0, "shorter moves all streams after an outage of ZooKeeper"),
     )
     release_s: float = setting(
         20.0,
         "how long a drain may take before the member leaves without releasing the rest",
-        unit="s",
-        low=1,
-        outside="shorter leaves claims that others get only after the ZooKeeper time-out",
+        at_least(1, "shorter leaves claims that others get only after the ZooKeeper time-out"),
     )
     steady_s: float = setting(
         0.5,
         "how long a member must have been in the group before it is given running streams",
-        unit="s",
-        low=0,
-        outside="shorter moves streams to members that may leave at once; doubles for each return",
+        at_least(0, "shorter moves streams to members that may leave at once; doubles for each return"),
     )
     rest_s: float = setting(
         10.0,
         "how long a stream that has come from another member stays, unless its owner drains",
-        unit="s",
-        low=0,
-        outside="shorter makes streams wander when members come and go",
+        at_least(0, "shorter makes streams wander when members come and go"),
     )
     moves_at_once: int = setting(
         2,
         "streams of a member that are under way to others at a time",
-        low=1,
-        high=1_000,
-        outside="more makes the pause of each longer",
+        between(1, 1_000, "more makes the pause of each longer"),
     )
     max_handover_bytes: int = setting(
         128 * 1024 * 1024,
         "open sessions of one stream that are handed over live; larger ones are replayed",
-        unit="bytes",
-        low=100_000,
-        outside="more may block a member while it reads them",
+        at_least(100_000, "more may block a member while it reads them"),
     )
 
     @property
     def group_settings(self) -> GroupSettings:
         """The settings in the group's znode."""
-        return GroupSettings(
-            gap_ms=self.gap_ms,
-            lateness_ms=self.lateness_ms,
-            idle_ms=self.gap_ms + self.lateness_ms if self.idle_ms is None else self.idle_ms,
-            future_ms=self.future_ms,
-            repeat_ms=self.repeat_ms,
-            max_session_fragments=self.max_session_fragments,
-            max_session_bytes=self.max_session_bytes,
-            max_session_span_ms=self.max_session_span_ms,
-            delivery=cast("Delivery", self.delivery),
-        )
+        idle_ms = self.gap_ms + self.lateness_ms if self.idle_ms is None else self.idle_ms
+        return msgspec.convert(replace(self, idle_ms=idle_ms), GroupSettings, from_attributes=True)
 
     @property
     def stream_limits(self) -> StreamLimits:
         """What bounds a replay."""
-        return StreamLimits(
-            commit_s=self.commit_s,
-            max_replay_fragments=self.max_replay_fragments,
-            max_replay_bytes=self.max_replay_bytes,
-        )
+        return msgspec.convert(self, StreamLimits, from_attributes=True)
 
     @property
     def ownership(self) -> OwnershipSettings:

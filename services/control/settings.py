@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared.service.service_settings import ServiceSettings
-from shared.service.settings import setting
+from shared.service.settings import between, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,34 +17,27 @@ class ControlSettings(ServiceSettings):
     refresh_s: float = setting(
         0.5,
         "pause between two readings of ZooKeeper, Kafka and the members",
-        unit="s",
-        low=0.05,
-        high=60,
-        outside="shorter costs the cluster more, longer shows older numbers",
+        between(0.05, 60, "shorter costs the cluster more, longer shows older numbers"),
     )
     status_window_s: float = setting(
         20.0,
         "span of a stream's history that decides its status (OK, WARN, STOP, STALL, REWIND)",
-        unit="s",
-        low=1,
-        high=3600,
-        outside="shorter calls a pause a stop",
+        between(1, 3600, "shorter calls a pause a stop"),
     )
     operation_timeout_s: float = setting(
         120.0,
         "how long an operation (move, drain, rebalance) may take before it counts as failed",
-        unit="s",
-        low=1,
-        high=86_400,
-        outside="shorter reports a drain as failed while it goes on, longer blocks others on the same stream",
+        between(
+            1,
+            86_400,
+            "shorter reports a drain as failed while it goes on, longer blocks others on the same stream",
+        ),
     )
     runs: str = setting(".baton/runs", "folder with one folder per run of a job")
     runs_kept: int = setting(
         200,
         "ended runs to keep; older ones and their folders are removed",
-        low=1,
-        high=100_000,
-        outside="control reads the folders of all runs when it starts",
+        between(1, 100_000, "control reads the folders of all runs when it starts"),
     )
     lake: str = setting(".baton/lake", "folder or URL (`s3a://…`) under which the Delta tables live")
     jars: str = setting("", "folder with Spark's jars; empty: where `baton jars` keeps them")
@@ -54,10 +47,7 @@ class ControlSettings(ServiceSettings):
     run_timeout_s: float = setting(
         3600.0,
         "longest time that a run may take; a run may set a shorter limit",
-        unit="s",
-        low=1,
-        high=7 * 86_400,
-        outside="longer lets a hanging run block its job",
+        between(1, 7 * 86_400, "longer lets a hanging run block its job"),
     )
 
 

@@ -9,12 +9,14 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from services.producer.core.ingest import Limits
 from services.producer.http.keys import parse_keys
 from services.producer.http.origins import parse_origins
 from shared.errors import InvalidInput
-from shared.service.service_settings import ServiceSettings
-from shared.service.settings import setting
+from shared.service.service_settings import PORTS, ServiceSettings
+from shared.service.settings import at_least, between, one_of, setting
 
 DEFAULT_STREAMS = 24
 MAX_FRAGMENT_BYTES = 900 * 1024
@@ -25,91 +27,65 @@ MAX_FRAGMENT_BYTES = 900 * 1024
 class ProducerSettings(ServiceSettings):
     """Read from `BATON_…` variables."""
 
-    port: int = setting(8001, "port to listen at", low=1, high=65_535, outside="there are no other ports")
+    port: int = setting(8001, "port to listen on", PORTS)
     producer: str = setting("", "the producer's id in ZooKeeper; empty: host name and port")
     streams: int | None = setting(
         None,
         f"number of streams; empty: as the stored table says, {DEFAULT_STREAMS} where there is none yet",
-        low=1,
-        high=4096,
-        outside="there are 4,096 slots",
+        between(1, 4096, "there are 4,096 slots"),
     )
     retention_ms: int = setting(
         7 * 86_400_000,
         "how long Kafka keeps fragments (when the topics are created here)",
-        unit="ms",
-        low=60_000,
-        outside="shorter than the longest session loses fragments that an open session still needs",
+        at_least(60_000, "shorter than the longest session loses fragments that an open session still needs"),
     )
     max_fragment_bytes: int = setting(
-        32 * 1024,
-        "largest fragment",
-        unit="bytes",
-        low=64,
-        high=MAX_FRAGMENT_BYTES,
-        outside="a fragment must fit into a session",
+        32 * 1024, "largest fragment", between(64, MAX_FRAGMENT_BYTES, "a fragment must fit into a session")
     )
     max_request_bytes: int = setting(
         1024 * 1024,
         "largest request",
-        unit="bytes",
-        low=64,
-        high=64 * 1024 * 1024,
-        outside="a larger one holds up everybody else while it is parsed",
+        between(64, 64 * 1024 * 1024, "a larger one holds up everybody else while it is parsed"),
     )
     max_request_fragments: int = setting(
         2_500,
         "most fragments in a request",
-        low=1,
-        high=2_500,
-        outside="a key remembers only 2,500 ids, so a retry of a larger request could store fragments twice",
+        between(
+            1,
+            2_500,
+            "a key remembers only 2,500 ids, so a retry of a larger request could store fragments twice",
+        ),
     )
     max_inflight_bytes: int = setting(
         64 * 1024 * 1024,
         "most bytes of requests that are being read or wait for Kafka; beyond that 429",
-        unit="bytes",
-        low=2 * 1024 * 1024,
-        outside="memory grows by up to three times this when Kafka stalls",
+        at_least(2 * 1024 * 1024, "memory grows by up to three times this when Kafka stalls"),
     )
     max_batch_bytes: int = setting(
         512 * 1024,
         "largest batch to one stream",
-        unit="bytes",
-        low=16 * 1024,
-        high=1024 * 1024,
-        outside="smaller batches cost throughput, topics reject larger ones",
+        between(16 * 1024, 1024 * 1024, "smaller batches cost throughput, topics reject larger ones"),
     )
-    compression: str = setting("none", "compression of batches", choices=("none", "snappy", "zstd"))
+    compression: str = setting("none", "compression of batches", one_of("none", "snappy", "zstd"))
     ack_timeout_s: float = setting(
         10.0,
         "how long Kafka may take to acknowledge before a request gets 503",
-        unit="s",
-        low=0.2,
-        high=120,
-        outside="shorter than a broker's restart rejects fragments that could have waited",
+        between(0.2, 120, "shorter than a broker's restart rejects fragments that could have waited"),
     )
     header_timeout_s: float = setting(
         10.0,
         "how long a client may take to send a request's headers",
-        unit="s",
-        low=0.1,
-        high=600,
-        outside="shorter cuts off slow clients, longer allows them to occupy connections",
+        between(0.1, 600, "shorter cuts off slow clients, longer allows them to occupy connections"),
     )
     read_timeout_s: float = setting(
         30.0,
         "how long a client may take to send a request's body",
-        unit="s",
-        low=0.1,
-        high=600,
-        outside="shorter cuts off slow clients, longer allows them to occupy memory",
+        between(0.1, 600, "shorter cuts off slow clients, longer allows them to occupy memory"),
     )
     workers: int = setting(
         1,
         "processes that share the port, each on one core; each has its own memory limits",
-        low=1,
-        high=64,
-        outside="more workers than cores only wait for each other",
+        between(1, 64, "more workers than cores only wait for each other"),
     )
     write_keys: str = setting(
         "",
@@ -160,11 +136,7 @@ class ProducerSettings(ServiceSettings):
     @property
     def limits(self) -> Limits:
         """The limits of one request."""
-        return Limits(
-            max_fragment_bytes=self.max_fragment_bytes,
-            max_request_bytes=self.max_request_bytes,
-            max_request_fragments=self.max_request_fragments,
-        )
+        return msgspec.convert(self, Limits, from_attributes=True)
 
     @property
     def id(self) -> str:

@@ -6,11 +6,12 @@ import socket
 from dataclasses import dataclass
 
 from shared.model.names import Names, is_namespace
-from shared.service.settings import setting
+from shared.service.settings import between, one_of, setting
 from shared.zookeeper.secret import MIN_BYTES
 
 EVERYWHERE = frozenset({"0.0.0.0", "::"})
 """Hosts that mean all interfaces; they are not addresses that others can connect to."""
+PORTS = between(1, 65_535, "there are no other ports")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +22,7 @@ class ServiceSettings:
     zookeeper: str = setting("127.0.0.1:2181", "servers of ZooKeeper, `host:port,…`")
     namespace: str = setting("", "separates several Batons on one Kafka and ZooKeeper")
     host: str = setting("127.0.0.1", "address to listen on")
-    port: int = setting(8000, "port to listen on", low=1, high=65_535, outside="there are no other ports")
+    port: int = setting(8000, "port to listen on", PORTS)
     advertise: str = setting(
         "",
         "base URL at which others reach this service; empty: `http://host:port`, with the machine's name "
@@ -30,17 +31,12 @@ class ServiceSettings:
     zookeeper_timeout_s: float = setting(
         6.0,
         "time-out of the ZooKeeper session",
-        unit="s",
-        low=1,
-        high=60,
-        outside="shorter mistakes a pause for a crash; longer leaves a dead member's streams unowned",
+        between(1, 60, "shorter mistakes a pause for a crash; longer leaves a dead member's streams unowned"),
     )
     replication: int = setting(
         1,
         "replication factor of the topics that Baton creates",
-        low=1,
-        high=9,
-        outside="Kafka cannot place more replicas than it has brokers",
+        between(1, 9, "Kafka cannot place more replicas than it has brokers"),
     )
     secret: str = setting(
         "",
@@ -48,7 +44,7 @@ class ServiceSettings:
         "16 bytes; empty: a random one in ZooKeeper",
         secret=True,
     )
-    log_level: str = setting("INFO", "lowest level to log", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    log_level: str = setting("INFO", "lowest level to log", one_of("DEBUG", "INFO", "WARNING", "ERROR"))
 
     @property
     def names(self) -> Names:

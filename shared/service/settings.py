@@ -8,7 +8,7 @@ mapping (never from the process itself), converts the values, checks their range
 from __future__ import annotations
 
 import dataclasses
-import types
+import re
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,21 +16,58 @@ from typing import Any, TypeVar
 
 from shared.errors import SettingsInvalid
 
-PREFIX = "BATON_"
+# the unit is part of the name (`gap_ms`, `max_body_bytes`); a rate (`commits_per_s`) has none
+_UNIT = re.compile(r"(?<!_per)_(ms|s|bytes)$")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
-    """The meaning, unit and range of a setting, and what goes wrong outside the range."""
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """The values that a setting may have, and what goes wrong outside of the range."""
 
-    doc: str
-    unit: str = ""
     low: float | None = None
     high: float | None = None
-    choices: tuple[str, ...] = ()
     outside: str = ""
-    secret: bool = False
+    choices: tuple[str, ...] = ()
+
+    def checked(self, value: Any) -> Any:
+        """The value. Raises ValueError, with the limit and its reason, if it is not allowed."""
+        why = f" ({self.outside})" if self.outside else ""
+        if self.choices and value not in self.choices:
+            raise ValueError(f"must be one of {', '.join(self.choices)}")
+        # `not >=` instead of `<`, so that NaN fails too
+        if self.low is not None and not value >= self.low:
+            raise ValueError(f"must be at least {self.low:g}{why}")
+        if self.high is not None and not value <= self.high:
+            raise ValueError(f"must be at most {self.high:g}{why}")
+        return value
+
+
+def at_least(low: float, outside: str = "") -> Allowed:
+    """Numbers from `low` upwards."""
+    return Allowed(low=low, outside=outside)
+
+
+def between(low: float, high: float, outside: str = "") -> Allowed:
+    """Numbers from `low` up to and including `high`."""
+    return Allowed(low=low, high=high, outside=outside)
+
+
+def one_of(*choices: str) -> Allowed:
+    """These words."""
+    return Allowed(choices=choices)
+
+
+_ANY = Allowed()
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """The meaning of a setting, its allowed values, and whether its value must not be shown."""
+
+    doc: str
+    allowed: Allowed = _ANY
+    is_secret: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,69 +75,52 @@ class Row:
     """One setting for the documentation and `--print-config`."""
 
     variable: str
+    unit: str
     default: str
     value: str
     spec: Spec
 
 
-def setting(
-    default: Any = dataclasses.MISSING,
-    doc: str = "",
-    *,
-    unit: str = "",
-    low: float | None = None,
-    high: float | None = None,
-    choices: tuple[str, ...] = (),
-    outside: str = "",
-    secret: bool = False,
-    factory: Callable[[], Any] | None = None,
-) -> Any:
-    """A field of a settings dataclass; required without a `default` or `factory`.
+def setting(default: Any, doc: str, allowed: Allowed = _ANY, *, secret: bool = False) -> Any:
+    """A field of a settings dataclass; `default` is a value, or a function that generates one.
 
     The value of a `secret` setting never appears in `describe`, in faults or in the settings' `repr`.
     """
-    spec = Spec(doc=doc, unit=unit, low=low, high=high, choices=choices, outside=outside, secret=secret)
-    if factory is not None:
-        return dataclasses.field(default_factory=factory, metadata={"spec": spec}, repr=not secret)
-    return dataclasses.field(default=default, metadata={"spec": spec}, repr=not secret)
+    metadata = {"spec": Spec(doc, allowed, secret)}
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata=metadata, repr=not secret)
+    return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
 def variable_for(name: str) -> str:
     """The environment variable of a field: `gap_ms` → `BATON_GAP_MS`."""
-    return PREFIX + name.upper()
+    return f"BATON_{name.upper()}"
 
 
 def load(cls: type[T], mapping: Mapping[str, str]) -> T:
     """The settings of `cls` from `mapping`, usually the environment.
 
-    Raises SettingsInvalid with every fault: unreadable values, values out of range, missing values; and if
-    there are none, the faults that the class's own `check()` finds.
+    Raises SettingsInvalid with every fault: unreadable values and values out of range; and if there are none,
+    the faults that the class's own `check()` finds.
     """
     hints = typing.get_type_hints(cls)
     values: dict[str, Any] = {}
     faults: list[str] = []
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-        variable = variable_for(field.name)
+        variable, spec = variable_for(field.name), field.metadata["spec"]
         raw = mapping.get(variable)
         # compose files and shells easily set a variable to nothing
         if raw is None or (raw == "" and hints[field.name] is not str):
-            required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-            if required:
-                faults.append(f"{variable} is missing: {field.metadata['spec'].doc}")
             continue
-        spec: Spec = field.metadata["spec"]
-        shown = variable if spec.secret else f"{variable}={raw!r}"
         try:
-            values[field.name] = _convert(raw, hints[field.name])
+            values[field.name] = spec.allowed.checked(_convert(raw, hints[field.name]))
         except ValueError as error:
-            faults.append(f"{shown}: {error}")
-            continue
-        if fault := _range_fault(values[field.name], spec):
-            faults.append(f"{shown}: {fault}")
+            faults.append(f"{variable if spec.is_secret else f'{variable}={raw!r}'}: {error}")
     if faults:
         raise SettingsInvalid(faults)
     settings = cls(**values)
-    check = getattr(settings, "check", list)
+    # relations between values mean something only once every value is valid on its own
+    check: Callable[[], list[str]] = getattr(settings, "check", list)
     if faults := check():
         raise SettingsInvalid(faults)
     return settings
@@ -110,18 +130,14 @@ def describe(settings: Any) -> list[Row]:
     """Every setting of an instance in the order of declaration, without the values of secrets."""
     rows = []
     for field in dataclasses.fields(settings):
-        spec: Spec = field.metadata["spec"]
-        default = "(required)"
-        if field.default is not dataclasses.MISSING:
-            default = _show(field.default)
-        elif field.default_factory is not dataclasses.MISSING:
-            default = "(generated)"
+        spec, unit = field.metadata["spec"], _UNIT.search(field.name)
         value = _show(getattr(settings, field.name))
         rows.append(
             Row(
                 variable=variable_for(field.name),
-                default=default,
-                value="(secret)" if spec.secret and value else value,
+                unit=unit[1] if unit else "",
+                default="(generated)" if field.default is dataclasses.MISSING else _show(field.default),
+                value="(secret)" if spec.is_secret and value else value,
                 spec=spec,
             )
         )
@@ -129,39 +145,16 @@ def describe(settings: Any) -> list[Row]:
 
 
 def _show(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
     return "" if value is None else str(value)
 
 
 def _convert(raw: str, hint: Any) -> Any:
-    if isinstance(hint, types.UnionType):
-        hint = next(arg for arg in typing.get_args(hint) if arg is not type(None))
-    if hint is bool:
-        if raw.lower() in ("true", "1", "yes", "on"):
-            return True
-        if raw.lower() in ("false", "0", "no", "off"):
-            return False
-        raise ValueError("neither true nor false")
-    if hint not in (int, float):
-        return raw
-    try:
-        return hint(raw)
-    except ValueError:
-        raise ValueError("not a whole number" if hint is int else "not a number") from None
-
-
-def _range_fault(value: Any, spec: Spec) -> str:
-    if spec.choices and value not in spec.choices:
-        return f"must be one of {', '.join(spec.choices)}"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        # `not >=` instead of `<`, so that NaN fails too
-        if spec.low is not None and not value >= spec.low:
-            return f"must be at least {spec.low:g}{_why(spec)}"
-        if spec.high is not None and not value <= spec.high:
-            return f"must be at most {spec.high:g}{_why(spec)}"
-    return ""
-
-
-def _why(spec: Spec) -> str:
-    return f" ({spec.outside})" if spec.outside else ""
+    """The text as `str`, `int` or `float`, or as what the hint allows besides None."""
+    kinds = typing.get_args(hint) or (hint,)
+    for kind, fault in ((int, "not a whole number"), (float, "not a number")):
+        if kind in kinds:
+            try:
+                return kind(raw)
+            except ValueError:
+                raise ValueError(fault) from None
+    return raw
