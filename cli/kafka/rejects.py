@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from shared.errors import KafkaUnavailable
-from shared.kafka.clients import CALL_TIMEOUT_S, KAFKA_FAILURES, discard_consumer
+from shared.kafka.clients import CALL_TIMEOUT_S, discard_consumer, translated
 from shared.kafka.topics import count_partitions
 from shared.model.names import Names
 from shared.model.rejects import Reject, parse_reject
@@ -54,7 +53,7 @@ class RejectedLog:
         Raises KafkaUnavailable.
         """
         times = {self._partition(number): since_ms for number in self.bounds}
-        with _kafka_failures("offsets of times cannot be read"):
+        with translated("offsets of times cannot be read"):
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 found = await self._consumer.offsets_for_times(times)
         offsets = {partition.partition: one.offset for partition, one in found.items() if one is not None}
@@ -71,7 +70,7 @@ class RejectedLog:
         self._consumer.seek(reading, at)
         self._consumer.resume(reading)
         while at < end:
-            with _kafka_failures("rejects cannot be read"):
+            with translated("rejects cannot be read"):
                 records = await self._page(reading)
             page = [
                 StoredReject(
@@ -89,7 +88,7 @@ class RejectedLog:
 
     async def committed(self, partition: int) -> int | None:
         """The offset up to which the reason was replayed; None if it never was. Raises KafkaUnavailable."""
-        with _kafka_failures("committed offsets cannot be read"):
+        with translated("committed offsets cannot be read"):
             async with asyncio.timeout(STALL_S):
                 offset: int | None = await self._consumer.committed(self._partition(partition))
         return offset
@@ -102,7 +101,7 @@ class RejectedLog:
         committed = await self.committed(partition)
         if committed is not None and committed >= offset:
             return
-        with _kafka_failures("the offset cannot be committed"):
+        with translated("the offset cannot be committed"):
             async with asyncio.timeout(STALL_S):
                 await self._consumer.commit({self._partition(partition): offset})
 
@@ -139,7 +138,7 @@ async def open_rejected(kafka: str, names: Names, *, reason: str | None = None) 
     )
     try:
         partitions = [TopicPartition(topic, number) for number in range(count)]
-        with _kafka_failures(f"Kafka at {kafka} does not answer"):
+        with translated(f"Kafka at {kafka} does not answer"):
             async with asyncio.timeout(STALL_S):
                 await consumer.start()
                 consumer.assign(partitions)
@@ -151,11 +150,3 @@ async def open_rejected(kafka: str, names: Names, *, reason: str | None = None) 
         yield RejectedLog(consumer, topic, {p.partition: (firsts[p], ends[p]) for p in partitions})
     finally:
         await discard_consumer(consumer)
-
-
-@contextlib.contextmanager
-def _kafka_failures(what: str) -> Iterator[None]:
-    try:
-        yield
-    except KAFKA_FAILURES as error:
-        raise KafkaUnavailable(f"{what}: {error!r}") from None

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from shared.errors import KafkaUnavailable
-from shared.kafka.clients import CALL_TIMEOUT_S, KAFKA_FAILURES, discard_consumer
+from shared.kafka.clients import CALL_TIMEOUT_S, discard_consumer, started_consumer, translated
 
 
 class LogBounds:
@@ -49,12 +49,13 @@ class LogBounds:
     async def _ask(self, partitions: Sequence[TopicPartition], what: str) -> dict[TopicPartition, int]:
         consumer = None
         try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                consumer = await self._started(frozenset(partition.topic for partition in partitions))
-                found: dict[TopicPartition, int] = await getattr(consumer, what)(partitions)
-        except KAFKA_FAILURES as error:
+            with translated("offsets cannot be read"):
+                async with asyncio.timeout(CALL_TIMEOUT_S):
+                    consumer = await self._started(frozenset(partition.topic for partition in partitions))
+                    found: dict[TopicPartition, int] = await getattr(consumer, what)(partitions)
+        except KafkaUnavailable:
             await self._drop(consumer)
-            raise KafkaUnavailable(f"offsets cannot be read: {error!r}") from None
+            raise
         return found
 
     async def _drop(self, consumer: AIOKafkaConsumer | None) -> None:
@@ -66,23 +67,14 @@ class LogBounds:
 
     async def _started(self, topics: frozenset[str]) -> AIOKafkaConsumer:
         async with self._lock:
-            consumer = self._consumer
-            if consumer is None:
-                consumer = AIOKafkaConsumer(
-                    bootstrap_servers=self._kafka,
-                    group_id=None,
+            if self._consumer is None:
+                self._consumer = await started_consumer(
+                    self._kafka,
                     isolation_level=self._isolation_level,
-                    enable_auto_commit=False,
-                    request_timeout_ms=int(CALL_TIMEOUT_S * 1000),
-                    retry_backoff_ms=20,
                     consumer_timeout_ms=60_000,  # it never fetches anything
                 )
-                try:
-                    await consumer.start()
-                except BaseException:
-                    await discard_consumer(consumer)
-                    raise
-                self._consumer, self._topics = consumer, frozenset()
+                self._topics = frozenset()
+            consumer = self._consumer
             if not topics <= self._topics:
                 self._topics |= topics
                 assigned = [TopicPartition(topic, 0) for topic in sorted(self._topics)]

@@ -1,4 +1,4 @@
-"""How aiokafka's clients fail, and how to discard them in bounded time.
+"""How aiokafka's clients fail, how to start a consumer, and how to discard clients in bounded time.
 
 In aiokafka nothing is bounded while a broker does not respond. A producer's `stop()` waits for
 acknowledgements, and its sender retries without end. A consumer's `stop()` waits for its own tasks; if one of
@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import ConsumerStoppedError, IllegalOperation, KafkaConnectionError, KafkaError
+
+from shared.errors import KafkaUnavailable
 
 CALL_TIMEOUT_S = 10.0
 DISCARD_TIMEOUT_S = 2.0
@@ -23,6 +25,34 @@ KAFKA_FAILURES = (KafkaError, ConsumerStoppedError, IllegalOperation, TimeoutErr
 """What a call of aiokafka raises when the broker is down, slow or rejects a request. AssertionError: aiokafka
 asserts that the cluster has a broker, which is false while the controller fences the only one.
 IllegalOperation: a fenced producer complains about its own state."""
+
+
+@contextlib.contextmanager
+def translated(what: str, failures: tuple[type[Exception], ...] = KAFKA_FAILURES) -> Iterator[None]:
+    """Raises KafkaUnavailable, which begins with `what`, in place of aiokafka's failures in the block."""
+    try:
+        yield
+    except failures as error:
+        raise KafkaUnavailable(f"{what}: {error!r}") from error
+
+
+async def started_consumer(kafka: str, **options: Any) -> AIOKafkaConsumer:
+    """A started consumer without a Kafka group. Raises what aiokafka raises, and then leaves nothing open."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=kafka,
+        group_id=None,
+        enable_auto_commit=False,
+        request_timeout_ms=int(CALL_TIMEOUT_S * 1000),
+        retry_backoff_ms=20,
+        **options,
+    )
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            await consumer.start()
+    except BaseException:
+        await discard_consumer(consumer)
+        raise
+    return consumer
 
 
 async def discard_consumer(consumer: AIOKafkaConsumer) -> None:

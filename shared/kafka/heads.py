@@ -20,7 +20,7 @@ from aiokafka.errors import (
 from aiokafka.structs import OffsetAndMetadata
 
 from shared.errors import InvalidInput, KafkaUnavailable
-from shared.kafka.clients import CALL_TIMEOUT_S, KAFKA_FAILURES
+from shared.kafka.clients import CALL_TIMEOUT_S, translated
 from shared.model.head import Head, parse_head
 from shared.model.names import Names
 
@@ -75,11 +75,12 @@ async def read_heads(
     coordinator = Coordinator() if coordinator is None else coordinator
     partitions = [TopicPartition(names.fragments(n), 0) for n in streams]
     try:
-        async with asyncio.timeout(CALL_TIMEOUT_S):
-            found = await _group_offsets(admin, names.kafka_group(group), partitions, coordinator)
-    except KAFKA_FAILURES as error:
+        with translated("committed offsets cannot be read"):
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                found = await _group_offsets(admin, names.kafka_group(group), partitions, coordinator)
+    except KafkaUnavailable:
         coordinator.node = None
-        raise KafkaUnavailable(f"committed offsets cannot be read: {error!r}") from None
+        raise
     heads: dict[int, Head] = {}
     unreadable: dict[int, str] = {}
     for partition, committed in found.items():

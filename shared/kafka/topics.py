@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from shared.errors import InvalidInput, KafkaUnavailable
-from shared.kafka.clients import CALL_TIMEOUT_S, KAFKA_FAILURES
+from shared.kafka.clients import CALL_TIMEOUT_S, KAFKA_FAILURES, translated
 from shared.model.names import Names
 
+CREATE_TIMEOUT_S = 30.0
+"""A broker may need seconds for thousands of topics."""
 MAX_RECORD_BYTES = 2 * 1024 * 1024
 """Largest record of `sessions` and `checkpoints`, and largest batch of any topic."""
 EVENTS_RETENTION_MS = 7 * 86_400_000
@@ -92,13 +94,9 @@ async def admin_client(kafka: str) -> AsyncIterator[AIOKafkaAdminClient]:
     """A started admin client, open during the block. Raises KafkaUnavailable when no broker answers."""
     client = AIOKafkaAdminClient(bootstrap_servers=kafka, request_timeout_ms=int(CALL_TIMEOUT_S * 1000))
     try:
-        async with asyncio.timeout(CALL_TIMEOUT_S):
-            await client.start()
-    except KAFKA_FAILURES as error:
-        with contextlib.suppress(*KAFKA_FAILURES):
-            await client.close()
-        raise KafkaUnavailable(f"Kafka at {kafka} does not answer: {error!r}") from None
-    try:
+        with translated(f"Kafka at {kafka} does not answer"):
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                await client.start()
         yield client
     finally:
         with contextlib.suppress(*KAFKA_FAILURES):
@@ -122,11 +120,10 @@ async def ensure_topics(kafka: str, specs: Iterable[TopicSpec], replication: int
         for spec in specs
     ]
     async with admin_client(kafka) as admin:
-        try:
-            async with asyncio.timeout(30):
+        # AttributeError: the broker does not know a controller yet
+        with translated("topics cannot be created", (*KAFKA_FAILURES, AttributeError)):
+            async with asyncio.timeout(CREATE_TIMEOUT_S):
                 response = await admin.create_topics(topics)
-        except (*KAFKA_FAILURES, AttributeError) as error:  # AttributeError: the broker has no controller yet
-            raise KafkaUnavailable(f"topics cannot be created: {error!r}") from None
     created: list[str] = []
     rejected: list[str] = []
     for name, code, *message in response.topic_errors:
@@ -142,21 +139,17 @@ async def ensure_topics(kafka: str, specs: Iterable[TopicSpec], replication: int
 async def list_topics(kafka: str) -> list[str]:
     """The names of all topics. Raises KafkaUnavailable."""
     async with admin_client(kafka) as admin:
-        try:
+        with translated("topics cannot be listed"):
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 return list(await admin.list_topics())
-        except KAFKA_FAILURES as error:
-            raise KafkaUnavailable(f"topics cannot be listed: {error!r}") from None
 
 
 async def count_partitions(kafka: str, topic: str) -> int:
     """The topic's number of partitions. Raises KafkaUnavailable, also while the topic does not exist yet."""
     async with admin_client(kafka) as admin:
-        try:
+        with translated(f"{topic} cannot be described"):
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 found = await admin.describe_topics([topic])
-        except KAFKA_FAILURES as error:
-            raise KafkaUnavailable(f"{topic} cannot be described: {error!r}") from None
     partitions = [len(one["partitions"]) for one in found if one["topic"] == topic and not one["error_code"]]
     if not partitions or not partitions[0]:
         raise KafkaUnavailable(f"there is no topic {topic} yet")

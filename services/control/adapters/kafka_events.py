@@ -17,7 +17,7 @@ from services.control.live.feed import EventFeed
 from shared.backoff import Backoff
 from shared.errors import BatonError, KafkaUnavailable
 from shared.kafka.bounds import LogBounds
-from shared.kafka.clients import CALL_TIMEOUT_S, discard_consumer
+from shared.kafka.clients import CALL_TIMEOUT_S, discard_consumer, started_consumer
 from shared.kafka.topics import ensure_topics, events_topic
 from shared.model.names import Names
 
@@ -71,17 +71,8 @@ class KafkaEvents:
 
     @contextlib.asynccontextmanager
     async def _started(self) -> AsyncIterator[AIOKafkaConsumer]:
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._kafka,
-            group_id=None,
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            request_timeout_ms=int(CALL_TIMEOUT_S * 1000),
-            retry_backoff_ms=20,
-        )
+        consumer = await started_consumer(self._kafka, auto_offset_reset="none")
         try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                await consumer.start()
             consumer.assign([self._partition])
             consumer.seek(self._partition, 0)  # without a position, the consumer would look one up in Kafka
             consumer.pause(self._partition)

@@ -13,8 +13,7 @@ from collections.abc import Collection, Sequence
 from aiokafka import AIOKafkaProducer, TopicPartition
 
 from services.producer.kafka.produce import produce_quickly
-from shared.errors import KafkaUnavailable
-from shared.kafka.clients import KAFKA_FAILURES, discard_producer
+from shared.kafka.clients import discard_producer, translated
 
 NEW_TOPICS_S, NEW_TOPICS_POLL_S = 2.0, 0.05
 """How long a broker may take to list topics that it has just created, and how often we ask."""
@@ -46,12 +45,10 @@ async def connected_producer(
         retry_backoff_ms=20,
     )
     try:
-        async with asyncio.timeout(ack_timeout_s):
-            await producer.start()
-            await _load_metadata(producer, topics, expected, min(NEW_TOPICS_S, ack_timeout_s / 2))
-    except KAFKA_FAILURES as error:
-        await discard_producer(producer)
-        raise KafkaUnavailable(f"Kafka at {kafka} does not answer: {error!r}") from None
+        with translated(f"Kafka at {kafka} does not answer"):
+            async with asyncio.timeout(ack_timeout_s):
+                await producer.start()
+                await _load_metadata(producer, topics, expected, min(NEW_TOPICS_S, ack_timeout_s / 2))
     except BaseException:
         await discard_producer(producer)
         raise

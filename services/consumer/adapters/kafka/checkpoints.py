@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from services.consumer.adapters.kafka.clients import START_TIMEOUT_S, SharedClients, translated
+from services.consumer.adapters.kafka.clients import START_TIMEOUT_S, SharedClients
 from services.consumer.core.commits.checkpoint import find_head
 from shared.errors import KafkaUnavailable
-from shared.kafka.clients import discard_consumer
+from shared.kafka.clients import discard_consumer, translated
 from shared.kafka.topics import MAX_RECORD_BYTES
 from shared.model.head import Head
 

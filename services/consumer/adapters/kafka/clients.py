@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -18,7 +18,7 @@ from services.consumer.adapters.kafka.brokers import KnownBrokers
 from services.consumer.adapters.kafka.coalesce import CoalescedRead
 from shared.errors import KafkaUnavailable
 from shared.kafka.bounds import LogBounds
-from shared.kafka.clients import KAFKA_FAILURES, discard_producer
+from shared.kafka.clients import KAFKA_FAILURES, discard_producer, translated
 from shared.kafka.heads import Coordinator, StoredHeads, read_heads
 from shared.kafka.topics import MAX_RECORD_BYTES
 from shared.model.head import Head
@@ -34,15 +34,6 @@ PRODUCER_OPTIONS = {
     "request_timeout_ms": 10_000,
     "retry_backoff_ms": 10,
 }
-
-
-@contextlib.contextmanager
-def translated(what: str) -> Iterator[None]:
-    """Raises KafkaUnavailable in place of aiokafka's failures."""
-    try:
-        yield
-    except KAFKA_FAILURES as error:
-        raise KafkaUnavailable(f"{what}: {error!r}") from error
 
 
 class SharedClients:

@@ -22,11 +22,11 @@ from aiokafka.structs import OffsetAndMetadata
 
 from services.consumer.adapters.kafka.brokers import add_partitions, prepare_producer, start_prepared
 from services.consumer.adapters.kafka.checkpoints import KafkaCheckpoints
-from services.consumer.adapters.kafka.clients import PRODUCER_OPTIONS, SharedClients, translated
+from services.consumer.adapters.kafka.clients import PRODUCER_OPTIONS, SharedClients
 from services.consumer.core.commits.checkpoint import Checkpoint, Commit, fold, is_settled, new_stream
 from services.consumer.ports import Fenced
 from shared.errors import KafkaUnavailable
-from shared.kafka.clients import KAFKA_FAILURES, discard_producer
+from shared.kafka.clients import KAFKA_FAILURES, discard_producer, translated
 from shared.model.fragments import encode_marker
 from shared.model.group import GroupSettings
 from shared.model.head import Head

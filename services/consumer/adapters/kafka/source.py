@@ -13,9 +13,9 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from services.consumer.adapters.kafka.clients import SharedClients, translated
+from services.consumer.adapters.kafka.clients import SharedClients
 from services.consumer.core.sessions.record import Record
-from shared.kafka.clients import discard_consumer
+from shared.kafka.clients import discard_consumer, translated
 
 START_TIMEOUT_S = 10.0
 FETCH_WAIT_MS = 5_000
