@@ -12,11 +12,10 @@ import sys
 from pathlib import Path
 
 from services.control.adapters.http_drain import HttpDrain
-from services.control.adapters.http_members import HttpMembers
+from services.control.adapters.http_members import HttpMembers, http_client
 from services.control.adapters.kafka_events import KafkaEvents
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.adapters.run_store import RunStore
-from services.control.adapters.spark_progress import SparkProgress
 from services.control.adapters.spark_runner import SparkPlace, SparkRunner
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
@@ -37,16 +36,12 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
         stack.push_async_callback(zookeeper.close)
         offsets = await stack.enter_async_context(KafkaOffsets(settings.kafka, settings.names))
-        members = await stack.enter_async_context(HttpMembers())
-        drain = await stack.enter_async_context(
-            HttpDrain(lambda: ensure_secret(zookeeper, settings.names, settings.secret))
-        )
-        progress = await stack.enter_async_context(SparkProgress())
+        http = await stack.enter_async_context(http_client())
         feed = EventFeed()
         view = ClusterView(
             ZooKeeperCluster(zookeeper, settings.names),
             offsets,
-            members,
+            HttpMembers(http),
             settings.names,
             refresh_s=settings.refresh_s,
             status_window_s=settings.status_window_s,
@@ -55,11 +50,17 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         operations = Operations(
             view,
             ZooKeeperPins(zookeeper, settings.names),
-            drain,
+            HttpDrain(http, lambda: ensure_secret(zookeeper, settings.names, settings.secret)),
             timeout_s=settings.operation_timeout_s,
             look_every_s=settings.refresh_s,
         )
-        runner = _runner(settings, progress)
+        runner = SparkRunner(
+            RunStore(Path(settings.runs)),
+            _place(settings),
+            http,
+            timeout_s=settings.run_timeout_s,
+            kept=settings.runs_kept,
+        )
         events = KafkaEvents(settings.kafka, settings.names, feed, replication=settings.replication)
         registry = registry_for(view, runner, feed)
         app = create_app(view=view, feed=feed, operations=operations, runner=runner, registry=registry)
@@ -81,20 +82,13 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
                 await runner.stop()
 
 
-def _runner(settings: ControlSettings, progress: SparkProgress) -> SparkRunner:
-    place = SparkPlace(
+def _place(settings: ControlSettings) -> SparkPlace:
+    return SparkPlace(
         kafka=settings.kafka,
         namespace=settings.namespace,
         lake=lake_for(settings),
         jars=str(spark_jars_for(settings, os.environ)),
         master=spark_master_for(settings, os.environ),
-    )
-    return SparkRunner(
-        RunStore(Path(settings.runs)),
-        place,
-        timeout_s=settings.run_timeout_s,
-        kept=settings.runs_kept,
-        progress=progress,
     )
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from services.control.core.jobs import Job
 from services.control.core.observed import Answers, Cluster, Offsets
-from services.control.core.runs import Run
+from services.control.core.runs import Run, Submission
 from shared.model.cluster import MemberNode
-from shared.model.group import GroupSettings
 
 
 class ClusterSource(Protocol):
@@ -53,16 +51,7 @@ class MemberDrain(Protocol):
 class JobRunner(Protocol):
     """Runs jobs, and remembers their runs."""
 
-    async def start(
-        self,
-        job: Job,
-        *,
-        group: str,
-        parameters: Mapping[str, str | int],
-        settings: GroupSettings,
-        streams: int,
-        timeout_s: float | None,
-    ) -> Run:
+    async def start(self, submission: Submission) -> Run:
         """A new run. Raises JobAlreadyRunning, SparkUnavailable."""
 
     def runs(self) -> Sequence[Run]:

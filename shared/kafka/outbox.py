@@ -9,10 +9,36 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
 
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
+from shared.kafka.clients import CALL_TIMEOUT_S, discard_producer
+
+FLUSH_TIMEOUT_S = 2.0
+"""How long a stopping process may wait for what is still queued."""
+
+
+async def outbox_producer(kafka: str, topic: str, *, batch_bytes: int) -> AIOKafkaProducer:
+    """A started idempotent producer that knows the topic. Raises what aiokafka raises, and TimeoutError."""
+    producer = AIOKafkaProducer(
+        bootstrap_servers=kafka,
+        acks="all",
+        enable_idempotence=True,
+        linger_ms=0,
+        max_batch_size=batch_bytes,
+        request_timeout_ms=int(CALL_TIMEOUT_S * 1000),
+        retry_backoff_ms=50,
+    )
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            await producer.start()
+            await producer.partitions_for(topic)
+    except BaseException:
+        await discard_producer(producer)
+        raise
+    return producer
 
 
 async def run_outbox(

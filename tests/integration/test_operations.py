@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from services.control.adapters.http_drain import HttpDrain
-from services.control.adapters.http_members import HttpMembers
+from services.control.adapters.http_members import HttpMembers, http_client
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
@@ -60,11 +60,11 @@ async def control(found: Group, zookeeper: str) -> AsyncIterator[Control]:
     async with contextlib.AsyncExitStack() as stack:
         znodes = await stack.enter_async_context(ZooKeeper(zookeeper, 6.0))
         offsets = await stack.enter_async_context(KafkaOffsets(where.kafka, where.names))
-        members = await stack.enter_async_context(HttpMembers())
-        drain = await stack.enter_async_context(HttpDrain(lambda: ensure_secret(znodes, where.names, "")))
+        http = await stack.enter_async_context(http_client())
         cluster = ZooKeeperCluster(znodes, where.names)
+        members, pins = HttpMembers(http), ZooKeeperPins(znodes, where.names)
+        drain = HttpDrain(http, lambda: ensure_secret(znodes, where.names, ""))
         view = ClusterView(cluster, offsets, members, where.names, refresh_s=0.1, status_window_s=20.0)
-        pins = ZooKeeperPins(znodes, where.names)
         yield Control(view, Operations(view, pins, drain, timeout_s=60.0, look_every_s=0.1))
 
 

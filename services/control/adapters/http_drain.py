@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import msgspec
@@ -24,26 +24,17 @@ SENDER = "control"
 
 
 class HttpDrain:
-    """A `MemberDrain`; an async context manager that closes its connections.
-
-    `secret` returns the key that signs requests between Baton's processes.
-    """
+    """A `MemberDrain`; `secret` returns the key that signs requests between Baton's processes."""
 
     def __init__(
         self,
+        http: httpx.AsyncClient,
         secret: Callable[[], Awaitable[bytes]],
-        transport: httpx.AsyncBaseTransport | None = None,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._client = httpx.AsyncClient(transport=transport, timeout=ANSWER_TIMEOUT_S, trust_env=False)
+        self._http = http
         self._secret = secret
         self._wall_ms = wall_ms
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._client.aclose()
 
     async def drain(self, member: str, address: str, why: str) -> None:
         """Returns once the member is draining. Raises PeerUnavailable."""
@@ -52,7 +43,7 @@ class HttpDrain:
         headers = signed_headers(secret, SENDER, "POST", PATH, digest=digest_of(body), at_ms=self._wall_ms())
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                response = await self._client.post(f"{address}{PATH}", content=body, headers=headers)
+                response = await self._http.post(f"{address}{PATH}", content=body, headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise PeerUnavailable(f"{member} does not answer: {str(error) or type(error).__name__}") from None
         if not response.is_success:

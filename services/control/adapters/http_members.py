@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import httpx
 import msgspec
@@ -23,19 +23,18 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
+def http_client() -> httpx.AsyncClient:
+    """A client for members and Spark's drivers, without a time-out: each call sets its own."""
+    # trust_env: proxies in the environment lead to the outside world
+    return httpx.AsyncClient(timeout=None, trust_env=False)
+
+
 class HttpMembers:
-    """A `MemberSource`; an async context manager that closes its connections."""
+    """A `MemberSource` that asks through `http`."""
 
-    def __init__(self, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        # trust_env: proxies in the environment lead to the outside world, members are on our own network
-        self._client = httpx.AsyncClient(transport=transport, timeout=ANSWER_TIMEOUT_S, trust_env=False)
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
         self._statuses: dict[tuple[str, str], MemberStatus] = {}
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._client.aclose()
 
     async def read(self, members: Mapping[tuple[str, str], MemberNode]) -> Answers:
         """The statuses of the members (by group and id), and a plan per group."""
@@ -74,7 +73,7 @@ class HttpMembers:
     async def _get(self, url: str, kind: type[T]) -> T | None:
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                response = await self._client.get(url)
+                response = await self._http.get(url)
             if response.status_code != 200:
                 return None
             return msgspec.json.decode(response.content, type=kind)

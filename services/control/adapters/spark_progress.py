@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import msgspec
@@ -34,38 +34,25 @@ class _Application(msgspec.Struct, frozen=True):
     id: str
 
 
-class SparkProgress:
-    """Asks the UIs of drivers; an async context manager that closes its connections."""
+async def read_progress(http: httpx.AsyncClient, driver: DriverUp) -> Progress | None:
+    """The run's task counts so far, or None if the driver's UI does not answer."""
+    if not driver.ui:
+        return None
 
-    def __init__(self, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._client = httpx.AsyncClient(transport=transport, timeout=ANSWER_TIMEOUT_S, trust_env=False)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._client.aclose()
-
-    async def read(self, driver: DriverUp) -> Progress | None:
-        """The task counts so far, or None if the UI does not answer."""
-        if not driver.ui:
-            return None
-        applications = f"{driver.ui.rstrip('/')}/api/v1/applications"
-        try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                application = driver.application
-                if not application:
-                    application = (await self._get(applications, list[_Application]))[0].id
-                jobs = await self._get(f"{applications}/{application}/jobs", list[SparkJob])
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, msgspec.DecodeError, IndexError) as error:
-            logger.debug("no progress", extra={"ui": driver.ui, "why": repr(error)})
-            return None
-        return progress_of(jobs)
-
-    async def _get(self, url: str, kind: Any) -> Any:
-        response = await self._client.get(url)
+    async def get(path: str, kind: Any) -> Any:
+        response = await http.get(f"{applications}{path}")
         response.raise_for_status()
         return msgspec.json.decode(response.content, type=kind)
+
+    applications = f"{driver.ui.rstrip('/')}/api/v1/applications"
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            application = driver.application or (await get("", list[_Application]))[0].id
+            jobs = await get(f"/{application}/jobs", list[SparkJob])
+    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, msgspec.DecodeError, IndexError) as error:
+        logger.debug("no progress", extra={"ui": driver.ui, "why": repr(error)})
+        return None
+    return progress_of(jobs)
 
 
 def progress_of(jobs: list[SparkJob]) -> Progress:

@@ -11,26 +11,26 @@ import logging
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import httpx
 import msgspec
 
 from services.control.adapters.process_group import ProcessGroup
 from services.control.adapters.run_store import RunStore
-from services.control.adapters.spark_progress import SparkProgress
-from services.control.core.jobs import Job
+from services.control.adapters.spark_progress import read_progress
 from services.control.core.runs import (
     DriverState,
     JobAlreadyRunning,
     Run,
+    Submission,
     UnknownRun,
     cancelled,
     decide,
 )
 from shared.errors import SparkUnavailable
-from shared.model.group import GroupSettings
 
 POLL_S = 0.2
 DRIVER = (sys.executable, "-m", "services.control.spark.driver")
@@ -71,18 +71,18 @@ class SparkRunner:
         self,
         store: RunStore,
         place: SparkPlace,
+        http: httpx.AsyncClient,
         *,
         timeout_s: float,
         kept: int,
-        progress: SparkProgress,
         driver: Sequence[str] = DRIVER,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._store = store
         self._place = place
+        self._http = http
         self._timeout_s = timeout_s
         self._kept = kept
-        self._progress = progress
         self._driver = tuple(driver)
         self._now_ms = now_ms
         self._runs = {run.id: run for run in store.load()}
@@ -109,32 +109,23 @@ class SparkRunner:
         """The result of a run that has succeeded, else None. Raises UnknownRun."""
         return self._store.result(run_id) if self.run_of(run_id).state == "succeeded" else None
 
-    async def start(
-        self,
-        job: Job,
-        *,
-        group: str,
-        parameters: Mapping[str, str | int],
-        settings: GroupSettings,
-        streams: int,
-        timeout_s: float | None,
-    ) -> Run:
+    async def start(self, submission: Submission) -> Run:
         """A new run, its driver started. Raises JobAlreadyRunning, SparkUnavailable."""
         for other in self._watched.values():
-            if (other.run.job, other.run.group) == (job.name, group):
-                raise JobAlreadyRunning(f"run {other.run.id} of job {job.name!r} has not ended yet")
+            if (other.run.job, other.run.group) == (submission.job, submission.group):
+                raise JobAlreadyRunning(f"run {other.run.id} of job {submission.job!r} has not ended yet")
         now_ms = self._now_ms()
         run = Run(
             id=_new_id(now_ms),
-            job=job.name,
-            group=group,
-            parameters=dict(parameters),
+            job=submission.job,
+            group=submission.group,
+            parameters=submission.parameters,
             state="starting",
             started_at=now_ms,
-            timeout_s=min(timeout_s or self._timeout_s, self._timeout_s),
+            timeout_s=min(submission.timeout_s or self._timeout_s, self._timeout_s),
         )
         try:
-            self._store.create(run, self._request(run, settings, streams))
+            self._store.create(run, self._request(run, submission))
             folder = self._store.folder_of(run.id)
             processes = ProcessGroup.start([*self._driver, str(folder)], log=folder / "driver.log")
         except OSError as error:
@@ -144,7 +135,7 @@ class SparkRunner:
         self._watched[run.id] = _Watched(run, processes)
         self._keep(run)
         self.forget_old()
-        logger.info("run started", extra={"run": run.id, "job": run.job, "group": group, "pid": run.pid})
+        logger.info("run started", extra={"run": run.id, "job": run.job, "group": run.group, "pid": run.pid})
         return run
 
     async def cancel(self, run_id: str) -> Run:
@@ -199,7 +190,7 @@ class SparkRunner:
                 self._conclude(watched, step.run)
                 return
             driver = self._store.driver(watched.run.id)
-            progress = await self._progress.read(driver) if driver else None
+            progress = await read_progress(self._http, driver) if driver else None
             run = msgspec.structs.replace(step.run, progress=progress or step.run.progress)
             if run != watched.run:
                 watched.run = run
@@ -241,14 +232,14 @@ class SparkRunner:
         except OSError as error:
             logger.exception("run record not written", extra={"run": run.id, "why": str(error)})
 
-    def _request(self, run: Run, settings: GroupSettings, streams: int) -> dict[str, Any]:
+    def _request(self, run: Run, submission: Submission) -> dict[str, Any]:
         return asdict(self._place) | {
             "id": run.id,
             "job": run.job,
             "parameters": run.parameters,
             "group": run.group,
-            "group_settings": settings,
-            "streams": streams,
+            "group_settings": submission.settings,
+            "streams": submission.streams,
             "timeout_s": run.timeout_s,
         }
 

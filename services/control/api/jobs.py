@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Query, Response
 from services.control.api.openapi import answers, encoded, refuses
 from services.control.api.pages import BAD_BODY, INVALID, NOT_FOUND, UNAVAILABLE, AfterName, Group, Limit
 from services.control.core.jobs import JOBS, Job, ParametersInvalid, job_named, parse_parameters
-from services.control.core.runs import RunDetail, RunSummary, detail_of, summary_of
+from services.control.core.runs import RunDetail, RunSummary, Submission, detail_of, summary_of
 from services.control.live.cluster_view import ClusterView, UnknownGroup
 from services.control.ports import JobRunner
 from shared.model.names import DEFAULT_GROUP
@@ -69,14 +69,15 @@ def jobs_routes(view: ClusterView, runner: JobRunner) -> APIRouter:
         found = view.group(group)
         if found.settings is None:
             raise UnknownGroup(f"group {group!r} has no settings: no member of it has ever started")
-        run = await runner.start(
-            job,
+        submission = Submission(
+            job=job.name,
             group=group,
             parameters=values,
             settings=found.settings,
             streams=found.view.count,
             timeout_s=timeout_s,
         )
+        run = await runner.start(submission)
         return encoded(detail_of(run), 202, location=f"/runs/{run.id}")
 
     return routes

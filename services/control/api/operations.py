@@ -60,13 +60,7 @@ ANSWERED = (Forecast, Operation, OperationPage)
 
 def wish_of(request: OperationRequest) -> Wish:
     """The request in the core's form."""
-    match request:
-        case MoveRequest():
-            return Wish(kind="move", group=request.group, stream=request.stream, to=request.to)
-        case DrainRequest():
-            return Wish(kind="drain", group=request.group, member=request.member)
-        case RebalanceRequest():
-            return Wish(kind="rebalance", group=request.group)
+    return msgspec.convert(msgspec.to_builtins(request), Wish)
 
 
 def operations_routes(operations: Operations) -> APIRouter:

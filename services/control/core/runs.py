@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from shared.errors import Conflict, InvariantBroken, NotFound
+from shared.model.group import GroupSettings
 
 RunState = Literal["starting", "running", "succeeded", "failed", "cancelled"]
 ENDED: frozenset[RunState] = frozenset({"succeeded", "failed", "cancelled"})
@@ -34,6 +35,20 @@ class JobAlreadyRunning(Conflict):
 
 class IllegalTransition(InvariantBroken):
     """A run that has ended cannot change."""
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that a user asks for: a job with complete parameters, and the group that it works on.
+
+    `settings` and `streams` are the group's; `timeout_s` can only shorten the limit of all runs.
+    """
+
+    job: str
+    group: str
+    parameters: dict[str, str | int]
+    settings: GroupSettings
+    streams: int
+    timeout_s: float | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,16 +170,13 @@ def cancelled(run: Run, seen: DriverState, why: str) -> Run:
 
 def summary_of(run: Run) -> RunSummary:
     """The run without what only control needs to know."""
-    return RunSummary(**_shown(run))
+    return msgspec.convert(run, RunSummary, from_attributes=True)
 
 
 def detail_of(run: Run, result: dict[str, Any] | None = None) -> RunDetail:
     """The run as the API shows it, with its result."""
-    return RunDetail(**_shown(run), result=result)
-
-
-def _shown(run: Run) -> dict[str, Any]:
-    return {name: getattr(run, name) for name in RunSummary.__struct_fields__}
+    shown = {name: getattr(run, name) for name in RunSummary.__struct_fields__}
+    return RunDetail(**shown, result=result)
 
 
 def _verdict(run: Run, seen: DriverState) -> Run:

@@ -20,7 +20,7 @@ from services.producer.core.ingest import Rejected
 from services.producer.ports import RejectCounts
 from shared.errors import KafkaUnavailable
 from shared.kafka.clients import CALL_TIMEOUT_S, discard_producer
-from shared.kafka.outbox import run_outbox, wait_for_ack
+from shared.kafka.outbox import FLUSH_TIMEOUT_S, outbox_producer, run_outbox, wait_for_ack
 from shared.model.names import Names
 from shared.model.rejects import MAX_KEPT_BYTES, headers_of
 
@@ -31,7 +31,6 @@ BATCH_BYTES = 128 * 1024
 """Small, because a batch is built without a pause: 1,700 rejects without content take 5 ms."""
 ACK_TIMEOUT_S = 60.0
 """Long, because aiokafka's own retries write nothing twice, and giving up loses the batch."""
-FLUSH_TIMEOUT_S = 2.0
 
 logger = logging.getLogger(__name__)
 
@@ -132,18 +131,7 @@ class KafkaRejects:
 
     async def _started(self) -> AIOKafkaProducer:
         if self._producer is None:
-            self._producer = AIOKafkaProducer(
-                bootstrap_servers=self._kafka,
-                acks="all",
-                enable_idempotence=True,
-                linger_ms=0,
-                max_batch_size=BATCH_BYTES,
-                request_timeout_ms=int(CALL_TIMEOUT_S * 1000),
-                retry_backoff_ms=50,
-            )
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                await self._producer.start()
-                await self._producer.partitions_for(self._topic)
+            self._producer = await outbox_producer(self._kafka, self._topic, batch_bytes=BATCH_BYTES)
         return self._producer
 
     async def _discard(self) -> None:

@@ -242,7 +242,7 @@ class KafkaFragmentSink:
                         functools.partial(self._on_answer, producer, backlog, batch, inner)
                     )
         except KAFKA_FAILURES as error:
-            self._break(f"Kafka cannot take fragments: {error!r}")
+            self._break(f"fragments cannot be sent to Kafka: {error!r}")
         except Exception as error:  # without the pump nothing is sent, so every error ends the client
             logger.exception("sending to kafka failed")
             self._break(f"sending failed: {error!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from services.control.app import create_app
-from services.control.core.jobs import Job
-from services.control.core.runs import JobAlreadyRunning, Run, UnknownRun
+from services.control.core.runs import JobAlreadyRunning, Run, Submission, UnknownRun
 from services.control.live.feed import EventFeed
 from services.control.live.metrics import registry_for
 from services.control.ports import JobRunner
@@ -31,31 +30,22 @@ class InMemoryRunner:
     """A `JobRunner` whose runs do nothing."""
 
     known: dict[str, Run] = field(default_factory=dict)
-    settings: GroupSettings | None = None
+    submissions: list[Submission] = field(default_factory=list)
 
-    async def start(
-        self,
-        job: Job,
-        *,
-        group: str,
-        parameters: Mapping[str, str | int],
-        settings: GroupSettings,
-        streams: int,
-        timeout_s: float | None,
-    ) -> Run:
-        if any(run.job == job.name and not run.has_ended for run in self.known.values()):
+    async def start(self, submission: Submission) -> Run:
+        if any(run.job == submission.job and not run.has_ended for run in self.known.values()):
             raise JobAlreadyRunning("a run of it has not ended yet")
         run = Run(
             id=f"r{len(self.known)}",
-            job=job.name,
-            group=group,
-            parameters=dict(parameters),
+            job=submission.job,
+            group=submission.group,
+            parameters=submission.parameters,
             state="starting",
-            started_at=streams,
-            timeout_s=timeout_s or 60,
+            started_at=5,
+            timeout_s=submission.timeout_s or 60,
         )
         self.known[run.id] = run
-        self.settings = settings
+        self.submissions.append(submission)
         return run
 
     def runs(self) -> Sequence[Run]:
@@ -231,7 +221,8 @@ async def test_a_run_is_started_followed_and_cancelled(face: Face) -> None:
     assert run["parameters"] == {"item_path": "$.data.path", "top": 3}
     assert (await face.get(f"/runs/{run['id']}")) == run
     assert (await face.http.delete(f"/runs/{run['id']}")).json()["state"] == "cancelled"
-    assert face.runner.settings == GroupSettings()
+    (submission,) = face.runner.submissions
+    assert (submission.settings, submission.streams) == (GroupSettings(), 4)
 
 
 async def test_a_second_run_of_a_job_is_a_conflict(face: Face) -> None:

@@ -34,8 +34,9 @@ class Peers:
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}
         self.asked: list[str] = []
+        self.source = HttpMembers(httpx.AsyncClient(transport=httpx.MockTransport(self.answer)))
 
-    def __call__(self, request: httpx.Request) -> httpx.Response:
+    def answer(self, request: httpx.Request) -> httpx.Response:
         member = request.url.host
         self.asked.append(f"{member}{request.url.path}")
         if member in self.answers:
@@ -53,8 +54,7 @@ def peers() -> Peers:
 
 async def test_statuses_and_one_plan_are_read(peers: Peers) -> None:
     """Every member is asked for its status, and one of them for the plan."""
-    async with HttpMembers(httpx.MockTransport(peers)) as members:
-        answers = await members.read(NODES)
+    answers = await peers.source.read(NODES)
 
     assert set(answers.statuses) == set(NODES)
     assert answers.statuses["default", "m0"].streams[0].stream == 3
@@ -82,11 +82,10 @@ def _refuse(request: httpx.Request) -> httpx.Response:
 )
 async def test_a_member_with_a_bad_answer_is_silent(peers: Peers, answer: Answer) -> None:
     """It keeps its last status while it is registered; the other member is not affected."""
-    async with HttpMembers(httpx.MockTransport(peers)) as members:
-        before = await members.read(NODES)
-        peers.answers["m1"] = answer
-        during = await members.read(NODES)
-        after = await members.read({("default", "m0"): NODES["default", "m0"]})
+    before = await peers.source.read(NODES)
+    peers.answers["m1"] = answer
+    during = await peers.source.read(NODES)
+    after = await peers.source.read({("default", "m0"): NODES["default", "m0"]})
 
     assert before.silent == frozenset()
     assert during.silent == {("default", "m1")}
@@ -100,15 +99,13 @@ async def test_the_plan_comes_from_an_active_member_that_answers(peers: Peers) -
     peers.answers["m0"] = _refuse
     nodes = NODES | {("default", "a"): MemberNode(address="http://a:1", state="draining")}
 
-    async with HttpMembers(httpx.MockTransport(peers)) as members:
-        answers = await members.read(nodes)
+    answers = await peers.source.read(nodes)
 
     assert answers.plans["default"][0] == "m1"
 
 
 async def test_without_members_nothing_is_asked(peers: Peers) -> None:
     """Then there are neither statuses nor plans."""
-    async with HttpMembers(httpx.MockTransport(peers)) as members:
-        answers = await members.read({})
+    answers = await peers.source.read({})
 
     assert (answers.statuses, answers.plans, peers.asked) == ({}, {}, [])

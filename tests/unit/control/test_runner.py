@@ -15,10 +15,8 @@ import pytest
 
 from services.control.adapters.process_group import born_of
 from services.control.adapters.run_store import RunStore
-from services.control.adapters.spark_progress import SparkProgress
 from services.control.adapters.spark_runner import SparkPlace, SparkRunner
-from services.control.core.jobs import JOBS
-from services.control.core.runs import ENDED, JobAlreadyRunning, Progress, Run, UnknownRun
+from services.control.core.runs import ENDED, JobAlreadyRunning, Progress, Run, Submission, UnknownRun
 from services.control.spark.request import read_request
 from shared.errors import SparkUnavailable
 from shared.model.group import GroupSettings
@@ -42,7 +40,7 @@ class Bench:
         self.folder = folder
         self.timeout_s = timeout_s
         self.kept = kept
-        self.progress = SparkProgress(httpx.MockTransport(spark_ui))
+        self.http = httpx.AsyncClient(transport=httpx.MockTransport(spark_ui))
         self.runners: list[SparkRunner] = []
         self.runner = self.again()
 
@@ -51,9 +49,9 @@ class Bench:
         self.runner = SparkRunner(
             RunStore(self.folder),
             SparkPlace(kafka="k:1", namespace="n", lake=UI, jars="/jars", master="local[1]"),
+            self.http,
             timeout_s=self.timeout_s,
             kept=self.kept,
-            progress=self.progress,
             driver=driver,
         )
         self.runners.append(self.runner)
@@ -61,14 +59,15 @@ class Bench:
 
     async def start(self, how: str, *, group: str = "default", timeout_s: float | None = None) -> Run:
         """A run whose driver behaves as `how` says."""
-        return await self.runner.start(
-            JOBS["reports"],
+        submission = Submission(
+            job="reports",
             group=group,
             parameters={"item_path": how, "top": 5},
             settings=GroupSettings(gap_ms=99),
             streams=7,
             timeout_s=timeout_s,
         )
+        return await self.runner.start(submission)
 
     async def until(self, run: Run, *states: str) -> Run:
         """The run once it has one of the states; steps the runner meanwhile."""
@@ -115,10 +114,9 @@ async def poll(reached: Callable[[], Awaitable[bool]]) -> None:
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     bench = Bench(tmp_path / "runs")
-    async with bench.progress:
-        yield bench
-        for runner in bench.runners:
-            await runner.stop()
+    yield bench
+    for runner in bench.runners:
+        await runner.stop()
 
 
 async def test_a_run_succeeds_with_its_published_result(bench: Bench) -> None:
@@ -312,14 +310,13 @@ async def test_a_driver_that_cannot_be_started_leaves_no_run(bench: Bench) -> No
 async def test_the_oldest_runs_are_forgotten(tmp_path: Path) -> None:
     """Control keeps a limited number of ended runs, and removes the folders of the others."""
     bench = Bench(tmp_path, kept=2)
-    async with bench.progress:
-        runs = []
-        for _ in range(4):
-            runs.append(await bench.start("$.succeed"))
-            await bench.until(runs[-1], *ENDED)
-        bench.runner.forget_old()
+    runs = []
+    for _ in range(4):
+        runs.append(await bench.start("$.succeed"))
+        await bench.until(runs[-1], *ENDED)
+    bench.runner.forget_old()
 
-        assert {run.id for run in bench.runner.runs()} == {run.id for run in runs[2:]}
-        assert set(os.listdir(tmp_path)) == {run.id for run in runs[2:]}
-        with pytest.raises(UnknownRun):
-            bench.runner.result_of(runs[0].id)
+    assert {run.id for run in bench.runner.runs()} == {run.id for run in runs[2:]}
+    assert set(os.listdir(tmp_path)) == {run.id for run in runs[2:]}
+    with pytest.raises(UnknownRun):
+        bench.runner.result_of(runs[0].id)

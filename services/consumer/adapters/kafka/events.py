@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaProducer
 
 from shared.errors import InvalidInput, KafkaUnavailable
 from shared.kafka.clients import discard_producer
-from shared.kafka.outbox import run_outbox, wait_for_ack
+from shared.kafka.outbox import FLUSH_TIMEOUT_S, outbox_producer, run_outbox, wait_for_ack
 from shared.model.events import Event, encode_event
 from shared.model.names import Names
 
@@ -26,7 +26,6 @@ CAPACITY = 10_000
 """Events that may wait: a few MB, and hours of a quiet group."""
 BATCH_BYTES = 256 * 1024
 ACK_TIMEOUT_S = 10.0
-FLUSH_TIMEOUT_S = 2.0
 
 logger = logging.getLogger(__name__)
 
@@ -113,17 +112,7 @@ class KafkaEventSink:
 
     async def _started(self) -> AIOKafkaProducer:
         if self._producer is None:
-            self._producer = AIOKafkaProducer(
-                bootstrap_servers=self._kafka,
-                acks="all",
-                enable_idempotence=True,
-                linger_ms=0,
-                max_batch_size=BATCH_BYTES,
-                request_timeout_ms=int(ACK_TIMEOUT_S * 1000),
-                retry_backoff_ms=20,
-            )
-            await self._producer.start()
-            await self._producer.partitions_for(self._topic)
+            self._producer = await outbox_producer(self._kafka, self._topic, batch_bytes=BATCH_BYTES)
         return self._producer
 
     async def _discard(self) -> None:
