@@ -39,54 +39,41 @@ class TopicSpec:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
+_BROKER_TIME = {"message.timestamp.type": "LogAppendTime"}
+_LARGE_RECORDS = {"max.message.bytes": str(MAX_RECORD_BYTES)}
+
+
+def _kept_for(retention_ms: int) -> dict[str, str]:
+    return {"cleanup.policy": "delete", "retention.ms": str(retention_ms)}
+
+
 def fragments_topics(names: Names, streams: int, retention_ms: int) -> list[TopicSpec]:
     """One topic with one partition per stream; records carry the broker's append time."""
-    configs = {
-        "message.timestamp.type": "LogAppendTime",
-        "cleanup.policy": "delete",
-        "retention.ms": str(retention_ms),
-        "max.message.bytes": str(MAX_RECORD_BYTES),
-    }
+    configs = _kept_for(retention_ms) | _BROKER_TIME | _LARGE_RECORDS
     return [TopicSpec(name=names.fragments(n), configs=configs) for n in range(streams)]
 
 
 def sessions_topic(names: Names, group: str, partitions: int, retention_ms: int) -> TopicSpec:
     """The finished sessions of a group; partition = stream mod partitions."""
-    configs = {
-        "cleanup.policy": "delete",
-        "retention.ms": str(retention_ms),
-        "max.message.bytes": str(MAX_RECORD_BYTES),
-    }
+    configs = _kept_for(retention_ms) | _LARGE_RECORDS
     return TopicSpec(name=names.sessions(group), partitions=partitions, configs=configs)
 
 
 def checkpoints_topic(names: Names, group: str, streams: int) -> TopicSpec:
     """The checkpoints of a group; partition n belongs to stream n, and only its owner deletes records."""
-    configs = {
-        "cleanup.policy": "delete",
-        "retention.ms": "-1",
-        "retention.bytes": "-1",
-        "max.message.bytes": str(MAX_RECORD_BYTES),
-    }
+    configs = _kept_for(-1) | _LARGE_RECORDS | {"retention.bytes": "-1"}
     return TopicSpec(name=names.checkpoints(group), partitions=streams, configs=configs)
 
 
 def events_topic(names: Names) -> TopicSpec:
     """Events, in one partition, so that offsets can be the ids of `GET /events`."""
-    configs = {"cleanup.policy": "delete", "retention.ms": str(EVENTS_RETENTION_MS)}
-    return TopicSpec(name=names.events, configs=configs)
+    return TopicSpec(name=names.events, configs=_kept_for(EVENTS_RETENTION_MS))
 
 
 def rejected_topic(names: Names) -> TopicSpec:
     """Rejected fragments (shared/model/rejects.py); records carry the broker's append time."""
-    configs = {
-        "message.timestamp.type": "LogAppendTime",
-        "cleanup.policy": "delete",
-        "retention.ms": str(REJECTED_RETENTION_MS),
-        "segment.ms": str(REJECTED_SEGMENT_MS),
-        "retention.bytes": str(REJECTED_RETENTION_BYTES),
-    }
-    return TopicSpec(name=names.rejected, configs=configs)
+    bounds = {"segment.ms": str(REJECTED_SEGMENT_MS), "retention.bytes": str(REJECTED_RETENTION_BYTES)}
+    return TopicSpec(name=names.rejected, configs=_kept_for(REJECTED_RETENTION_MS) | _BROKER_TIME | bounds)
 
 
 @contextlib.asynccontextmanager

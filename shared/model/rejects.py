@@ -49,11 +49,6 @@ def is_reason(text: str) -> bool:
     return _REASON.fullmatch(text) is not None
 
 
-def reject_of(posted: bytes, *, reason: str, detail: str, index: int) -> Reject:
-    """The reject of what was posted, cut if it is too long."""
-    return Reject(value=posted[:MAX_KEPT_BYTES], reason=reason, detail=detail, size=len(posted), index=index)
-
-
 def headers_of(reason: str, detail: str, size: int, index: int, *, is_cut: bool) -> Headers:
     """The headers of a reject's record.
 

@@ -16,12 +16,11 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Self, TypeVar
 
 from shared.errors import ZooKeeperUnavailable
 from shared.zookeeper.link import Credentials, Link
-from shared.zookeeper.znodes import ANY_VERSION, Operation, Watch, Znode, ZooKeeperSession
+from shared.zookeeper.znodes import ANY_VERSION, Operation, Watch, Znode, Znodes, ZooKeeperSession
 
 RETRY_S = 1.0
 """Interval of the attempts to connect."""
@@ -39,7 +38,7 @@ def boot_time_s() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-class ZooKeeper:
+class ZooKeeper(Znodes):
     """A `Znodes` on real servers (`host:port,…`) that keeps itself connected.
 
     It lives from `connect()` until `close()`, across connections and even ZooKeeper sessions; `session` shows
@@ -126,9 +125,7 @@ class ZooKeeper:
         await self.connect(timeout_s=30.0)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # the calls of `Znodes`, where the docstrings are
@@ -164,14 +161,6 @@ class ZooKeeper:
     async def transact(self, operations: Sequence[Operation], *, within: int | None = None) -> bool:
         """See Znodes."""
         return await self._call(within, lambda link: link.transact(operations))
-
-    async def make_path(self, path: str) -> None:
-        """See Znodes."""
-        if await self.get(path) is not None:
-            return
-        names = path.strip("/").split("/")
-        for depth in range(1, len(names) + 1):
-            await self.create("/" + "/".join(names[:depth]))
 
     async def _call(self, within: int | None, send: Callable[[Link], Awaitable[T]]) -> T:
         link = self._link

@@ -42,13 +42,9 @@ async def wait_for_table(znodes: Znodes, names: Names) -> StreamTable:
     Raises ZooKeeperUnavailable, and InvalidInput if the table is malformed.
     """
     changed = asyncio.Event()
-
-    def watch(_: str) -> None:
-        changed.set()
-
     while True:
         changed.clear()
-        table = await read_table(znodes, names, watch=watch)
+        table = await read_table(znodes, names, watch=lambda _: changed.set())
         if table is not None:
             return table
         with contextlib.suppress(TimeoutError):

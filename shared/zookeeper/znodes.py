@@ -120,3 +120,9 @@ class Znodes(Protocol):
 
     async def make_path(self, path: str) -> None:
         """Creates the znode and its missing ancestors, persistent and empty."""
+        # implemented here, on the other calls: it is the same for every client
+        if await self.get(path) is not None:
+            return
+        names = path.strip("/").split("/")
+        for depth in range(1, len(names) + 1):
+            await self.create("/" + "/".join(names[:depth]))

@@ -27,6 +27,7 @@ from shared.zookeeper.znodes import (
     Set,
     Watch,
     Znode,
+    Znodes,
     ZooKeeperSession,
 )
 
@@ -104,7 +105,7 @@ class ZnodeStore:
             watch(path)
 
 
-class ZnodesClient(ABC):
+class ZnodesClient(Znodes, ABC):
     """A `Znodes` on a store; a subclass decides how reads and writes travel to it."""
 
     store: ZnodeStore
@@ -144,14 +145,6 @@ class ZnodesClient(ABC):
     async def transact(self, operations: Sequence[Operation], *, within: int | None = None) -> bool:
         """Does all of the operations in order, or (False) none."""
         return await self._write(within, lambda session: self._apply(operations, session))
-
-    async def make_path(self, path: str) -> None:
-        """Creates the znode and its ancestors where they are missing."""
-        if await self.get(path) is not None:
-            return
-        names = path.strip("/").split("/")
-        for depth in range(1, len(names) + 1):
-            await self.create("/" + "/".join(names[:depth]))
 
     @abstractmethod
     async def _read(self, path: str, watch: Watch | None, within: int | None, read: Callable[[], T]) -> T:

@@ -22,7 +22,6 @@ from shared.model.names import Names
 
 logger = logging.getLogger(__name__)
 
-CLOSE_TIMEOUT_S = 2.0
 READS_PER_FIRST = 10
 """First offsets move only by retention, so every tenth reading asks for them."""
 

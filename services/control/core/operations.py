@@ -219,28 +219,24 @@ def follow(operation: Operation, now: Situation, *, at_ms: int, age_ms: float, l
     waiting = [why for move in operation.moves if (why := _waits_for(move.stream, now)) is not None]
     operation = msgspec.structs.replace(operation, done=operation.total - len(waiting))
     if (failure := _failure(operation, now.view)) is not None:
-        return _ended(operation, "failed", failure, at_ms)
+        return failed(operation, failure, at_ms)
     is_visible = operation.state == "running" or _is_visible(operation, now.view)
     rest = [*waiting, *_goal_missed(operation, now)] if is_visible else [operation.why]
     if not rest:
-        return _ended(operation, "done", "", at_ms)
+        return msgspec.structs.replace(operation, state="done", why="", ended_at=at_ms)
     if age_ms > limit_ms:
-        return _ended(operation, "failed", f"not done within {limit_ms / 1000:g} s: {rest[0]}", at_ms)
+        return failed(operation, f"not done within {limit_ms / 1000:g} s: {rest[0]}", at_ms)
     return msgspec.structs.replace(operation, state="running" if is_visible else "pending", why=rest[0])
 
 
 def failed(operation: Operation, why: str, at_ms: int) -> Operation:
     """The operation, failed for that reason."""
-    return _ended(operation, "failed", why, at_ms)
+    return msgspec.structs.replace(operation, state="failed", why=why, ended_at=at_ms)
 
 
 def _streams(wish: Wish, moves: Iterable[StreamMove]) -> set[int]:
     own = {wish.stream} if wish.stream is not None else set()
     return own | {move.stream for move in moves}
-
-
-def _ended(operation: Operation, state: OperationState, why: str, at_ms: int) -> Operation:
-    return msgspec.structs.replace(operation, state=state, why=why, ended_at=at_ms)
 
 
 def _waits_for(stream: int, now: Situation) -> str | None:

@@ -197,39 +197,37 @@ class ClusterView:
         }
 
 
+@dataclass(slots=True)
 class _Reading(Generic[T]):
     """The last good value of one source, and when it was read."""
 
-    def __init__(
-        self, name: str, value: T, read: Callable[[], Awaitable[T]], clock: Callable[[], float]
-    ) -> None:
-        self.name = name
-        self.value = value
-        self.read_at: float | None = None
-        self._read = read
-        self._clock = clock
-        self._error = "it has not been read yet"
+    name: str
+    value: T
+    read: Callable[[], Awaitable[T]]
+    clock: Callable[[], float]
+    read_at: float | None = None
+    error: str = "it has not been read yet"
 
     async def step(self) -> None:
         """Reads once. A failure keeps the last value and is logged once."""
         try:
-            self.value = await self._read()
+            self.value = await self.read()
         except BatonError as error:
-            if self._error != error.detail:
+            if self.error != error.detail:
                 level = logging.WARNING if isinstance(error, Unavailable) else logging.ERROR
                 logger.log(level, "source unread", extra={"source": self.name, "why": error.detail})
-            self._error = error.detail
+            self.error = error.detail
         else:
-            self.read_at = self._clock()
-            self._error = ""
+            self.read_at = self.clock()
+            self.error = ""
 
     def is_late(self, patience_s: float) -> bool:
         """Whether there is no reading that is younger than that."""
-        return self.read_at is None or self._clock() - self.read_at > patience_s
+        return self.read_at is None or self.clock() - self.read_at > patience_s
 
     def complaint(self) -> str:
         """What is wrong, in one sentence."""
-        return f"{self.name} cannot be read: {self._error or 'no answer yet'}"
+        return f"{self.name} cannot be read: {self.error or 'no answer yet'}"
 
 
 def _of_group(values: Mapping[str, T], group: str) -> T:

@@ -48,13 +48,17 @@ FILES = (
 def install_agent(app: FastAPI) -> None:
     """Adds a route for each of FILES."""
     for file in FILES:
+        kind = file.media_type.partition(";")[0]
         app.add_api_route(
             file.path,
             _answer_with(file),
             tags=["agent"],
             summary=file.summary,
             response_class=Response,
-            responses=_responses(file.media_type),
+            responses={
+                200: {"description": "The file", "content": {kind: {"schema": {"type": "string"}}}},
+                304: {"description": "The browser already has it"},
+            },
         )
 
 
@@ -84,11 +88,3 @@ def _answer_with(file: StaticFile) -> Callable[[Request], Any]:
 
     answer.__name__ = f"get_{file.name.replace('.', '_')}"
     return answer
-
-
-def _responses(media_type: str) -> dict[int | str, dict[str, Any]]:
-    kind = media_type.partition(";")[0]
-    return {
-        200: {"description": "The file", "content": {kind: {"schema": {"type": "string"}}}},
-        304: {"description": "The browser already has it"},
-    }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -90,9 +91,7 @@ class ProducerMetrics:
         )
 
 
-def _labelled(
-    name: str, documentation: str, label: str, counts: Mapping[int, int] | Mapping[str, int]
-) -> Metric:
+def _labelled(name: str, documentation: str, label: str, counts: Mapping[Any, int]) -> Metric:
     family = CounterMetricFamily(name, documentation, labels=[label])
     for value, count in counts.items():
         family.add_metric([str(value)], count)

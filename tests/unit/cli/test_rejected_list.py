@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from cli.kafka.rejects import StoredReject
 from cli.main import cli
 from cli.rejects.listing import SHOWN_BYTES, Listing, escaped
-from shared.model.rejects import reject_of
+from tests.fakes.rejects import reject_of
 
 
 def stored(offset: int, reason: str, value: bytes = b"{}", detail: str = "why") -> StoredReject:

@@ -13,8 +13,8 @@ from cli.importing.lanes import BatchLimits
 from cli.rejects.replay import Replayed, count, replay, with_id
 from shared.errors import KafkaUnavailable, Unavailable
 from shared.model.fragments import parse_fragment
-from shared.model.rejects import MAX_KEPT_BYTES, Reject, reject_of
-from tests.fakes.rejects import InMemoryRejectedLog
+from shared.model.rejects import MAX_KEPT_BYTES, Reject
+from tests.fakes.rejects import InMemoryRejectedLog, reject_of
 from tests.unit.cli.fake_services import FAULTS, InMemoryProducer
 
 LIMITS = BatchLimits(fragments=4, bytes=400)

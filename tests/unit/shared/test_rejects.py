@@ -15,8 +15,8 @@ from shared.model.rejects import (
     headers_of,
     is_reason,
     parse_reject,
-    reject_of,
 )
+from tests.fakes.rejects import reject_of
 
 
 @given(
