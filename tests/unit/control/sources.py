@@ -68,24 +68,14 @@ class InMemoryMembers:
         return Answers(statuses=known, silent=frozenset(set(members) - set(known)), plans=self.plans)
 
 
-class Clock:
-    """A steady clock that only tests move."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 @dataclass
 class Sources:
-    """All three sources of one small Baton, and its clock."""
+    """All three sources of one small Baton, and a steady clock that only tests move."""
 
     cluster: InMemoryCluster = field(default_factory=InMemoryCluster)
     offsets: InMemoryOffsets = field(default_factory=InMemoryOffsets)
     members: InMemoryMembers = field(default_factory=InMemoryMembers)
-    clock: Clock = field(default_factory=Clock)
+    now_s: float = 1000.0
 
     @property
     def reads(self) -> int:
@@ -108,7 +98,7 @@ class Sources:
             refresh_s=refresh_s,
             status_window_s=status_window_s,
             ownership_history=ownership_history,
-            clock=self.clock,
+            clock=lambda: self.now_s,
         )
 
 

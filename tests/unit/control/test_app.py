@@ -175,7 +175,6 @@ async def test_the_plan_comes_from_a_member(face: Face) -> None:
         ("GET", "/streams?group=nobody", 404, "unknown-group"),
         ("GET", "/streams/4", 404, "unknown-stream"),
         ("GET", "/streams/x", 422, "invalid-input"),
-        ("GET", "/streams?limit=0", 422, "invalid-input"),
         ("GET", "/plan?group=nobody", 404, "unknown-group"),
         ("GET", "/nothing", 404, "not-found"),
         ("POST", "/streams", 405, "method-not-allowed"),
@@ -184,7 +183,6 @@ async def test_the_plan_comes_from_a_member(face: Face) -> None:
         ("DELETE", "/runs/r9", 404, "unknown-run"),
         ("POST", "/jobs/nothing/runs", 404, "unknown-job"),
         ("POST", "/jobs/lake/runs?group=nobody", 404, "unknown-group"),
-        ("POST", "/jobs/lake/runs?timeout_s=nan", 422, "invalid-input"),
     ],
 )
 async def test_refusals_are_problem_documents(

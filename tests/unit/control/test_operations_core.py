@@ -57,6 +57,14 @@ def seen(operation: Operation, group: Group, *, age_ms: float = 0) -> Operation:
     return follow(operation, now, at_ms=9, age_ms=age_ms, limit_ms=LIMIT_MS)
 
 
+def pinned() -> tuple[Group, Operation]:
+    """A group in which stream 0 is pinned to b, which does not own it yet, and the operation of that move."""
+    group = Group(5, "ab")
+    operation = begun(move(0, "b"), group)
+    group.pin({0: "b"})
+    return group, operation
+
+
 @pytest.mark.parametrize(
     ("wish", "group", "moves"),
     [
@@ -83,15 +91,6 @@ def test_an_unowned_stream_moves_from_nobody() -> None:
     group.give(0, None)
 
     assert moved(move(0, "b"), group) == [(0, None, "b")]
-
-
-def test_a_rebalance_undoes_uneven_pins() -> None:
-    """5 of 6 streams are pinned to one member: it returns 2."""
-    group = Group(6, "ab")
-    group.pin(dict.fromkeys(range(5), "b"))
-    group.act()
-
-    assert [(source, to) for _, source, to in moved(REBALANCE, group)] == [("b", "a")] * 2
 
 
 def test_moves_that_happen_anyway_are_not_in_the_forecast() -> None:
@@ -159,9 +158,7 @@ def test_an_operation_is_pending_until_its_effect_shows() -> None:
 
 def test_a_move_is_done_when_the_recipient_reports_the_stream_as_running() -> None:
     """The claim alone is not enough."""
-    group = Group(5, "ab")
-    operation = begun(move(0, "b"), group)
-    group.pin({0: "b"})
+    group, operation = pinned()
     started = seen(operation, group)
     group.opening = {0}
     group.act()
@@ -192,9 +189,7 @@ def test_a_drain_is_done_when_the_member_has_left() -> None:
 
 def test_a_move_fails_when_its_recipient_goes() -> None:
     """It does not wait for the time limit."""
-    group = Group(5, "ab")
-    operation = begun(move(0, "b"), group)
-    group.pin({0: "b"})
+    group, operation = pinned()
 
     group.member("b", MemberNode(address="", state="draining"))
     draining = seen(operation, group)
@@ -208,9 +203,8 @@ def test_a_move_fails_when_its_recipient_goes() -> None:
 
 def test_a_move_fails_when_its_pin_is_replaced() -> None:
     """Another operator decided otherwise."""
-    group = Group(5, "ab")
-    group.pin({0: "b"})
-    running = seen(begun(move(0, "b"), group), group)
+    group, operation = pinned()
+    running = seen(operation, group)
 
     group.pin({0: "a"})
 
@@ -220,9 +214,7 @@ def test_a_move_fails_when_its_pin_is_replaced() -> None:
 
 def test_an_operation_fails_at_the_time_limit_with_what_it_waited_for() -> None:
     """It stays failed, even if the stream moves later."""
-    group = Group(5, "ab")
-    operation = begun(move(0, "b"), group)
-    group.pin({0: "b"})
+    group, operation = pinned()
 
     in_time = seen(operation, group, age_ms=LIMIT_MS)
     late = seen(operation, group, age_ms=LIMIT_MS + 1)
@@ -281,17 +273,5 @@ def test_a_stream_is_moved_by_one_operation_at_a_time(wish: Wish, is_refused: bo
 
 def test_a_member_is_drained_by_one_operation_at_a_time() -> None:
     """Even if it owns nothing."""
-    group = Group(1, "ab")
-    assert group.view.streams_of("b") == []
-
     with pytest.raises(OperationUnderWay):
-        check_alone(drain("b"), [], [begun(drain("b"), group)])
-
-
-def test_an_operation_changes_only_its_own_pins() -> None:
-    """A move replaces the stream's pin, a drain removes the member's pins, a rebalance removes all."""
-    pins = {0: "a", 1: "b", 2: "a"}
-
-    assert pins_after(move(1, "a"), pins) == {0: "a", 1: "a", 2: "a"}
-    assert pins_after(drain("a"), pins) == {1: "b"}
-    assert pins_after(REBALANCE, pins) == {}
+        check_alone(drain("b"), [], [begun(drain("b"), Group(1, "ab"))])

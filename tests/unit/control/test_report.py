@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from services.control.core.observed import Answers, Cluster, MemberStatus, Observed, Offsets, StreamStatus
 from services.control.core.report import report_on, samples_for, stream_detail, totals_of
 from services.control.core.rows import StreamRow
 from shared.model.names import DEFAULT_GROUP
-from tests.unit.control.sources import Sources, head, small_baton
+from tests.unit.control.sources import head, small_baton
 
 
-def observed_of(sources: Sources) -> Observed:
+@pytest.fixture
+def observed() -> Observed:
     """What control knows after it has read every source of the small Baton."""
+    sources = small_baton()
     return Observed(
         cluster=sources.cluster.cluster,
         offsets=sources.offsets.offsets,
@@ -27,9 +31,9 @@ def rows_of(observed: Observed) -> list[StreamRow]:
     return list(report_on(observed, {}).streams[DEFAULT_GROUP])
 
 
-def test_a_row_joins_claim_head_end_and_the_owners_report() -> None:
+def test_a_row_joins_claim_head_end_and_the_owners_report(observed: Observed) -> None:
     """Position, lag and counts come from the head; the owner reports what is open."""
-    row = rows_of(observed_of(small_baton()))[0]
+    row = rows_of(observed)[0]
 
     assert (row.owner, row.epoch, row.state) == ("m1", 3, "running")
     assert (row.position, row.end, row.lag, row.safe_offset) == (90, 100, 10, 80)
@@ -38,16 +42,15 @@ def test_a_row_joins_claim_head_end_and_the_owners_report() -> None:
     assert row.counts.ticks == 0
 
 
-def test_a_report_of_another_epoch_is_dropped() -> None:
+def test_a_report_of_another_epoch_is_dropped(observed: Observed) -> None:
     """A status that was read before the claim changed says nothing about the new epoch."""
-    row = rows_of(observed_of(small_baton()))[1]
+    row = rows_of(observed)[1]
 
     assert (row.owner, row.epoch, row.state, row.open_sessions) == ("m1", 3, "opening", 0)
 
 
-def test_a_stream_without_a_head_begins_where_its_log_begins() -> None:
+def test_a_stream_without_a_head_begins_where_its_log_begins(observed: Observed) -> None:
     """Its position is the first offset that is left, and everything after it is lag."""
-    observed = observed_of(small_baton())
     offsets = Offsets(first={3: 40}, end={3: 100}, heads=observed.offsets.heads)
 
     row = rows_of(Observed(cluster=observed.cluster, offsets=offsets))[3]
@@ -56,9 +59,8 @@ def test_a_stream_without_a_head_begins_where_its_log_begins() -> None:
     assert (row.position, row.safe_offset, row.lag) == (40, 40, 60)
 
 
-def test_lag_is_never_negative() -> None:
+def test_lag_is_never_negative(observed: Observed) -> None:
     """A log that was lost ends below the position; the status reports that, not the lag."""
-    observed = observed_of(small_baton())
     offsets = Offsets(end={0: 5}, heads=observed.offsets.heads)
 
     row = rows_of(Observed(cluster=observed.cluster, offsets=offsets))[0]
@@ -66,9 +68,8 @@ def test_lag_is_never_negative() -> None:
     assert row.lag == 0
 
 
-def test_an_owner_that_reports_rewind_is_believed() -> None:
+def test_an_owner_that_reports_rewind_is_believed(observed: Observed) -> None:
     """A stream that its owner has stopped over a lost log is REWIND, whatever its history."""
-    observed = observed_of(small_baton())
     status = MemberStatus(
         id="m1", group=DEFAULT_GROUP, streams=[StreamStatus(stream=0, epoch=3, state="rewind")]
     )
@@ -88,18 +89,18 @@ def test_the_default_group_is_listed_before_its_first_member() -> None:
     assert [row.state for row in rows] == ["unowned", "unowned"]
 
 
-def test_every_registered_member_has_a_row() -> None:
+def test_every_registered_member_has_a_row(observed: Observed) -> None:
     """It shows what the member has claimed, and whether it answers."""
-    rows = report_on(observed_of(small_baton()), {}).members
+    rows = report_on(observed, {}).members
 
     assert [(row.id, row.streams, row.answers) for row in rows] == [("m1", [0, 1], True), ("m2", [2], False)]
     assert (rows[0].lease_ms, rows[0].zookeeper_session) == (4000, "0xa")
     assert (rows[1].lease_ms, rows[1].zookeeper_session) == (None, None)
 
 
-def test_totals_are_the_sums_of_the_rows() -> None:
+def test_totals_are_the_sums_of_the_rows(observed: Observed) -> None:
     """Every count, the lag and the open sessions are summed; `streams` is the number of rows."""
-    rows = rows_of(observed_of(small_baton()))
+    rows = rows_of(observed)
 
     totals = totals_of(rows)
 
@@ -109,17 +110,15 @@ def test_totals_are_the_sums_of_the_rows() -> None:
     assert totals.open_sessions == 7
 
 
-def test_a_groups_lag_is_the_sum_of_its_streams() -> None:
+def test_a_groups_lag_is_the_sum_of_its_streams(observed: Observed) -> None:
     """The list of groups shows it without another reading."""
-    (group,) = report_on(observed_of(small_baton()), {}).groups
+    (group,) = report_on(observed, {}).groups
 
     assert (group.name, group.members, group.streams, group.lag) == ("default", ["m1", "m2"], 4, 150)
 
 
-def test_the_detail_adds_the_node_and_the_owners_reading_position() -> None:
+def test_the_detail_adds_the_node_and_the_owners_reading_position(observed: Observed) -> None:
     """It also shows the topic and its bounds."""
-    observed = observed_of(small_baton())
-
     detail = stream_detail(observed, DEFAULT_GROUP, rows_of(observed)[0], "fragments.0000")
 
     assert (detail.topic, detail.address, detail.read_position) == ("fragments.0000", "http://m1", 95)
@@ -127,9 +126,8 @@ def test_the_detail_adds_the_node_and_the_owners_reading_position() -> None:
     assert (detail.node.epoch, detail.node.owner) == (3, "m1")
 
 
-def test_a_stream_with_an_unknown_end_has_no_sample() -> None:
+def test_a_stream_with_an_unknown_end_has_no_sample(observed: Observed) -> None:
     """No status rests on an end that was not read."""
-    observed = observed_of(small_baton())
     offsets = Offsets(end={1: 100}, heads={DEFAULT_GROUP: {1: head(30, epoch=2, seq=9)}})
 
     samples = samples_for(Observed(cluster=observed.cluster, offsets=offsets), DEFAULT_GROUP, 5)

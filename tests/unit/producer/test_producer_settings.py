@@ -9,16 +9,6 @@ from shared.errors import SettingsInvalid
 from shared.service.settings import load
 
 
-def test_all_faults_are_reported_at_once() -> None:
-    """One error has a sentence for each malformed value."""
-    mapping = {"BATON_STREAMS": "4097", "BATON_PORT": "x", "BATON_COMPRESSION": "lz4"}
-
-    with pytest.raises(SettingsInvalid) as caught:
-        load(ProducerSettings, mapping)
-
-    assert len(caught.value.faults) == 3
-
-
 @pytest.mark.parametrize(
     ("mapping", "named"),
     [

@@ -21,13 +21,16 @@ SLOW_BODY = Bounds(header_timeout_s=DEADLINE_S, body_timeout_s=SHORT_S)
 CHUNKED_HEAD = request(b"", "transfer-encoding: chunked", length=False)
 
 
-def assert_last_problem(answer: Answered, status: int, kind: str) -> None:
-    """The answer is a problem document that ends the connection."""
+async def assert_last_problem(client: Connection, status: int, kind: str) -> Answered:
+    """The next answer is a problem document, and then the connection ends; returns the answer."""
+    answer = await client.answer()
     assert answer.status == status
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["connection"] == "close"
     assert answer.body["type"] == f"urn:baton:{kind}"
     assert answer.body["detail"]
+    assert await client.rest() == b""
+    return answer
 
 
 async def trickle(client: Connection, piece: bytes, until: Callable[[], bool] = lambda: False) -> None:
@@ -52,11 +55,8 @@ async def test_headers_that_do_not_end_get_a_408(begun: bytes, is_kept_alive: bo
             client.send(request(FRAGMENT))
             assert (await client.answer()).status == 200
         client.send(begun)
-        answer = await client.answer()
-        rest = await client.rest()
+        await assert_last_problem(client, 408, "slow-request")
 
-    assert_last_problem(answer, 408, "slow-request")
-    assert rest == b""
     assert server.metrics.requests == ({200: 1, 408: 1} if is_kept_alive else {408: 1})
 
 
@@ -73,10 +73,9 @@ async def test_a_request_that_trickles_gets_a_408(bounds: Bounds, begun: bytes, 
     async with serving(bounds) as server, server.connection() as client:
         client.send(begun)
         trickling = asyncio.create_task(trickle(client, piece))
-        answer = await client.answer()
+        await assert_last_problem(client, 408, "slow-request")
         trickling.cancel()
 
-    assert_last_problem(answer, 408, "slow-request")
     assert server.door.inflight_bytes == 0
 
 
@@ -87,12 +86,9 @@ async def test_a_body_that_does_not_end_gets_a_408(begun: bytes, path: str) -> N
     async with serving(SLOW_BODY) as server, server.connection() as client:
         head = request(FRAGMENT, "origin: https://shop.example", path=path)[: -len(FRAGMENT)]
         client.send(head + begun)
-        answer = await client.answer()
-        rest = await client.rest()
+        answer = await assert_last_problem(client, 408, "slow-request")
 
-    assert_last_problem(answer, 408, "slow-request")
     assert answer.headers.get("access-control-allow-origin") == ("*" if path == "/fragments" else None)
-    assert rest == b""
     assert server.stored == []
     assert server.door.inflight_bytes == 0
 
@@ -200,10 +196,9 @@ async def test_headers_above_the_limit_get_a_431(name: str, size: int) -> None:
         sending = asyncio.create_task(
             client.send_apart(*(head[at : at + size] for at in range(0, len(head), size)))
         )
-        answer = await client.answer()
+        await assert_last_problem(client, 431, "headers-too-large")
         sending.cancel()
 
-    assert_last_problem(answer, 431, "headers-too-large")
     assert server.stored == []
     assert server.metrics.requests[431] == 1
 
@@ -238,11 +233,8 @@ async def test_bytes_that_are_not_http_get_a_400(garbage: bytes) -> None:
     """As a problem document, and the connection ends."""
     async with serving() as server, server.connection() as client:
         client.send(garbage)
-        answer = await client.answer()
-        rest = await client.rest()
+        await assert_last_problem(client, 400, "malformed-request")
 
-    assert_last_problem(answer, 400, "malformed-request")
-    assert rest == b""
     assert server.stored == []
 
 

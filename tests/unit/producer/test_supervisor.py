@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,16 @@ def supervisor(tmp_path: Path, program: str, count: int = 2) -> Supervisor:
     return Supervisor(settings, [sys.executable, "-c", BEGIN + program, str(tmp_path / "log")])
 
 
+@contextlib.asynccontextmanager
+async def running(found: Supervisor) -> AsyncIterator[None]:
+    """Runs the supervisor during the block, then stops it and waits for its end."""
+    stop = asyncio.Event()
+    task = asyncio.create_task(found.run(stop))
+    yield
+    stop.set()
+    await asyncio.wait_for(task, 30)
+
+
 async def logged(tmp_path: Path, word: str, times: int) -> list[str]:
     """The lines of the log with the word, once there are that many."""
     deadline = time.monotonic() + 60
@@ -63,12 +74,8 @@ async def logged(tmp_path: Path, word: str, times: int) -> list[str]:
 
 async def test_all_workers_start_and_stop_together(tmp_path: Path) -> None:
     """Each gets its number as an argument, and one signal to stop."""
-    stop = asyncio.Event()
-    running = asyncio.create_task(supervisor(tmp_path, READY + SERVE, 3).run(stop))
-    begun = await logged(tmp_path, "starts", 3)
-
-    stop.set()
-    await asyncio.wait_for(running, 30)
+    async with running(supervisor(tmp_path, READY + SERVE, 3)):
+        begun = await logged(tmp_path, "starts", 3)
 
     assert sorted(begun) == ["0 starts", "1 starts", "2 starts"]
     assert sorted(await logged(tmp_path, "stops", 3)) == ["0 stops", "1 stops", "2 stops"]
@@ -79,13 +86,10 @@ async def test_a_worker_that_exits_is_logged_and_restarted(
     end: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However it exits, once any worker has been ready; the other workers are not affected."""
-    stop = asyncio.Event()
     program = READY + "if number == '0':\n    " + end + SERVE
-    running = asyncio.create_task(supervisor(tmp_path, program).run(stop))
 
-    await logged(tmp_path, "0 starts", 3)
-    stop.set()
-    await asyncio.wait_for(running, 30)
+    async with running(supervisor(tmp_path, program)):
+        await logged(tmp_path, "0 starts", 3)
 
     assert len(await logged(tmp_path, "1 starts", 1)) == 1
     exits = [vars(record) for record in caplog.records if record.message == "worker exited, restarting"]
@@ -108,15 +112,11 @@ async def test_a_process_that_cannot_be_created_is_retried(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """For example without memory for it; the supervisor goes on."""
-    stop = asyncio.Event()
     settings = ProducerSettings(port=free_port(), workers=1)
-    running = asyncio.create_task(Supervisor(settings, [str(tmp_path / "nothing")]).run(stop))
 
-    async with asyncio.timeout(30):
+    async with running(Supervisor(settings, [str(tmp_path / "nothing")])), asyncio.timeout(30):
         while len(caplog.records) < 3:  # noqa: ASYNC110  a log cannot be awaited
             await asyncio.sleep(0.01)
-    stop.set()
-    await asyncio.wait_for(running, 30)
 
     assert set(caplog.messages) == {"worker exited, restarting"}
     assert "No such file" in str(vars(caplog.records[0])["ended"])
@@ -126,13 +126,10 @@ async def test_a_worker_that_does_not_stop_is_killed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After the grace period, and it is logged."""
-    stop = asyncio.Event()
     deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nlog_line('is deaf')\n"
-    running = asyncio.create_task(supervisor(tmp_path, deaf + SERVE, 1).run(stop))
-    await logged(tmp_path, "is deaf", 1)
 
-    stop.set()
-    await asyncio.wait_for(running, 30)
+    async with running(supervisor(tmp_path, deaf + SERVE, 1)):
+        await logged(tmp_path, "is deaf", 1)
 
     assert "worker did not stop in time, killed" in caplog.messages
 

@@ -13,23 +13,14 @@ from services.producer.workers import metrics as subject
 from services.producer.workers.metrics import FRESH_MS, WorkerMetrics
 
 
-class Clock:
-    """Wall time that tests set."""
-
-    def __init__(self) -> None:
-        self.now_ms = 1_000_000
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
 class WorkerTwin:
     """One worker: what it counts itself, and the totals that it reports."""
 
-    def __init__(self, folder: Path, number: int, clock: Clock, inflight: int = 0) -> None:
+    def __init__(self, folder: Path, number: int, inflight: int = 0) -> None:
+        self.now_ms = 1_000_000
         self.metrics = ProducerMetrics()
         self.metrics.inflight_bytes = lambda: inflight
-        self.totals = WorkerMetrics(folder, number, self.metrics.collect, clock)
+        self.totals = WorkerMetrics(folder, number, self.metrics.collect, lambda: self.now_ms)
 
     def report(self) -> dict[str, float]:
         """Its /metrics: sample with labels → value."""
@@ -40,8 +31,7 @@ class WorkerTwin:
 
 def test_every_worker_reports_the_totals_of_all(tmp_path: Path) -> None:
     """Counters with and without labels, gauges, and histograms."""
-    clock = Clock()
-    one, two = WorkerTwin(tmp_path, 0, clock, inflight=10), WorkerTwin(tmp_path, 1, clock, inflight=5)
+    one, two = WorkerTwin(tmp_path, 0, inflight=10), WorkerTwin(tmp_path, 1, inflight=5)
     one.metrics.stored, two.metrics.stored = 3, 4
     one.metrics.requests.update({200: 2})
     two.metrics.requests.update({200: 1, 429: 7})
@@ -67,8 +57,7 @@ def test_every_worker_reports_the_totals_of_all(tmp_path: Path) -> None:
 
 def test_a_workers_own_numbers_are_current(tmp_path: Path) -> None:
     """Only the others' come from files; its own file does not count in addition."""
-    clock = Clock()
-    one = WorkerTwin(tmp_path, 0, clock)
+    one = WorkerTwin(tmp_path, 0)
     one.metrics.stored = 1
     one.totals.write()
 
@@ -80,15 +69,14 @@ def test_a_workers_own_numbers_are_current(tmp_path: Path) -> None:
 
 def test_a_restarted_worker_continues_counting(tmp_path: Path) -> None:
     """It starts from its predecessor's file: totals must not fall, or every rate would jump."""
-    clock = Clock()
-    first, other = WorkerTwin(tmp_path, 0, clock, inflight=9), WorkerTwin(tmp_path, 1, clock)
+    first, other = WorkerTwin(tmp_path, 0, inflight=9), WorkerTwin(tmp_path, 1)
     first.metrics.stored = 10
     first.totals.write()
 
-    again = WorkerTwin(tmp_path, 0, clock, inflight=1)
+    again = WorkerTwin(tmp_path, 0, inflight=1)
     again.metrics.stored = 1
     again.totals.write()
-    third = WorkerTwin(tmp_path, 0, clock)
+    third = WorkerTwin(tmp_path, 0)
 
     assert again.report()["baton_fragments_stored_total"] == 11
     assert other.report()["baton_fragments_stored_total"] == 11
@@ -98,13 +86,12 @@ def test_a_restarted_worker_continues_counting(tmp_path: Path) -> None:
 
 def test_the_gauges_of_a_dead_worker_do_not_count(tmp_path: Path) -> None:
     """What it stored stays stored; what it had in flight is gone."""
-    clock = Clock()
-    dead, alive = WorkerTwin(tmp_path, 0, clock, inflight=9), WorkerTwin(tmp_path, 1, clock, inflight=1)
+    dead, alive = WorkerTwin(tmp_path, 0, inflight=9), WorkerTwin(tmp_path, 1, inflight=1)
     dead.metrics.stored = 10
     dead.totals.write()
     before = alive.report()
 
-    clock.now_ms += FRESH_MS + 1
+    alive.now_ms += FRESH_MS + 1
 
     assert (before["baton_inflight_bytes"], before["baton_workers"]) == (10, 2)
     after = alive.report()
@@ -118,7 +105,7 @@ async def test_a_missing_folder_does_not_end_a_worker(
     """It logs this once, reports its own numbers, and writes again when it can."""
     monkeypatch.setattr(subject, "WRITE_S", 0.001)
     folder = tmp_path / "gone"
-    worker = WorkerTwin(folder, 0, Clock())
+    worker = WorkerTwin(folder, 0)
     worker.metrics.stored = 3
     running = asyncio.create_task(worker.totals.run())
 
@@ -140,7 +127,7 @@ def test_unreadable_files_are_ignored(tmp_path: Path) -> None:
     """They add nothing to the totals, and break nothing."""
     (tmp_path / "0.json").write_bytes(b"[1,")
     (tmp_path / "7.json").write_bytes(b"{}")
-    worker = WorkerTwin(tmp_path, 0, Clock())
+    worker = WorkerTwin(tmp_path, 0)
     worker.metrics.stored = 1
 
     assert worker.report()["baton_fragments_stored_total"] == 1

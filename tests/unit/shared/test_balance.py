@@ -139,22 +139,6 @@ def test_a_draining_member_hands_over_all_its_streams() -> None:
     ]
 
 
-def test_unowned_streams_go_to_their_target_then_to_their_last_owner() -> None:
-    """An active target counts as the owner; the last owner is preferred if that costs no move."""
-    nodes = {
-        0: StreamNode(epoch=1, owner="a", target="b"),
-        1: StreamNode(epoch=1, owner="b"),
-        2: StreamNode(epoch=1, owner="a"),
-        3: StreamNode(epoch=1, owner="b", target="gone"),
-    }
-
-    result = plan(View(count=4, members=active("ab"), nodes=nodes))
-
-    assert result.owner[0] == "b"
-    assert result.owner[2] == "a"
-    assert sorted(result.owner[n] for n in (1, 3)) == ["a", "b"]
-
-
 def test_a_target_above_its_share_keeps_what_was_released_to_it() -> None:
     """Moving that stream again before it runs would only lengthen its pause."""
     nodes = {2: StreamNode(epoch=1, owner="b", target="a")}
@@ -182,16 +166,6 @@ def test_a_pinned_stream_is_exchanged_for_another() -> None:
         (0, "b", "pinned to b"),
         (3, "a", "b holds 3, its share is 2"),
     ]
-
-
-def test_more_pins_than_a_share_are_honoured_and_the_rest_is_shared_evenly() -> None:
-    """12 streams over 3 members, 6 of them pinned to one: 3, 3, 6."""
-    pins = dict.fromkeys(range(6), "c")
-
-    result = plan(View(count=12, members=active("abc"), claims=claims(a=[0, 1], c=[9]), pins=pins))
-
-    assert result.quota == {"a": 3, "b": 3, "c": 6}
-    assert result.streams_of("c") == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("state", [None, "joining", "draining"])
