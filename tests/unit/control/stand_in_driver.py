@@ -42,9 +42,6 @@ def main() -> None:
             publish("result.json", {"answer": 42})
         case "$.leave_a_child":
             publish("result.json", {"answer": 42})
-        case "$.linger":
-            publish("result.json", {"answer": 42})
-            time.sleep(600)
         case "$.fail":
             publish("error.json", {"condition": "DIVIDE_BY_ZERO", "message": "Division by zero."})
             sys.exit(1)

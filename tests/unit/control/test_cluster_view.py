@@ -10,9 +10,7 @@ import msgspec
 import pytest
 
 from services.control.live.cluster_view import ClusterView, UnknownStream
-from services.control.live.feed import EventFeed
 from shared.errors import KafkaUnavailable, ZooKeeperUnavailable
-from shared.model.events import Event, encode_event
 from shared.model.names import DEFAULT_GROUP
 from tests.unit.control.sources import Sources, head, small_baton
 
@@ -128,20 +126,3 @@ async def test_without_a_table_there_are_no_streams() -> None:
     assert msgspec.json.decode(view.streams(DEFAULT_GROUP).totals)["streams"] == 0
     with pytest.raises(UnknownStream):
         view.stream(DEFAULT_GROUP, 0)
-
-
-async def test_a_stream_shows_its_owners_and_its_last_handover() -> None:
-    """Its detail lists the owners, its row has the handover; other streams have neither."""
-    feed, sources = EventFeed(), small_baton()
-    view = sources.view(ownership_history=feed.recent_events.ownership_history)
-    claim = Event(at=10, group=DEFAULT_GROUP, kind="claim", member="m2", stream=0, epoch=2)
-    handover = Event(at=31, group=DEFAULT_GROUP, kind="handover", stream=0, epoch=3, source="m2", target="m1")
-
-    feed.receive(enumerate(map(encode_event, (claim, handover))))
-    await view.step()
-
-    rows = [msgspec.json.decode(row) for row in view.streams(DEFAULT_GROUP).rows]
-    owners = [view.stream(DEFAULT_GROUP, n).owners for n in range(2)]
-    assert [[owner.owner for owner in each] for each in owners] == [["m1", "m2"], []]
-    assert (rows[0]["last_handover"]["from"], rows[0]["last_handover"]["to"]) == ("m2", "m1")
-    assert [row["last_handover"] for row in rows[1:]] == [None, None, None]

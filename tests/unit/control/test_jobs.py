@@ -44,10 +44,8 @@ def test_all_faults_are_reported_at_once() -> None:
         ("item_path", ""),
         ("item_path", "$"),
         ("item_path", "data.path"),
-        ("item_path", "$.data path"),
         ("item_path", "$.data'); drop"),
         ("item_path", "$" + ".a" * 600),
-        ("item_path", ["$"]),
     ],
 )
 def test_an_invalid_value_is_refused(name: str, value: object) -> None:

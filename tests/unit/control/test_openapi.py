@@ -9,13 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import hypothesis
 import msgspec
 import pytest
 import schemathesis
-from hypothesis import HealthCheck
 from schemathesis import GenerationMode
-from schemathesis.checks import load_all_checks
 
 from services.control.api.cluster import GroupPage, MemberPage, ProducerPage
 from services.control.api.events import EventPage
@@ -25,10 +22,10 @@ from services.control.api.streams import StreamPage
 from services.control.core.operations import Forecast, Operation
 from services.control.core.rows import PlanRow, StreamDetail
 from services.control.core.runs import RunDetail
+from tests.conformance import ask, operations_of
 from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of
 
-load_all_checks()
 EXAMPLES = 12
 MOVE = {"kind": "move", "stream": 1, "to": "b"}
 
@@ -65,29 +62,17 @@ def test_the_document_says_which_fields_may_be_missing(document: Any) -> None:
 @pytest.mark.parametrize("mode", GenerationMode)
 def test_every_answer_is_documented(document: Any, mode: GenerationMode) -> None:
     """Valid and invalid requests get a documented status, type and body, and never an error 500."""
-    settings = hypothesis.settings(
-        max_examples=EXAMPLES,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-
-    def ask(case: Any) -> None:
-        case.call_and_validate()
-
     for operation in operations_of(document).values():
         if mode.is_negative and not operation.query and not operation.body:
             continue  # any text is a path: there is no invalid request
-        with_cases: Any = hypothesis.given(operation.as_strategy(generation_mode=mode))
-        settings(with_cases(ask))()
+        ask(operation, mode, lambda case: case.call_and_validate(), examples=EXAMPLES)
 
 
 def test_every_struct_is_what_is_sent(document: Any) -> None:
     """Real answers conform to the document and hold no field besides: a struct is the only description."""
     operations = operations_of(document)
 
-    def ask(label: str, struct: type, body: Any = None, **path: str) -> Any:
+    def answer_to(label: str, struct: type, body: Any = None, **path: str) -> Any:
         sent = {"body": body, "media_type": "application/json"} if body else {}
         answer = operations[label].Case(path_parameters=path, **sent).call_and_validate()
         assert answer.status_code < 300
@@ -95,28 +80,23 @@ def test_every_struct_is_what_is_sent(document: Any) -> None:
         assert msgspec.json.decode(as_struct) == answer.json()
         return answer.json()
 
-    run = ask("POST /jobs/{name}/runs", RunDetail, {"top": 3}, name="reports")
-    forecast = ask("POST /operations", Forecast, MOVE | {"dry_run": True})
-    operation = ask("POST /operations", Operation, MOVE)
-    ask("GET /streams", StreamPage)
-    ask("GET /streams/{stream}", StreamDetail, stream="0")
-    ask("GET /members", MemberPage)
-    ask("GET /producers", ProducerPage)
-    ask("GET /groups", GroupPage)
-    ask("GET /plan", PlanRow)
-    ask("GET /events", EventPage)
-    ask("GET /jobs", JobList)
-    ask("GET /runs", RunPage)
-    ask("GET /runs/{run_id}", RunDetail, run_id=run["id"])
-    ask("DELETE /runs/{run_id}", RunDetail, run_id=run["id"])
-    ask("GET /operations", OperationPage)
-    ask("GET /operations/{operation_id}", Operation, operation_id=operation["id"])
+    run = answer_to("POST /jobs/{name}/runs", RunDetail, {"top": 3}, name="reports")
+    forecast = answer_to("POST /operations", Forecast, MOVE | {"dry_run": True})
+    operation = answer_to("POST /operations", Operation, MOVE)
+    answer_to("GET /streams", StreamPage)
+    answer_to("GET /streams/{stream}", StreamDetail, stream="0")
+    answer_to("GET /members", MemberPage)
+    answer_to("GET /producers", ProducerPage)
+    answer_to("GET /groups", GroupPage)
+    answer_to("GET /plan", PlanRow)
+    answer_to("GET /events", EventPage)
+    answer_to("GET /jobs", JobList)
+    answer_to("GET /runs", RunPage)
+    answer_to("GET /runs/{run_id}", RunDetail, run_id=run["id"])
+    answer_to("DELETE /runs/{run_id}", RunDetail, run_id=run["id"])
+    answer_to("GET /operations", OperationPage)
+    answer_to("GET /operations/{operation_id}", Operation, operation_id=operation["id"])
     assert operation["moves"] == forecast["moves"] != []
-
-
-def operations_of(document: Any) -> dict[str, Any]:
-    """Every documented operation, by `METHOD /path`."""
-    return {found.ok().label: found.ok() for found in document.get_all_operations()}
 
 
 def refs_in(value: Any) -> set[str]:

@@ -85,19 +85,13 @@ def test_a_forecast_is_the_difference_of_two_plans(
     assert moved(wish, Group(*group)) == moves
 
 
-def test_an_unowned_stream_moves_from_nobody() -> None:
-    """The member that it is pinned to claims it."""
-    group = Group(5, "ab")
-    group.give(0, None)
-
-    assert moved(move(0, "b"), group) == [(0, None, "b")]
-
-
 def test_moves_that_happen_anyway_are_not_in_the_forecast() -> None:
-    """A member has just joined, and a third of the streams is on its way to it."""
+    """A member has just joined, and a third of the streams is on its way to it; one is unowned."""
     group = Group(6, "ab")
     group.member("c", MemberNode(address="http://c"))
+    group.give(1, None)
 
+    assert [found for found in moved(move(1, "c"), group) if found[0] == 1] == [(1, None, "c")]
     assert moved(REBALANCE, group) == []
     assert [found for found in moved(move(0, "c"), group) if found[0] == 0] == [(0, "a", "c")]
 

@@ -99,7 +99,7 @@ def test_every_registered_member_has_a_row(observed: Observed) -> None:
 
 
 def test_totals_are_the_sums_of_the_rows(observed: Observed) -> None:
-    """Every count, the lag and the open sessions are summed; `streams` is the number of rows."""
+    """Every count, the lag and the open sessions; `streams` is the number of rows. A group's lag is one."""
     rows = rows_of(observed)
 
     totals = totals_of(rows)
@@ -108,12 +108,7 @@ def test_totals_are_the_sums_of_the_rows(observed: Observed) -> None:
     assert totals.lag == 10 + 0 + 40 + 100
     assert totals.fragments == 90 + 100 + 60
     assert totals.open_sessions == 7
-
-
-def test_a_groups_lag_is_the_sum_of_its_streams(observed: Observed) -> None:
-    """The list of groups shows it without another reading."""
     (group,) = report_on(observed, {}).groups
-
     assert (group.name, group.members, group.streams, group.lag) == ("default", ["m1", "m2"], 4, 150)
 
 

@@ -84,7 +84,7 @@ class Bench:
         return int((self.folder / run.id / "child").read_text())
 
     def has_child(self, run: Run) -> Callable[[], Awaitable[bool]]:
-        """Asks whether the run's driver has started its child."""
+        """Asks whether the run's driver has started its child; it does not step the runner."""
 
         async def has_started() -> bool:
             return os.path.exists(f"{self.folder}/{run.id}/child")  # noqa: ASYNC240  a test's own file

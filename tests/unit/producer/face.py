@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -14,6 +15,11 @@ from services.producer.settings import ProducerSettings
 from shared.model.routing import StreamTable, initial_table
 from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
+
+if sys.version_info >= (3, 14):
+    from compression import zstd as zstd
+else:
+    from backports import zstd as zstd
 
 TABLE = initial_table(24)
 JSON = {"content-type": "application/json"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -17,11 +16,7 @@ from services.producer.core.ingest import RequestTooLarge, RequestUnreadable
 from services.producer.http.body import decode_body
 from services.producer.http.decoding import MAX_PARTS, STEP_BYTES, decoded
 from services.producer.http.limits import Inflight, InflightShare, Overloaded
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from tests.unit.producer.face import zstd
 
 MIB = 1024 * 1024
 CODINGS = [Coding.GZIP, Coding.ZSTD]
@@ -64,9 +59,7 @@ LARGE_WINDOW = _large.compress(b"x") + _large.flush()
         (b"nonsense", Coding.GZIP),
         (b"nonsense", Coding.ZSTD),
         (gzip.compress(b"x")[:-1], Coding.GZIP),
-        (gzip.compress(b"x")[:5], Coding.GZIP),
         (zstd.compress(b"x")[:-1], Coding.ZSTD),
-        (zstd.compress(b"x")[:3], Coding.ZSTD),
         (gzip.compress(b"x") + b"x", Coding.GZIP),
         (zstd.compress(b"x") + b"x", Coding.ZSTD),
         (gzip.compress(b"x")[:-8] + bytes(8), Coding.GZIP),

@@ -197,6 +197,7 @@ async def test_a_preflight_is_answered_at_once(allowed: str) -> None:
         *("authorization", "content-encoding", "content-type", "x-write-key")
     }
     assert stranger.status_code == 204
+    assert (cors(stranger) == {"vary": "Origin"}) == (allowed == PAGE)
     assert ("access-control-allow-methods" in stranger.headers) == (allowed == "*")
 
 

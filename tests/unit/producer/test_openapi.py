@@ -10,18 +10,16 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import hypothesis
 import pytest
 import schemathesis
-from hypothesis import HealthCheck
 from schemathesis import GenerationMode
-from schemathesis.checks import CHECKS, load_all_checks
+from schemathesis.checks import CHECKS
 
 from services.producer.core.form import Form
 from services.producer.http.keys import WriteKeys
+from tests.conformance import ask, operations_of
 from tests.unit.producer.face import JSON, Producer
 
-load_all_checks()
 OWN = CHECKS.get_by_names(["positive_data_acceptance", "negative_data_rejection"])
 """These checks are made here instead, more exactly: the fragments of a request are rejected one by one."""
 ROUTES = ("GET /livez", "GET /readyz", "GET /table", "POST /fragments", "POST /markers")
@@ -34,28 +32,13 @@ def document() -> Any:
     return schemathesis.openapi.from_asgi("/openapi.json", Producer().door)
 
 
-def operation(label: str) -> Any:
-    """The operation `METHOD /path` of the document."""
-    found = {one.ok().label: one.ok() for one in document().get_all_operations()}
-    return found[label]
-
-
-def ask(label: str, mode: GenerationMode, judge: Callable[[Any, Any], None]) -> None:
-    """Sends the same generated cases in each run; checks each answer against the document, then judges it."""
+def ask_route(label: str, mode: GenerationMode, judge: Callable[[Any, Any], None]) -> None:
+    """Checks each answer against the document, then judges it."""
 
     def one(case: Any) -> None:
         judge(case, case.call_and_validate(excluded_checks=OWN))
 
-    settings = hypothesis.settings(
-        max_examples=EXAMPLES,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    cases = operation(label).as_strategy(generation_mode=mode)
-    with_cases: Callable[[Callable[[Any], None]], Callable[[], None]] = hypothesis.given(cases)
-    settings(with_cases(one))()
+    ask(operations_of(document())[label], mode, one, examples=EXAMPLES)
 
 
 def fragments_in(body: Any) -> list[Any]:
@@ -90,7 +73,7 @@ def test_requests_that_the_document_calls_valid_are_accepted(label: str) -> None
         else:
             assert answer.json() == {"accepted": len(fragments_in(case.body)), "rejected": []}
 
-    ask(label, GenerationMode.POSITIVE, judge)
+    ask_route(label, GenerationMode.POSITIVE, judge)
 
 
 @pytest.mark.parametrize("label", ["POST /fragments", "POST /markers"])
@@ -103,12 +86,12 @@ def test_requests_that_the_document_calls_invalid_are_rejected(label: str) -> No
         else:
             assert 400 <= answer.status_code < 500 or case.media_type != JSON["content-type"]
 
-    ask(label, GenerationMode.NEGATIVE, judge)
+    ask_route(label, GenerationMode.NEGATIVE, judge)
 
 
 def test_every_documented_route_is_tested_or_serves_a_file() -> None:
     """A new route must not be forgotten here."""
-    labels = {one.ok().label for one in document().get_all_operations()}
+    labels = operations_of(document()).keys()
 
     assert {label for label in labels - set(ROUTES) if "." not in label and label != "GET /try"} == set()
 

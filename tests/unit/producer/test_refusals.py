@@ -7,7 +7,6 @@ test_decoding.py); here is one request for each way in which those and the gate 
 from __future__ import annotations
 
 import gzip
-import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,12 +14,7 @@ import pytest
 
 from services.producer.http.keys import WriteKeys
 from services.producer.http.openapi import FRAGMENTS_RESPONSES
-from tests.unit.producer.face import JSON, NDJSON, Producer, assert_problem
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from tests.unit.producer.face import JSON, NDJSON, Producer, assert_problem, zstd
 
 TEXT = {"content-type": "text/plain"}
 GZIP, ZSTD = {"content-encoding": "gzip"}, {"content-encoding": "zstd"}

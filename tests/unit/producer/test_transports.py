@@ -5,16 +5,11 @@ from __future__ import annotations
 import asyncio
 import gzip
 import random
-import sys
 
 import pytest
 
+from tests.unit.producer.face import zstd
 from tests.unit.producer.wire import Connection, Stalled, chunked, request, serving
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 FRAGMENTS = [
     b'{"key":"visitor-1",  "data": {"x": 1.50e2, "big": 123456789012345678901234567890}}',

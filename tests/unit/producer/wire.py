@@ -90,14 +90,13 @@ class Stalled(InMemoryFragmentSink):
         return later()
 
 
-class Server:
+class Server(Producer):
     """The server, and the producer behind it."""
 
     def __init__(
         self, bounds: Bounds = PATIENT, sink: InMemoryFragmentSink | None = None, **settings: Any
     ) -> None:
-        producer = Producer(sink=sink, **settings)
-        self.sink, self.door, self.metrics = producer.sink, producer.door, producer.metrics
+        super().__init__(sink=sink, **settings)
         self.port = free_port()
         self.bounds = replace(bounds, headers_for=self.door.headers, on_rejected=self.metrics.reject)
         self.protocols: list[BoundedHttpProtocol] = []
@@ -106,11 +105,6 @@ class Server:
         """The protocol of a new connection."""
         self.protocols.append(BoundedHttpProtocol(**given, bounds=self.bounds))
         return self.protocols[-1]
-
-    @property
-    def stored(self) -> list[bytes]:
-        """The values of all stored records, stream by stream."""
-        return [value for log in self.sink.logs for _, value in log]
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:

@@ -116,16 +116,6 @@ def fault_in(view: View) -> str | None:
     return None
 
 
-def test_a_fourth_member_takes_only_what_it_needs() -> None:
-    """12 streams at 3 members, one joins: one stream of each moves, and nothing else."""
-    held = claims(a=[0, 1, 2, 3], b=[4, 5, 6, 7], c=[8, 9, 10, 11])
-
-    result = plan(View(count=12, members=active("abcd"), claims=held))
-
-    assert [(move.source, move.target) for move in result.moves] == [("a", "d"), ("b", "d"), ("c", "d")]
-    assert {move.why for move in result.moves} == {f"{name} holds 4, its share is 3" for name in "abc"}
-
-
 def test_a_draining_member_hands_over_all_its_streams() -> None:
     """The plan assigns them to the others, with the reason."""
     view = View(count=4, members=members(a="draining", b="active"), claims=claims(a=[0, 1], b=[2, 3]))

@@ -25,15 +25,11 @@ from shared.model.fragments import (
 # besides the texts of test_json_faults.py
 REJECTED = [
     (b"", "malformed"),
-    (b"nonsense", "malformed"),
     (b'{"key":"a"} {"key":"b"}', "malformed"),
     (b'\xef\xbb\xbf{"key":"a"}', "malformed"),
     (b'{"key":"a","end":1}', "invalid"),
-    (b'{"key":"a","end":null}', "invalid"),
     (b'{"key":"a","time":1.5}', "invalid"),
     (b'{"key":"a","time":true}', "invalid"),
-    (b'{"key":"a","time":null}', "invalid"),
-    (b'{"key":"a","id":7}', "invalid"),
     (b'{"key":""}', "key"),
     (b'{"key":"' + b"k" * 257 + b'"}', "key"),
     (b'{"key":"' + "ж".encode() * 129 + b'"}', "key"),

@@ -13,56 +13,44 @@ from shared.model.fragments import FragmentRejected, parse_fragment, time_of
 from shared.model.json_faults import syntax_fault
 
 WANTED_TIME = "an integer (ms since the epoch) or an RFC 3339 time in a string"
+HALF = "half a surrogate pair at byte"
 RANGE = "`time` must lie in the years 1970 … 9999, in ms"
+
+
+MALFORMED = [
+    (rb'{"key":"a","data":NaN}', "not JSON at byte 18: NaN is not a JSON number"),
+    (rb'{"key":"a","data":[1,-Infinity]}', "not JSON at byte 21: -Infinity is not a JSON number"),
+    (rb'{"key":"a","data":"\ud800"}', rf"{HALF} 19: \ud800 alone is not a character"),
+    (
+        rb'{"key":"a","data":["\\ud800","\ud83d\ude00","\uDFFF"]}',
+        rf"{HALF} 45: \uDFFF alone is not a character",
+    ),
+    (rb'{"key":"\ud800\ud800\udc00"}', rf"{HALF} 8: \ud800 alone is not a character"),
+    (b'{"key":"a","data":"\x01"}', "not JSON at byte 19: the control character 0x01, which must be escaped"),
+    (rb'{"key":"a"', "not JSON: the text ends too early"),
+    (rb'{"key":"a","data":[1,]}', "not JSON at byte 21: trailing comma in array"),
+]
+INVALID = [
+    (rb"{}", "the fragment has no `key`"),
+    (rb"7", "a fragment must be a JSON object, not an integer"),
+    (rb'{"key":null}', "`key` must be a string, not null"),
+    (rb'{"key":"a","end":"yes"}', "`end` must be true or false, not a string"),
+    (rb'{"key":"a","id":[]}', "`id` must be a string, not an array"),
+    (rb'{"key":"a","time":{}}', f"`time` must be {WANTED_TIME}, not an object"),
+    (rb'{"key":"a","time":1e400}', f"`time` must be {WANTED_TIME}"),
+]
+DEEP = b'{"key":"a","data":' + b"[" * 5_000 + b"]" * 5_000 + b"}"
 
 
 @pytest.mark.parametrize(
     ("raw", "reason", "sentence"),
     [
-        (rb'{"key":"a","data":NaN}', "malformed", "not JSON at byte 18: NaN is not a JSON number"),
-        (
-            rb'{"key":"a","data":[1,-Infinity]}',
-            "malformed",
-            "not JSON at byte 21: -Infinity is not a JSON number",
-        ),
-        (rb'{"key":"a","data":Infinity}', "malformed", "not JSON at byte 18: Infinity is not a JSON number"),
-        (
-            rb'{"key":"a","data":"\ud800"}',
-            "malformed",
-            r"half a surrogate pair at byte 19: \ud800 alone is not a character",
-        ),
-        (
-            rb'{"key":"a","data":["\\ud800","\ud83d\ude00","\uDFFF"]}',
-            "malformed",
-            r"half a surrogate pair at byte 45: \uDFFF alone is not a character",
-        ),
-        (
-            rb'{"key":"\ud800\ud800\udc00"}',
-            "malformed",
-            r"half a surrogate pair at byte 8: \ud800 alone is not a character",
-        ),
-        (
-            b'{"key":"a","data":"\x01"}',
-            "malformed",
-            "not JSON at byte 19: the control character 0x01, which must be escaped",
-        ),
-        (rb'{"key":"a"', "malformed", "not JSON: the text ends too early"),
-        (rb'{"key":"a","data":[1,]}', "malformed", "not JSON at byte 21: trailing comma in array"),
+        *((raw, "malformed", sentence) for raw, sentence in MALFORMED),
+        *((raw, "invalid", sentence) for raw, sentence in INVALID),
         (b'{"key":"a","data":"\xff"}', "encoding", "not valid UTF-8 at byte 19"),
-        (rb"{}", "invalid", "the fragment has no `key`"),
-        (rb"7", "invalid", "a fragment must be a JSON object, not an integer"),
-        (rb'{"key":null}', "invalid", "`key` must be a string, not null"),
-        (rb'{"key":"a","end":"yes"}', "invalid", "`end` must be true or false, not a string"),
-        (rb'{"key":"a","id":[]}', "invalid", "`id` must be a string, not an array"),
-        (rb'{"key":"a","time":{}}', "invalid", f"`time` must be {WANTED_TIME}, not an object"),
-        (rb'{"key":"a","time":1e400}', "invalid", f"`time` must be {WANTED_TIME}"),
         (rb'{"key":"a","time":1' + b"0" * 19 + b"}", "time", RANGE),
         (rb'{"key":"a","time":1' + b"0" * 5_000 + b"}", "time", RANGE),
-        (
-            b'{"key":"a","data":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
-            "nesting",
-            "nested deeper than 1000",
-        ),
+        (DEEP, "nesting", "nested deeper than 1000"),
     ],
 )
 def test_a_reject_explains_the_fault(raw: bytes, reason: str, sentence: str) -> None:

@@ -123,18 +123,13 @@ def test_a_limit_closes_before_the_fragment_that_would_exceed_it() -> None:
     assert spans(span)[0] == (0, 3, "limit", 4)
 
 
-def test_a_repeat_never_meets_a_limit() -> None:
-    """Rules 4 and 5 in order: a full session drops a repeat instead of closing for it."""
-    lines = [line(offset, 1000, name=f"i{offset}") for offset in range(4)]
+def test_a_repeat_never_meets_a_limit_and_is_known_after_it() -> None:
+    """Rules 4 and 5 in order: a full session drops a repeat; a close by rule 5 keeps the ids of the key."""
+    full = [line(offset, 1000, name=f"i{offset}") for offset in range(4)]
+    closed = [*full, line(4, 1000, name="i4")]
 
-    assert spans(fold([*lines, line(4, 1000, name="i0")])) == [(0, 3, "gap", None)]
-
-
-def test_after_a_limit_the_next_session_knows_the_ids_of_the_closed_one() -> None:
-    """Rule 4: a close by rule 5 keeps the ids that the key remembers."""
-    lines = [line(offset, 1000, name=f"i{offset}") for offset in range(5)]
-
-    assert spans(fold([*lines, line(5, 1000, name="i0")])) == [(0, 3, "limit", 4), (4, 4, "gap", None)]
+    assert spans(fold([*full, line(4, 1000, name="i0")])) == [(0, 3, "gap", None)]
+    assert spans(fold([*closed, line(5, 1000, name="i0")])) == [(0, 3, "limit", 4), (4, 4, "gap", None)]
 
 
 @pytest.mark.parametrize(("w", "a", "is_due"), [(1120, 200, False), (1121, 0, True), (0, 201, True)])
