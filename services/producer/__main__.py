@@ -79,6 +79,7 @@ class Producer:
                 ):
                     await stop.wait()
                     self._door.leave()
+                # after the last request: nothing is queued any more
                 await self._rejects.flush()
                 if self._worker_metrics is not None:
                     with contextlib.suppress(OSError):
@@ -109,6 +110,7 @@ class Producer:
             "http": functools.partial(BoundedHttpProtocol, bounds=bounds),
             "ws": "none",
             "lifespan": "off",
+            # nothing here depends on a client's address, and the headers could be forged
             "proxy_headers": False,
             "timeout_keep_alive": KEEP_ALIVE_S,
             "timeout_graceful_shutdown": math.ceil(self._settings.ack_timeout_s) + 1,

@@ -71,6 +71,7 @@ def create_app(
     )
     gate = Gate(Origins(parse_origins(settings.allowed_origins)), keys, metrics)
     door = Door(
+        # the gate outside: a request that may not write is rejected before its body is read
         GatedApp(SmallBodies(app), gate),
         gate=gate,
         sink=sink,

@@ -83,6 +83,7 @@ class Registration:
             if found is None:
                 raise ZooKeeperUnavailable("the stream table was deleted right after it was created")
         if found.data != self.table_json:
+            # the bytes are kept as well: `GET /table` returns the znode unchanged
             self.table, self.table_json = parse_table(found.data), found.data
             logger.info(
                 "stream table read", extra={"streams": self.table.count, "version": self.table.version}
@@ -102,6 +103,7 @@ class Registration:
             retention_ms=settings.retention_ms,
             replication=settings.replication,
         )
+        # created here with the other topics, so that rejects only have to write
         await ensure_topics(settings.kafka, [rejected_topic(settings.names)], settings.replication)
 
     async def _register(self) -> None:

@@ -75,6 +75,7 @@ class LogBounds:
                 )
                 self._topics = frozenset()
             consumer = self._consumer
+            # topics are only added: their metadata is the expensive part
             if not topics <= self._topics:
                 self._topics |= topics
                 assigned = [TopicPartition(topic, 0) for topic in sorted(self._topics)]

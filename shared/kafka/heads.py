@@ -79,6 +79,7 @@ async def read_heads(
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 found = await _group_offsets(admin, names.kafka_group(group), partitions, coordinator)
     except KafkaUnavailable:
+        # the group may have moved to another broker
         coordinator.node = None
         raise
     heads: dict[int, Head] = {}

@@ -71,6 +71,7 @@ async def wait_for_ack(sending: asyncio.Future[Any], timeout_s: float) -> None:
     It does not await the future directly: our cancellation must not cancel the batch, and a cancelled batch
     must not look like our cancellation.
     """
+    # `asyncio.wait` leaves the future alone when we are cancelled or run out of time
     await asyncio.wait({sending}, timeout=timeout_s)
     if not sending.done():
         raise TimeoutError(f"no answer within {timeout_s:g} s")

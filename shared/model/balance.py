@@ -71,6 +71,7 @@ def plan(view: View) -> Plan:
     quota = _quotas(view.count, active, pinned, held, remembered)
     # pins first, then what members hold, then what they owned last; unowned streams fill the rest
     owner = dict(pinned)
+    # what each member may still take; every step below lowers it
     room = dict(quota)
     for member in pinned.values():
         room[member] -= 1
@@ -113,6 +114,7 @@ def _stakes(
                 held[claim.member].append(stream)
             continue
         node = view.node(stream)
+        # a release names its target: the stream is on its way there, so it counts as held
         if node.target in active:
             held[node.target].append(stream)
         elif node.owner in active:
@@ -144,6 +146,7 @@ def _quotas(
         sharers = [member for member in sharers if member not in above]
 
     def gain(member: str) -> int:
+        # one more stream is worth most to a member that would otherwise hand one over
         keeps = pins[member] + len(held.get(member, ()))
         if keeps > floor:
             return _HELD

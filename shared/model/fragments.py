@@ -134,6 +134,7 @@ def parse_rfc3339(text: str) -> int:
         raise FragmentRejected("time", f"`time` {text[:_SHOWN]!r}: {error}") from None
     days = moment.toordinal() - 719_163  # since 1970-01-01; integers, since floats would round
     seconds = days * 86_400 + moment.hour * 3600 + moment.minute * 60 + moment.second + leap
+    # a leap second counts as the first of the next minute, which has no fraction yet
     fraction = 0 if leap else int(((match[7] or "") + "000")[:3])
     ms = (seconds - offset_minutes * 60) * 1000 + fraction
     if not 0 <= ms <= MAX_TIME_MS:

@@ -57,6 +57,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
     def metadata(self) -> str:
         """The head as JSON, for the metadata of the committed offset, which is the safe offset itself."""
         fields = msgspec.structs.asdict(self)
+        # it is the committed offset itself: written twice, the two could disagree
         del fields["safe_offset"]
         return msgspec.json.encode(_Metadata(**fields)).decode()
 

@@ -83,4 +83,5 @@ def parse_reject(value: bytes | None, headers: Iterable[tuple[str, bytes]]) -> R
 
 
 def _number(text: bytes) -> int:
+    # 18 digits fit into 64 bits, and Python refuses to convert thousands
     return int(text) if text.isdigit() and len(text) <= 18 else 0

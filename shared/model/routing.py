@@ -80,6 +80,7 @@ def initial_table(count: int) -> StreamTable:
         raise InvalidInput(f"the number of streams must be 1 … {SLOTS}, not {count}")
     owner_of = [0] * SLOTS
     for stream in range(count):
+        # integer division spreads the remainder, so that ranges differ by one slot at most
         low, high = stream * SLOTS // count, (stream + 1) * SLOTS // count
         owner_of[low:high] = [stream] * (high - low)
     return StreamTable(version=1, owner_of=tuple(owner_of))
@@ -106,6 +107,7 @@ def _owners(streams: Mapping[str, StreamEntry]) -> tuple[int, ...]:
             if not 0 <= low < high <= SLOTS:
                 raise InvalidInput(f"stream {name} has the impossible slot range [{low}, {high})")
             for slot in range(low, high):
+                # two owners would split a key's fragments over two streams
                 if owner_of[slot] != -1:
                     raise InvalidInput(f"slot {slot} belongs to streams {owner_of[slot]} and {name}")
                 owner_of[slot] = int(name)

@@ -63,6 +63,7 @@ def kind_for(error: BatonError) -> str:
 def problem_for(error: BatonError) -> Response:
     """The problem document of a BatonError."""
     status = next(status for kind, status in STATUS if isinstance(error, kind))
+    # only this status says that a retry may succeed
     headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else None
     return problem(status, kind_for(error), error.detail, headers=headers)
 

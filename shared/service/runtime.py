@@ -63,6 +63,7 @@ def main(name: str, settings_class: type[S], serve: Callable[[S, asyncio.Event],
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)
+    # their warnings matter, their chatter about every reconnection does not
     for noisy in ("aiokafka", "aiozk", "httpx", "httpcore"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
     code = 0

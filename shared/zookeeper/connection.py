@@ -166,6 +166,7 @@ class ZooKeeper(Znodes):
         link = self._link
         if link is None or not link.is_usable:
             raise ZooKeeperUnavailable("not connected to ZooKeeper")
+        # what was decided in one session must not be done in the next: its ephemerals may be gone
         if within is not None and within != link.session_id:
             raise ZooKeeperUnavailable("that ZooKeeper session has ended")
         # the time of sending, not of the answer: the answer proves only that the session lived then
@@ -204,6 +205,7 @@ class ZooKeeper(Znodes):
             self._connected.clear()
             if self._link is not None:
                 lost, self._link = self._link, None
+                # a link that never opened a session must not replace the credentials of the last one
                 if lost.credentials.session_id:
                     self._credentials = lost.credentials
                 await lost.abandon()
@@ -261,6 +263,7 @@ class ZooKeeper(Znodes):
         interval_s = link.timeout_s / PINGS_PER_TIMEOUT
         with contextlib.suppress(ZooKeeperUnavailable, TimeoutError):
             while link.is_usable:
+                # two intervals without an answer: the connection is as good as lost
                 async with asyncio.timeout(2 * interval_s):
                     await self._call(None, Link.ping)
                 with contextlib.suppress(TimeoutError):

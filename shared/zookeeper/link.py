@@ -140,6 +140,7 @@ class Link:
         """Drops the connection, fails requests in flight, and ends aiozk's tasks."""
         session = self.session
         self.lost.set()
+        # aiozk would otherwise reconnect in the background
         session.closing = True
         conn = session.conn
         tasks = [session.repair_loop_task, session.heartbeat_task, conn and conn.read_loop_task]

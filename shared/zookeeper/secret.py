@@ -30,6 +30,7 @@ async def ensure_secret(znodes: Znodes, names: Names, configured: str) -> bytes:
     while (znode := await znodes.get(names.secret)) is None:
         # another process may be first: use what the next read returns
         await znodes.create(names.secret, secrets.token_bytes(SECRET_BYTES))
+    # an empty secret would let anybody sign
     if len(znode.data) < MIN_BYTES:
         raise InvalidInput(
             f"{names.secret} holds less than {MIN_BYTES} bytes: delete it, or set BATON_SECRET"

@@ -103,6 +103,7 @@ async def _first_number(
     before, deadline = 0, 0.0
     while True:
         found = count_of(names, await list_topics(kafka))
+        # no topics yet, or exactly as many as configured: nothing to wait for
         if found in (0, streams):
             return streams or found or default_streams
         stored = await read_table(znodes, names)
@@ -110,6 +111,7 @@ async def _first_number(
             return stored.count
         if found != before:
             before, deadline = found, loop.time() + SETTLE_S
+        # no topic has appeared for a while: these are all
         elif loop.time() > deadline:
             if streams is None:
                 return found

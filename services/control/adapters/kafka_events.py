@@ -84,6 +84,7 @@ class KafkaEvents:
         """Receives records from where the feed stands. Raises KafkaUnavailable when the consumer stalls."""
         recent_events = self._feed.recent_events
         first, end = (await self._bounds.bounds([self._partition]))[self._partition]
+        # outside of the log: the topic was recreated, or retention has passed us
         if not self._has_begun or not first <= recent_events.next_id <= end:
             self._feed.begin(first)
             self._has_begun = True
@@ -100,6 +101,7 @@ class KafkaEvents:
             if records:
                 self._feed.receive((record.offset, record.value) for record in records)
                 continue
+            # aiokafka has stalled: only a new consumer helps
             if recent_events.next_id < end:
                 raise KafkaUnavailable(f"no record for {POLL_S:g} s, although the log has more")
             first, end = (await self._bounds.bounds([self._partition]))[self._partition]

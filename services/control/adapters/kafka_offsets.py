@@ -63,6 +63,7 @@ class KafkaOffsets:
             end = await self._bounds.ends(partitions)
             if self._reads % READS_PER_FIRST == 0 or len(self._first) != count:
                 self._first = await self._bounds.firsts(partitions)
+        # a cancellation too: it may leave a client in the middle of a request
         except BaseException:
             await self._drop()
             raise

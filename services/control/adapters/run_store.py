@@ -86,6 +86,7 @@ class RunStore:
         """The last non-empty line of the driver's output, shortened; "" without one."""
         with contextlib.suppress(OSError), (self.folder_of(run_id) / "driver.log").open("rb") as log:
             log.seek(0, os.SEEK_END)
+            # the last lines are enough, and a log may have gigabytes
             log.seek(max(0, log.tell() - 8192))
             lines = log.read().decode(errors="replace").split("\n")
             return next((line.strip()[:MAX_LAST_WORDS] for line in reversed(lines) if line.strip()), "")
@@ -97,6 +98,7 @@ def _write(path: Path, content: bytes) -> None:
     with fresh.open("wb") as file:
         file.write(content)
         file.flush()
+        # without it a power cut could leave the new name with an empty file
         os.fsync(file.fileno())
     fresh.rename(path)
 

@@ -111,6 +111,7 @@ class SparkRunner:
 
     async def start(self, submission: Submission) -> Run:
         """A new run, its driver started. Raises JobAlreadyRunning, SparkUnavailable."""
+        # two runs of a job in a group would write the same tables
         for other in self._watched.values():
             if (other.run.job, other.run.group) == (submission.job, submission.group):
                 raise JobAlreadyRunning(f"run {other.run.id} of job {submission.job!r} has not ended yet")
@@ -131,6 +132,7 @@ class SparkRunner:
         except OSError as error:
             self._store.remove(run.id)
             raise SparkUnavailable(f"the driver cannot be started: {error}") from None
+        # the pid is known only now; a control that dies before this leaves a record that signals nobody
         run = msgspec.structs.replace(run, pid=processes.leader, born=processes.born)
         self._watched[run.id] = _Watched(run, processes)
         self._keep(run)
@@ -184,6 +186,7 @@ class SparkRunner:
             if watched.run.has_ended or watched.is_cancelled:
                 return
             step = decide(watched.run, self._see(watched))
+            # the processes first: a run that has ended must not leave any
             if step.kill:
                 await self._end(watched)
             if step.run.has_ended:

@@ -81,6 +81,7 @@ class ZooKeeperCluster:
         return await self._values(await self._tree.children(parent), path_of, kind)
 
     async def _numbered(self, parent: str, path_of: Callable[[int], str], kind: type[T]) -> dict[int, T]:
+        # anything else there was not written by Baton
         numbers = [int(child) for child in await self._tree.children(parent) if child.isdecimal()]
         return await self._values(numbers, path_of, kind)
 
@@ -156,5 +157,6 @@ class _WatchedTree:
     def _forget(self, path: str) -> None:
         self.changes += 1
         self._reading.discard(path)
+        # a watch names the path, not whether its data or its children have changed
         self._known.pop(path, None)
         self._children.pop(path, None)

@@ -39,6 +39,7 @@ class ZooKeeperPins:
             znode = await self._znodes.get(path)
             pins = self._parsed(path, znode.data) if znode is not None else {}
             data = msgspec.json.encode(dict(sorted(change(pins).items())))
+            # an unchanged znode wakes no member
             if data == (znode.data if znode is not None else b"{}"):
                 return
             try:
@@ -47,6 +48,7 @@ class ZooKeeperPins:
                 else:
                     done = await self._znodes.set(path, data, znode.version)
             except ZooKeeperUnavailable:
+                # the write may have happened although its answer was lost
                 now = await self._znodes.get(path)
                 if now is None or now.data != data:
                     raise

@@ -58,6 +58,7 @@ def status_for(samples: Sequence[Sample], *, window_ms: int) -> Status:
 
 
 def _falls_behind(samples: Sequence[Sample]) -> bool:
+    # only samples at which the position advanced: between commits lag only grows
     lags = [later.lag for earlier, later in pairwise(samples) if later.position > earlier.position]
     return len(lags) >= MIN_COMMITS and all(later > earlier for earlier, later in pairwise(lags))
 

@@ -128,6 +128,7 @@ def check(wish: Wish, view: View) -> None:
 
 def check_alone(wish: Wish, moves: Iterable[StreamMove], others: Iterable[Operation]) -> None:
     """Raises OperationUnderWay if one of `others` is still under way on the same stream or member."""
+    # a move may exchange a second stream, so compare every stream that either of them touches
     streams = _streams(wish, moves)
     for other in others:
         if other.has_ended or other.group != wish.group:
@@ -163,6 +164,7 @@ def moves_for(wish: Wish, now: Situation) -> list[StreamMove]:
     for stream in range(view.count):
         claim, to = view.claims.get(stream), after.get(stream)
         source = claim.member if claim is not None else None
+        # a stream that changes its owner in the present plan too moves without this wish
         is_new = to != now.owner.get(stream) or (source is not None and source == wish.member)
         if to == source or not (is_new or stream == wish.stream):
             continue
@@ -216,10 +218,12 @@ def follow(operation: Operation, now: Situation, *, at_ms: int, age_ms: float, l
     """
     if operation.has_ended:
         return operation
+    # the forecast may be out of date: a stream is done where the current plan wants it
     waiting = [why for move in operation.moves if (why := _waits_for(move.stream, now)) is not None]
     operation = msgspec.structs.replace(operation, done=operation.total - len(waiting))
     if (failure := _failure(operation, now.view)) is not None:
         return failed(operation, failure, at_ms)
+    # once visible, always visible: another operator may replace the pins while the streams still move
     is_visible = operation.state == "running" or _is_visible(operation, now.view)
     rest = [*waiting, *_goal_missed(operation, now)] if is_visible else [operation.why]
     if not rest:

@@ -164,6 +164,7 @@ def _stream_row(observed: Observed, known: _Known, stream: int, status: Status) 
     first = observed.offsets.first.get(stream, 0)
     end = observed.offsets.end.get(stream, first)
     position = head.position if head else first
+    # a claimed stream without a report of its epoch is opening: its owner has not answered since the claim
     state: StreamState = "unowned" if claim is None else reported.state if reported else "opening"
     return StreamRow(
         stream=stream,
@@ -172,10 +173,12 @@ def _stream_row(observed: Observed, known: _Known, stream: int, status: Status) 
         state=state,
         position=position,
         end=end,
+        # head and end are read one after the other, and a lost log ends below the position
         lag=max(0, end - position),
         safe_offset=head.safe_offset if head else first,
         open_sessions=reported.open_sessions if reported else 0,
         state_bytes=reported.state_bytes if reported else 0,
+        # the owner knows at once; the history needs a window to notice
         status="REWIND" if state == "rewind" else status,
         last_handover=observed.ownership_history.handover(known.group, stream),
         counts=CountsRow(**msgspec.structs.asdict(head.counts)) if head else _NO_COUNTS,
@@ -196,6 +199,7 @@ def _member_rows(observed: Observed) -> list[MemberRow]:
                     group=name,
                     address=node.address,
                     pid=node.pid,
+                    # the member's own word is newer than its znode
                     state=status.state if status else node.state,
                     since=node.since,
                     streams=streams_of.get(member, []),

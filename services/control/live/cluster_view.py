@@ -105,6 +105,7 @@ class ClusterView:
     async def run(self) -> None:
         """Reads until cancelled, each source at its own pace, so a source that hangs delays no other."""
         async with asyncio.TaskGroup() as tasks:
+            # one task per source: ZooKeeper may hang for seconds while Kafka and the members answer
             for reading in self._readings:
                 tasks.create_task(self._repeat(reading.step), name=f"read {reading.name}")
             tasks.create_task(self._repeat(self._compose), name="compose the view")
@@ -117,6 +118,7 @@ class ClusterView:
 
     def served(self, *, with_offsets: bool = True) -> Served:
         """What to serve. Raises Unavailable until every source that it needs has been read once."""
+        # an empty answer would look like an empty cluster, so the caller gets a 503 until there is a reading
         if not self._served.has_cluster:
             raise ZooKeeperUnavailable(self._cluster.complaint())
         if with_offsets and not self._served.has_offsets:
@@ -188,6 +190,7 @@ class ClusterView:
 
     def _judge(self, observed: Observed, at_ms: int) -> None:
         self._histories = {
+            # a group that is gone loses its history, and starts a new one when it returns
             group: self._histories.get(group) or LagHistory(self._window_ms)
             for group in group_names(observed)
         }
@@ -213,6 +216,7 @@ class _Reading(Generic[T]):
         try:
             self.value = await self.read()
         except BatonError as error:
+            # once per reason: a source that stays away fails twice a second
             if self.error != error.detail:
                 level = logging.WARNING if isinstance(error, Unavailable) else logging.ERROR
                 logger.log(level, "source unread", extra={"source": self.name, "why": error.detail})
@@ -240,6 +244,7 @@ def _serve(observed: Observed, report: Report, *, has_cluster: bool) -> Served:
     encode = msgspec.json.Encoder().encode
     return Served(
         has_cluster=has_cluster,
+        # the table may have grown since Kafka was read: a stream without an end would show as empty
         has_offsets=has_cluster and len(observed.offsets.end) >= observed.cluster.count,
         observed=observed,
         report=report,

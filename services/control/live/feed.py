@@ -134,6 +134,7 @@ class EventFeed:
         return True
 
     def _wake(self) -> None:
+        # a fresh event for the next change: each follower waits on the one that it took before it read
         self._changed.set()
         self._changed = asyncio.Event()
 

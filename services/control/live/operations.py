@@ -152,12 +152,14 @@ class Operations:
         return situation
 
     async def _make(self, wish: Wish) -> None:
+        # the drain first: if it fails, the pins are as before and the operator may simply try again
         if wish.member is not None:
             member = self._view.group(wish.group).view.members[wish.member]
             await self._drain.drain(wish.member, member.address, "drained by an operator")
         await self._pins.change(wish.group, lambda pins: pins_after(wish, pins))
 
     def _forget(self) -> None:
+        # an operation under way is never forgotten, however many there are
         ended = [name for name, operation in self._known.items() if operation.has_ended]
         for name in ended[: max(0, len(self._known) - KEPT)]:
             del self._known[name]

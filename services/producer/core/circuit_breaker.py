@@ -89,4 +89,5 @@ class CircuitBreaker:
         """Trials under way end without a result, because their client is gone; others may start at once."""
         for circuit in self._circuits.values():
             if circuit.is_half_open:
+                # the pause stays as it is: nothing was learned about the stream
                 circuit.is_half_open, circuit.rejects_until_s = False, now_s

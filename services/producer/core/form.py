@@ -99,6 +99,7 @@ def _form_for(content_types: tuple[bytes, ...]) -> Form:
 
 
 def _coding_for(content_encodings: tuple[bytes, ...]) -> Coding:
+    # several headers and one header with commas mean the same (RFC 9110, 5.3)
     named = [part.strip().lower() for line in content_encodings for part in line.split(b",")]
     encodings = [name for name in named if name not in (b"", b"identity")]
     if not encodings:

@@ -56,6 +56,7 @@ def _chunk_of(message: Message, share: InflightShare) -> bytes:
 def decode_body(chunks: list[bytes], coding: Coding, share: InflightShare) -> list[bytes]:
     """The decoded pieces of the body; empties `chunks`. Raises what `decoded` and InflightShare.add raise."""
     body = b"".join(chunks)
+    # the chunks and their copy together would be twice what was counted
     chunks.clear()
     share.begin_decoding()
     pieces: list[bytes] = []

@@ -116,6 +116,7 @@ class Door:
         try:
             if self._is_leaving:
                 raise Leaving
+            # everything that the headers decide comes before the body is read
             self._gate.check(scope)
             types, encodings, length = _headers(scope["headers"])
             wrapping = wrapping_for(types, encodings)
@@ -159,6 +160,7 @@ class Door:
             started_s = perf_counter()
             try:
                 sending = self._sink.send(ingested.accepted)
+                # while Kafka is slow this coroutine waits, and must not hold the fragments a second time
                 del ingested
                 unstored = await sending
             except Unavailable:

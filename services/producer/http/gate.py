@@ -63,6 +63,7 @@ class GatedApp:
         answer = Response(status_code=204, headers={"Allow": "OPTIONS, POST"})
         headers = self._gate.headers(scope)
         answer.raw_headers += headers
+        # a browser needs the methods only if its origin is allowed
         if any(name == b"access-control-allow-origin" for name, _ in headers):
             answer.raw_headers += PREFLIGHT
         return answer

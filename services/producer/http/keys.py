@@ -113,6 +113,7 @@ class WriteKeys:
         for known in self._digests:
             found |= hmac.compare_digest(digest, known)
         if not found:
+            # after a 403 clients drop their fragments, after a 503 they retry
             raise KeysUnread if self._is_unread else WrongKey
 
     def complaint(self) -> str:
@@ -134,6 +135,7 @@ class WriteKeys:
         if self._file is None:
             return
         try:
+            # in a thread: the file may be on a network file system that hangs
             content = await asyncio.to_thread(_read, self._file)
             if content != self._content:
                 self._load(content)

@@ -40,6 +40,7 @@ class Inflight:
 
     def is_full(self, more: int = 0) -> bool:
         """Whether there is no room, or not for `more` bytes."""
+        # announced bytes do not count: a client that announces and sends nothing occupies nothing
         return self.bytes + self.requests * REQUEST_BYTES + more > self.max_bytes
 
     def drop_oldest_uploads(self) -> None:
@@ -73,6 +74,7 @@ class InflightShare:
         if self in self._inflight.uploads:
             self._inflight.uploading_bytes += count
             self._inflight.drop_oldest_uploads()
+        # encoded and decoded bytes are both in memory, but the limit is on either of them alone
         self._check(self._bytes - self._encoded_bytes)
         if self._inflight.is_full():
             raise Overloaded

@@ -46,6 +46,7 @@ class ProducerMetrics:
 
         Costs 0.4 µs a request with both clock readings, of about 40 (a prometheus_client histogram: 1.6 µs).
         """
+        # one list index per request; the cumulative buckets are computed at the scrape
         self.acks[bisect_left(ACK_BOUNDS_S, after_s)] += 1
         self.acks_sum_s += after_s
 

@@ -61,6 +61,7 @@ class WorkerMetrics:
         self._collect = collect
         self._now_ms = now_ms
         predecessor = _read(self._file)
+        # gauges describe a living process, so only counters are inherited
         self._inherited = [] if predecessor is None else _without_gauges(predecessor.families)
         self.registry = CollectorRegistry()
         self.registry.register(self)

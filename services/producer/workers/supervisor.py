@@ -90,6 +90,7 @@ class Supervisor:
             # before any worker was ready, a start fault is one of the settings: a restart would not help
             if ended in START_FAULTS and not (self._has_been_ready or worker.ready_file.exists()):
                 raise WorkerFailed(f"worker {worker.number} could not start (exit code {ended})")
+            # a crash after a long healthy run is not part of a crash loop
             if time.monotonic() - started_s > HEALTHY_AFTER_S:
                 backoff.reset()
             in_s = backoff.next_s()

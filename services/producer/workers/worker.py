@@ -74,6 +74,7 @@ class Worker:
         loop = asyncio.get_running_loop()
 
         def wait() -> None:
+            # blocks until the other end of the pipe closes, which the kernel does even for a killed parent
             while os.read(sys.stdin.fileno(), 1):
                 pass
             if not stop.is_set():

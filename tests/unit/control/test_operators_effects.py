@@ -131,7 +131,7 @@ async def test_unreadable_pins_are_replaced(pins: Pins) -> None:
 
 
 class Member:
-    """A member's HTTP face with one answer for all requests, made anew for each; keeps requests in `asked`."""
+    """A member's HTTP face that makes the same answer for each request, and keeps requests in `asked`."""
 
     def __init__(self, answer: Callable[[], httpx.Response]) -> None:
         self.answer = answer
