@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -120,8 +120,7 @@ def load(cls: type[T], mapping: Mapping[str, str]) -> T:
         raise SettingsInvalid(faults)
     settings = cls(**values)
     # relations between values mean something only once every value is valid on its own
-    check: Callable[[], list[str]] = getattr(settings, "check", list)
-    if faults := check():
+    if faults := getattr(settings, "check", list)():
         raise SettingsInvalid(faults)
     return settings
 

@@ -175,8 +175,7 @@ def summary_of(run: Run) -> RunSummary:
 
 def detail_of(run: Run, result: dict[str, Any] | None = None) -> RunDetail:
     """The run as the API shows it, with its result."""
-    shown = {name: getattr(run, name) for name in RunSummary.__struct_fields__}
-    return RunDetail(**shown, result=result)
+    return RunDetail(**msgspec.structs.asdict(summary_of(run)), result=result)
 
 
 def _verdict(run: Run, seen: DriverState) -> Run:
