@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -14,7 +15,10 @@ from services.consumer.core.handover.rules import is_valid
 from shared.model.group import GroupSettings
 from shared.model.head import Head
 from shared.model.sessions import parse_session
-from tests.reference import Rec, delivered_row
+from tests.reference import Rec, delivered_row, fold_eagerly
+
+FAULT_SEEDS = 2_000
+"""Every planted fault must show within this many random logs."""
 
 SETTINGS = GroupSettings(
     gap_ms=100,
@@ -227,8 +231,6 @@ def difference(seed: int) -> str:
     for commit in turn.effects:
         assert isinstance(commit, Commit)
         stream.committed(commit, store.commit(commit, rng), 0.0)
-    from tests.reference import fold_eagerly
-
     closed, open_ = fold_eagerly(log, SETTINGS)
     expected = sorted(session.row() for session in closed)
     found = sorted(delivered_rows(store))
@@ -241,3 +243,14 @@ def difference(seed: int) -> str:
     if [(k, o[0], o[-1], len(o)) for k, o in still_open] != held:
         return f"seed {seed}: open sessions {held}, expected {still_open}"
     return ""
+
+
+def is_found(shows: Callable[[int], object]) -> bool:
+    """Whether a planted fault shows in some random log, by what `shows` returns or by an error."""
+    for seed in range(FAULT_SEEDS):
+        try:
+            if shows(seed):
+                return True
+        except Exception:  # a broken rule may also raise InvariantBroken, InvalidInput or BundleRejected
+            return True
+    return False

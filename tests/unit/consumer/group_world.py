@@ -25,7 +25,7 @@ from tests.fakes.coordinator import InMemoryCoordinator, ZnodeStore
 from tests.fakes.event_sink import InMemoryEventSink
 from tests.fakes.peers import InMemoryPeers, PeerNetwork
 from tests.fakes.virtual_time import until
-from tests.unit.consumer.stream_world import HangingLog, StreamWorld
+from tests.unit.consumer.stream_world import LONG, HangingLog, StreamWorld
 
 TIMEOUT_S = 6.0
 RELEASE_S = 20.0
@@ -141,3 +141,12 @@ class GroupWorld(StreamWorld):
     async def end(self) -> None:
         """Stops all members."""
         await asyncio.gather(*(self.stop(name) for name in list(self.members)))
+
+
+async def settled_group(count: int, *names: str) -> GroupWorld:
+    """A group whose members share `count` streams."""
+    world = GroupWorld(LONG, count)
+    for name in names:
+        await world.join(name)
+    await world.settled()
+    return world

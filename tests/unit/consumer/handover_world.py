@@ -39,14 +39,6 @@ class HandoverWorld(GroupWorld):
         self.logs.append(joined.log)
         return joined
 
-    async def with_open_sessions(self, *names: str) -> None:
-        """These members have joined and share the streams; in each a session is open and one is closed."""
-        for name in names:
-            await self.join(name)
-        await self.settled()
-        self.fill()
-        await self.committed()
-
     def fill(self) -> None:
         """More of an open session in every stream, and a whole one."""
         for stream in range(self.count):
@@ -65,6 +57,11 @@ class HandoverWorld(GroupWorld):
         await self.all_closed()
         assert self.rows() == self.expected()
         await self.end()
+
+    async def finish_without_replay(self) -> None:
+        """As `finish`; also checks that until now no record was read more than once."""
+        assert self.read_again() == set()
+        await self.finish()
 
     def events(self, kind: Kind) -> list[Event]:
         """The reported events of one kind."""
@@ -106,3 +103,14 @@ class HandoverWorld(GroupWorld):
                 act()
 
         self.peers.after = after
+
+
+async def sharing(count: int, *names: str) -> HandoverWorld:
+    """A group whose members share `count` streams; in each of these a session is open and one is closed."""
+    world = HandoverWorld(count)
+    for name in names:
+        await world.join(name)
+    await world.settled()
+    world.fill()
+    await world.committed()
+    return world

@@ -85,6 +85,7 @@ class StreamWorld:
         self.log = HangingLog(self.broker)
         self.mine = True
         self.alive = True
+        self._running: list[asyncio.Task[str]] = []
         self.context = GroupContext(
             group="default",
             settings=settings,
@@ -114,9 +115,16 @@ class StreamWorld:
         return StreamWorker(stream, epoch, self.context, claimed)
 
     def start(self, epoch: int = 1) -> tuple[StreamWorker, asyncio.Task[str]]:
-        """A running worker of stream 0, and its end."""
+        """A worker of stream 0 that has begun to run, and its end; a test need not end it."""
         worker = self.worker(epoch)
-        return worker, asyncio.ensure_future(worker.run())
+        self._running.append(asyncio.ensure_future(worker.run()))
+        return worker, self._running[-1]
+
+    async def running(self, epoch: int = 1) -> tuple[StreamWorker, asyncio.Task[str]]:
+        """As `start`, once the worker reads."""
+        worker, ended = self.start(epoch)
+        await until(lambda: worker.state == "running")
+        return worker, ended
 
     async def until_committed(self, stream: int = 0) -> None:
         """Returns when all of the stream's log is committed."""

@@ -8,14 +8,13 @@ from collections import Counter
 import pytest
 
 from tests.fakes.virtual_time import until, virtual_time
-from tests.unit.consumer.handover_world import HandoverWorld
+from tests.unit.consumer.handover_world import sharing
 
 
 @virtual_time
 async def test_an_expired_member_continues_from_its_own_memory() -> None:
     """In a new epoch, with everything not yet committed; it reads no record again."""
-    world = HandoverWorld(3)
-    await world.with_open_sessions("a")
+    world = await sharing(3, "a")
     one = world.members["a"]
     world.fill()
     await until(lambda: all(one.worker(n).position == 6 for n in range(3)))
@@ -38,8 +37,7 @@ async def test_an_expired_member_continues_from_its_own_memory() -> None:
 @virtual_time
 async def test_after_an_unknown_commit_an_expired_member_replays(loss: str) -> None:
     """Memory no longer holds what the commit wrote; only the log does."""
-    world = HandoverWorld(1)
-    await world.with_open_sessions("a")
+    world = await sharing(1, "a")
     one = world.members["a"]
     world.broker.lose.append("before" if loss == "before" else "after")
     world.fill()
@@ -58,8 +56,7 @@ async def test_after_an_unknown_commit_an_expired_member_replays(loss: str) -> N
 @virtual_time
 async def test_a_zookeeper_outage_for_all_moves_nothing(expired: bool) -> None:
     """All members pause and resume; no stream moves, although some members are back before others."""
-    world = HandoverWorld(6)
-    await world.with_open_sessions("a", "b", "c")
+    world = await sharing(6, "a", "b", "c")
     await asyncio.sleep(20)
     owners, epochs, before = world.owners(), world.epochs(), len(world.events("handover"))
     for one in world.members.values():
@@ -85,15 +82,13 @@ async def test_a_zookeeper_outage_for_all_moves_nothing(expired: bool) -> None:
     assert {n: epoch - epochs[n] for n, epoch in world.epochs().items()} == dict.fromkeys(
         range(6), int(expired)
     )
-    assert world.read_again() == set()
-    await world.finish()
+    await world.finish_without_replay()
 
 
 @virtual_time
 async def test_streams_of_a_lost_member_move_by_replay_and_back_by_handover() -> None:
     """Others take over from the log. Once the member is back, its share moves live, with open sessions."""
-    world = HandoverWorld(4)
-    await world.with_open_sessions("a", "b")
+    world = await sharing(4, "a", "b")
     await asyncio.sleep(20)
     one = world.members["a"]
     one.coordinator.zookeeper.disconnect()
@@ -115,8 +110,7 @@ async def test_streams_of_a_lost_member_move_by_replay_and_back_by_handover() ->
 @virtual_time
 async def test_a_flapping_member_does_not_disturb_the_others() -> None:
     """It joins and dies every five seconds, twenty times, and gets fewer and fewer streams."""
-    world = HandoverWorld(6)
-    await world.with_open_sessions("a", "b")
+    world = await sharing(6, "a", "b")
     await asyncio.sleep(20)
     before = len(world.events("handover"))
 
@@ -136,8 +130,7 @@ async def test_a_flapping_member_does_not_disturb_the_others() -> None:
 @virtual_time
 async def test_a_rolling_restart_moves_few_streams_and_all_of_them_warm() -> None:
     """Members leave one after the other and come back; every move is warm, and no record is read again."""
-    world = HandoverWorld(6)
-    await world.with_open_sessions("a", "b", "c")
+    world = await sharing(6, "a", "b", "c")
     await asyncio.sleep(20)
     before = len(world.events("handover"))
 
@@ -151,15 +144,13 @@ async def test_a_rolling_restart_moves_few_streams_and_all_of_them_warm() -> Non
     assert max(Counter(event.stream for event in moved).values()) <= 3
     assert len(moved) <= 12
     assert all(event.warm for event in moved)
-    assert world.read_again() == set()
-    await world.finish()
+    await world.finish_without_replay()
 
 
 @virtual_time
 async def test_the_donor_drops_the_state_of_a_stream_it_handed_over() -> None:
     """Other members can fetch the state for a while; then it is dropped, even if nothing else happens."""
-    world = HandoverWorld(2)
-    await world.with_open_sessions("a")
+    world = await sharing(2, "a")
     await world.join("b")
     await until(lambda: len(world.events("handover")) == 1)
     hint_store = world.members["a"].member.hint_store

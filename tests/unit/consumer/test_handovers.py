@@ -11,14 +11,13 @@ import pytest
 from services.consumer.core.handover.rules import HandoverLimits
 from shared.model.names import Names
 from tests.fakes.virtual_time import until, virtual_time
-from tests.unit.consumer.handover_world import HandoverWorld
+from tests.unit.consumer.handover_world import HandoverWorld, sharing
 
 
 @virtual_time
 async def test_a_join_moves_only_the_planned_streams_and_all_warm() -> None:
     """Three of six streams move to the second member with their sessions, and no record is read again."""
-    world = HandoverWorld(6)
-    await world.with_open_sessions("a")
+    world = await sharing(6, "a")
 
     await world.join("b")
     await world.settled()
@@ -35,15 +34,13 @@ async def test_a_join_moves_only_the_planned_streams_and_all_warm() -> None:
         assert event.bytes > 0
         assert event.pause_ms is not None
         assert event.pause_ms < 1000
-    assert world.read_again() == set()
-    await world.finish()
+    await world.finish_without_replay()
 
 
 @virtual_time
 async def test_a_drain_hands_everything_over() -> None:
     """All streams move warm while they keep reading, no record is read again, and the member leaves."""
-    world = HandoverWorld(6)
-    await world.with_open_sessions("a", "b", "c")
+    world = await sharing(6, "a", "b", "c")
     await asyncio.sleep(20)
     before = world.members["a"].running
     before_drain = len(world.events("handover"))
@@ -57,15 +54,13 @@ async def test_a_drain_hands_everything_over() -> None:
     assert took_s < 1
     assert sorted(event.stream or 0 for event in moved) == before
     assert all(event.warm and event.why == "draining" for event in moved)
-    assert world.read_again() == set()
-    await world.finish()
+    await world.finish_without_replay()
 
 
 @virtual_time
 async def test_a_drained_member_reports_that_it_has_left() -> None:
     """After `POST /drain` it has left the group, owns nothing, and is not ready."""
-    world = HandoverWorld(4)
-    await world.with_open_sessions("a", "b")
+    world = await sharing(4, "a", "b")
     drained = world.members["a"]
 
     drained.member.drain("requested")
@@ -86,8 +81,7 @@ async def test_a_lost_message_loses_and_duplicates_nothing(
     number: int, loss: Literal["request", "answer"]
 ) -> None:
     """The donor continues from its own memory, in the same epoch, as if nothing had happened."""
-    world = HandoverWorld(2)
-    await world.with_open_sessions("a")
+    world = await sharing(2, "a")
     world.peers.lose = [None] * number + [loss]
 
     await world.join("b")
@@ -102,8 +96,7 @@ async def test_a_lost_message_loses_and_duplicates_nothing(
     assert epochs == {0: 1, 1: 1}
     assert moved == []
     assert sorted(world.epochs().values()) == [1, 2]  # the next attempt succeeds
-    assert world.read_again() == set()
-    await world.finish()
+    await world.finish_without_replay()
 
 
 @pytest.mark.parametrize("loss", ["request", "answer", None])
@@ -112,8 +105,7 @@ async def test_a_third_member_fetches_the_donors_bundle_or_replays(
     loss: Literal["request", "answer"] | None,
 ) -> None:
     """It tries to fetch the frozen bundle once; if that fails, a replay gives the same sessions."""
-    world = HandoverWorld(4)
-    await world.with_open_sessions("a")
+    world = await sharing(4, "a")
     await world.join("b")
     world.at_next("complete", lambda: world.strike_down("b"))
     await until(lambda: bool(world.events("release")))
@@ -155,8 +147,7 @@ def the_connection_is_lost(world: HandoverWorld) -> None:
 @virtual_time
 async def test_a_failed_release_leaves_the_stream_with_its_donor(fault: Fault) -> None:
     """The donor confirms its claim, so a late release must fail, and continues from memory in its epoch."""
-    world = HandoverWorld(2)
-    await world.with_open_sessions("a")
+    world = await sharing(2, "a")
     donor = world.members["a"]
     world.at_next("complete", lambda: fault(world))
 
@@ -170,15 +161,13 @@ async def test_a_failed_release_leaves_the_stream_with_its_donor(fault: Fault) -
 
     assert epochs == {0: 1, 1: 1}
     assert not any(late)
-    assert world.read_again() == set()
-    await world.finish()
+    await world.finish_without_replay()
 
 
 @virtual_time
 async def test_a_donor_that_expires_before_the_release_costs_no_replay() -> None:
     """Donor and recipient both have valid memory; the one that claims the stream continues from its own."""
-    world = HandoverWorld(2)
-    await world.with_open_sessions("a")
+    world = await sharing(2, "a")
     donor = world.members["a"]
     world.at_next("complete", lambda: world.store.expire(donor.session_id))
 
@@ -189,15 +178,13 @@ async def test_a_donor_that_expires_before_the_release_costs_no_replay() -> None
     world.fill()
     await world.committed()
 
-    assert world.read_again() == set()
-    await world.finish()
+    await world.finish_without_replay()
 
 
 @virtual_time
 async def test_a_release_whose_answer_was_lost_is_read_back() -> None:
     """The release took effect: the recipient continues warm, and the donor stays out."""
-    world = HandoverWorld(2)
-    await world.with_open_sessions("a")
+    world = await sharing(2, "a")
     zookeeper = world.members["a"].coordinator.zookeeper
     world.at_next("complete", lambda: setattr(zookeeper, "lose_answers", 1))
 
@@ -207,16 +194,14 @@ async def test_a_release_whose_answer_was_lost_is_read_back() -> None:
 
     assert [event.warm for event in world.events("handover")] == [True]
     assert len(world.events("release")) == 1
-    assert world.read_again() == set()
-    await world.finish()
+    await world.finish_without_replay()
 
 
 @pytest.mark.parametrize("first", ["the late release", "the read-back"])
 @virtual_time
 async def test_the_donor_stays_stopped_until_it_knows_the_outcome(first: str) -> None:
     """The release is late and its read-back is slow: neither member reads until one of them wins."""
-    world = HandoverWorld(2)
-    await world.with_open_sessions("a")
+    world = await sharing(2, "a")
     zookeeper = world.members["a"].coordinator.zookeeper
     answered = asyncio.Event()
 
@@ -254,8 +239,7 @@ async def test_the_donor_stays_stopped_until_it_knows_the_outcome(first: str) ->
 @virtual_time
 async def test_a_recipient_that_dies_after_the_delta_costs_no_replay() -> None:
     """The stream was released to the dead recipient: the donor takes it back with the state that it froze."""
-    world = HandoverWorld(2)
-    await world.with_open_sessions("a")
+    world = await sharing(2, "a")
     await world.join("b")
     world.at_next("complete", lambda: world.strike_down("b"))
 
@@ -269,16 +253,14 @@ async def test_a_recipient_that_dies_after_the_delta_costs_no_replay() -> None:
 
     assert orphaned == 1
     assert sorted(world.epochs().values()) == [1, 2]
-    assert world.read_again() == set()
-    await world.finish()
+    await world.finish_without_replay()
 
 
 @pytest.mark.parametrize(("step", "is_warm"), [("offer", False), ("complete", True)])
 @virtual_time
 async def test_a_donor_that_dies_before_the_release(step: str, is_warm: bool) -> None:
     """Its claims end with its ZooKeeper session; the recipient uses a complete hint, otherwise the log."""
-    world = HandoverWorld(1)
-    await world.with_open_sessions("a")
+    world = await sharing(1, "a")
     await world.join("b")
     world.members["a"].member.drain("requested")
     world.at_next(step, lambda: world.strike_down("a"))
@@ -296,8 +278,7 @@ async def test_a_donor_that_dies_before_the_release(step: str, is_warm: bool) ->
 @virtual_time
 async def test_a_donor_that_dies_after_the_release_costs_no_replay() -> None:
     """The recipient already has everything that it needs."""
-    world = HandoverWorld(1)
-    await world.with_open_sessions("a")
+    world = await sharing(1, "a")
     await world.join("b")
     world.observed.after["release"] = lambda: world.strike_down("a")
     world.members["a"].member.drain("requested")
@@ -315,8 +296,7 @@ async def test_a_donor_that_dies_after_the_release_costs_no_replay() -> None:
 @virtual_time
 async def test_a_member_that_does_not_accept_an_offer_gets_no_other_for_a_while(how: str, most: int) -> None:
     """For 2 s after a refusal and 30 s without an answer; meanwhile the donor keeps reading."""
-    world = HandoverWorld(2)
-    await world.with_open_sessions("a")
+    world = await sharing(2, "a")
     refusing = await world.join("b")
     if how == "refuses":
         refusing.member.hint_store.limits = HandoverLimits(max_held_bytes=0)
@@ -327,8 +307,7 @@ async def test_a_member_that_does_not_accept_an_offer_gets_no_other_for_a_while(
 
     assert 0 < len(world.peers.sent) <= most
     assert world.epochs() == {0: 1, 1: 1}
-    assert world.read_again() == set()
-    await world.finish()
+    await world.finish_without_replay()
 
 
 @pytest.mark.parametrize("loss", ["before", "after"])
@@ -337,8 +316,7 @@ async def test_an_unknown_commit_around_a_handover_loses_and_duplicates_nothing(
     loss: Literal["before", "after"],
 ) -> None:
     """A member that does not know whether its commit took effect continues from the log, not from memory."""
-    world = HandoverWorld(2)
-    await world.with_open_sessions("a")
+    world = await sharing(2, "a")
 
     def spoil() -> None:
         world.fill()
@@ -358,8 +336,7 @@ async def test_an_unknown_commit_around_a_handover_loses_and_duplicates_nothing(
 @virtual_time
 async def test_a_hung_reader_does_not_delay_a_drain() -> None:
     """The next owner reads what the hung reader did not."""
-    world = HandoverWorld(2)
-    await world.with_open_sessions("a", "b")
+    world = await sharing(2, "a", "b")
     one = world.members["a"]
     one.log.hanging.update(one.log.readers)
     world.fill()
@@ -377,8 +354,7 @@ async def test_no_delta_extends_a_copy_from_before_an_unknown_commit(
     loss: Literal["before", "after"],
 ) -> None:
     """The worker has reopened its stream since the copy, perhaps at a lower position, so it copies again."""
-    world = HandoverWorld(1)
-    await world.with_open_sessions("a")
+    world = await sharing(1, "a")
     one, answered = world.members["a"], asyncio.Event()
     await world.join("b")
     world.peers.slow["offer"] = answered

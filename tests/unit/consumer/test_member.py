@@ -8,16 +8,13 @@ from services.consumer.core.ownership.lease import FACTOR
 from services.consumer.member.status import Rates, member_status
 from shared.model.names import Names
 from tests.fakes.virtual_time import until, virtual_time
-from tests.unit.consumer.group_world import TIMEOUT_S, GroupWorld
-from tests.unit.consumer.stream_world import LONG
+from tests.unit.consumer.group_world import TIMEOUT_S, settled_group
 
 
 @virtual_time
 async def test_the_last_member_leaves_no_claim() -> None:
     """It commits and releases everything even though no other member is left."""
-    world = GroupWorld(LONG, 3)
-    await world.join("a")
-    await world.settled()
+    world = await settled_group(3, "a")
     world.emit("k", end=True)
     await asyncio.sleep(0.2)
 
@@ -31,10 +28,7 @@ async def test_the_last_member_leaves_no_claim() -> None:
 @virtual_time
 async def test_a_dead_owners_streams_are_taken_over_after_its_session_times_out() -> None:
     """The new owner starts at the safe offset: open sessions lose nothing, closed ones do not return."""
-    world = GroupWorld(LONG, 4)
-    await world.join("a")
-    await world.join("b")
-    await world.settled()
+    world = await settled_group(4, "a", "b")
     for stream in range(4):
         world.emit("open", stream=stream)
         world.emit("done", stream=stream, end=True)
@@ -57,9 +51,7 @@ async def test_a_dead_owners_streams_are_taken_over_after_its_session_times_out(
 @virtual_time
 async def test_a_member_that_comes_back_reclaims_its_streams_at_once() -> None:
     """It replaces the claims of its former ZooKeeper session; it neither adopts nor outwaits them."""
-    world = GroupWorld(LONG, 2)
-    await world.join("a")
-    await world.settled()
+    world = await settled_group(2, "a")
     world.emit("k")
     await world.committed()
     await world.kill("a")
@@ -76,9 +68,8 @@ async def test_a_member_that_comes_back_reclaims_its_streams_at_once() -> None:
 @virtual_time
 async def test_past_its_lease_a_member_pauses_and_resumes_in_the_same_epoch() -> None:
     """Disconnected beyond its lease but not expired: it commits nothing, and claims nothing anew."""
-    world = GroupWorld(LONG, 1)
-    one = await world.join("a")
-    await world.settled()
+    world = await settled_group(1, "a")
+    one = world.members["a"]
     one.coordinator.zookeeper.disconnect()
     await asyncio.sleep(TIMEOUT_S * FACTOR + 0.2)
     commits = world.broker.commits
@@ -101,9 +92,8 @@ async def test_past_its_lease_a_member_pauses_and_resumes_in_the_same_epoch() ->
 @virtual_time
 async def test_a_zombie_changes_nothing() -> None:
     """Cut off while another member took over, it still tries to commit, but Kafka fences it."""
-    world = GroupWorld(LONG, 1)
-    zombie = await world.join("a")
-    await world.settled()
+    world = await settled_group(1, "a")
+    zombie = world.members["a"]
     world.emit("k")
     await world.committed()
     zombie.coordinator.zookeeper.disconnect()

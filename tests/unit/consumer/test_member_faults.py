@@ -11,7 +11,7 @@ from services.consumer.stream.watchdog import STALLED_S, WATCH_EVERY_S
 from shared.errors import InvalidInput
 from tests.fakes.coordinator import ZnodeStore
 from tests.fakes.virtual_time import virtual_time
-from tests.unit.consumer.group_world import GroupWorld
+from tests.unit.consumer.group_world import GroupWorld, settled_group
 from tests.unit.consumer.stream_world import LONG
 
 
@@ -35,62 +35,33 @@ async def test_lost_answers_from_zookeeper_leave_no_stream_unread() -> None:
     await world.end()
 
 
+@pytest.mark.parametrize("owners", ["a", "ababab"], ids=["one owner before", "six owners before"])
 @virtual_time
-async def test_a_reset_of_zookeeper_raises_epochs_above_the_heads() -> None:
-    """New claims start below the stored heads' epochs; members raise them, and the streams continue."""
+async def test_a_reset_of_zookeeper_raises_epochs_above_the_heads(owners: str) -> None:
+    """New claims start at epoch 1 again; members raise them above the stored heads: no epoch serves twice."""
     world = GroupWorld(LONG, 2)
-    for name in "ababab":  # every take-over raises the epoch
-        await world.join(name)
+    for number, name in enumerate([*owners, "c"]):
+        if number == len(owners):
+            world.store = ZnodeStore(clock=asyncio.get_running_loop().time)
+        one = await world.join(name)
         await world.settled()
-        world.emit("k", end=True)
-        world.emit("k", stream=1, end=True)
+        for stream in range(2):
+            world.emit("k", stream=stream, end=True)
         await world.committed()
+        epochs = [worker.epoch for worker in one.member.workers]
         await world.stop(name)
-    before = world.broker.stored(0).head
-    assert before is not None
-    assert before.epoch == 6
-    world.store = ZnodeStore(clock=asyncio.get_running_loop().time)
 
-    one = await world.join("c")
-    await world.settled()
-    world.emit("k", end=True)
-    world.emit("k", stream=1, end=True)
-    await world.committed()
-
-    assert [worker.epoch for worker in one.member.workers] == [7, 7]
-    assert (world.node_of(0).epoch, world.node_of(1).epoch) == (7, 7)
+    assert epochs == [len(owners) + 1] * 2
+    assert [world.node_of(stream).epoch for stream in range(2)] == epochs
+    assert [session.epoch for session in world.delivered()] == [n + 1 for n in range(epochs[0]) for _ in "01"]
+    assert [event.kind for event in world.event_sink.events].count("reset") == 2
     assert world.rows() == world.expected()
-    await world.end()
-
-
-@virtual_time
-async def test_no_epoch_is_used_twice_after_a_reset() -> None:
-    """A new claim starts at epoch 1 again; if another member has committed in that epoch, it is raised."""
-    world = GroupWorld(LONG, 1)
-    await world.join("a")
-    await world.settled()
-    world.emit("s", end=True)
-    await world.committed()
-    await world.stop("a")
-    world.store = ZnodeStore(clock=asyncio.get_running_loop().time)
-
-    await world.join("b")
-    await world.settled()
-    world.emit("t", end=True)
-    await world.committed()
-
-    assert [session.epoch for session in world.delivered()] == [1, 2]
-    assert [event.kind for event in world.event_sink.events].count("reset") == 1
-    await world.end()
 
 
 @virtual_time
 async def test_running_members_survive_a_reset_of_zookeeper() -> None:
     """All znodes and ZooKeeper sessions are gone; a member creates the group again, and all continue."""
-    world = GroupWorld(LONG, 4)
-    for name in "ab":
-        await world.join(name)
-    await world.settled()
+    world = await settled_group(4, "a", "b")
     world.emit("before", end=True)
     world.emit("open")
     await world.committed()
@@ -110,9 +81,8 @@ async def test_running_members_survive_a_reset_of_zookeeper() -> None:
 @virtual_time
 async def test_the_watchdog_replaces_a_hung_reader() -> None:
     """With records to read and no progress for a while, a new reader resumes at the same position."""
-    world = GroupWorld(LONG, 1)
-    one = await world.join("a")
-    await world.settled()
+    world = await settled_group(1, "a")
+    one = world.members["a"]
     one.log.hanging.update(one.log.readers)
     await asyncio.sleep(30)
     begun_s = asyncio.get_running_loop().time()
@@ -130,9 +100,8 @@ async def test_the_watchdog_replaces_a_hung_reader() -> None:
 @virtual_time
 async def test_a_quiet_stream_keeps_its_reader() -> None:
     """Without records to read, a lack of progress does not matter."""
-    world = GroupWorld(LONG, 2)
-    one = await world.join("a")
-    await world.settled()
+    world = await settled_group(2, "a")
+    one = world.members["a"]
 
     await asyncio.sleep(600)
 
@@ -156,9 +125,8 @@ async def test_a_member_with_other_settings_than_its_group_is_rejected() -> None
 @virtual_time
 async def test_members_keep_their_claims_while_a_broker_is_mute() -> None:
     """Kafka is mute for minutes; members keep their streams, and an orderly stop still ends in time."""
-    world = GroupWorld(LONG, 3)
-    one = await world.join("a")
-    await world.settled()
+    world = await settled_group(3, "a")
+    one = world.members["a"]
     world.broker.mute = True
     for stream in range(3):
         world.emit("k", stream=stream, end=True)

@@ -8,7 +8,7 @@ from services.consumer.member.metrics import ConsumerMetrics
 from services.consumer.member.status import Rates, member_status
 from shared.model.cluster import MemberNode
 from tests.fakes.virtual_time import virtual_time
-from tests.unit.consumer.group_world import TIMEOUT_S, GroupWorld
+from tests.unit.consumer.group_world import TIMEOUT_S, GroupWorld, settled_group
 from tests.unit.consumer.stream_world import LONG
 
 
@@ -44,9 +44,7 @@ async def test_the_status_of_a_member_has_the_agreed_shape() -> None:
 @virtual_time
 async def test_the_metrics_of_a_member_are_totals_of_its_streams() -> None:
     """Every name begins with `baton_`, and counters include what earlier owners counted."""
-    world = GroupWorld(LONG, 2)
-    await world.join("a")
-    await world.settled()
+    world = await settled_group(2, "a")
     world.emit("k", end=True)
     await world.committed()
     await world.stop("a")
