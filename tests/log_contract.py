@@ -6,7 +6,6 @@ A test module subclasses `LogContract` and provides the fixtures `stream_log` an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -17,8 +16,8 @@ from shared.errors import KafkaUnavailable
 from shared.model.group import GroupSettings
 from tests.logs import commit_of
 from tests.reference import Rec
+from tests.topics import Append
 
-Append = Callable[[int, bytes | None, bytes], Awaitable[int]]
 SETTINGS = GroupSettings(repeat_ms=1_000_000_000)
 
 

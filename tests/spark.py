@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import RecordsToDelete
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
 from cli.stack.lock import jar_folder
@@ -23,7 +22,6 @@ from services.consumer.core.sessions.state import Closed
 from services.control.spark.request import RunRequest
 from shared.kafka.topics import (
     MAX_RECORD_BYTES,
-    admin_client,
     ensure_topics,
     fragments_topics,
     sessions_topic,
@@ -33,6 +31,7 @@ from shared.model.head import Head
 from shared.model.names import Names
 from shared.model.routing import initial_table
 from shared.model.sessions import Session, parse_session
+from tests.topics import records_of
 
 WEEK_MS = 7 * 86_400_000
 DEFAULTS = GroupSettings()
@@ -81,7 +80,10 @@ class Pipeline:
         positions = {}
         for stream in range(self.streams):
             assembler = Assembler(self.settings)
-            done = assembler.feed(await self._read(stream)) + assembler.close_due()
+            done = (
+                assembler.feed(await records_of(self.kafka, self.names.fragments(stream)))
+                + assembler.close_due()
+            )
             closed += [self._session(stream, one) for one in done]
             positions[stream] = assembler.position
         return closed, positions
@@ -107,15 +109,6 @@ class Pipeline:
                         self.names.kafka_group(self.group),
                     )
 
-    async def cut(self, offsets: Mapping[int, int]) -> None:
-        """Deletes records below the offsets, as retention does."""
-        below = {
-            TopicPartition(self.names.fragments(stream), 0): RecordsToDelete(before_offset=offset)
-            for stream, offset in offsets.items()
-        }
-        async with admin_client(self.kafka) as admin:
-            await admin.delete_records(below)
-
     def request(self, job: str, lake: Path, **parameters: Any) -> RunRequest:
         """A run of the job on this pipeline."""
         return RunRequest(
@@ -135,23 +128,6 @@ class Pipeline:
         return AIOKafkaProducer(
             bootstrap_servers=self.kafka, max_request_size=MAX_RECORD_BYTES, linger_ms=5, **options
         )
-
-    async def _read(self, stream: int) -> list[Any]:
-        where = TopicPartition(self.names.fragments(stream), 0)
-        consumer = AIOKafkaConsumer(bootstrap_servers=self.kafka, group_id=None)
-        await consumer.start()
-        try:
-            consumer.assign([where])
-            begin = (await consumer.beginning_offsets([where]))[where]
-            end = (await consumer.end_offsets([where]))[where]
-            consumer.seek(where, begin)
-            records: list[Any] = []
-            while await consumer.position(where) < end:
-                for batch in (await consumer.getmany(where, timeout_ms=500)).values():
-                    records += batch
-            return records
-        finally:
-            await consumer.stop()
 
     def _session(self, stream: int, closed: Closed) -> tuple[Session, bytes]:
         _, value = delivered(closed, self.group, stream, 1)

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from aiokafka import TopicPartition
 
 from cli.stack.leash import on_leash
 from shared.model.names import Names
-from shared.model.sessions import Session, parse_session
-from tests.e2e.readers import Where, read_partition
+from shared.model.sessions import Session
+from tests.e2e.readers import Where
 from tests.servers import free_port
 
 CHECKOUT = Path(__file__).parents[2]
@@ -109,10 +108,7 @@ class Pipeline:
             return heads[0].position if 0 in heads else -1
 
         until(lambda: position() > marker, lambda: f"the consumer is at {position()}, the marker at {marker}")
-        topic = TopicPartition(self._where.names.sessions(self._where.group), 0)
-        records = asyncio.run(read_partition(self._where.kafka, topic))
-        sessions = [parse_session(record.value) for record in records]
-        return [session for session in sessions if session.key == key]
+        return [session for session in asyncio.run(self._where.delivered()) if session.key == key]
 
 
 def _is_ready(url: str) -> bool:

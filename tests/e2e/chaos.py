@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from aiokafka import TopicPartition
 
 from shared.errors import BatonError
 from shared.model.events import parse_event
@@ -27,8 +26,9 @@ from tests.e2e.chaos_judge import judge_ledger
 from tests.e2e.chaos_load import Load
 from tests.e2e.chaos_world import STREAMS, World, chaos_world
 from tests.e2e.fleet import SETTINGS
-from tests.e2e.readers import judge_log, read_partition
-from tests.e2e.service import poll, until
+from tests.e2e.readers import judge_log
+from tests.topics import records_of
+from tests.waiting import until
 
 CATCH_UP_PER_S = 4_000
 AUDIT_TIMEOUT_S = 300.0
@@ -103,7 +103,7 @@ class Run:
                 now = self._load.ledger.acknowledged, sum((await self._world.positions()).values())
             return now[0] > before[0] and now[1] > before[1]
 
-        await poll(is_so, lambda: f"stands still at {now}:\n{self._world.tail()}")
+        await until(is_so, lambda: f"stands still at {now}:\n{self._world.tail()}")
         self._acknowledged, self._committed = now
         more = now[0] - before[0], now[1] - before[1]
         return f"{more[0]} more fragments acknowledged, {more[1]} committed"
@@ -117,7 +117,7 @@ class Run:
                 ends.update(await self._load.end_of_time())
             return bool(ends)
 
-        await poll(is_marked, lambda: f"no markers:\n{self._world.tail()}")
+        await until(is_marked, lambda: f"no markers:\n{self._world.tail()}")
         await self._world.committed(ends)
         self.report(f"lag 0; {self._load}")
         await self._world.leave()
@@ -136,10 +136,7 @@ class Run:
         self.report(
             f"{records} records, {found} fragments in {len(delivered)} sessions; wrong: {wrong or 'nothing'}"
         )
-        events = [
-            parse_event(record.value)
-            for record in await read_partition(where.kafka, TopicPartition(where.names.events, 0))
-        ]
+        events = [parse_event(record.value) for record in await records_of(where.kafka, where.names.events)]
         handovers = [event for event in events if event.kind == "handover"]
         warm = sum(bool(event.warm) for event in handovers)
         self.report(f"events: {dict(Counter(event.kind for event in events))}, {warm} handovers from memory")
@@ -162,7 +159,7 @@ class Run:
 
         async with httpx.AsyncClient(base_url=self._world.control_url, timeout=AUDIT_TIMEOUT_S) as control:
             begun = (await control.post("/jobs/audit/runs")).json()
-            await poll(has_ended, lambda: f"{run}", AUDIT_TIMEOUT_S)
+            await until(has_ended, lambda: f"{run}", AUDIT_TIMEOUT_S)
         assert run["state"] == "succeeded", run
         result = run["result"]
         names = ("missing", "extra", "different", "judged", "delivered", "open", "not_judged")

@@ -22,7 +22,7 @@ from tests.e2e.chaos_leaving import (
 )
 from tests.e2e.fleet import ACK_TIMEOUT_S, ZOOKEEPER_TIMEOUT_S
 from tests.e2e.proxy import END_TXN, PRODUCE
-from tests.e2e.service import until
+from tests.waiting import until
 
 DELAYS_S = (0.05, 0.4)
 

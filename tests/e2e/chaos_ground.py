@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tests.e2e.chaos_load import Load
 from tests.e2e.chaos_world import MOST_CONSUMERS, World
 from tests.e2e.proxy import END_TXN, Proxy
-from tests.e2e.service import poll, until
+from tests.waiting import until
 
 FEWEST_CONSUMERS = 2
 
@@ -62,7 +62,7 @@ class Ground:
             owners = list((await self.world.claimed()).values())
             return bool(set(owners) - self.busy) and len(self.free) > 1
 
-        await poll(is_there, lambda: f"owners {owners}, busy {self.busy}:\n{self.world.tail()}")
+        await until(is_there, lambda: f"owners {owners}, busy {self.busy}:\n{self.world.tail()}")
         index = self.rng.choice(sorted(set(owners) - self.busy))
         self.busy.add(index)
         try:

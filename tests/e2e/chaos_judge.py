@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from shared.model.sessions import Session
 from tests.e2e.chaos_load import Ledger
 
-AUDIT_TIMEOUT_S = 300.0
-
 
 def number_of(value: bytes) -> int:
     """The number of a fragment of the load."""

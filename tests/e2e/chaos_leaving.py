@@ -13,7 +13,7 @@ from tests.e2e.chaos_ground import FEWEST_CONSUMERS, Ground, Struck, Victim
 from tests.e2e.chaos_world import MOST_CONSUMERS
 from tests.e2e.fleet import ZOOKEEPER_TIMEOUT_S
 from tests.e2e.proxy import COMPLETE, MULTI, OFFER, Proxy
-from tests.e2e.service import poll, until
+from tests.waiting import until
 
 CUT_OFF_S = 1.0
 
@@ -51,7 +51,7 @@ async def drain_by_request(ground: Ground) -> Struck:
                 answer = await control.post("/operations", json=wish)
             return answer is not None and answer.status_code == 202
 
-        await poll(is_accepted, lambda: f"not accepted: {answer and answer.text}:\n{world.tail()}")
+        await until(is_accepted, lambda: f"not accepted: {answer and answer.text}:\n{world.tail()}")
         await world.claimed(without=victim.index)
         assert world.consumer(victim.index).is_running, world.tail()
         await _leave(ground, victim)

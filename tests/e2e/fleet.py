@@ -29,8 +29,9 @@ from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.stream_table import ensure_table
 from tests.e2e.crashing_consumer import CRASH
 from tests.e2e.readers import Where
-from tests.e2e.service import Service, poll
+from tests.e2e.service import Service
 from tests.servers import free_port
+from tests.waiting import until
 
 PARTITIONS = 2
 PACE_S = 0.05
@@ -187,7 +188,7 @@ class Fleet:
                     return (await http.get("/readyz")).status_code == 200
                 return False
 
-            await poll(is_ready, lambda: f"{name} is not ready:\n{self.tail()}")
+            await until(is_ready, lambda: f"{name} is not ready:\n{self.tail()}")
 
     async def leave(self) -> None:
         """Stops all consumers in order, once they take part; every exit code must be 0."""
@@ -232,7 +233,7 @@ class Fleet:
                 return complete and without not in owners and (by is None or by in owners)
             return False
 
-        await poll(is_claimed, lambda: f"claims {found}, without {without}, by {by}:\n{self.tail()}")
+        await until(is_claimed, lambda: f"claims {found}, without {without}, by {by}:\n{self.tail()}")
         return found
 
     async def positions(self) -> dict[int, int]:
@@ -251,7 +252,7 @@ class Fleet:
                 return max(left.values()) < 0
             return False
 
-        await poll(is_committed, lambda: f"not committed: {left}:\n{self.tail()}")
+        await until(is_committed, lambda: f"not committed: {left}:\n{self.tail()}")
 
     # a log without HTTP
 
@@ -272,7 +273,7 @@ class Fleet:
                 return True
             return False
 
-        await poll(is_created, lambda: "Kafka creates no topics")
+        await until(is_created, lambda: "Kafka creates no topics")
 
     async def write(self, visits: Visits, count: int) -> None:
         """Appends the next `count` records, acknowledged by all replicas."""

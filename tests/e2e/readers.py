@@ -6,13 +6,10 @@ fragments' own ids. It is compared with the sessions topic, read `read_committed
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-
-from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from shared.kafka.heads import read_heads
 from shared.kafka.topics import admin_client
@@ -21,8 +18,7 @@ from shared.model.head import Counts, Head
 from shared.model.names import DEFAULT_GROUP, Names
 from shared.model.sessions import Session, parse_session
 from tests.reference import Rec, delivered_row, fold_eagerly
-
-READ_TIMEOUT_S = 60.0
+from tests.topics import records_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +38,8 @@ class Where:
 
     async def log(self, stream: int) -> list[Rec]:
         """The raw log of a stream."""
-        return await read_partition(self.kafka, TopicPartition(self.names.fragments(stream), 0))
+        records = await records_of(self.kafka, self.names.fragments(stream))
+        return [Rec(one.offset, one.timestamp, one.key, one.value) for one in records]
 
     async def delivered(self) -> list[Session]:
         """The sessions, as a `read_committed` reader sees them, partition after partition."""
@@ -50,26 +47,8 @@ class Where:
         return [
             parse_session(record.value)
             for partition in range(self.partitions)
-            for record in await read_partition(self.kafka, TopicPartition(topic, partition))
+            for record in await records_of(self.kafka, topic, partition)
         ]
-
-
-async def read_partition(kafka: str, where: TopicPartition) -> list[Rec]:
-    """All committed records of a partition."""
-    async with AIOKafkaConsumer(
-        bootstrap_servers=kafka,
-        isolation_level="read_committed",
-        auto_offset_reset="earliest",
-        fetch_max_wait_ms=100,
-    ) as consumer:
-        consumer.assign([where])
-        end = (await consumer.end_offsets([where]))[where]
-        found: list[Rec] = []
-        async with asyncio.timeout(READ_TIMEOUT_S):
-            while await consumer.position(where) < end:
-                batch = (await consumer.getmany(timeout_ms=200)).get(where, ())
-                found += [Rec(one.offset, one.timestamp, one.key, one.value) for one in batch]
-    return found
 
 
 def ids_of(values: Iterable[bytes]) -> list[str]:

@@ -1,43 +1,22 @@
-"""One process of the project as a user starts it, and the wait that all end-to-end tests share."""
+"""One process of the project as a user starts it."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from cli.stack.leash import on_leash
+from tests.waiting import until
 
 CHECKOUT = Path(__file__).parents[2]
-DEADLINE_S = 120.0
-POLL_S = 0.05
 LOG_TAIL = 1500
 """Characters of a log that a failed test shows."""
 TASKS_S = 5.0
-
-
-async def poll(
-    reached: Callable[[], Awaitable[bool]], describe: Callable[[], str], within_s: float = DEADLINE_S
-) -> None:
-    """Returns once `reached` is true; fails at the deadline with the text of `describe`."""
-    deadline = time.monotonic() + within_s
-    while not await reached():
-        assert time.monotonic() < deadline, describe()
-        await asyncio.sleep(POLL_S)
-
-
-async def until(reached: Callable[[], bool], describe: Callable[[], str]) -> None:
-    """`poll` for a plain condition."""
-
-    async def is_reached() -> bool:
-        return reached()
-
-    await poll(is_reached, describe)
 
 
 class Service:

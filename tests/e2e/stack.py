@@ -14,8 +14,9 @@ from cli.http.client import connect
 from cli.stack.local import LocalStack
 from cli.stack.options import StackOptions
 from tests.e2e.fleet import QUICK
-from tests.e2e.service import CHECKOUT, DEADLINE_S, poll
+from tests.e2e.service import CHECKOUT
 from tests.servers import free_port_offset
+from tests.waiting import DEADLINE_S, until
 
 CONSUMERS = 3
 
@@ -70,7 +71,7 @@ async def settled(stack: LocalStack) -> dict[str, Any]:
         return running and answer["totals"]["lag"] == 0 and answer["totals"]["open_sessions"] == 0
 
     async with connect(stack.control_url, patience_s=DEADLINE_S) as control:
-        await poll(is_settled, lambda: f"not settled: {answer.get('totals')}, {answer.get('streams')}")
+        await until(is_settled, lambda: f"not settled: {answer.get('totals')}, {answer.get('streams')}")
     return answer
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from cli.stack.options import StackOptions, ports_of
 from cli.stack.probes import check_ports
-from tests.e2e.service import DEADLINE_S
 from tests.e2e.stack import baton, left_running
 from tests.servers import free_port_offset
+from tests.waiting import DEADLINE_S
 
 EXACT = "missing 0, extra 0, different 0"
 

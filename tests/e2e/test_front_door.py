@@ -13,8 +13,8 @@ import pytest
 from tests.e2e.door_clients import Clients, tale
 from tests.e2e.fleet import fleet
 from tests.e2e.readers import ids_of
-from tests.e2e.service import until
 from tests.servers import KafkaServer
+from tests.waiting import until
 
 MIB = 1024 * 1024
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.e2e.proxy import END_TXN, PRODUCE, Frames, Proxy
-from tests.e2e.service import until
+from tests.waiting import until
 
 WAIT_S = 10.0
 DELAY_S = 0.2

@@ -1,15 +1,21 @@
-"""Fixtures of the integration tests: one Spark session for all that do not kill it."""
+"""Fixtures of the integration tests: a Spark session for all that do not kill it, a log of two streams."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cli.stack.jars import fetch_jars
 from cli.stack.lock import jar_folder
+from services.consumer.adapters.kafka.log import KafkaStreamLog
+from shared.kafka.topics import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
+from shared.model.names import Names
+from tests.integration.kafka_log_ground import RETENTION_MS
+from tests.log_contract import SETTINGS
 from tests.servers import temporary_home
+from tests.topics import Append, appending
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,3 +32,31 @@ def spark() -> Iterator[SparkSession]:
         session = start_spark(name="tests", master="local[2]", jars=str(jar_folder("spark")), work=home)
         yield session
         session.stop()
+
+
+@pytest.fixture
+async def names(kafka: str, namespace: str) -> Names:
+    """The names of a log whose topics exist."""
+    names = Names(namespace)
+    topics = [
+        *fragments_topics(names, 2, RETENTION_MS),
+        sessions_topic(names, "default", 2, -1),
+        checkpoints_topic(names, "default", 2),
+    ]
+    await ensure_topics(kafka, topics, 1)
+    return names
+
+
+@pytest.fixture
+async def append(kafka: str, names: Names) -> AsyncIterator[Append]:
+    """Appends records to its streams."""
+    async with appending(kafka, names) as append:
+        yield append
+
+
+@pytest.fixture
+async def stream_log(kafka: str, names: Names) -> AsyncIterator[KafkaStreamLog]:
+    """A member's access to it."""
+    log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
+    yield log
+    await log.close()

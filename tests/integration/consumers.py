@@ -28,8 +28,8 @@ from shared.service.settings import load
 from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.link import Link
 from tests.e2e.fleet import Fleet, fleet
-from tests.e2e.service import poll
 from tests.servers import free_port
+from tests.waiting import until
 
 SETTINGS = GroupSettings(gap_ms=60_000, lateness_ms=10_000, idle_ms=3_600_000, repeat_ms=3_600_000)
 
@@ -88,7 +88,7 @@ class Joined:
                 await thief.abandon()
             return self.session_id != before
 
-        await poll(has_expired, lambda: f"{self.zookeeper!r} has not expired")
+        await until(has_expired, lambda: f"{self.zookeeper!r} has not expired")
 
 
 class Group:
@@ -132,7 +132,7 @@ class Group:
                     one.task.result()
             return reached()
 
-        await poll(is_so, lambda: f"not reached: {[one.member.workers for one in self.members]}")
+        await until(is_so, lambda: f"not reached: {[one.member.workers for one in self.members]}")
 
     async def end(self) -> None:
         """Stops all."""

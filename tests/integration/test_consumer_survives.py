@@ -1,4 +1,4 @@
-"""One member survives a mute ZooKeeper, an expired session, a hung reader and retention; nothing is lost.
+"""One member survives a mute ZooKeeper, an expired session and retention; nothing is lost.
 
 Chaos runs (`tests/e2e/test_chaos.py`) pause and kill Kafka and ZooKeeper under a whole group.
 """
@@ -11,17 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.admin import RecordsToDelete
+from aiokafka import AIOKafkaProducer
 
 from services.consumer.adapters.kafka.source import KafkaFragmentReader
 from services.consumer.core.sessions.record import Record
 from services.consumer.stream import watchdog
-from shared.kafka.topics import admin_client
 from tests.e2e.fleet import Visits
 from tests.e2e.readers import judge
 from tests.integration.consumers import SETTINGS, Group, group
 from tests.servers import ZooKeeperServer
+from tests.topics import delete_below
 
 PAUSE_S = 4.0
 """Longer than a ZooKeeper session lives in these tests."""
@@ -110,21 +109,6 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> set[object]:
     return found
 
 
-async def test_a_hung_reader_is_replaced(
-    kafka: str, zookeeper: str, namespace: str, tmp_path: Path, hanging: set[object]
-) -> None:
-    """When a fetch never returns, the watchdog replaces the reader, which resumes at the same position."""
-    visits = Visits(random.Random(6))
-    async with group(kafka, zookeeper, namespace, tmp_path) as found:
-        await begin(found, visits)
-        one = found.members[0]
-        hanging.update(worker._reader for worker in one.member.workers)
-
-        await finish(found, visits)
-
-    assert len(hanging) == 2
-
-
 async def test_a_reader_overtaken_by_retention_continues_at_the_logs_start(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path, hanging: set[object]
 ) -> None:
@@ -140,9 +124,7 @@ async def test_a_reader_overtaken_by_retention_continues_at_the_logs_start(
             for _ in range(TOO_MUCH):
                 await producer.send(topic, value=TEN_KILOBYTES, key=b"k", partition=0)
             await producer.flush()
-        async with admin_client(kafka) as admin:
-            partition = TopicPartition(topic, 0)
-            await admin.delete_records({partition: RecordsToDelete(before_offset=TOO_MUCH - 100)})
+        await delete_below(kafka, topic, TOO_MUCH - 100)
 
         hanging.clear()
         await found.until(lambda: worker.position == TOO_MUCH)

@@ -6,43 +6,35 @@ import time
 from collections.abc import Mapping, Sequence
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import RecordsToDelete
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.core.observed import Offsets
 from shared.errors import KafkaUnavailable
-from shared.kafka.topics import admin_client, ensure_topics, fragments_topics
+from shared.kafka.topics import ensure_topics, fragments_topics
 from shared.model.head import Counts, Head
 from shared.model.names import Names
 from tests.servers import KafkaServer
+from tests.topics import appending, delete_below
 
 
 async def write_fragments(kafka: str, names: Names, counts: Mapping[int, int]) -> None:
     """Writes `counts[stream]` records to each stream."""
-    producer = AIOKafkaProducer(bootstrap_servers=kafka)
-    await producer.start()
-    try:
+    async with appending(kafka, names) as append:
         for stream, count in counts.items():
             for n in range(count):
-                await producer.send_and_wait(names.fragments(stream), b'{"key":"k%d"}' % n, key=b"k%d" % n)
-    finally:
-        await producer.stop()
+                await append(stream, b"k%d" % n, b'{"key":"k%d"}' % n)
 
 
 async def write_head(kafka: str, names: Names, group: str, stream: int, head: Head) -> None:
     """Commits a head as an owner does."""
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=kafka, group_id=names.kafka_group(group), enable_auto_commit=False
-    )
     partition = TopicPartition(names.fragments(stream), 0)
-    await consumer.start()
-    try:
+    async with AIOKafkaConsumer(
+        bootstrap_servers=kafka, group_id=names.kafka_group(group), enable_auto_commit=False
+    ) as consumer:
         consumer.assign([partition])
         await consumer.commit({partition: OffsetAndMetadata(head.safe_offset, head.metadata())})
-    finally:
-        await consumer.stop()
 
 
 async def make_streams(kafka: str, names: Names, count: int) -> None:
@@ -85,8 +77,7 @@ async def test_later_readings_see_new_records(kafka: str, namespace: str) -> Non
         before = await read_at_last(source, 2)
         await write_fragments(kafka, names, {1: 4})
         after = await source.read(2, ["default"])
-    async with admin_client(kafka) as admin:
-        await admin.delete_records({TopicPartition(names.fragments(1), 0): RecordsToDelete(before_offset=3)})
+    await delete_below(kafka, names.fragments(1), 3)
     async with KafkaOffsets(kafka, names) as source:
         cut = await read_at_last(source, 2)
 

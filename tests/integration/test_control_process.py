@@ -23,9 +23,10 @@ from shared.model.head import Counts, Head
 from shared.model.names import Names
 from shared.model.routing import initial_table
 from shared.zookeeper.connection import ZooKeeper
-from tests.e2e.service import DEADLINE_S, Service, poll
+from tests.e2e.service import Service
 from tests.integration.test_control_offsets import write_fragments, write_head
 from tests.servers import free_port
+from tests.waiting import DEADLINE_S, until
 
 HEAD = Head(epoch=4, seq=2, position=5, safe_offset=3, counts=Counts(fragments=5, bytes=50, sessions=1))
 
@@ -70,7 +71,7 @@ class ControlProcess:
                 return response.status_code == 200 and reached(answer)
             return False
 
-        await poll(is_so, lambda: f"{path}: {answer}; {self._service.tail()}")
+        await until(is_so, lambda: f"{path}: {answer}; {self._service.tail()}")
         return answer
 
     def processes_of(self, run_id: str) -> ProcessGroup:

@@ -16,21 +16,10 @@ from services.consumer.adapters.kafka.sink import KafkaSessionSink
 from services.consumer.core.commits.stream import Stream
 from shared.kafka.topics import admin_client
 from shared.model.names import Names
-from shared.model.sessions import parse_session
-from tests.integration.kafka_log_ground import appending, delivered, log_topics
-from tests.log_contract import SETTINGS, Append, commit, fragment, opened, read_to_end
+from tests.integration.kafka_log_ground import delivered
+from tests.log_contract import commit, fragment, opened, read_to_end
 from tests.logs import commit_of
-
-
-@pytest.fixture
-async def names(kafka: str, namespace: str) -> Names:
-    return await log_topics(kafka, namespace)
-
-
-@pytest.fixture
-async def append(kafka: str, names: Names) -> AsyncIterator[Append]:
-    async with appending(kafka, names) as append:
-        yield append
+from tests.topics import Append
 
 
 @pytest.fixture
@@ -85,11 +74,10 @@ async def with_a_session(log: KafkaStreamLog, append: Append, key: str) -> tuple
 
 @pytest.mark.usefixtures("unverified")
 async def test_an_undecided_commit_is_not_delivered_beside_its_replay(
-    kafka: str, names: Names, append: Append
+    kafka: str, names: Names, stream_log: KafkaStreamLog, append: Append
 ) -> None:
     """Otherwise the next transaction of the producer id would commit the fenced owner's sessions, too."""
-    log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
-    stream, sink = await with_a_session(log, append, "b")
+    stream, sink = await with_a_session(stream_log, append, "b")
     leave_out(sink, partitions=True)
     await sink._producer.begin_transaction()
     prepared = commit_of(stream)
@@ -97,38 +85,35 @@ async def test_an_undecided_commit_is_not_delivered_beside_its_replay(
     await sink._send_all(sink._sessions, prepared.sessions)
     await sink.close()
 
-    successor = log.sink(0)
+    successor = stream_log.sink(0)
     again = await opened(successor, epoch=2)
     assert again.head == stream.head
-    again.fold(await read_to_end(log.reader(0), 1), 0.0)
+    again.fold(await read_to_end(stream_log.reader(0), 1), 0.0)
     await commit(again, successor)
 
-    found = [parse_session(raw) for raw in await delivered(kafka, names, 0, 2)]
+    found = await delivered(kafka, names, 0, 2)
     assert [(one.key, one.epoch) for one in found] == [("a", 1), ("b", 2)]
     await successor.close()
-    await log.close()
 
 
 @pytest.mark.usefixtures("unverified")
 @pytest.mark.parametrize("left_out", ["partitions", "offsets"])
 async def test_a_partly_committed_transaction_is_completed(
-    kafka: str, names: Names, append: Append, left_out: str
+    kafka: str, names: Names, stream_log: KafkaStreamLog, append: Append, left_out: str
 ) -> None:
     """Either the head is stored, or checkpoint and sessions are: each proves that the commit succeeded."""
-    log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
-    stream, sink = await with_a_session(log, append, "b")
+    stream, sink = await with_a_session(stream_log, append, "b")
     leave_out(sink, **{left_out: True})
     await commit(stream, sink)
     await sink.close()
 
-    successor = log.sink(0)
+    successor = stream_log.sink(0)
     again = await opened(successor, epoch=2)
     await append(0, b"c", fragment("c", end=True))
-    again.fold(await read_to_end(log.reader(0), again.head.position), 0.0)
+    again.fold(await read_to_end(stream_log.reader(0), again.head.position), 0.0)
     await commit(again, successor)
 
     assert again.head.seq == 3
-    found = [parse_session(raw) for raw in await delivered(kafka, names, 0, 3)]
+    found = await delivered(kafka, names, 0, 3)
     assert [(one.key, one.epoch) for one in found] == [("a", 1), ("b", 1), ("c", 2)]
     await successor.close()
-    await log.close()

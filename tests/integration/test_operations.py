@@ -18,9 +18,9 @@ from services.control.live.operations import Operations
 from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.secret import ensure_secret
 from tests.e2e.fleet import Visits
-from tests.e2e.service import poll
 from tests.integration.consumers import Group, group
 from tests.integration.test_consumer_moves import judged
+from tests.waiting import until
 
 
 class Control:
@@ -38,7 +38,7 @@ class Control:
             answers = self._view.served().observed.answers
             return bool(answers.statuses) and not answers.silent
 
-        await poll(is_seen, lambda: f"{self._view.complaints()}")
+        await until(is_seen, lambda: f"{self._view.complaints()}")
         return await self.operations.start(wish)
 
     async def ended(self, operation: Operation) -> Operation:
@@ -49,7 +49,7 @@ class Control:
             self.operations.step()
             return self.operations.operation_of(operation.id).has_ended
 
-        await poll(has_ended, lambda: f"{self.operations.operation_of(operation.id)}")
+        await until(has_ended, lambda: f"{self.operations.operation_of(operation.id)}")
         return self.operations.operation_of(operation.id)
 
 

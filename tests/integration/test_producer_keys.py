@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from pathlib import Path
 
 from tests.integration.test_producer_service import JSON, Running, producer
+from tests.waiting import until
 
 
 async def status_with(running: Running, key: str, query: str = "") -> int:
@@ -20,21 +20,21 @@ async def status_with(running: Running, key: str, query: str = "") -> int:
 
 async def until_status(running: Running, key: str, status: int) -> None:
     """Waits until the key gets the status."""
-    deadline = time.monotonic() + 30
-    while (found := await status_with(running, key)) != status:
-        assert time.monotonic() < deadline, f"it still gets {found}"
-        await asyncio.sleep(0.05)
+
+    async def is_so() -> bool:
+        return await status_with(running, key) == status
+
+    await until(is_so)
 
 
 async def until_remark(running: Running) -> str:
     """The first remark of /readyz, which still answers 200."""
-    deadline = time.monotonic() + 30
-    while True:
-        remarks: list[str] = (await running.until_ready()).json().get("remarks", [])
-        if remarks:
-            return remarks[0]
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.05)
+
+    async def remarks() -> list[str]:
+        found: list[str] = (await running.until_ready()).json().get("remarks", [])
+        return found
+
+    return (await until(remarks))[0]
 
 
 async def test_keys_are_rotated_without_a_restart(

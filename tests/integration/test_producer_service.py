@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from shared.model.routing import initial_table
 from shared.zookeeper.connection import ZooKeeper
 from tests.integration.test_producer_sink import limit_batches
 from tests.servers import KafkaServer, free_port
+from tests.waiting import until
 
 JSON = {"content-type": "application/json"}
 MIB = 1024 * 1024
@@ -34,17 +34,19 @@ class Running:
     process: asyncio.subprocess.Process
     client: httpx.AsyncClient
 
-    async def until_ready(self, status: int = 200, within_s: float = 60.0) -> httpx.Response:
+    async def until_ready(self, status: int = 200) -> httpx.Response:
         """The answer of /readyz as soon as it has the status."""
-        deadline = time.monotonic() + within_s
-        while True:
+
+        async def answered() -> httpx.Response | None:
+            assert self.process.returncode is None, "the producer has ended"
             with contextlib.suppress(httpx.TransportError):
                 answer = await self.client.get("/readyz")
-                if answer.status_code == status:
-                    return answer
-            assert self.process.returncode is None, "the producer has ended"
-            assert time.monotonic() < deadline, "the producer did not get there in time"
-            await asyncio.sleep(0.05)
+                return answer if answer.status_code == status else None
+            return None
+
+        found = await until(answered)
+        assert found is not None
+        return found
 
     def peak_bytes(self) -> int:
         """The peak of its memory."""
@@ -152,24 +154,6 @@ async def test_a_partly_stored_request_lists_what_is_not_stored(
     assert (sum(stored.values()), stored[partitions[1]]) == (len(keys) - len(hit), 0)
 
 
-async def test_another_number_of_streams_than_stored_ends_it(
-    kafka: str, zookeeper: str, namespace: str
-) -> None:
-    """With one sentence on stderr, and exit code 1."""
-    settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace}
-    async with producer(**settings, streams=2) as running:
-        await running.until_ready()
-
-    async with producer(**settings, streams=3) as running:
-        _, errors = await asyncio.wait_for(running.process.communicate(), 60)
-
-    assert running.process.returncode == 1
-    sentence = errors.decode().strip().splitlines()[-1]
-    assert sentence.startswith(
-        "producer: 3 streams are asked for (BATON_STREAMS), but the stream table has 2"
-    )
-
-
 async def test_malformed_settings_end_it_with_all_faults(namespace: str) -> None:
     """Exit code 2 and one line per fault."""
     async with producer(streams=0, ack_timeout_s="soon", namespace=namespace) as running:
@@ -227,37 +211,3 @@ async def test_a_rejected_upload_of_any_size_is_answered(kafka: str, zookeeper: 
 
     assert (announced.status_code, chunked.status_code) == (413, 413)
     assert grown < 10 * MIB
-
-
-async def test_requests_in_flight_are_finished_before_it_stops(
-    kafka_server: KafkaServer, zookeeper: str, namespace: str
-) -> None:
-    """After SIGTERM a request that waits for Kafka still gets its answer; new connections fail."""
-    settings = {"kafka": kafka_server.address, "zookeeper": zookeeper, "namespace": namespace}
-    async with producer(**settings, streams=1) as running:
-        await running.until_ready()
-        kafka_server.pause()
-        waiting = asyncio.create_task(running.client.post("/fragments", content=b'{"key":"a"}', headers=JSON))
-        deadline = time.monotonic() + 10
-        while "baton_inflight_bytes 11.0" not in (await running.client.get("/metrics")).text:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.02)
-
-        running.process.send_signal(signal.SIGTERM)
-        while await is_listening(running.client.base_url):
-            assert time.monotonic() < deadline
-        kafka_server.resume()
-        answer = await waiting
-        code = await asyncio.wait_for(running.process.wait(), 30)
-
-    assert answer.json() == {"accepted": 1, "rejected": []}
-    assert code == 0
-
-
-async def is_listening(url: httpx.URL) -> bool:
-    async with httpx.AsyncClient(base_url=url) as another:
-        try:
-            await another.get("/livez")
-        except httpx.TransportError:
-            return False
-    return True

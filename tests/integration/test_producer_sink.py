@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
@@ -20,15 +18,10 @@ from shared.kafka.topics import admin_client, ensure_topics, fragments_topics
 from shared.model.names import Names
 from tests.fakes.sink import InMemoryFragmentSink, Record
 from tests.servers import KafkaServer
+from tests.topics import records_of
+from tests.waiting import running, until
 
 STREAMS = 4
-
-
-async def eventually(condition: Callable[[], bool], within_s: float = 30.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition was not met in time"
-        await asyncio.sleep(0.02)
 
 
 @contextlib.asynccontextmanager
@@ -46,29 +39,16 @@ async def kafka_sink(
     sink = KafkaFragmentSink(
         kafka, ack_timeout_s=ack_timeout_s, max_batch_bytes=max_batch_bytes, on_replaced=on_replaced
     )
-    running = asyncio.create_task(sink.run())
-    try:
+    async with running(sink.run()):
         sink.set_topics([names.fragments(stream) for stream in range(STREAMS)])
-        await eventually(lambda: not sink.complaint())
+        await until(lambda: not sink.complaint())
         yield sink
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
 
 
 async def read_all(kafka: str, namespace: str) -> list[list[Record]]:
     """All records of the streams' topics, in offset order."""
-    partitions = [TopicPartition(Names(namespace).fragments(stream), 0) for stream in range(STREAMS)]
-    async with AIOKafkaConsumer(bootstrap_servers=kafka, auto_offset_reset="earliest") as consumer:
-        consumer.assign(partitions)
-        ends = await consumer.end_offsets(partitions)
-        logs: dict[TopicPartition, list[Record]] = {partition: [] for partition in partitions}
-        for partition in partitions:
-            await consumer.seek_to_beginning(partition)
-        while [p for p in partitions if await consumer.position(p) < ends[p]]:
-            for partition, records in (await consumer.getmany(timeout_ms=1000)).items():
-                logs[partition] += [(record.key, record.value) for record in records]
-    return [logs[partition] for partition in partitions]
+    topics = [Names(namespace).fragments(stream) for stream in range(STREAMS)]
+    return [[(record.key, record.value) for record in await records_of(kafka, topic)] for topic in topics]
 
 
 def portion(*names: bytes, first: int = 0) -> Portion:
@@ -143,17 +123,14 @@ async def test_requests_larger_than_a_batch_are_kept_whole(kafka: str, namespace
 async def test_without_a_broker_the_sink_rejects_at_once(namespace: str) -> None:
     """And its complaint says why."""
     sink = KafkaFragmentSink("127.0.0.1:1", ack_timeout_s=1.0)
-    running = asyncio.create_task(sink.run())
-    sink.set_topics(["t"])
-    await eventually(lambda: "does not answer" in sink.complaint())
+    async with running(sink.run()):
+        sink.set_topics(["t"])
+        await until(lambda: "does not answer" in sink.complaint())
 
-    with pytest.raises(KafkaUnavailable):
-        await sink.send({0: portion(b"a")})
-    with pytest.raises(KafkaUnavailable):
-        await sink.send_to_all(b"{}")
-
-    running.cancel()
-    await asyncio.wait({running})
+        with pytest.raises(KafkaUnavailable):
+            await sink.send({0: portion(b"a")})
+        with pytest.raises(KafkaUnavailable):
+            await sink.send_to_all(b"{}")
 
 
 async def test_the_sink_survives_a_stalled_broker(kafka_server: KafkaServer, namespace: str) -> None:
@@ -166,7 +143,7 @@ async def test_the_sink_survives_a_stalled_broker(kafka_server: KafkaServer, nam
         complaint = sink.complaint()
         at_once = await attempt(sink, b"at once")
         kafka_server.resume()
-        await eventually(lambda: not sink.complaint())
+        await until(lambda: not sink.complaint())
         assert await sink.send({0: portion(b"after")}) == []
 
     stored = [value for _, value in (await read_all(kafka_server.address, namespace))[0]]
@@ -177,45 +154,25 @@ async def test_the_sink_survives_a_stalled_broker(kafka_server: KafkaServer, nam
     assert b"at once" not in stored
 
 
-async def test_the_sink_survives_a_restart_of_the_broker(kafka_server: KafkaServer, namespace: str) -> None:
-    """The same sink uses the broker again; acknowledged records are still there."""
-    async with kafka_sink(kafka_server.address, namespace, ack_timeout_s=2.0) as sink:
-        assert await sink.send({0: portion(b"before")}) == []
-        await asyncio.to_thread(kafka_server.kill)
-        refused = await attempt(sink, b"while away")
-        await asyncio.to_thread(kafka_server.start)
-
-        answers: list[str] = []
-        deadline = time.monotonic() + 60
-        while (not answers or answers[-1] == "refused") and time.monotonic() < deadline:
-            answers.append(await attempt(sink, b"after"))
-            await asyncio.sleep(0.1)
-
-    stored = [value for _, value in (await read_all(kafka_server.address, namespace))[0]]
-    assert refused == "refused"
-    assert answers[-1] == "kept"
-    assert (stored[0], stored[-1]) == (b"before", b"after")
-
-
 @pytest.mark.parametrize("how", ["mute", "gone"])
 async def test_an_outage_is_noticed_without_traffic(
     how: str, kafka_server: KafkaServer, namespace: str
 ) -> None:
-    """The sink probes Kafka by itself, and notices its return too."""
+    """The sink probes Kafka by itself and refuses at once; it notices the return, and loses nothing."""
     async with kafka_sink(kafka_server.address, namespace, ack_timeout_s=60) as sink:
-        if how == "mute":
-            kafka_server.pause()
-        else:
-            await asyncio.to_thread(kafka_server.kill)
-        await eventually(lambda: "does not answer" in sink.complaint())
+        assert await attempt(sink, b"before") == "kept"
+        await asyncio.to_thread(kafka_server.pause if how == "mute" else kafka_server.kill)
+        await until(lambda: "does not answer" in sink.complaint())
+        meanwhile = await attempt(sink, b"meanwhile")
 
-        if how == "mute":
-            kafka_server.resume()
-        else:
-            await asyncio.to_thread(kafka_server.start)
-        await eventually(lambda: not sink.complaint())
+        await asyncio.to_thread(kafka_server.resume if how == "mute" else kafka_server.start)
+        await until(lambda: not sink.complaint())
 
-        assert await sink.send({0: portion(b"after")}) == []
+        assert await attempt(sink, b"after") == "kept"
+
+    assert meanwhile == "refused"
+    stored = (await read_all(kafka_server.address, namespace))[0]
+    assert [value for _, value in stored] == [b"before", b"after"]
 
 
 @pytest.mark.parametrize("fault", ["its topic is gone", "its topic rejects"])
@@ -237,16 +194,22 @@ async def test_a_failing_stream_does_not_affect_the_others(fault: str, kafka: st
         else:
             await limit_batches(admin, topic, "1")  # no probe may pass, however late it comes
         first = await attempt(sink, b"first" * 100)
-        await eventually(lambda: bool(sink.remarks()) and not sink.complaint())
+        await until(lambda: bool(sink.remarks()) and not sink.complaint())
         meanwhile = [await attempt(sink, b"meanwhile") for _ in range(100)]
         remarks = sink.remarks()
         with pytest.raises(KafkaUnavailable):
             await sink.send_to_all(b"meanwhile")
         if fault == "its topic is gone":
-            await eventually_made(kafka, namespace)
+            specs = fragments_topics(Names(namespace), STREAMS, 3_600_000)
+            # a broker may still be deleting the old topic
+            await until(lambda: ensure_topics(kafka, [specs[1]], 1))
         else:
             await limit_batches(admin, topic, "1000000")
-        await eventually_kept(sink)
+
+        async def is_kept() -> bool:
+            return await attempt(sink, b"after") == "kept"
+
+        await until(is_kept, sink.remarks)
 
         assert not sink.remarks()
         assert len(await sink.send_to_all(b"a marker")) == STREAMS
@@ -262,26 +225,10 @@ async def test_a_failing_stream_does_not_affect_the_others(fault: str, kafka: st
     assert logs[0][-1] == logs[1][-1] == (b"k-last", b"last")
 
 
-async def eventually_kept(sink: KafkaFragmentSink) -> None:
-    deadline = time.monotonic() + 60
-    while await attempt(sink, b"after") != "kept":
-        assert time.monotonic() < deadline, sink.remarks()
-        await asyncio.sleep(0.1)
-
-
 async def limit_batches(admin: AIOKafkaAdminClient, topic: str, size: str) -> None:
     """Limits the batches of the topic from now on."""
     resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"max.message.bytes": size})
     await admin.alter_configs([resource])
-
-
-async def eventually_made(kafka: str, namespace: str) -> None:
-    """Creates the topics again; a broker may still be deleting the old ones."""
-    deadline = time.monotonic() + 30
-    specs = fragments_topics(Names(namespace), STREAMS, 3_600_000)
-    while specs[1].name not in await ensure_topics(kafka, specs, 1):
-        assert time.monotonic() < deadline, "the topic was not created again"
-        await asyncio.sleep(0.1)
 
 
 async def attempt(sink: KafkaFragmentSink, value: bytes) -> str:

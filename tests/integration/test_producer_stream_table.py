@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -22,7 +23,7 @@ from shared.zookeeper.stream_table import (
     read_table,
     wait_for_table,
 )
-from tests.e2e.service import poll
+from tests.waiting import running, until
 
 
 @pytest.fixture
@@ -49,49 +50,31 @@ async def until_listed(kafka: str, namespace: str, streams: int) -> None:
     async def are_listed() -> bool:
         return count_of(Names(namespace), await list_topics(kafka)) == streams
 
-    await poll(are_listed, lambda: f"the topics of {streams} streams are not there")
+    await until(are_listed, lambda: f"the topics of {streams} streams are not there")
 
 
+@pytest.mark.parametrize("numbers", [[7] * 5, [3, 5, 3, 5]], ids=["one number", "different numbers"])
 async def test_racing_producers_create_one_table(
-    kafka: str, zookeeper: str, znodes: ZooKeeper, namespace: str
+    kafka: str, zookeeper: str, znodes: ZooKeeper, namespace: str, numbers: list[int]
 ) -> None:
-    """Five at once agree on one table; its topics exist; it is written once."""
-    clients = [ZooKeeper(zookeeper, 4.0) for _ in range(5)]
-    try:
-        await asyncio.gather(*(client.connect(30.0) for client in clients))
-
-        tables = await asyncio.gather(*(ensure(client, kafka, namespace, 7) for client in clients))
-    finally:
-        await asyncio.gather(*(client.close() for client in clients))
-
-    await until_listed(kafka, namespace, 7)
-    stored = await znodes.get(Names(namespace).table)
-    assert tables == [initial_table(7)] * 5
-    assert stored is not None
-    assert (stored.data, stored.version) == (initial_table(7).encode(), 0)
-
-
-async def test_racing_for_different_numbers_has_one_winner(
-    kafka: str, zookeeper: str, znodes: ZooKeeper, namespace: str
-) -> None:
-    """Producers that ask for another number than the stored one get an error."""
-    numbers = [3, 5, 3, 5]
-    clients = [ZooKeeper(zookeeper, 4.0) for _ in numbers]
-    try:
-        await asyncio.gather(*(client.connect(30.0) for client in clients))
+    """It is written once, and its topics exist; producers that ask for another number get an error."""
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(ZooKeeper(zookeeper, 4.0)) for _ in numbers]
 
         outcomes = await asyncio.gather(
             *(ensure(client, kafka, namespace, n) for client, n in zip(clients, numbers, strict=True)),
             return_exceptions=True,
         )
-    finally:
-        await asyncio.gather(*(client.close() for client in clients))
 
-    stored = await read_table(znodes, Names(namespace))
+    stored = await znodes.get(Names(namespace).table)
+    table = await read_table(znodes, Names(namespace))
     assert stored is not None
+    assert table is not None
+    assert (stored.data, stored.version) == (initial_table(table.count).encode(), 0)
+    await until_listed(kafka, namespace, table.count)
     for number, outcome in zip(numbers, outcomes, strict=True):
-        if number == stored.count:
-            assert outcome == stored
+        if number == table.count:
+            assert outcome == table
         else:
             assert isinstance(outcome, WrongNumberOfStreams)
 
@@ -178,8 +161,7 @@ async def test_a_changed_table_is_seen(kafka: str, zookeeper: str, znodes: ZooKe
     settings = ProducerSettings(kafka=kafka, zookeeper=zookeeper, namespace=namespace, streams=2)
     tables: asyncio.Queue[StreamTable] = asyncio.Queue()
     registration = Registration(znodes, settings, tables.put_nowait)
-    running = asyncio.create_task(registration.run())
-    try:
+    async with running(registration.run()):
         first = await asyncio.wait_for(tables.get(), 30)
         moved = StreamTable(version=2, owner_of=tuple(1 - owner for owner in first.owner_of))
 
@@ -187,9 +169,6 @@ async def test_a_changed_table_is_seen(kafka: str, zookeeper: str, znodes: ZooKe
         second = await asyncio.wait_for(tables.get(), 30)
         await znodes.delete(settings.names.table)
         third = await asyncio.wait_for(tables.get(), 30)
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
 
     assert (first, second) == (initial_table(2), moved)
     assert third.count == 2

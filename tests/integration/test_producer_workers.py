@@ -8,29 +8,19 @@ import json
 import os
 import re
 import signal
-import time
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import httpx
+import pytest
 
 from shared.model.names import Names
 from shared.zookeeper.connection import ZooKeeper
 from tests.integration.test_producer_service import JSON, Running, producer
 from tests.servers import KafkaServer
+from tests.waiting import until
 
 POSTS = 40
 ALONE = {"connection": "close"}
 """A request with this header has its own connection, which the kernel assigns to a worker."""
-
-
-async def until(condition: Callable[[], Awaitable[Any]], within_s: float = 60.0) -> Any:
-    """The first true value of the condition."""
-    deadline = time.monotonic() + within_s
-    while not (value := await condition()):
-        assert time.monotonic() < deadline, "the condition was not met in time"
-        await asyncio.sleep(0.05)
-    return value
 
 
 async def pids_of(znodes: ZooKeeper, names: Names) -> dict[str, int]:
@@ -43,22 +33,21 @@ async def pids_of(znodes: ZooKeeper, names: Names) -> dict[str, int]:
     return found
 
 
-async def two_pids(znodes: ZooKeeper, names: Names) -> list[int]:
+async def two_pids(znodes: ZooKeeper, names: Names) -> dict[str, int]:
     """The process ids of both workers, once they are registered."""
 
-    async def both() -> list[int]:
-        found = list((await pids_of(znodes, names)).values())
-        return found if len(found) == 2 else []
+    async def both() -> dict[str, int]:
+        found = await pids_of(znodes, names)
+        return found if len(found) == 2 else {}
 
-    pids: list[int] = await until(both)
-    return pids
+    return await until(both)
 
 
-async def all_ready(running: Running) -> None:
-    """Waits until both run, and 16 connections in a row have reached a ready worker."""
+async def all_ready(running: Running, workers: int = 2) -> None:
+    """Waits until all workers run, and 16 connections in a row have reached a ready one."""
 
-    async def both_live() -> bool:
-        return await reported(running, "baton_workers") == 2
+    async def all_live() -> bool:
+        return await reported(running, "baton_workers") == workers
 
     async def in_a_row() -> bool:
         answers = []
@@ -66,7 +55,7 @@ async def all_ready(running: Running) -> None:
             answers = [await running.client.get("/readyz", headers=ALONE) for _ in range(16)]
         return bool(answers) and all(answer.status_code == 200 for answer in answers)
 
-    await until(both_live)
+    await until(all_live)
     await until(in_a_row)
 
 
@@ -102,23 +91,13 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-async def all_gone(pids: list[int]) -> bool:
-    """Whether none of the processes is alive."""
-    return not any(map(is_alive, pids))
-
-
 async def test_workers_share_the_port_and_their_numbers(kafka: str, zookeeper: str, namespace: str) -> None:
     """Each has its own id in ZooKeeper; any of them reports the totals of all; a dead one is restarted."""
     names = Names(namespace)
     settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
     async with ZooKeeper(zookeeper, 4.0) as znodes, producer(**settings, producer="p", workers=2) as running:
         await running.until_ready()
-
-        async def both() -> dict[str, int]:
-            found = await pids_of(znodes, names)
-            return found if len(found) == 2 else {}
-
-        first = await until(both)
+        first = await two_pids(znodes, names)
         await post_many(running, POSTS)
 
         async def is_summed() -> bool:
@@ -129,7 +108,7 @@ async def test_workers_share_the_port_and_their_numbers(kafka: str, zookeeper: s
         os.kill(first["p.1"], signal.SIGKILL)
 
         async def is_back() -> dict[str, int]:
-            found = await both()
+            found = await two_pids(znodes, names)
             return found if found.get("p.1") not in (None, first["p.1"]) else {}
 
         second = await until(is_back)
@@ -158,21 +137,26 @@ async def test_workers_share_the_port_and_their_numbers(kafka: str, zookeeper: s
     assert {line["worker"] for line in lines if line["message"] == "stream table read"} == {0, 1}
 
 
-async def test_requests_in_flight_of_every_worker_are_finished(
-    kafka_server: KafkaServer, zookeeper: str, namespace: str
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_requests_in_flight_are_finished_before_the_end(
+    kafka_server: KafkaServer, zookeeper: str, namespace: str, workers: int
 ) -> None:
-    """SIGTERM to the parent reaches all: requests that wait for Kafka are answered before they stop."""
+    """SIGTERM reaches every worker: requests that wait for Kafka get their answers; new connections fail."""
     settings = {"kafka": kafka_server.address, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
-    async with producer(**settings, workers=2) as running:
-        await all_ready(running)
+    async with producer(**settings, workers=workers) as running:
+        await all_ready(running, workers)
         kafka_server.pause()
         waiting = asyncio.gather(*(asyncio.create_task(post(running)) for _ in range(8)))
 
         async def all_wait() -> bool:
             return await reported(running, "baton_inflight_bytes") == 8 * len(b'{"key":"a"}')
 
+        async def is_closed() -> bool:
+            return await reported(running, "baton_inflight_bytes") is None
+
         await until(all_wait)
         running.process.send_signal(signal.SIGTERM)
+        await until(is_closed)
         kafka_server.resume()
         statuses = await asyncio.wait_for(waiting, 60)
         await asyncio.wait_for(running.process.communicate(), 60)
@@ -205,7 +189,7 @@ async def test_a_second_signal_kills_all_at_once(
             pass
         running.process.send_signal(signal.SIGTERM)
         await asyncio.wait_for(running.process.wait(), 10)
-        await until(lambda: all_gone(pids), 10)
+        await until(lambda: not any(map(is_alive, pids.values())))
         waiting.cancel()
         await asyncio.wait({waiting})
 
@@ -221,21 +205,24 @@ async def test_workers_do_not_outlive_their_parent(kafka: str, zookeeper: str, n
             await all_ready(running)
             pids = await two_pids(znodes, names)
             running.process.kill()
-            await until(lambda: all_gone(pids), 30)
+            await until(lambda: not any(map(is_alive, pids.values())))
         left = await pids_of(znodes, names)
 
     assert left == {}
 
 
-async def test_a_start_fault_ends_all_workers(kafka: str, zookeeper: str, namespace: str) -> None:
-    """Another number of streams than stored: the sentence and exit code 1, and no restarts."""
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_start_fault_ends_all_workers(
+    kafka: str, zookeeper: str, namespace: str, workers: int
+) -> None:
+    """Another number of streams than stored: one sentence, exit code 1, and no restarts."""
     settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace}
     async with producer(**settings, streams=2) as running:
         await running.until_ready()
 
-    async with producer(**settings, streams=3, workers=2) as running:
+    async with producer(**settings, streams=3, workers=workers) as running:
         _, errors = await asyncio.wait_for(running.process.communicate(), 60)
 
     assert running.process.returncode == 1
-    assert b"3 streams are asked for (BATON_STREAMS), but the stream table has 2" in errors
+    assert b"producer: 3 streams are asked for (BATON_STREAMS), but the stream table has 2" in errors
     assert b"restarting" not in errors

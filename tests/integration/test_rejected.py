@@ -7,11 +7,9 @@ import contextlib
 import json
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
 from click.testing import CliRunner, Result
 
 from cli.http.client import connect
@@ -29,31 +27,10 @@ from tests.integration.test_producer_service import producer
 from tests.reference import Rec, fold_eagerly
 from tests.rejects_contract import RejectsContract, RejectsWorld, refused
 from tests.servers import KafkaServer
+from tests.topics import records_of
+from tests.waiting import running, until
 
 NDJSON = {"content-type": "application/x-ndjson"}
-
-
-async def until(condition: Callable[[], bool], within_s: float = 90.0) -> None:
-    """Waits until the condition is true."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition was not met in time"
-        await asyncio.sleep(0.02)
-
-
-async def records_of(kafka: str, topic: str, at_least: int = 0) -> list[Any]:
-    """All records of the topic, once there are at least that many."""
-    partition = TopicPartition(topic, 0)
-    async with (
-        asyncio.timeout(60),
-        AIOKafkaConsumer(bootstrap_servers=kafka, auto_offset_reset="earliest") as consumer,
-    ):
-        consumer.assign([partition])
-        end = (await consumer.end_offsets([partition]))[partition]
-        found: list[Any] = []
-        while len(found) < max(end, at_least):
-            found += (await consumer.getmany(partition, timeout_ms=200)).get(partition, [])
-    return found
 
 
 async def baton(kafka: str, namespace: str, *arguments: str) -> Result:
@@ -73,23 +50,12 @@ class KafkaWorld(RejectsWorld):
         self._stack = stack
 
     async def come_back(self) -> None:
-        await self._stack.enter_async_context(running(self.rejects))
+        await self._stack.enter_async_context(running(self.rejects.run()))
 
     async def kept(self, count: int) -> Sequence[Reject]:
         await until(lambda: self.rejects.counts.stored >= count)
-        records = await records_of(self._kafka, self._topic, count)
+        records = await records_of(self._kafka, self._topic, at_least=count)
         return [parse_reject(record.value, record.headers) for record in records]
-
-
-@contextlib.asynccontextmanager
-async def running(rejects: KafkaRejects) -> AsyncIterator[None]:
-    """Runs its loop for the block."""
-    task = asyncio.create_task(rejects.run(), name="rejects")
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
 
 
 class TestKafkaRejects(RejectsContract):
@@ -109,9 +75,9 @@ async def test_a_record_has_everything_about_a_reject(kafka: str, namespace: str
     await ensure_topics(kafka, [rejected_topic(names)], 1)
     rejects = KafkaRejects(kafka, names)
 
-    async with running(rejects):
+    async with running(rejects.run()):
         rejects.put([refused(3), refused(5, "size")], [b'{"key": 1}', b"x" * 40_000])
-        whole, cut = await records_of(kafka, names.rejected, 2)
+        whole, cut = await records_of(kafka, names.rejected, at_least=2)
 
     common = {"detail": b"why"}
     assert (whole.key, whole.value, whole.timestamp_type) == (None, b'{"key": 1}', 1)
@@ -125,7 +91,7 @@ async def test_rejects_survive_a_restart_of_the_broker(kafka_server: KafkaServer
     names = Names(namespace)
     await ensure_topics(kafka_server.address, [rejected_topic(names)], 1)
     rejects = KafkaRejects(kafka_server.address, names, ack_timeout_s=200)
-    async with running(rejects):
+    async with running(rejects.run()):
         rejects.put([refused(0)], [b"before"])
         await until(lambda: rejects.counts.stored == 1)
         await asyncio.to_thread(kafka_server.kill)
@@ -133,7 +99,7 @@ async def test_rejects_survive_a_restart_of_the_broker(kafka_server: KafkaServer
         for number in range(1, 100):
             rejects.put([refused(number)], [b"meanwhile"])
         await asyncio.to_thread(kafka_server.start)
-        await until(lambda: rejects.counts.stored + rejects.counts.dropped == 100, within_s=200)
+        await until(lambda: rejects.counts.stored + rejects.counts.dropped == 100, within_s=200.0)
 
     records = await records_of(kafka_server.address, names.rejected)
     indexes = [int(dict(record.headers)["index"]) for record in records]
@@ -148,7 +114,7 @@ async def test_a_batch_with_an_unknown_outcome_is_not_written_again(
     names = Names(namespace)
     await ensure_topics(kafka_server.address, [rejected_topic(names)], 1)
     rejects = KafkaRejects(kafka_server.address, names, ack_timeout_s=1)
-    async with running(rejects):
+    async with running(rejects.run()):
         rejects.put([refused(0)], [b"before"])
         await until(lambda: rejects.counts.stored == 1)
         kafka_server.pause()
@@ -168,7 +134,7 @@ async def test_a_batch_with_an_unknown_outcome_is_not_written_again(
 async def test_a_stop_waits_for_kafka_for_a_bounded_time(namespace: str) -> None:
     """Two seconds; rejects that are not stored by then count as dropped."""
     rejects = KafkaRejects("127.0.0.1:1", Names(namespace))
-    async with running(rejects):
+    async with running(rejects.run()):
         rejects.put([refused(0)], [b"{}"])
         started = time.monotonic()
 
@@ -260,7 +226,7 @@ async def test_an_interrupted_replay_repeats_nothing(kafka: str, zookeeper: str,
         await running_producer.until_ready()
         url = str(running_producer.client.base_url)
         rejects = KafkaRejects(kafka, names)
-        async with running(rejects):
+        async with running(rejects.run()):
             rejects.put([refused(0, "key")] * len(values), values)
             await until(lambda: rejects.counts.stored == len(values))
 

@@ -12,6 +12,7 @@ import msgspec
 from services.control.spark.audit import audit
 from shared.model.sessions import parse_session
 from tests.spark import Pipeline, fragment
+from tests.topics import delete_below
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,7 +107,7 @@ async def test_sessions_cut_by_retention_are_counted_but_not_judged(
     sessions, positions = await pipeline.sessions()
     await pipeline.deliver([(session.key.encode(), value) for session, value in sessions])
     await pipeline.commit(positions)
-    await pipeline.cut({0: 50})
+    await delete_below(kafka, pipeline.names.fragments(0), 50)
 
     result = await asyncio.to_thread(audit, spark, pipeline.request("audit", tmp_path))
 

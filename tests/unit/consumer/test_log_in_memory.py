@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.fakes.log import InMemoryLog, InMemoryStreamLog
-from tests.log_contract import SETTINGS, Append, LogContract
+from tests.log_contract import SETTINGS, LogContract
+from tests.topics import Append
 
 
 class TestInMemoryLog(LogContract):
