@@ -6,20 +6,11 @@ znode that has one child `a` without data.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-
 import pytest
 
 from shared.errors import NotFound, ZooKeeperUnavailable
 from shared.zookeeper.znodes import Check, Create, Delete, Set, Znodes
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    """Waits for the condition, and fails the test after the time-out."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110  the condition has no event
-            await asyncio.sleep(0.01)
+from tests.waiting import until
 
 
 def session_id(client: Znodes) -> int:

@@ -91,6 +91,11 @@ class Tab:
         settled = "baton.counts.acknowledged + baton.counts.presumed + baton.counts.rejected"
         self.until(f"baton.counts.queued === {settled}")
 
+    def flush(self) -> None:
+        """Sends what is queued, and waits until all of it has been settled."""
+        self.run("baton.flush()")
+        self.until_empty()
+
     def close(self) -> None:
         """Closes it, as a visitor does."""
         self.show()
@@ -122,6 +127,12 @@ class Browser:
         self.shown = self.driver.current_window_handle
         tab = Tab(self, self.shown)
         tab.go(url)
+        return tab
+
+    def visit(self, url: str) -> Tab:
+        """Opens a page in a new tab; returns once the agent runs."""
+        tab = self.open(url)
+        tab.until_loaded()
         return tab
 
     def offline(self) -> None:

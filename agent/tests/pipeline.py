@@ -8,9 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,13 +15,12 @@ from typing import Any
 
 import httpx
 
-from cli.stack.leash import on_leash
 from shared.model.names import Names
 from shared.model.sessions import Session
 from tests.e2e.readers import Where
+from tests.e2e.service import Service
 from tests.servers import free_port
 
-CHECKOUT = Path(__file__).parents[2]
 DEADLINE_S = 120.0
 END_OF_TIME_MS = 9_000_000_000_000
 
@@ -72,17 +68,14 @@ class Pipeline:
     def _process(self, service: str, url: str, **settings: object) -> Iterator[None]:
         port = url.rpartition(":")[2]
         given = {f"BATON_{name.upper()}": str(value) for name, value in settings.items()}
-        environment = os.environ | self._environment | given | {"BATON_PORT": port}
-        log_file = self._home / f"{service}-{port}.log"
-        with log_file.open("wb") as log:
-            argv = on_leash([sys.executable, "-m", f"services.{service}"])
-            process = subprocess.Popen(argv, cwd=CHECKOUT, env=environment, stdout=log, stderr=log)
+        environment = self._environment | given | {"BATON_PORT": port}
+        process = Service(f"services.{service}", self._home / f"{service}-{port}.log", environment)
+        process.start()
         try:
-            until(lambda: _is_ready(url), lambda: f"{service} is not ready: {log_file.read_text()[-2000:]}")
+            until(lambda: _is_ready(url), lambda: f"{service} is not ready: {process.tail()}")
             yield
         finally:
-            process.kill()
-            process.wait()
+            process.end()
 
     def log(self, key: str) -> list[dict[str, Any]]:
         """All fragments of a key in Kafka, including repeats."""
@@ -99,15 +92,13 @@ class Pipeline:
 
     def sessions(self, key: str) -> list[Session]:
         """The sessions of a key, after a marker has closed the open ones."""
-        marker = httpx.post(f"{self.url}/markers", json={"time": END_OF_TIME_MS}).json()["markers"][0][
-            "offset"
-        ]
+        (marker,) = httpx.post(f"{self.url}/markers", json={"time": END_OF_TIME_MS}).json()["markers"]
 
         def position() -> int:
             heads = asyncio.run(self._where.heads())
             return heads[0].position if 0 in heads else -1
 
-        until(lambda: position() > marker, lambda: f"the consumer is at {position()}, the marker at {marker}")
+        until(lambda: position() > marker["offset"], lambda: f"the consumer is at {position()}: {marker}")
         return [session for session in asyncio.run(self._where.delivered()) if session.key == key]
 
 

@@ -27,13 +27,11 @@ def test_the_agent_respects_retry_after(
     site.faults.append(Answered(status, {"retry-after": "3", **OPEN}))
     with Site(pipeline.url).running() as other:
         home = other if foreign else site
-        tab = browser.open(home.page(agent=f"{site.url}/agent.js", key=key, batch_ms=30))
-        tab.until_loaded()
+        tab = browser.visit(home.page(agent=f"{site.url}/agent.js", key=key, batch_ms=30))
         tab.run(PUSH, 0, 5)
         tab.until("events.some(one => one[0] === 'failed')")
         tab.run(PUSH, 5, 10)
-        tab.run("baton.flush()")
-        tab.until_empty()
+        tab.flush()
     first, second, *_ = site.posts
 
     assert second.at - first.at >= 3
@@ -46,8 +44,7 @@ def test_the_agent_backs_off_exponentially(
 ) -> None:
     """One second, two, four, plus jitter, whatever the failure: an error, a timeout, a portal's answer."""
     site.faults += [Answered(500), Answered(408), Answered(200, {}, "please log in")]
-    tab = browser.open(site.page(key=key, batch_ms=30))
-    tab.until_loaded()
+    tab = browser.visit(site.page(key=key, batch_ms=30))
     tab.run(PUSH, 0, 5)
     tab.until_empty()
     times = [post.at for post in site.posts]
@@ -63,8 +60,7 @@ def test_only_what_is_unstored_is_sent_again(
 ) -> None:
     """A 503 lists them; fragments that Kafka acknowledged are settled."""
     site.faults.append(Partly(kept=3))
-    tab = browser.open(site.page(key=key, batch_ms=30))
-    tab.until_loaded()
+    tab = browser.visit(site.page(key=key, batch_ms=30))
     tab.run(PUSH, 0, 10)
     tab.until_empty()
     first, second = site.posts
@@ -79,8 +75,7 @@ def test_a_lost_answer_stores_nothing_twice(
 ) -> None:
     """The fragments are sent again with the same ids, so the session has them once."""
     site.faults += [Lost(), Lost()]
-    tab = browser.open(site.page(key=key, batch_ms=30))
-    tab.until_loaded()
+    tab = browser.visit(site.page(key=key, batch_ms=30))
     tab.run(PUSH, 0, 10)
     tab.until_empty()
 
@@ -94,8 +89,7 @@ def test_a_rejected_request_is_never_sent_again(
 ) -> None:
     """Its fragments are dropped, counted and reported; later ones are sent."""
     site.faults.append(Answered(status, {}, {"detail": "no"}))
-    tab = browser.open(site.page(key=key, batch_ms=30))
-    tab.until_loaded()
+    tab = browser.visit(site.page(key=key, batch_ms=30))
     tab.run("baton.push({n: -1})")
     tab.until("baton.counts.dropped === 1")
     tab.run(PUSH, 0, 3)
@@ -110,8 +104,7 @@ def test_a_rejected_fragment_does_not_affect_others(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
     """Too large for the producer, too large for the agent, not JSON: counted; half an emoji is repaired."""
-    tab = browser.open(site.page(key=key, batch_ms=30))
-    tab.until_loaded()
+    tab = browser.visit(site.page(key=key, batch_ms=30))
     tab.run(
         "baton.push({n: 0}); baton.push({text: 'x'.repeat(40000)}); baton.push('x'.repeat(300000));"
         "const loop = {}; loop.loop = loop; baton.push(loop); baton.push({n: 1, text: 'half \\ud83d'});"
@@ -126,11 +119,9 @@ def test_a_rejected_fragment_does_not_affect_others(
 
 def test_a_full_queue_drops_new_fragments(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
     """They are counted, and `push` returns nothing; the queued ones arrive."""
-    tab = browser.open(site.page(key=key, batch_ms=NEVER_MS, queue=10))
-    tab.until_loaded()
+    tab = browser.visit(site.page(key=key, batch_ms=NEVER_MS, queue=10))
     given = tab.run("return Array.from({length: 15}, (_, n) => baton.push({n}))")
-    tab.run("baton.flush()")
-    tab.until_empty()
+    tab.flush()
 
     assert [one is not None for one in given] == [True] * 10 + [False] * 5
     assert tab.run("return baton.counts.dropped") == 5
@@ -140,15 +131,13 @@ def test_a_full_queue_drops_new_fragments(browser: Browser, site: Site, pipeline
 def test_write_keys(browser: Browser, pipeline: Pipeline, key: str) -> None:
     """Both fetch and beacons carry the tag's key; a wrong key is not tried twice."""
     with pipeline.producer(write_keys="old-key,new&key") as url, Site(url).running() as site:
-        right = browser.open(site.page("/right", key=key, batch_ms=30, write_key="new&amp;key"))
-        right.until_loaded()
+        right = browser.visit(site.page("/right", key=key, batch_ms=30, write_key="new&amp;key"))
         right.run(PUSH, 0, 5)
         right.until_empty()
         right.run(PUSH, 5, 8)
         right.close()
         pipeline.until_stored(key, 8)
-        wrong = browser.open(site.page("/wrong", key=key, batch_ms=30, write_key="guessed"))
-        wrong.until_loaded()
+        wrong = browser.visit(site.page("/wrong", key=key, batch_ms=30, write_key="guessed"))
         wrong.run("baton.push({n: 99})")
         wrong.until("events.some(one => one[0] === 'dropped')")
         dropped = wrong.run("return events.filter(one => one[0] === 'dropped').map(one => one[2])")
@@ -160,8 +149,7 @@ def test_write_keys(browser: Browser, pipeline: Pipeline, key: str) -> None:
 
 def test_a_page_of_another_origin(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
     """It loads the script from the producer, and sends requests and beacons there."""
-    tab = browser.open(site.page(agent=f"{pipeline.url}/agent.js", key=key, batch_ms=30))
-    tab.until_loaded()
+    tab = browser.visit(site.page(agent=f"{pipeline.url}/agent.js", key=key, batch_ms=30))
     tab.run(PUSH, 0, 10)
     tab.until_empty()
     acknowledged = tab.run("return baton.counts.acknowledged")
@@ -184,14 +172,12 @@ WISHES = {
 def test_a_visitor_who_does_not_want_to_be_tracked_is_not(browser: Browser, site: Site, wish: str) -> None:
     """Nothing is sent or stored, and what was stored before is removed; calls do nothing and do not throw."""
     site.faults.append(Answered(503, {"retry-after": "300"}))
-    before = browser.open(site.page("/before", batch_ms=30))
-    before.until_loaded()
+    before = browser.visit(site.page("/before", batch_ms=30))
     before.run(PUSH, 0, 5)
     before.until("events.some(one => one[0] === 'failed')")
     before.close()
     posts = len(site.posts)
-    tab = browser.open(site.page(script=f"{wish}; baton.push(1)", batch_ms=30))
-    tab.until_loaded()
+    tab = browser.visit(site.page(script=f"{wish}; baton.push(1)", batch_ms=30))
     given = tab.run("return [baton.isOff, baton.push(2), baton.end(), baton.flush(), localStorage.length]")
     browser.blank.show()
     tab.close()
@@ -203,8 +189,7 @@ def test_a_visitor_who_does_not_want_to_be_tracked_is_not(browser: Browser, site
 def test_a_site_may_override_the_wish(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
     """With `data-dnt="ignore"`, for visitors who have agreed."""
     script = f"{WISHES['do not track']}; {WISHES['global privacy control']};"
-    tab = browser.open(site.page(script=script, key=key, batch_ms=30, dnt="ignore"))
-    tab.until_loaded()
+    tab = browser.visit(site.page(script=script, key=key, batch_ms=30, dnt="ignore"))
     tab.run(PUSH, 0, 5)
     tab.until_empty()
 
@@ -214,8 +199,7 @@ def test_a_site_may_override_the_wish(browser: Browser, site: Site, pipeline: Pi
 def test_the_browsers_own_setting_counts(programs: Programs, site: Site) -> None:
     """Chromium's own switch for Do Not Track."""
     with chromium.browser(programs, enable_do_not_track=True) as browser:
-        tab = browser.open(site.page())
-        tab.until_loaded()
+        tab = browser.visit(site.page())
         wish, is_off = tab.run("return [navigator.doNotTrack, baton.isOff]")
 
     assert (wish, is_off) == ("1", True)
@@ -225,8 +209,7 @@ def test_the_try_page_shows_the_state_of_each_fragment(
     browser: Browser, pipeline: Pipeline, key: str
 ) -> None:
     """The producer serves it; its URL has the settings; its content security policy blocks nothing."""
-    tab = browser.open(f"{pipeline.url}/try?key={key}&batch_ms=30")
-    tab.until_loaded()
+    tab = browser.visit(f"{pipeline.url}/try?key={key}&batch_ms=30")
     tab.run("for (const id of ['push', 'many', 'end']) document.getElementById(id).click()")
     tab.until_empty()
     rows = tab.run("return Array.from(document.querySelectorAll('tbody tr'), row => row.innerText)")

@@ -17,8 +17,7 @@ def test_a_hidden_page_sends_its_queue_at_once(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
     """By beacon, long before its batch is due; again each time it is hidden; never as an END."""
-    tab = browser.open(site.page(key=key, batch_ms=NEVER_MS))
-    tab.until_loaded()
+    tab = browser.visit(site.page(key=key, batch_ms=NEVER_MS))
     tab.run(PUSH, 0, 10)
     browser.blank.show()
     pipeline.until_stored(key, 10)
@@ -26,8 +25,7 @@ def test_a_hidden_page_sends_its_queue_at_once(
     browser.blank.show()
     pipeline.until_stored(key, 15)
     sent = tab.run("return events.filter(one => one[0] === 'sent').map(one => one[2])")
-    tab.run("baton.flush()")
-    tab.until_empty()
+    tab.flush()
 
     assert sent.count("beacon") == 15
     assert_each_once(pipeline.sessions(key), 15)
@@ -37,15 +35,13 @@ def test_a_page_that_only_gets_pagehide_sends_its_queue_too(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
     """Not every browser hides a page before it unloads it; a page restored from the cache goes on."""
-    tab = browser.open(site.page(key=key, batch_ms=NEVER_MS))
-    tab.until_loaded()
+    tab = browser.visit(site.page(key=key, batch_ms=NEVER_MS))
     tab.run(PUSH, 0, 5)
     tab.run("dispatchEvent(new PageTransitionEvent('pagehide', {persisted: true}))")
     pipeline.until_stored(key, 5)
     tab.run("dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true}))")
     tab.run(PUSH, 5, 10)
-    tab.run("baton.flush()")
-    tab.until_empty()
+    tab.flush()
 
     assert tab.run("return events.find(one => one[0] === 'sent')[2]") == "beacon"
     assert_each_once(pipeline.sessions(key), 10)
@@ -55,8 +51,7 @@ def test_a_leaving_page_sends_its_queue_once(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
     """It gets several events; fragments that a plain request already carries are not sent twice."""
-    tab = browser.open(site.page(key=key, batch_ms=NEVER_MS))
-    tab.until_loaded()
+    tab = browser.visit(site.page(key=key, batch_ms=NEVER_MS))
     tab.run(PUSH, 0, 10)
     tab.run(
         "navigator.sendBeacon = () => false;"
@@ -73,13 +68,11 @@ def test_a_closed_page_sends_its_queue_and_the_next_page_makes_sure(
 ) -> None:
     """Nothing reads a beacon's answer: the next page sends it again, and no session has it twice."""
     address = site.page(key=key, batch_ms=100)
-    tab = browser.open(site.page("/first", key=key, batch_ms=NEVER_MS))
-    tab.until_loaded()
+    tab = browser.visit(site.page("/first", key=key, batch_ms=NEVER_MS))
     tab.run(PUSH, 0, 20)
     tab.close()
     pipeline.until_stored(key, 20)
-    again = browser.open(address)
-    again.until_loaded()
+    again = browser.visit(address)
     again.until_empty()
 
     assert sorted(Counter(site.ids()).values()) == [2] * 20
@@ -118,14 +111,12 @@ def test_a_link_to_the_next_page_loses_nothing(
 def test_closed_offline_and_visited_again(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
     """The browser accepts beacons that it cannot send: the fragments stay, however late the next visit is."""
     address = site.page(key=key, batch_ms=NEVER_MS)
-    tab = browser.open(address)
-    tab.until_loaded()
+    tab = browser.visit(address)
     browser.offline()
     tab.run(PUSH, 0, 10)
     tab.close()
     browser.online()
-    again = browser.open(site.page("/again", script="Date.now = () => 1e13;", key=key, batch_ms=100))
-    again.until_loaded()
+    again = browser.visit(site.page("/again", script="Date.now = () => 1e13;", key=key, batch_ms=100))
     again.until_empty()
 
     assert_each_once(pipeline.sessions(key), 10)
@@ -135,8 +126,7 @@ def test_500_fragments_of_a_page_that_is_closed_at_once(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
     """More than beacons may carry: the next page sends the rest."""
-    tab = browser.open(site.page(key=key, batch_ms=NEVER_MS, batch_size=1000))
-    tab.until_loaded()
+    tab = browser.visit(site.page(key=key, batch_ms=NEVER_MS, batch_size=1000))
     tab.run(PUSH, 0, 500, 300)
     tab.close()
     again = browser.open(site.page("/again", key=key, batch_ms=100))
@@ -158,16 +148,14 @@ def test_rejected_beacons_are_split_and_then_replaced_by_requests(
         beacons.push([body.length, accepted]);
         return accepted;
       };"""
-    tab = browser.open(site.page(script=script, key=key, batch_ms=NEVER_MS, batch_size=1000))
-    tab.until_loaded()
+    tab = browser.visit(site.page(script=script, key=key, batch_ms=NEVER_MS, batch_size=1000))
     held = tab.run("return hold()")
     tab.run(PUSH, 0, 100, 900)
     browser.blank.show()
     pipeline.until_stored(key, 100)
     beacons = tab.run("return beacons")
     site.release.set()
-    tab.run("baton.flush()")
-    tab.until_empty()
+    tab.flush()
     rejected = [size for size, is_accepted in beacons if not is_accepted]
     accepted = [size for size, is_accepted in beacons if is_accepted]
 
@@ -183,13 +171,11 @@ def test_a_beacon_is_presumed_to_have_arrived_when_a_repeat_could_store_it_twice
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
     """The visitor returns after ten minutes, when a consumer may have forgotten the session's ids."""
-    tab = browser.open(site.page(key=key, batch_ms=NEVER_MS))
-    tab.until_loaded()
+    tab = browser.visit(site.page(key=key, batch_ms=NEVER_MS))
     tab.run(PUSH, 0, 10)
     tab.close()
     pipeline.until_stored(key, 10)
-    again = browser.open(site.page("/later", script=TEN_MINUTES_LATER, key=key, batch_ms=100))
-    again.until_loaded()
+    again = browser.visit(site.page("/later", script=TEN_MINUTES_LATER, key=key, batch_ms=100))
     again.until_empty()
 
     assert again.run("return [baton.counts.presumed, localStorage.length]") == [10, 1]
@@ -202,8 +188,7 @@ def test_a_beacon_is_not_presumed_to_have_arrived_if_the_producer_failed_since(
 ) -> None:
     """The hidden page could not make sure: the beacon may have failed, just as its repeat did."""
     site.faults.extend([Answered(503)] * 1000)
-    tab = browser.open(site.page(key=key, batch_ms=1000))
-    tab.until_loaded()
+    tab = browser.visit(site.page(key=key, batch_ms=1000))
     site.is_down = is_down
     tab.run(PUSH, 0, 10)
     browser.blank.show()
@@ -212,8 +197,7 @@ def test_a_beacon_is_not_presumed_to_have_arrived_if_the_producer_failed_since(
     tab.close()
     site.faults.clear()
     site.is_down = False
-    again = browser.open(site.page("/later", script=TEN_MINUTES_LATER, key=key, batch_ms=100))
-    again.until_loaded()
+    again = browser.visit(site.page("/later", script=TEN_MINUTES_LATER, key=key, batch_ms=100))
     again.until_empty()
 
     assert first == "beacon"
@@ -225,8 +209,7 @@ def test_a_leaving_page_respects_retry_after(
 ) -> None:
     """Stored fragments can wait for the site's next page; the producer is overloaded."""
     site.faults.append(Answered(503, {"retry-after": "300"}))
-    tab = browser.open(site.page(key=key, batch_ms=30))
-    tab.until_loaded()
+    tab = browser.visit(site.page(key=key, batch_ms=30))
     tab.run(PUSH, 0, 5)
     tab.until("events.some(one => one[0] === 'failed')")
     tab.run(PUSH, 5, 10)

@@ -9,12 +9,10 @@ import pytest
 from agent.tests.chromium import Browser, Tab
 from agent.tests.pipeline import Pipeline
 from agent.tests.site import Answered, Lost, Partly, Site
-from agent.tests.visits import PUSH, assert_each_once
+from agent.tests.visits import AFTER_A_LEASE, PUSH, assert_each_once
 
 STEPS = 40
 FAULTS = (Answered(503), Answered(429, {"retry-after": "1"}), Answered(500), Lost(), Partly(kept=2))
-LATER = "const now = Date.now; Date.now = () => now() + 130000;"
-"""A script that sets the page's clock past the leases of crashed tabs."""
 
 
 class Visitor:
@@ -102,7 +100,7 @@ def test_random_visits_lose_and_repeat_nothing(
         visitor.step()
     site.faults.clear()
     visitor.leave()
-    last = browser.open(site.page("/last", script=LATER, key=key, batch_ms=100))
+    last = browser.open(site.page("/last", script=AFTER_A_LEASE, key=key, batch_ms=100))
     last.until_empty()
     pipeline.until_stored(key, visitor.pushed)
 

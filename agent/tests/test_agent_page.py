@@ -5,7 +5,7 @@ from __future__ import annotations
 from agent.tests.chromium import Browser, Tab
 from agent.tests.pipeline import Pipeline
 from agent.tests.site import Answered, Site
-from agent.tests.visits import NEVER_MS, PUSH, assert_each_once, data_of
+from agent.tests.visits import AFTER_A_LEASE, AHEAD, NEVER_MS, PUSH, assert_each_once, data_of
 
 
 def test_what_a_page_pushes_is_one_session(
@@ -13,8 +13,7 @@ def test_what_a_page_pushes_is_one_session(
 ) -> None:
     """Pushed before and after the script loads, in order, with an END; one tag suffices, no preflight."""
     script = "baton.push({step: 'early'}); baton.push(b => b.push({step: 'loaded'}));"
-    tab = browser.open(site.page(script=script, key=key, batch_ms=50))
-    tab.until_loaded()
+    tab = browser.visit(site.page(script=script, key=key, batch_ms=50))
     tab.run("baton.push({step: 'late', text: 'ä€🙂'}); baton.end();")
     tab.until_empty()
     (session,) = pipeline.sessions(key)
@@ -31,8 +30,7 @@ def test_every_session_of_a_visitor_has_the_key_of_the_first_page(
     browser: Browser, site: Site, pipeline: Pipeline
 ) -> None:
     """Without a key from the site, the agent creates one and stores it; fragment ids differ between pages."""
-    tab = browser.open(site.page(batch_ms=50))
-    tab.until_loaded()
+    tab = browser.visit(site.page(batch_ms=50))
     visitor = tab.run("baton.push({n: 0}); return baton.key;")
     tab.until_empty()
     tab.reload()
@@ -68,8 +66,7 @@ def test_two_tabs_of_a_first_visit_are_one_visitor(browser: Browser, site: Site,
 def test_offline_and_back(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
     """Fragments pushed offline are sent when the network is back, earlier than their retry is due."""
     script = "addEventListener('online', () => window.cameBack = performance.now())"
-    tab = browser.open(site.page(script=script, key=key, batch_ms=50))
-    tab.until_loaded()
+    tab = browser.visit(site.page(script=script, key=key, batch_ms=50))
     tab.run(PUSH, 0, 5)
     tab.until_empty()
     browser.offline()
@@ -89,8 +86,7 @@ def test_offline_and_back(browser: Browser, site: Site, pipeline: Pipeline, key:
 
 def test_500_fragments(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
     """Pushed at once, they are sent in a few requests, one after the other, in order."""
-    tab = browser.open(site.page(key=key, batch_ms=50))
-    tab.until_loaded()
+    tab = browser.visit(site.page(key=key, batch_ms=50))
     tab.run(PUSH, 0, 500, 300)
     tab.until_empty()
     sessions = pipeline.sessions(key)
@@ -120,10 +116,8 @@ def test_a_page_reloaded_with_a_queue(browser: Browser, site: Site, pipeline: Pi
 
 def test_two_tabs(browser: Browser, site: Site, pipeline: Pipeline, key: str) -> None:
     """Each sends only its own fragments, and both belong to one visitor's session."""
-    first = browser.open(site.page(key=key, batch_ms=100))
-    first.until_loaded()
-    second = browser.open(f"{site.url}/")
-    second.until_loaded()
+    first = browser.visit(site.page(key=key, batch_ms=100))
+    second = browser.visit(f"{site.url}/")
     for number in range(0, 40, 4):
         first.run(PUSH, number, number + 2)
         second.run(PUSH, number + 2, number + 4)
@@ -165,8 +159,7 @@ def test_a_tab_sends_the_queue_of_a_closed_one(
 def held_up_tab(browser: Browser, site: Site, key: str) -> Tab:
     """Opens a tab with ten fragments that it may not send for minutes."""
     site.faults.extend([Answered(503, {"retry-after": "300"})] * 1000)
-    tab = browser.open(site.page(key=key, batch_ms=30))
-    tab.until_loaded()
+    tab = browser.visit(site.page(key=key, batch_ms=30))
     tab.run(PUSH, 0, 10)
     tab.until("events.some(one => one[0] === 'failed')")
     return tab
@@ -179,10 +172,7 @@ def test_the_next_tab_sends_the_queue_of_a_crashed_one(
     tab = held_up_tab(browser, site, key)
     tab.crash()
     site.faults.clear()
-    # instead of waiting for two minutes: the clock of this page is ahead
-    later = "const now = Date.now; Date.now = () => now() + 130000;"
-    again = browser.open(site.page("/later", script=later, key=key, batch_ms=100))
-    again.until_loaded()
+    again = browser.visit(site.page("/later", script=AFTER_A_LEASE, key=key, batch_ms=100))
     again.until("baton.counts.acknowledged === 10")
 
     assert_each_once(pipeline.sessions(key), 10)
@@ -194,13 +184,12 @@ def test_a_lease_from_a_clock_that_was_ahead_is_ignored(
     """It would last another day; the queue of the crashed tab is sent now all the same."""
     tab = held_up_tab(browser, site, key)
     # the tab checks its queue, and renews the lease with this clock
-    tab.run("const now = Date.now; Date.now = () => now() + 86400000; baton.flush();")
+    tab.run(f"{AHEAD.format(86_400_000)} baton.flush();")
     lease = "Math.max(...Object.values(localStorage).filter(value => value > 0)) - Date.now()"
     ahead_ms = browser.open(site.page("/empty", agent="/none")).run(f"return {lease}")
     tab.crash()
     site.faults.clear()
-    again = browser.open(site.page("/again", key=key, batch_ms=100))
-    again.until_loaded()
+    again = browser.visit(site.page("/again", key=key, batch_ms=100))
     again.until("baton.counts.acknowledged === 10")
 
     assert ahead_ms > 80_000_000

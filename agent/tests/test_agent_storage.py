@@ -46,8 +46,7 @@ def test_full_storage(browser: Browser, site: Site, pipeline: Pipeline, key: str
         "try { for (;;) localStorage.setItem(n++, 'x'.repeat(size)) } catch {}"
     )
     site.faults.append(Answered(503))
-    tab = browser.open(site.page(script=fill, key=key, batch_ms=30))
-    tab.until_loaded()
+    tab = browser.visit(site.page(script=fill, key=key, batch_ms=30))
     tab.run(PUSH, 0, 5)
     tab.until_empty()
     site.faults.append(Answered(503, {"retry-after": "300"}))
@@ -66,8 +65,7 @@ def test_a_site_that_clears_its_storage_loses_no_fragment(
 ) -> None:
     """Sites do so when a visitor logs out: the page still has its queue, and stores it again."""
     site.faults.append(Answered(503))
-    tab = browser.open(site.page(key=key, batch_ms=30))
-    tab.until_loaded()
+    tab = browser.visit(site.page(key=key, batch_ms=30))
     tab.run(PUSH, 0, 5)
     tab.until("events.some(one => one[0] === 'failed')")
     tab.run("localStorage.clear()")

@@ -13,8 +13,11 @@ PUSH = (
     "for (let n = arguments[0]; n < arguments[1]; n++) baton.push({n, text: 'x'.repeat(arguments[2] || 0)});"
 )
 """A script that pushes fragments arguments[0] … arguments[1] - 1."""
-TEN_MINUTES_LATER = "const now = Date.now; Date.now = () => now() + 600000;"
-"""A script that sets the page's clock ahead."""
+AHEAD = "const now = Date.now; Date.now = () => now() + {};"
+"""A script that sets the page's clock ahead by that many milliseconds."""
+TEN_MINUTES_LATER = AHEAD.format(600_000)
+AFTER_A_LEASE = AHEAD.format(130_000)
+"""The clock has passed the leases of crashed tabs."""
 
 
 def data_of(sessions: list[Session]) -> list[list[object]]:

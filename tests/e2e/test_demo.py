@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import socket
 import sys
 from pathlib import Path
 
@@ -76,29 +75,6 @@ async def test_a_stopped_demo_leaves_nothing_running(tmp_path: Path) -> None:
     assert_nothing_runs(tmp_path, offset)
 
 
-async def test_an_occupied_port_stops_a_demo(tmp_path: Path) -> None:
-    """One sentence names the port and who needs it; nothing is started."""
-    offset = free_port_offset()
-    with socket.create_server(("127.0.0.1", 8001 + offset)):
-        code, out, err = await demo(tmp_path, offset)
-
-    assert code == 1
-    assert err.startswith(f"baton: port {8001 + offset} (producer) of 127.0.0.1 is in use")
-    assert err.count("\n") == 1
-    assert "is ready" not in out
-    assert_nothing_runs(tmp_path, offset)
-
-
-async def test_a_missing_java_stops_a_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sentence says what is needed and where it was looked for."""
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-
-    code, _, err = await demo(tmp_path, free_port_offset())
-
-    assert code == 1
-    assert err == f"baton: Baton needs Java 17 or newer, and there is none in JAVA_HOME={tmp_path}/nowhere\n"
-
-
 async def test_a_failed_download_stops_a_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without jars and without a network one sentence names the jars that could not be downloaded."""
     offset = free_port_offset()
@@ -122,13 +98,6 @@ async def test_a_demo_does_not_mix_with_other_data(tmp_path: Path) -> None:
 
     assert (code, out) == (1, "")
     assert "is not empty" in err
-
-
-async def test_a_log_that_is_not_there_stops_a_demo(tmp_path: Path) -> None:
-    """The demo checks the log before it starts anything."""
-    code, _, err = await demo(tmp_path, free_port_offset(), str(tmp_path / "nowhere.log"))
-
-    assert (code, err) == (1, f"baton: there is no file {tmp_path}/nowhere.log\n")
 
 
 async def demo(folder: Path, offset: int, *arguments: str) -> tuple[int, str, str]:

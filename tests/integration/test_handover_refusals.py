@@ -7,7 +7,6 @@ once, to check its HTTP status.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
@@ -20,6 +19,7 @@ from services.consumer.handover import routes as handover_routes
 from shared.service.signing import ACCEPTED_MS, digest_of
 from tests.integration.handover_ends import Face, Sent, plain_client, sent, serving
 from tests.peers_contract import EPOCH, STREAM, Donation
+from tests.waiting import until
 
 MAX_BYTES = 1_000_000
 
@@ -249,10 +249,7 @@ async def test_a_sender_that_disconnects_midway_has_no_effect(b: Face) -> None:
         writer.close()
         await writer.wait_closed()
 
-    deadline_s = time.monotonic() + 20
-    while len(b.connections) < 5:
-        assert time.monotonic() < deadline_s
-        await asyncio.sleep(0.01)
+    await until(lambda: len(b.connections) >= 5)
     large = replace(valid(), body=bytes(MAX_BYTES))
     refused = await asyncio.gather(large.to(b), large.to(b))
     held = b.end.holds
@@ -272,16 +269,16 @@ async def test_concurrent_bodies_are_bounded_together(b: Face) -> None:
         await writer.drain()
         writers.append(writer)
     statuses = []
-    deadline_s = time.monotonic() + 20
-    while 503 not in statuses:
-        assert time.monotonic() < deadline_s
-        statuses.append((await replace(valid(), body=BODY * 10).to(b)).status_code)
+
+    async def is_answered(request: Sent, status: int) -> bool:
+        statuses.append((await request.to(b)).status_code)
+        return statuses[-1] == status
+
+    await until(lambda: is_answered(replace(valid(), body=BODY * 10), 503))
     for writer in writers:
         writer.close()
         await writer.wait_closed()
-    while 204 not in statuses:
-        assert time.monotonic() < deadline_s
-        statuses.append((await valid().to(b)).status_code)
+    await until(lambda: is_answered(valid(), 204))
 
     assert set(statuses) <= {409, 503, 204}
 

@@ -12,7 +12,8 @@ import pytest
 from shared.errors import ZooKeeperUnavailable
 from shared.zookeeper.connection import ZooKeeper
 from tests.servers import ZooKeeperServer, free_port
-from tests.znodes_contract import ZnodesContract, session_id, until
+from tests.waiting import until
+from tests.znodes_contract import ZnodesContract, session_id
 
 TIMEOUT_S = 3.0
 
@@ -166,4 +167,4 @@ async def test_closing_the_client_ends_all_tasks(zookeeper: str) -> None:
 
     await client.close()
 
-    await until(lambda: asyncio.all_tasks() <= tasks, 2)
+    await until(lambda: asyncio.all_tasks() <= tasks)
