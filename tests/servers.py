@@ -73,7 +73,7 @@ def free_port() -> int:
         with socket.socket() as listener, contextlib.suppress(OSError):
             listener.bind(("127.0.0.1", port))
             return port
-    raise RuntimeError("there is no free port on this machine")
+    raise RuntimeError("no port is free on this machine")
 
 
 def free_port_offset(consumers: int = 8) -> int:
@@ -83,7 +83,7 @@ def free_port_offset(consumers: int = 8) -> int:
         with contextlib.suppress(PortOccupied):
             check_ports("127.0.0.1", ports_of(StackOptions(port_offset=offset, consumers=consumers)))
             return offset
-    raise RuntimeError("there is no free range of ports on this machine")
+    raise RuntimeError("no range of ports is free on this machine")
 
 
 class Server:

@@ -34,7 +34,7 @@ def test_a_hidden_page_sends_its_queue_at_once(
 def test_a_page_that_only_gets_pagehide_sends_its_queue_too(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """Not every browser hides a page before it unloads it; a page restored from the cache goes on."""
+    """Not every browser hides a page before it unloads it; a page restored from the cache continues."""
     tab = browser.visit(site.page(key=key, batch_ms=NEVER_MS))
     tab.run(PUSH, 0, 5)
     tab.run("dispatchEvent(new PageTransitionEvent('pagehide', {persisted: true}))")

@@ -56,7 +56,7 @@ async def stop_consumer(ground: Ground) -> Struck:
 async def signal_in_commit(ground: Ground, place: str, number: signal.Signals) -> Struck:
     """A consumer signals itself at that place of a commit (`crashing_consumer.py`).
 
-    Killed it comes back; stopped it goes on when others own its streams: a zombie with a commit to finish.
+    Killed, it comes back; stopped, it resumes when others own its streams: a zombie with a commit to finish.
     """
     world = ground.world
     async with ground.victim() as victim:
@@ -155,7 +155,7 @@ async def swallow_commits(ground: Ground) -> Struck:
         if not is_cut:
             await until(lambda: link.mute < mute, lambda: f"it still waits:\n{ground.world.tail()}")
         link.drop()
-    ended = "then cut" if is_cut else "until it gave up"
+    ended = "then cut" if is_cut else "until it timed out"
     return Struck(f"{swallowed} of consumer-{victim.index}, {ended}", swallowed)
 
 

@@ -45,7 +45,7 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a fault works on; `busy` are the victims of all faults that go on."""
+    """What a fault works on; `busy` are the victims of all current faults."""
 
     world: World
     load: Load
@@ -83,7 +83,7 @@ class Ground:
 
     @property
     def free(self) -> list[int]:
-        """The running consumers that are no fault's victim."""
+        """The running consumers that no fault has chosen."""
         return [index for index in self.world.consumers if index not in self.busy]
 
     def kafka_links(self) -> list[Proxy]:

@@ -118,7 +118,7 @@ class World(Fleet):
         }
 
     async def heal(self) -> None:
-        """Repairs every server and proxy; stopped processes go on."""
+        """Repairs every server and proxy; stopped processes continue."""
         for proxy in self.proxies:
             proxy.heal()
         for server in self.servers.values():

@@ -53,7 +53,7 @@ def memory(pid: int, name: str) -> int:
 async def test_while_kafka_stands_still_fragments_are_refused_at_once_and_memory_is_bounded(
     kafka_server: KafkaServer, zookeeper: str, namespace: str, tmp_path: Path, outage: Outage
 ) -> None:
-    """429 and 503 come soon, memory is bounded, nothing acknowledged is lost, and then it goes on."""
+    """429 and 503 come soon, memory is bounded, nothing acknowledged is lost, and service resumes."""
     async with fleet(kafka_server.address, zookeeper, namespace, tmp_path) as one:
         producer = one.start_producer(
             max_inflight_bytes=outage.max_inflight_bytes, ack_timeout_s=outage.ack_timeout_s

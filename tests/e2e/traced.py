@@ -11,7 +11,7 @@ import signal
 import sys
 
 
-def tell_tasks(*_: object) -> None:
+def print_tasks(*_: object) -> None:
     """Prints the stack of every task of the running loop."""
     for task in asyncio.all_tasks(asyncio.get_running_loop()):
         task.print_stack(file=sys.stderr)
@@ -19,6 +19,6 @@ def tell_tasks(*_: object) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGUSR1, tell_tasks)
+    signal.signal(signal.SIGUSR1, print_tasks)
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -200,7 +200,7 @@ class InMemoryZooKeeper(ZnodesClient):
         return self.store.clock()
 
     def disconnect(self) -> None:
-        """From now on every call raises ZooKeeperUnavailable; the ZooKeeper session goes on."""
+        """From now on every call raises ZooKeeperUnavailable; the ZooKeeper session lives on."""
         _ = self.answered_s
         self._connected = False
 

@@ -58,7 +58,7 @@ class _Call(asyncio.TimerHandle):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Runs coroutines on virtual time, which begins at 0 s; `unhandled` collects errors nobody caught.
+    """Runs coroutines on virtual time, which begins at 0 s; `unhandled` collects errors that no task caught.
 
     It implements only what tasks, futures and timers ask of a loop.
     """

@@ -43,7 +43,7 @@ def _of_the_form(answer: Answer) -> Iterator[str]:
     if answer.status in (200, 204):
         return
     if answer.headers.get(b"content-type") != b"application/problem+json":
-        yield f"{answer.status} is no problem document"
+        yield f"{answer.status} is not a problem document"
         return
     body = json.loads(answer.body)
     if body["status"] != answer.status or not body["type"].startswith("urn:baton:"):

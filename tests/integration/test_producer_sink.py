@@ -154,25 +154,34 @@ async def test_the_sink_survives_a_stalled_broker(kafka_server: KafkaServer, nam
     assert b"at once" not in stored
 
 
+async def test_the_sink_survives_a_restart_of_the_broker(kafka_server: KafkaServer, namespace: str) -> None:
+    """The same sink uses the broker again; acknowledged records are still there."""
+    async with kafka_sink(kafka_server.address, namespace, ack_timeout_s=2.0) as sink:
+        assert await sink.send({0: portion(b"before")}) == []
+        await asyncio.to_thread(kafka_server.kill)
+        refused = await attempt(sink, b"while away")
+        await asyncio.to_thread(kafka_server.start)
+
+        await until_kept(sink)
+
+    stored = [value for _, value in (await read_all(kafka_server.address, namespace))[0]]
+    assert refused == "refused"
+    assert (stored[0], stored[-1]) == (b"before", b"after")
+
+
 @pytest.mark.parametrize("how", ["mute", "gone"])
 async def test_an_outage_is_noticed_without_traffic(
     how: str, kafka_server: KafkaServer, namespace: str
 ) -> None:
-    """The sink probes Kafka by itself and refuses at once; it notices the return, and loses nothing."""
+    """The sink probes Kafka by itself, and notices its return too."""
     async with kafka_sink(kafka_server.address, namespace, ack_timeout_s=60) as sink:
-        assert await attempt(sink, b"before") == "kept"
         await asyncio.to_thread(kafka_server.pause if how == "mute" else kafka_server.kill)
         await until(lambda: "does not answer" in sink.complaint())
-        meanwhile = await attempt(sink, b"meanwhile")
 
         await asyncio.to_thread(kafka_server.resume if how == "mute" else kafka_server.start)
         await until(lambda: not sink.complaint())
 
-        assert await attempt(sink, b"after") == "kept"
-
-    assert meanwhile == "refused"
-    stored = (await read_all(kafka_server.address, namespace))[0]
-    assert [value for _, value in stored] == [b"before", b"after"]
+        assert await sink.send({0: portion(b"after")}) == []
 
 
 @pytest.mark.parametrize("fault", ["its topic is gone", "its topic rejects"])
@@ -205,11 +214,7 @@ async def test_a_failing_stream_does_not_affect_the_others(fault: str, kafka: st
             await until(lambda: ensure_topics(kafka, [specs[1]], 1))
         else:
             await limit_batches(admin, topic, "1000000")
-
-        async def is_kept() -> bool:
-            return await attempt(sink, b"after") == "kept"
-
-        await until(is_kept, sink.remarks)
+        await until_kept(sink)
 
         assert not sink.remarks()
         assert len(await sink.send_to_all(b"a marker")) == STREAMS
@@ -223,6 +228,15 @@ async def test_a_failing_stream_does_not_affect_the_others(fault: str, kafka: st
     assert [value for _, value in logs[0]].count(b"meanwhile") == 100
     assert b"meanwhile" not in [value for _, value in logs[1]]
     assert logs[0][-1] == logs[1][-1] == (b"k-last", b"last")
+
+
+async def until_kept(sink: KafkaFragmentSink) -> None:
+    """Sends `after` until it is kept."""
+
+    async def is_kept() -> bool:
+        return await attempt(sink, b"after") == "kept"
+
+    await until(is_kept, sink.remarks)
 
 
 async def limit_batches(admin: AIOKafkaAdminClient, topic: str, size: str) -> None:

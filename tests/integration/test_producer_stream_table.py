@@ -45,10 +45,10 @@ async def ensure(znodes: ZooKeeper, kafka: str, namespace: str, streams: int | N
 
 
 async def until_listed(kafka: str, namespace: str, streams: int) -> None:
-    """Waits until the broker lists the topics: it acknowledges new ones a moment before."""
+    """Waits until the broker lists these topics at least: it acknowledges new ones a moment before."""
 
     async def are_listed() -> bool:
-        return count_of(Names(namespace), await list_topics(kafka)) == streams
+        return count_of(Names(namespace), await list_topics(kafka)) >= streams
 
     await until(are_listed, lambda: f"the topics of {streams} streams are not there")
 

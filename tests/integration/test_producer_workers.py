@@ -43,11 +43,11 @@ async def two_pids(znodes: ZooKeeper, names: Names) -> dict[str, int]:
     return await until(both)
 
 
-async def all_ready(running: Running, workers: int = 2) -> None:
-    """Waits until all workers run, and 16 connections in a row have reached a ready one."""
+async def all_ready(running: Running) -> None:
+    """Waits until both workers run, and 16 connections in a row have reached a ready one."""
 
-    async def all_live() -> bool:
-        return await reported(running, "baton_workers") == workers
+    async def both_live() -> bool:
+        return await reported(running, "baton_workers") == 2
 
     async def in_a_row() -> bool:
         answers = []
@@ -55,7 +55,7 @@ async def all_ready(running: Running, workers: int = 2) -> None:
             answers = [await running.client.get("/readyz", headers=ALONE) for _ in range(16)]
         return bool(answers) and all(answer.status_code == 200 for answer in answers)
 
-    await until(all_live)
+    await until(both_live)
     await until(in_a_row)
 
 
@@ -144,7 +144,7 @@ async def test_requests_in_flight_are_finished_before_the_end(
     """SIGTERM reaches every worker: requests that wait for Kafka get their answers; new connections fail."""
     settings = {"kafka": kafka_server.address, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
     async with producer(**settings, workers=workers) as running:
-        await all_ready(running, workers)
+        await (all_ready(running) if workers > 1 else running.until_ready())
         kafka_server.pause()
         waiting = asyncio.gather(*(asyncio.create_task(post(running)) for _ in range(8)))
 

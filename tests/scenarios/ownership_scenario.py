@@ -106,7 +106,7 @@ class OwnershipScenario:
         self._processes[name].is_hung = True
 
     def do_wake(self, name: str) -> None:
-        """The member goes on."""
+        """The member works again."""
         self._processes[name].is_hung = False
 
     def do_drain(self, *names: str) -> None:
@@ -161,7 +161,7 @@ class OwnershipScenario:
         return "\n".join(f"{name}: {_words(effect)}" for effect in self._effects(name)) or "nothing"
 
     def do_wait(self, duration: str) -> None:
-        """Time passes, and nobody looks."""
+        """Time passes, and no member looks."""
         self._now_ms += _ms(duration)
 
     def do_run(self, duration: str) -> str:

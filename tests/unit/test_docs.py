@@ -55,7 +55,7 @@ def test_every_variable_is_on_the_settings_page() -> None:
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_range_explains_what_goes_wrong_outside_it(service: str) -> None:
-    """Nobody dares to move a bound without a reason."""
+    """Without the reason, a bound cannot be moved safely."""
     rows = describe(SERVICES[service]())
     ranged = [row for row in rows if row.spec.allowed.low is not None]
 

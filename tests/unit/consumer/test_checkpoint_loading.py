@@ -31,14 +31,14 @@ RECORDS = [
 
 @dataclass(frozen=True)
 class Found:
-    """A record as a consumer gives it."""
+    """A record as a consumer returns it."""
 
     offset: int
     value: bytes
 
 
 class SlowConsumer:
-    """A consumer in memory that takes `RECORD_S` for each record, and never gets past `stuck_at`."""
+    """A consumer in memory that needs `RECORD_S` for each record, and never gets past `stuck_at`."""
 
     RECORD_S = START_TIMEOUT_S - 1
     stuck_at = 10**9

@@ -43,7 +43,7 @@ def test_parked_sessions_are_noticed_whatever_their_order_in_the_checkpoint() ->
 
 
 def test_a_replayed_session_is_noticed_before_a_parked_one_that_was_later() -> None:
-    """Even when the batch that ends the replay goes on beyond it."""
+    """Even when the batch that ends the replay continues beyond it."""
     state = restored([parked("parked", 7, 1_010)], safe_offset=6, position=8)
 
     state.feed([fragment(6, "replayed", 1_000), fragment(7, "parked", 1_010), Rec(8, 1_155, None, b"{}")])

@@ -107,7 +107,7 @@ async def test_a_fenced_worker_that_lost_its_claim_writes_nothing_more() -> None
 
 
 @virtual_time
-async def test_a_fenced_worker_that_still_owns_goes_on() -> None:
+async def test_a_fenced_worker_that_still_owns_continues() -> None:
     """A zombie that opens late fences the owner. The owner reopens, and nothing is lost or doubled."""
     world = StreamWorld(LONG)
     await world.running()
@@ -140,7 +140,7 @@ async def test_the_head_is_read_only_after_fencing() -> None:
 
 @virtual_time
 async def test_past_its_lease_it_neither_reads_nor_commits() -> None:
-    """The records that it has read wait. Back in the same ZooKeeper session, it goes on."""
+    """The records that it has read wait. Back in the same ZooKeeper session, it continues."""
     world = StreamWorld(LONG, StreamLimits(commit_s=0.5))
     worker, _ = await world.running()
     world.emit("a", end=True)

@@ -74,8 +74,8 @@ async def test_what_only_an_operator_can_decide_stops_the_stream(position: int, 
 
 
 @virtual_time
-async def test_what_retention_cut_is_counted_and_the_stream_goes_on() -> None:
-    """The log starts above the safe offset: reading goes on at its start."""
+async def test_records_cut_by_retention_are_counted_and_the_stream_continues() -> None:
+    """The log starts above the safe offset: reading continues at its start."""
     world = StreamWorld(LONG)
     _, ended = world.start()
     for n in range(10):
@@ -113,7 +113,7 @@ async def test_records_that_cannot_be_read_are_set_aside_and_counted() -> None:
 
 @virtual_time
 async def test_a_reader_that_hangs_is_replaced() -> None:
-    """The next life goes on from memory at the same position: nothing is committed anew or read twice."""
+    """The next life continues from memory at the same position: nothing is committed anew or read twice."""
     world = StreamWorld(LONG)
     worker, _ = world.start()
     world.emit("a")
@@ -133,7 +133,7 @@ async def test_a_reader_that_hangs_is_replaced() -> None:
 
 @virtual_time
 async def test_a_mute_broker_is_survived() -> None:
-    """It retries until the broker answers, and goes on from the stored head."""
+    """It retries until the broker answers, and continues from the stored head."""
     world = StreamWorld(LONG)
     world.start()
     world.emit("a", end=True)
@@ -175,13 +175,13 @@ async def test_bounds_older_than_the_head_do_not_look_like_a_lost_log() -> None:
     world.emit("a", end=True)
     await world.until_committed()
 
-    async def the_earlier_owner_goes_on() -> None:
+    async def the_earlier_owner_continues() -> None:
         world.log.before_open = None
         await asyncio.sleep(0.1)  # the successor knows the log's bounds by now
         world.emit("b", end=True)
         await world.until_committed()
 
-    world.log.before_open = the_earlier_owner_goes_on
+    world.log.before_open = the_earlier_owner_continues
     worker, _ = world.start(epoch=2)
     await until(lambda: worker.state != "opening")
     world.emit("c", end=True)
