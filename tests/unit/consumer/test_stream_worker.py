@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import msgspec
 import pytest
@@ -13,7 +12,6 @@ from services.consumer.stream.worker import LEASE_POLL_S
 from shared.model.group import Delivery, GroupSettings
 from tests.fakes.log import Loss
 from tests.fakes.virtual_time import until, virtual_time
-from tests.logs import SETTINGS, random_log
 from tests.unit.consumer.stream_world import LONG, StreamWorld
 
 
@@ -63,33 +61,6 @@ async def test_a_finished_session_is_delivered_with_the_next_commit() -> None:
     assert (head.position, head.safe_offset, head.counts.sessions, head.counts.fragments) == (3, 1, 1, 3)
     assert world.keys() == ["a"]
     assert not ended.done()
-
-
-@pytest.mark.parametrize("seed", range(60))
-@virtual_time
-async def test_random_losses_change_no_session(seed: int) -> None:
-    """With random logs, lost commits, fencing and stops, it delivers exactly the sessions of one eager
-    fold."""
-    rng = random.Random(seed)
-    world = StreamWorld(SETTINGS, StreamLimits(commit_s=0.2, max_replay_fragments=rng.choice([4, 12, 100])))
-    epoch = 1
-    worker, ended = world.start(epoch)
-    for record in random_log(rng, 80):
-        world.broker.append(0, record.key, record.value, record.timestamp)
-        if rng.random() < 0.2:
-            world.broker.lose.append(rng.choice(["before", "after"]))
-        if rng.random() < 0.1:
-            await world.log.sink(0).open()  # fences the worker's
-        if rng.random() < 0.1:
-            worker.stop() if rng.random() < 0.5 else ended.cancel()
-            await asyncio.wait([ended])
-            epoch += 1
-            worker, ended = world.start(epoch)
-        await asyncio.sleep(rng.choice([0, 0.01, 0.3]))
-    world.broker.append(0, None, b'{"time":9000000000000}', 0)
-    await world.until_committed()
-
-    assert world.rows() == world.expected()
 
 
 @virtual_time

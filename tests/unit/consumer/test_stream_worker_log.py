@@ -128,6 +128,7 @@ async def test_a_reader_that_hangs_is_replaced() -> None:
     await world.until_committed()
 
     assert world.delivered()[0].fragments == 2
+    assert world.log.read == [(0, 0), (0, 1)]
     assert len(world.log.readers) == 2
 
 
