@@ -1,50 +1,101 @@
-"""The requests that commands have in common: read an object, read a list, wait for something to end."""
+"""The requests that commands have in common: read an object or a list, start something, wait for its end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from rich.progress import MofNCompleteColumn
 
 from cli.http.client import BatonClient, connect
+from cli.terminal.output import Columns, print_json, print_objects, progress_bar
 
 PATIENCE_S = 2.0
 WAIT_PATIENCE_S = 60.0
 """How long a request is retried with --wait: a restart of control must not end the wait."""
+POLL_S = 0.2
+END_STATES = frozenset({"succeeded", "done", "failed", "cancelled"})
+"""The last states of runs and of operations."""
+
+Answer = dict[str, Any]
 
 
-def get(url: str, path: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+class Progress(NamedTuple):
+    """What the bar shows of a run or an operation; `total` is None while it is unknown."""
+
+    text: str
+    completed: int
+    total: int | None
+
+
+def ask(
+    url: str, call: Callable[[BatonClient], Awaitable[Answer]], *, patience_s: float = PATIENCE_S
+) -> Answer:
+    """What one call of control returns."""
+
+    async def connected() -> Answer:
+        async with connect(url, patience_s=patience_s) as control:
+            return await call(control)
+
+    return asyncio.run(connected())
+
+
+def get(url: str, path: str, params: Mapping[str, Any] | None = None) -> Answer:
     """The JSON object at `path` of control."""
-
-    async def ask() -> dict[str, Any]:
-        async with connect(url, patience_s=PATIENCE_S) as control:
-            answer: dict[str, Any] = await control.get(path, params)
-            return answer
-
-    return asyncio.run(ask())
+    return ask(url, lambda control: control.get(path, params))
 
 
-def get_list(url: str, name: str, cursor: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
+def get_list(url: str, name: str, cursor: str, params: Mapping[str, str] | None = None) -> Answer:
     """Control's list `/name` with all its pages; `cursor` is the field that the next page starts after."""
+    return ask(url, lambda control: control.pages(f"/{name}", name, cursor, params))
 
-    async def ask() -> dict[str, Any]:
-        async with connect(url, patience_s=PATIENCE_S) as control:
-            return await control.pages(f"/{name}", name, cursor, params)
 
-    return asyncio.run(ask())
+def print_list(answer: Answer, name: str, output: str, columns: Columns) -> None:
+    """Prints control's answer as JSON, or the objects of its array `name` as a table."""
+    if output == "json":
+        print_json(answer)
+    else:
+        print_objects(columns, answer[name])
+
+
+async def start(
+    url: str,
+    call: Callable[[BatonClient], Awaitable[Answer]],
+    path: str,
+    progress_of: Callable[[Mapping[str, Any]], Progress],
+    *,
+    wait: bool,
+) -> Answer:
+    """The run or operation as `call` started it; with `wait` once it has ended, behind a progress bar.
+
+    Control serves it at `path`/<id>.
+    """
+    async with connect(url, patience_s=WAIT_PATIENCE_S if wait else PATIENCE_S) as control:
+        started = await call(control)
+        if not wait:
+            return started
+        # only from here on, so that a refused request leaves no bar behind
+        with progress_bar(MofNCompleteColumn()) as bar:
+            task = bar.add_task("", total=None)
+
+            def draw(answer: Mapping[str, Any]) -> None:
+                text, completed, total = progress_of(answer)
+                bar.update(task, description=text, completed=completed, total=total)
+
+            # with the patience of this client, so that a restart of control does not end the wait
+            return await wait_until_ended(control, f"{path}/{quote(started['id'], safe='')}", draw)
 
 
 async def wait_until_ended(
-    control: BatonClient,
-    path: str,
-    end_states: frozenset[str],
-    poll_s: float,
-    on_progress: Callable[[Mapping[str, Any]], None],
-) -> dict[str, Any]:
-    """The object at `path` once its state is one of `end_states`; `on_progress` gets every answer."""
+    control: BatonClient, path: str, on_progress: Callable[[Mapping[str, Any]], None] = lambda _: None
+) -> Answer:
+    """The run or operation at `path` once it has ended; `on_progress` gets every answer."""
     while True:
-        answer: dict[str, Any] = await control.get(path)
+        answer: Answer = await control.get(path)
         on_progress(answer)
-        if answer.get("state") in end_states:
+        # after `on_progress`, so that the bar shows the end as well
+        if answer["state"] in END_STATES:
             return answer
-        await asyncio.sleep(poll_s)
+        await asyncio.sleep(POLL_S)

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import click
 import msgspec
+from rich.filesize import decimal
 
 from cli.commands.control import get
 from cli.http.client import connect
 from cli.http.sse import ServerSentEvent
-from cli.terminal.options import output_option, url_option
-from cli.terminal.output import bytes_text, print_json
+from cli.terminal.options import control_options
+from cli.terminal.output import print_json
 from shared.backoff import Backoff
 from shared.errors import Unavailable
 from shared.model.events import KINDS
@@ -27,26 +29,27 @@ from shared.model.names import DEFAULT_GROUP
 Params = dict[str, str | int | list[str]]
 
 
-class EventSource(Protocol):
-    """What `follow` needs of control: `BatonClient`, or a fake in tests."""
-
-    def listen(
-        self, path: str, params: Mapping[str, Any], last_event_id: str
-    ) -> AsyncGenerator[ServerSentEvent]:
-        """The server-sent events of one connection."""
+Listen = Callable[[str], AsyncGenerator[ServerSentEvent]]
+"""The server-sent events of one connection, after the event with that id; "" begins with the newest."""
+DETAILS: dict[str, Callable[[Any], str]] = {
+    "epoch": "epoch {}".format,
+    "warm": lambda is_warm: "warm" if is_warm else "replayed",
+    "pause_ms": "pause {:,.0f} ms".format,
+    "copy_ms": "copy {:,.0f} ms".format,
+    "sessions": "{:,} sessions".format,
+    "bytes": decimal,
+}
+"""The fields shown in parentheses, in this order, and how; an event has only those that apply to its kind."""
 
 
 @click.command("events")
 @click.option("-f", "--follow", "is_followed", is_flag=True, help="Keep printing new events until Ctrl-C.")
-@click.option(
-    "-n", "--limit", type=click.IntRange(1, 5000), default=50, show_default=True, help="Most events to show."
-)
-@click.option("--group", default=None, help="Only events of this group.")
-@click.option("--stream", type=click.IntRange(min=0), default=None, help="Only events of this stream.")
+@click.option("-n", "--limit", type=click.IntRange(1, 5000), default=50, help="Most events to show.")
+@click.option("--group", help="Only events of this group.")
+@click.option("--stream", type=click.IntRange(min=0), help="Only events of this stream.")
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only this kind; repeatable.")
-@click.option("--member", default=None, help="Only events of this member, on either side of a handover.")
-@url_option
-@output_option
+@click.option("--member", help="Only events of this member, on either side of a handover.")
+@control_options
 def events(
     is_followed: bool,
     limit: int,
@@ -59,12 +62,13 @@ def events(
 ) -> None:
     """Show recent events: which member joined, left, claimed or handed over what, and why.
 
-    With -f and -o json every event is a JSON object on a line of its own.
+    With -f and -o json every event is one line of JSON.
     """
     filters = {"group": group, "stream": stream, "kind": list(kinds) or None, "member": member}
     params: Params = {name: value for name, value in filters.items() if value is not None}
     params["limit"] = limit
     if is_followed:
+        # Ctrl-C is how following ends, so it is not an error
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(_follow(url, params, _print_json_line if output == "json" else _print_event))
         return
@@ -88,32 +92,16 @@ def event_line(event: Mapping[str, Any]) -> str:
     stream = "" if event.get("stream") is None else f"stream {event['stream']}"
     members = event.get("from") or event.get("member", "")
     members = f"{members} → {event['to']}" if event.get("to") else members
+    # most installations have one group: naming it on every line would only hide the rest
     if event.get("group") != DEFAULT_GROUP:
         members += f" of {event.get('group')}"
-    details = ", ".join(_details(event))
+    details = ", ".join(show(event[name]) for name, show in DETAILS.items() if event.get(name) is not None)
     rest = " ".join(part for part in (event.get("why", ""), f"({details})" if details else "") if part)
     return f"{time}  {event.get('kind', ''):<8}  {stream:<11} {members}  {rest}".rstrip()
 
 
-def _details(event: Mapping[str, Any]) -> list[str]:
-    details = []
-    if event.get("epoch") is not None:
-        details.append(f"epoch {event['epoch']}")
-    if event.get("warm") is not None:
-        details.append("warm" if event["warm"] else "replayed")
-    for name, word in (("pause_ms", "pause"), ("copy_ms", "copy")):
-        if event.get(name) is not None:
-            details.append(f"{word} {event[name]:,.0f} ms")
-    if event.get("sessions") is not None:
-        details.append(f"{event['sessions']:,} sessions")
-    if event.get("bytes") is not None:
-        details.append(bytes_text(event["bytes"]))
-    return details
-
-
 async def follow(
-    control: EventSource,
-    params: Mapping[str, Any],
+    listen: Listen,
     warn: Callable[[str], None],
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[dict[str, Any]]:
@@ -125,10 +113,11 @@ async def follow(
     is_connected = True
     while True:
         try:
-            async with contextlib.aclosing(control.listen("/events", params, last_id)) as listening:
+            async with contextlib.aclosing(listen(last_id)) as listening:
                 async for event in listening:
                     is_connected = True  # so the next failure is a new outage
                     backoff.reset()
+                    # also without data: control sends a bare id past events that the filters hide
                     last_id = event.id or last_id
                     if event.comment:
                         warn(event.comment)
@@ -137,6 +126,7 @@ async def follow(
         except Unavailable as error:
             if is_connected:
                 warn(f"{error.detail}; trying again")
+        # an orderly end of the response, too: control closes it when it stops
         is_connected = False
         await sleep(backoff.next_s())
 
@@ -144,7 +134,8 @@ async def follow(
 async def _follow(url: str, params: Params, show: Callable[[Mapping[str, Any]], None]) -> None:
     async with connect(url) as control:
         await control.get("/events", {"limit": 1})  # fails at once on a wrong address instead of retrying it
-        async for event in follow(control, params, lambda text: click.echo(f"baton: {text}", err=True)):
+        listen = functools.partial(control.listen, "/events", params)
+        async for event in follow(listen, lambda text: click.echo(f"baton: {text}", err=True)):
             show(event)
 
 

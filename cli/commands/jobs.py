@@ -6,46 +6,48 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-from cli.commands.control import PATIENCE_S, WAIT_PATIENCE_S, get, get_list, wait_until_ended
-from cli.http.client import connect
-from cli.terminal.options import group_option, output_option, url_option
-from cli.terminal.output import print_json, print_list, print_table, progress_bar, time_text
+from cli.commands.control import Progress, ask, get, get_list, print_list, start
+from cli.terminal.options import control_options, group_options
+from cli.terminal.output import Columns, print_json, print_table, time_text
 
-POLL_S = 0.3
 CANCEL_PATIENCE_S = 10.0
-END_STATES = frozenset({"succeeded", "failed", "cancelled"})
 DIFFERENCES = ("missing", "extra", "different")
 """The counts of an audit that must all be 0."""
+JOB_COLUMNS: Columns = {"JOB": "name", "DESCRIPTION": "description"}
+RUN_COLUMNS: Columns = {
+    "RUN": "id",
+    "JOB": "job",
+    "GROUP": "group",
+    "STATE": "state",
+    "TASKS": lambda run: f"{run['progress']['completed']}/{run['progress']['tasks']}",
+    "STARTED": lambda run: time_text(run["started_at"]),
+    "SECONDS": lambda run: (run["ended_at"] - run["started_at"]) / 1000 if run.get("ended_at") else None,
+    "ERROR": "error.condition",
+}
 
 
 @click.command("jobs")
-@url_option
-@output_option
+@control_options
 def jobs(url: str, output: str) -> None:
     """List the Spark jobs and their parameters."""
     answer = get(url, "/jobs")
-    rows = ([job["name"], job.get("description", "")] for job in answer["jobs"])
-    print_list(answer, output, ("JOB", "DESCRIPTION"), rows)
+    print_list(answer, "jobs", output, JOB_COLUMNS)
     if output == "json":
         return
     for job in answer["jobs"]:
-        for parameter in job.get("parameters") or []:
+        for parameter in job["parameters"]:
             default = "" if parameter.get("default") is None else f" (default {parameter['default']})"
-            click.echo(f"{job['name']} {parameter['name']}: {parameter.get('description', '')}{default}")
+            click.echo(f"{job['name']} {parameter['name']}: {parameter['description']}{default}")
 
 
 @click.command("run")
 @click.argument("job")
 @click.option("-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter; repeatable.")
 @click.option("--wait", is_flag=True, help="Show progress until the run has ended.")
-@group_option
-@url_option
-@output_option
+@group_options
 def run(job: str, pairs: tuple[str, ...], wait: bool, group: str, url: str, output: str) -> None:
     """Run a JOB on Spark; `baton jobs` lists them.
 
@@ -57,7 +59,7 @@ def run(job: str, pairs: tuple[str, ...], wait: bool, group: str, url: str, outp
     elif wait:
         _print_result(run)
     else:
-        click.echo(f"run {run['id']} of {job} is {run.get('state', 'starting')}")
+        click.echo(f"run {run['id']} of {job} is {run['state']}")
     failure = failure_of(run) if wait else None
     if failure:
         click.echo(f"run {run['id']}: {failure}", err=True)
@@ -65,31 +67,22 @@ def run(job: str, pairs: tuple[str, ...], wait: bool, group: str, url: str, outp
 
 
 @click.command("runs")
-@url_option
-@output_option
+@control_options
 def runs(url: str, output: str) -> None:
     """List the runs of Spark jobs, past and present."""
-    answer = get_list(url, "runs", "id")
-    columns = ("RUN", "JOB", "GROUP", "STATE", "TASKS", "STARTED", "SECONDS", "ERROR")
-    print_list(answer, output, columns, map(run_row, answer["runs"]))
+    print_list(get_list(url, "runs", "id"), "runs", output, RUN_COLUMNS)
 
 
 @click.command("cancel")
 @click.argument("run_id", metavar="RUN")
-@url_option
-@output_option
+@control_options
 def cancel(run_id: str, url: str, output: str) -> None:
     """Cancel a RUN and stop its processes; `baton runs` lists them."""
-
-    async def ask() -> dict[str, Any]:
-        async with connect(url, patience_s=CANCEL_PATIENCE_S) as control:
-            return await control.cancel_run(run_id)
-
-    answer = asyncio.run(ask())
+    answer = ask(url, lambda control: control.cancel_run(run_id), patience_s=CANCEL_PATIENCE_S)
     if output == "json":
         print_json(answer)
     else:
-        click.echo(f"run {run_id} is {answer.get('state', 'cancelled')}")
+        click.echo(f"run {run_id} is {answer['state']}")
 
 
 def parse_parameters(pairs: tuple[str, ...]) -> dict[str, str | int]:
@@ -103,6 +96,7 @@ def parse_parameters(pairs: tuple[str, ...]) -> dict[str, str | int]:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--param")
+        # not just `int`, which also accepts `1_000` and digits of other scripts
         digits = value.removeprefix("-")
         parameters[name] = int(value) if digits.isascii() and digits.isdecimal() else value
     return parameters
@@ -110,65 +104,46 @@ def parse_parameters(pairs: tuple[str, ...]) -> dict[str, str | int]:
 
 def failure_of(run: Mapping[str, Any]) -> str | None:
     """Why a run that has ended is not a success, in a sentence; None when it is one."""
-    if run.get("state") != "succeeded":
+    if run["state"] != "succeeded":
         error = run.get("error") or {}
         reason = ": ".join(str(error[part]) for part in ("condition", "message") if error.get(part))
-        return reason or str(run.get("state"))
-    result = run.get("result")
-    if run.get("job") == "audit" and isinstance(result, dict):
-        counts = {name: result.get(name) for name in DIFFERENCES}
+        return reason or str(run["state"])
+    # to Spark an audit that counts differences has succeeded; as a proof it has failed
+    if run["job"] == "audit":
+        counts = {name: run["result"].get(name) for name in DIFFERENCES}
         if any(count != 0 for count in counts.values()):
             return "the audit found differences: " + ", ".join(f"{name} {counts[name]}" for name in counts)
     return None
-
-
-def run_row(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """A run as a row of the table of runs."""
-    progress = row.get("progress") or {}
-    started, ended = row.get("started_at"), row.get("ended_at")
-    seconds = (ended - started) / 1000 if started is not None and ended is not None else None
-    error = row.get("error") or {}
-    tasks = f"{progress.get('completed', 0)}/{progress.get('tasks', 0)}"
-    names = [row.get(name) for name in ("id", "job", "group", "state")]
-    return (*names, tasks, time_text(started), seconds, error.get("condition"))
 
 
 async def run_job(
     url: str, job: str, group: str, parameters: Mapping[str, str | int], *, wait: bool
 ) -> dict[str, Any]:
     """The run as started, or with `wait` the run once it has ended; shows progress meanwhile."""
-    async with connect(url, patience_s=WAIT_PATIENCE_S if wait else PATIENCE_S) as control:
-        started = await control.start_run(job, group, parameters)
-        if not wait:
-            return started
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with progress_bar(*columns) as bar:
-            task = bar.add_task(job, total=None)
 
-            def draw(answer: Mapping[str, Any]) -> None:
-                progress = answer.get("progress") or {}
-                bar.update(
-                    task,
-                    description=f"{job} {answer.get('state', '')}",
-                    total=progress.get("tasks") or None,
-                    completed=progress.get("completed", 0),
-                )
+    def progress_of(run: Mapping[str, Any]) -> Progress:
+        # until Spark has planned the job, the number of its tasks is 0: the bar pulses
+        tasks = run["progress"]["tasks"] or None
+        return Progress(f"{job} {run['state']}", run["progress"]["completed"], tasks)
 
-            path = f"/runs/{quote(started['id'], safe='')}"
-            return await wait_until_ended(control, path, END_STATES, POLL_S, draw)
+    return await start(
+        url, lambda control: control.start_run(job, group, parameters), "/runs", progress_of, wait=wait
+    )
 
 
 def _print_result(run: Mapping[str, Any]) -> None:
     """Prints the run and its result: single values in one table, each list of objects in its own."""
     result = run.get("result")
-    click.echo(f"run {run['id']} of {run.get('job')}: {run.get('state')}")
+    click.echo(f"run {run['id']} of {run['job']}: {run['state']}")
     if not isinstance(result, dict):
         return
+    # each job has its own result, and the command line knows none of them
     single = {name: value for name, value in result.items() if not isinstance(value, list | dict)}
     if single:
         print_table(("", "value"), single.items())
     for name, value in result.items():
         if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+            # the union of the rows' fields in their order: a row may leave out what does not apply
             columns = list(dict.fromkeys(column for row in value for column in row))
             print_table(columns, ([_plain(row.get(c)) for c in columns] for row in value), title=name)
 

@@ -59,6 +59,7 @@ def settings_command() -> None:
 
 def settings_page() -> str:
     """The whole page: the settings of all services, those of each one, and those of the command line."""
+    # the port is common to all, but its default differs, so each service lists it
     common = {field.name for field in dataclasses.fields(ServiceSettings)} - {"port"}
     parts = [_HEADER, "## Every service\n", _table(_rows(ServiceSettings, common))]
     for name, settings in SERVICES.items():
@@ -86,6 +87,7 @@ def range_text(allowed: Allowed) -> str:
 
 
 def _rows(settings: type[ServiceSettings], names: Iterable[str]) -> list[Row]:
+    # an instance has the defaults, which the page shows
     variables = set(map(variable_for, names))
     return [row for row in describe(settings()) if row.variable in variables]
 
@@ -108,6 +110,7 @@ def _table(rows: Iterable[Row]) -> str:
 
 
 def _cell(text: str) -> str:
+    # a bare `|` would end the cell
     return text.replace("|", "\\|")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import shutil
 import signal
 import sys
@@ -20,10 +19,12 @@ from typing import Any
 
 import click
 
-from cli.demo.script import DemoOptions, run_demo
+from cli.demo.log import DemoLog, generated_log, real_log
+from cli.demo.script import CONSUMERS, run_demo
 from cli.importing.formats import FORMATS
+from cli.stack.options import StackOptions
 from cli.terminal.options import port_offset_option
-from cli.visits.generator import VISITORS
+from cli.visits.command import generator_options
 from shared.errors import Conflict
 
 
@@ -35,31 +36,32 @@ from shared.errors import Conflict
     help="Folder for data and logs, new or empty, which is kept; default: a temporary one.",
 )
 @port_offset_option
-@click.option(
-    "--visitors",
-    type=click.IntRange(1, 1_000_000),
-    default=VISITORS,
-    show_default=True,
-    help="Visitors in the generated log.",
-)
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the generated log.")
+@generator_options
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Format of LOG; guessed by default.")
 @click.option("--key", help="Field of LOG with the session key of a line; guessed by default.")
 @click.option("--time", help="Field of LOG with the event time; guessed by default.")
 @click.option("--end", help="Field of LOG that is true on a session's last line.")
 @click.option("--item-path", help="JSON path into a fragment whose values the reports count.")
-def demo(**given: Any) -> None:
+def demo(
+    log: Path | None,
+    home: Path | None,
+    port_offset: int,
+    visitors: int,
+    seed: int,
+    **guesses: Any,
+) -> None:
     """Run the whole pipeline on LOG, or on a generated log of web visits whose sessions are known.
 
     Starts ZooKeeper, Kafka, a producer, three consumers and control. Imports the log over HTTP, and meanwhile
     moves a stream, kills a consumer and drains another. Runs the Spark jobs lake, reports and audit, prints
     the counts of every stage, and stops everything. The exit code is 0 if all counts are exact.
     """
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    options = DemoOptions(**given)
     began = time.monotonic()
-    with _home(options.home) as home:
-        faults = asyncio.run(_until_stopped(options, home))
+    with _fresh(home) as home:
+        given = real_log(log, **guesses) if log else generated_log(home, visitors, seed)
+        options = StackOptions(home=home, port_offset=port_offset, consumers=CONSUMERS)
+        # the log first: a wrong one is reported before anything starts
+        faults = asyncio.run(_until_stopped(given, options))
         took = f"{time.monotonic() - began:.0f} s"
         for fault in faults:
             click.echo(f"demo: {fault}", err=True)
@@ -69,25 +71,27 @@ def demo(**given: Any) -> None:
     click.echo(click.style(f"Everything is exact. It took {took}; nothing is left running.", fg="green"))
 
 
-async def _until_stopped(options: DemoOptions, home: Path) -> list[str]:
+async def _until_stopped(log: DemoLog, options: StackOptions) -> list[str]:
     """The demo's faults; SIGTERM and SIGHUP stop it in order, like Ctrl-C."""
-    running = asyncio.create_task(run_demo(options, home), name="demo")
+    running = asyncio.create_task(run_demo(log, options), name="demo")
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, running.cancel)
     try:
         return await running
     except asyncio.CancelledError:
+        # not an error: the stack has stopped in order, but nothing was proven
         return ["stopped before its end"]
 
 
 @contextlib.contextmanager
-def _home(given: Path | None) -> Iterator[Path]:
+def _fresh(given: Path | None) -> Iterator[Path]:
     """A fresh folder for the demo; a temporary one is removed unless the demo failed after writing logs.
 
     Raises Conflict when the given folder is not empty.
     """
     if given is not None:
+        # counts of an earlier run in the same Kafka would not be exact
         if given.exists() and (not given.is_dir() or any(given.iterdir())):
             raise Conflict(f"{given} is not empty: the demo's counts need a fresh --home")
         given.mkdir(parents=True, exist_ok=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
-from cli.commands.operations import cost_text, wait_for_operation
+from cli.commands.control import wait_until_ended
+from cli.commands.operations import cost_text
 from cli.demo import report
 from cli.http.client import BatonClient, connect
 from cli.stack.local import LocalStack
@@ -33,42 +33,37 @@ EVENT_DELAY_S = 5.0
 POLL_S = 0.2
 
 
-@dataclass(slots=True)
-class Progress:
-    """How much of a log is in Kafka, and who waits for which share of it."""
+class Quarters:
+    """Signals when a quarter, a half and three quarters of a log's lines are in Kafka."""
 
-    lines: int
-    _reached: dict[float, asyncio.Event] = field(default_factory=dict)
+    def __init__(self, lines: int) -> None:
+        self._lines = lines
+        self._reached = [asyncio.Event() for _ in range(4)]
 
     def note(self, accepted: int) -> None:
         """Records that `accepted` lines are acknowledged."""
-        for share, event in self._reached.items():
-            if accepted >= self.lines * share:
+        for quarter, event in enumerate(self._reached):
+            if 4 * accepted >= quarter * self._lines:
                 event.set()
 
-    async def reach(self, share: float) -> None:
-        """Returns when that share of the log is in Kafka."""
-        await self._reached.setdefault(share, asyncio.Event()).wait()
+    async def reach(self, quarter: int) -> None:
+        """Returns when that many quarters of the log are in Kafka."""
+        await self._reached[quarter].wait()
 
 
-async def run_incidents(stack: LocalStack, progress: Progress) -> None:
+async def run_incidents(stack: LocalStack, quarters: Quarters) -> None:
     """Runs all incidents in order. Raises BatonError when a move or a drain fails."""
     async with connect(stack.control_url, patience_s=PATIENCE_S) as control:
-        waits = [asyncio.create_task(progress.reach(share)) for share in (0.25, 0.5, 0.75)]
-        try:
-            await waits[0]
-            target = await _other_owner(control)
-            report.step(f"a quarter of the log is in Kafka: moving stream {MOVED} to {target}, live")
-            await _operate(control, {"kind": "move", "stream": MOVED, "to": target})
-            await waits[1]
-            report.step(f"half of the log is in Kafka: killing consumer-{VICTIM} with SIGKILL")
-            await stack.kill_consumer(VICTIM)
-            await waits[2]
-            report.step(f"three quarters of the log are in Kafka: draining consumer-{LEAVER}")
-            await _operate(control, {"kind": "drain", "member": f"consumer-{LEAVER}"})
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await quarters.reach(1)
+        target = await _other_owner(control)
+        report.step(f"a quarter of the log is in Kafka: moving stream {MOVED} to {target}, live")
+        await _operate(control, {"kind": "move", "stream": MOVED, "to": target})
+        await quarters.reach(2)
+        report.step(f"half of the log is in Kafka: killing consumer-{VICTIM} with SIGKILL")
+        await stack.kill_consumer(VICTIM)
+        await quarters.reach(3)
+        report.step(f"three quarters of the log are in Kafka: draining consumer-{LEAVER}")
+        await _operate(control, {"kind": "drain", "member": f"consumer-{LEAVER}"})
 
 
 async def _other_owner(control: BatonClient) -> str:
@@ -80,6 +75,7 @@ async def _other_owner(control: BatonClient) -> str:
     while True:
         row = await control.get(f"/streams/{MOVED}", {"group": DEFAULT_GROUP})
         members = await control.get("/members", {"group": DEFAULT_GROUP})
+        # not the next victim: the stream would move again at once, which is another incident
         names: set[str] = {one["id"] for one in members["members"]} - {row["owner"], f"consumer-{VICTIM}"}
         if row["owner"] and names:
             return min(names)
@@ -89,9 +85,11 @@ async def _other_owner(control: BatonClient) -> str:
 
 
 async def _operate(control: BatonClient, request: Mapping[str, Any]) -> None:
-    before = await _newest_event(control)
+    # what comes after this event belongs to the operation
+    events = await _events_after(control, -1)
+    before = int(events[-1]["id"]) if events else -1
     started = await control.operate({**request, "group": DEFAULT_GROUP})
-    ended = await wait_for_operation(control, started["id"], lambda answer: None)
+    ended = await wait_until_ended(control, f"/operations/{started['id']}")
     if ended["state"] != "done":
         raise BatonError(f"the operation {request['kind']} failed: {ended['why']}")
     handovers = await _handovers(control, before, request, ended["total"])
@@ -105,6 +103,7 @@ async def _handovers(
     deadline = time.monotonic() + EVENT_DELAY_S
     while True:
         found = [row for row in await _events_after(control, before) if _is_of(row, request)]
+        # a stream that replays has no event of a handover, so the wait for it must end
         if len(found) >= expected or time.monotonic() > deadline:
             return found
         await asyncio.sleep(POLL_S)
@@ -117,12 +116,13 @@ def _is_of(event: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
 
 
 def moved_text(handovers: Sequence[Mapping[str, Any]], expected: int) -> str:
-    """What was handed over and how long the streams paused, in words.
+    """A sentence about what was handed over and how long the streams paused.
 
     >>> row = {"sessions": 12, "bytes": 3400, "pause_ms": 31, "warm": True}
     >>> moved_text([row, row | {"pause_ms": 40}], 3)
-    'handed over 2 streams, 24 open sessions, 6.8 KB; the longest pause was 40 ms; 1 stream had to replay'
+    'handed over 2 streams, 24 open sessions, 6.8 kB; the longest pause was 40 ms; 1 stream had to replay'
     """
+    # a stream that moved without a handover was claimed and replayed
     replayed = max(0, expected - len(handovers)) + sum(not row["warm"] for row in handovers)
     replays = f"{replayed} stream{'' if replayed == 1 else 's'} had to replay"
     if not handovers:
@@ -132,11 +132,6 @@ def moved_text(handovers: Sequence[Mapping[str, Any]], expected: int) -> str:
     cost = cost_text(len(handovers), sessions, sum(row.get("bytes") or 0 for row in handovers))
     which = "the pause" if len(pauses) == 1 else "the longest pause"
     return f"handed over {cost}; {which} was {max(pauses):g} ms" + (f"; {replays}" if replayed else "")
-
-
-async def _newest_event(control: BatonClient) -> int:
-    rows = await _events_after(control, -1)
-    return int(rows[-1]["id"]) if rows else -1
 
 
 async def _events_after(control: BatonClient, event_id: int) -> list[dict[str, Any]]:

@@ -74,10 +74,12 @@ def real_log(
         raise InvalidInput(
             f"{path} looks like {form}, but its key and time fields are unknown: give --key and --time"
         )
-    if end is None and form != "access-log" and "end" in {*names, *(["end"] if form == "ndjson" else [])}:
+    # an NDJSON line may have `end` only where it is true, so the first line need not show it
+    if end is None and (form == "ndjson" or "end" in names):
         end = "end"
     fields = Fields(key=key, time=time, end=end)
     _check(path, form, fields, head)
+    # the reports need a path; one that matches nothing gives an empty table, not an error
     item = _first(ITEMS, names) or ITEMS[0]
     return DemoLog(path=path, form=form, fields=fields, item_path=item_path or f"$.data.{item}", lines=lines)
 
@@ -91,6 +93,7 @@ def format_of(head: list[bytes]) -> Format:
     first = head[0].lstrip()
     if first.startswith(b"{"):
         return "ndjson"
+    # before tabs and commas, which may occur in a user agent
     if b"[" in first and b'"' in first:
         return "access-log"
     if b"\t" in first:
@@ -121,6 +124,7 @@ def _read_head(path: Path) -> tuple[list[bytes], int]:
     count = 0
     with open_lines(str(path)) as lines:
         while (block := lines.read_block()) is not None:
+            # a line that is too long counts too, since the import reports it
             found = [line.raw for line in block if line.raw is None or line.raw.strip()]
             count += len(found)
             head += [raw for raw in found if raw is not None][: 3 - len(head)] if len(head) < 3 else []

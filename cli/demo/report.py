@@ -43,6 +43,7 @@ def print_ownership(rows: Sequence[Mapping[str, Any]]) -> None:
 def print_reports(result: Mapping[str, Any]) -> None:
     """Prints the days, the newest hours and the top items."""
     for name, title in (("days", "Per day"), ("hours", f"Per hour, the newest {MOST_HOURS}")):
+        # the newest: a log of weeks would fill the screen
         rows = result.get(name, [])[-MOST_HOURS:]
         print_table(PERIOD_COLUMNS, map(period_row, rows), title=title)
     for name, title in ITEM_TABLES.items():
@@ -83,6 +84,7 @@ def print_stages(stages: Iterable[Stage], counts: Counts) -> None:
         for stage in stages
     ]
     print_table(("stage", "fragments", "bytes", "sessions"), rows, title="Counts of every stage")
+    # no faults: with these the offsets of the broker add up
     names = ("repeats", "markers", "ticks", "unreadable")
     click.echo("counted separately: " + ", ".join(f"{getattr(counts, name):,} {name}" for name in names))
 
@@ -92,6 +94,7 @@ def period_row(row: Mapping[str, Any]) -> list[Any]:
     seconds = "/".join(f"{row[f'duration_ms_p{p}'] / 1000:,.0f}" for p in (50, 99))
     length = "/".join(f"{row[f'length_p{p}']:,.0f}" for p in (50, 99))
     ends = "/".join(f"{row[f'ended_{reason}']:,}" for reason in ("end", "gap", "limit"))
+    # hours are the finest period, so the seconds say nothing
     start = row["start"].replace("T", " ").removesuffix(":00Z")
     keys = f"{row['keys_new']:,}/{row['keys_returning']:,}"
     return [start, row["sessions"], row["fragments"], seconds, length, ends, keys]

@@ -8,21 +8,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 
 from cli.commands.jobs import failure_of, run_job
 from cli.demo import report
-from cli.demo.incidents import Progress, run_incidents
-from cli.demo.log import DemoLog, generated_log, real_log
-from cli.demo.stages import Amount, Numbers, inequalities, stages_of
+from cli.demo.incidents import Quarters, run_incidents
+from cli.demo.log import DemoLog
+from cli.demo.stages import Amount, inequalities, stages_of
 from cli.demo.truth import Findings, TruthCheck
 from cli.http.client import connect
 from cli.importing.command import ImportOptions, Outcome, run_import
-from cli.importing.formats import Format
 from cli.kafka.sessions import read_sessions
 from cli.stack.local import LocalStack
 from cli.stack.options import StackOptions
@@ -31,38 +28,24 @@ from shared.model.head import Counts
 from shared.model.names import DEFAULT_GROUP, Names
 
 CONSUMERS = 3
+"""One is killed, another drains, and one is left to take over."""
 SETTLE_S = 60.0
 POLL_S = 0.25
 TOP = 5
 """Rows in each list of top items."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoOptions:
-    """The options of the command line; without a `log` one is generated."""
-
-    log: Path | None
-    home: Path | None
-    port_offset: int
-    visitors: int
-    seed: int
-    form: Format | None
-    key: str | None
-    time: str | None
-    end: str | None
-    item_path: str | None
-
-
-async def run_demo(options: DemoOptions, home: Path) -> list[str]:
-    """Runs the demo in `home` and returns a sentence for every count that is not exact.
+async def run_demo(log: DemoLog, options: StackOptions) -> list[str]:
+    """Runs the demo on a fresh stack and returns a sentence for every count that is not exact.
 
     Raises BatonError when a step fails altogether. Nothing is left running in either case.
     """
-    log = _log(options, home)
-    stack_options = StackOptions(home=home, port_offset=options.port_offset, consumers=CONSUMERS)
+    known = f": {len(log.visits.truth):,} known sessions" if log.visits else ""
+    report.step(f"{log.path} is a log of about {log.lines:,} lines ({log.form}, key {log.fields.key}){known}")
     report.step("starting ZooKeeper, Kafka, producer, consumers and control")
-    async with LocalStack(stack_options, _print_change) as stack:
+    async with LocalStack(options, _print_change) as stack:
         outcome = await _import(stack, log)
+        # with lines missing, every later count would differ as well: one reason is enough
         if outcome.failure or not outcome.ok:
             return [outcome.failure or "not every line was accepted: " + "; ".join(outcome.tally.sentences())]
         streams = await _settled(stack)
@@ -71,21 +54,6 @@ async def run_demo(options: DemoOptions, home: Path) -> list[str]:
         report.print_reports(results["reports"])
         read, findings = await _read_delivered(stack, log)
         return _judge(streams, outcome, results, read, findings)
-
-
-def _log(options: DemoOptions, home: Path) -> DemoLog:
-    if options.log is not None:
-        log = real_log(options.log, options.form, options.key, options.time, options.end, options.item_path)
-        report.step(f"{log.path} is a log of about {log.lines:,} lines ({log.form}, key {log.fields.key})")
-        return log
-    log = generated_log(home, options.visitors, options.seed)
-    assert log.visits is not None
-    sessions = len(log.visits.truth)
-    report.step(
-        f"generated a log of {log.lines:,} lines: {sessions:,} sessions of {options.visitors:,} visitors"
-        f" (seed {options.seed})"
-    )
-    return log
 
 
 def _print_change(name: str, change: str) -> None:
@@ -98,7 +66,7 @@ def _print_change(name: str, change: str) -> None:
 async def _import(stack: LocalStack, log: DemoLog) -> Outcome:
     """Imports the log during the incidents and waits until every session is delivered."""
     report.step("importing over HTTP")
-    progress = Progress(log.lines)
+    quarters = Quarters(log.lines)
     options = ImportOptions(
         file=str(log.path),
         form=log.form,
@@ -109,10 +77,11 @@ async def _import(stack: LocalStack, log: DemoLog) -> Outcome:
         batch=500,
         wait=True,
     )
-    incidents = asyncio.create_task(run_incidents(stack, progress), name="incidents")
+    incidents = asyncio.create_task(run_incidents(stack, quarters), name="incidents")
     try:
-        outcome = await run_import(options, lambda tally: progress.note(tally.accepted))
-        if outcome.ok:  # else a share of the log that an incident waits for may never arrive
+        outcome = await run_import(options, lambda tally: quarters.note(tally.accepted))
+        # after a failed import the quarter that an incident waits for may never arrive
+        if outcome.ok:
             await incidents
     finally:
         incidents.cancel()
@@ -137,6 +106,7 @@ async def _settled(stack: LocalStack) -> dict[str, Any]:
         while True:
             answer = await control.pages("/streams", "streams", "stream", {"group": DEFAULT_GROUP})
             totals = answer["totals"]
+            # a stream that just moved has delivered everything, but its new owner may still be opening it
             running = all(row["state"] == "running" for row in answer["streams"])
             if running and totals["lag"] == 0 and totals["open_sessions"] == 0:
                 return answer
@@ -154,6 +124,7 @@ async def _settled(stack: LocalStack) -> dict[str, Any]:
 async def _run_jobs(stack: LocalStack, item_path: str) -> dict[str, dict[str, Any]]:
     """The results of the three jobs. Raises BatonError when one of them fails."""
     jobs: dict[str, dict[str, str | int]]
+    # in this order: `reports` reads what `lake` has written
     jobs = {"lake": {}, "reports": {"item_path": item_path, "top": TOP}, "audit": {}}
     results = {}
     for job, parameters in jobs.items():
@@ -175,6 +146,7 @@ async def _read_delivered(stack: LocalStack, log: DemoLog) -> tuple[Amount, Find
         for session in batch:
             sessions += 1
             fragments += len(session.data)
+            # as posted: Baton keeps the bytes of a fragment unchanged
             size += sum(len(bytes(raw)) for raw in session.data)
             if check is not None:
                 check.add(session)
@@ -193,14 +165,12 @@ def _judge(
     counts = Counts(**{name: streams["totals"][name] for name in Counts.__struct_fields__})
     lake = {name: results["lake"][name] for name in ("sessions", "fragments", "bytes")}
     stages = stages_of(
-        Numbers(
-            tally=outcome.tally,
-            end_offsets=sum(row["end"] for row in streams["streams"]),
-            counts=counts,
-            read=read,
-            lake=Amount(**lake),
-            audit=results["audit"],
-        )
+        tally=outcome.tally,
+        end_offsets=sum(row["end"] for row in streams["streams"]),
+        counts=counts,
+        read=read,
+        lake=Amount(**lake),
+        audit=results["audit"],
     )
     report.print_stages(stages, counts)
     report.print_audit(results["audit"])
@@ -209,6 +179,7 @@ def _judge(
         faults.append(failure)
     if findings is not None:
         report.print_truth(findings)
+        # the sentences of the differences are printed above
         if not findings.is_exact:
             faults.append("the delivered sessions differ from the truth")
     return faults

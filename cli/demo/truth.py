@@ -50,6 +50,7 @@ class TruthCheck:
     def __init__(self, visits: Visits, name: str) -> None:
         self._lines = [msgspec.json.encode(line) for line in visits.lines]
         self._digest = log_digest(name)
+        # keyed by the first line: it identifies a session even if the rest differs
         self._left = {session.lines[0]: session for session in visits.truth}
         self._findings = Findings()
 
@@ -60,6 +61,7 @@ class TruthCheck:
         """Compares one delivered session."""
         numbers = [self._line_of(bytes(raw)) for raw in session.data]
         lines = sorted(number for number in numbers if number is not None)
+        # popped, so that a second delivery finds nothing and counts as extra
         expected = self._left.pop(lines[0], None) if lines else None
         if expected is None:
             self._findings.extra += 1
@@ -80,6 +82,7 @@ class TruthCheck:
         try:
             fragment = _decode(raw)
             number = int(fragment.id.split("-")[1])
+            # 0 would index the last line from behind
             line = self._lines[number - 1] if number > 0 else b""
         except (msgspec.DecodeError, ValueError, IndexError):
             return None
@@ -92,6 +95,7 @@ class TruthCheck:
 
 
 def _as_truth(session: Session, lines: list[int]) -> TrueSession | None:
+    # the generator stays below every limit, so no true session ends this way
     if session.reason == "limit":
         return None
     return TrueSession(

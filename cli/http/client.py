@@ -31,7 +31,12 @@ from shared.model.routing import StreamTable, parse_table
 PAGE = 1000
 """Rows per page of a list."""
 NDJSON = "application/x-ndjson"
-_RETRIED = frozenset({429, 502, 503, 504})
+_ERRORS: dict[int, type[BatonError]] = {
+    **dict.fromkeys((429, 502, 503, 504), Unavailable),
+    404: NotFound,
+    409: Conflict,
+}
+"""What a status means; any other 4xx is InvalidInput, the rest BatonError. Only Unavailable is retried."""
 
 
 class BatonClient:
@@ -84,10 +89,13 @@ class BatonClient:
         headers = {"content-type": content_type}
         response = await self._send("POST", "/fragments", content=body, headers=headers, accept=accept)
         if response.status_code == 400:
+            # the whole body was one fragment, so this is the fragment's reject
             return Receipt(rejected=[Rejected(0, UNREADABLE, _sentence(response))])
         if response.status_code == 413:
             raise RequestTooLarge(_sentence(response))
+        # 200 and 422 carry the same receipt
         receipt: Receipt = _decode(response, Receipt)
+        # 422 with a receipt means: every fragment was rejected. Without one it is about the request itself
         if response.status_code == 422 and (receipt.accepted or not receipt.rejected):
             raise _error_for(response)
         return receipt
@@ -107,19 +115,17 @@ class BatonClient:
         self, path: str, name: str, after: str, params: Mapping[str, str | int] | None = None
     ) -> dict[str, Any]:
         """The list object at `path` with all pages of its array `name`; `after` names the cursor field."""
-        whole: dict[str, Any] | None = None
+        every: list[dict[str, Any]] = []
         cursor: dict[str, str | int] = {}
         while True:
             page = await self.get(path, {**(params or {}), "limit": PAGE, **cursor})
             rows = page.get(name) if isinstance(page, dict) else None
             if not isinstance(rows, list):
                 raise BatonError(f"{self._http.base_url}{path} does not return a list named {name!r}")
-            if whole is None:
-                whole = page
-            else:
-                whole[name].extend(rows)
+            every += rows
             if len(rows) < PAGE:
-                return whole
+                # the other fields, such as totals, are about the whole list on every page
+                return {**page, name: every}
             cursor = {"after": rows[-1][after]}
 
     async def start_run(self, job: str, group: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,15 +133,14 @@ class BatonClient:
         path = f"/jobs/{quote(job, safe='')}/runs"
         params = {"group": group}
         response = await self._send("POST", path, params=params, json=dict(parameters), repeatable=False)
-        run: dict[str, Any] = _decode(response, dict[str, Any]) if response.content else {}
-        if "id" not in run:  # then the header has it
-            run["id"] = response.headers.get("location", "").rstrip("/").rpartition("/")[2]
+        run: dict[str, Any] = _decode(response, dict[str, Any])
         return run
 
-    async def cancel_run(self, run: str) -> dict[str, Any]:
-        """Cancels a run and returns it; an empty object when the response has no body."""
-        response = await self._send("DELETE", f"/runs/{quote(run, safe='')}")
-        return _decode(response, dict[str, Any]) if response.content else {}
+    async def cancel_run(self, run_id: str) -> dict[str, Any]:
+        """Cancels a run and returns it."""
+        response = await self._send("DELETE", f"/runs/{quote(run_id, safe='')}")
+        run: dict[str, Any] = _decode(response, dict[str, Any])
+        return run
 
     async def operate(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Starts an operation (202), or returns what it would do (200, with `dry_run`)."""
@@ -150,16 +155,14 @@ class BatonClient:
 
         Raises Unavailable when the connection fails or the service is unavailable; the caller resumes.
         """
-        headers = {"accept": "text/event-stream"} | (
-            {"last-event-id": last_event_id} if last_event_id else {}
-        )
+        headers = {"accept": "text/event-stream"}
+        if last_event_id:
+            headers["last-event-id"] = last_event_id
         parser = SseParser()
         try:
             async with self._http.stream("GET", path, params=dict(params), headers=headers) as response:
                 if not response.is_success:
                     await response.aread()
-                    if response.status_code in _RETRIED:
-                        raise Unavailable(_sentence(response))
                     raise _error_for(response)
                 async for chunk in response.aiter_bytes():
                     for event in parser.feed(chunk):
@@ -175,12 +178,14 @@ class BatonClient:
         """The response, 2xx or one of `accept`.
 
         With `repeatable=False` a request that may have reached the service is not sent again: a connection
-        that breaks half-way does not tell whether the service acted on it.
+        that breaks half-way leaves open whether the service acted on it.
         """
+        # per call, not per client: an import of an hour has full patience for its last request too
         deadline = self._clock() + self._patience_s
         backoff = Backoff(uniform=self._rng.random)
         while True:
             least_s = 0.0
+            failure: BatonError
             try:
                 response = await self._http.request(method, path, **request)
             except httpx.TransportError as error:
@@ -194,11 +199,12 @@ class BatonClient:
             else:
                 if response.is_success or response.status_code in accept:
                     return response
-                if response.status_code not in _RETRIED:
-                    raise _error_for(response)
-                failure = Unavailable(_sentence(response))
+                failure = _error_for(response)
+                if not isinstance(failure, Unavailable):
+                    raise failure
                 least_s = parse_retry_after(response.headers.get("retry-after"), datetime.now(UTC))
             delay_s = max(backoff.next_s(), least_s)
+            # do not sleep just to fail afterwards
             if self._clock() + delay_s > deadline:
                 raise failure
             self.retries += 1
@@ -224,7 +230,8 @@ async def connect(
         headers={"authorization": f"Bearer {write_key}"} if write_key else {},
         timeout=httpx.Timeout(60, connect=5),
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
-        trust_env=not _is_loopback(parts.hostname),  # a proxy from the environment must not get in between
+        # a proxy from the environment cannot reach this machine's loopback
+        trust_env=not _is_loopback(parts.hostname),
     )
     async with http:
         yield BatonClient(http, patience_s=patience_s)
@@ -245,19 +252,13 @@ def _decode(response: httpx.Response, shape: Any) -> Any:
 
 
 def _error_for(response: httpx.Response) -> BatonError:
-    sentence = _sentence(response)
-    match response.status_code:
-        case 404:
-            return NotFound(sentence)
-        case 409:
-            return Conflict(sentence)
-        case status if 400 <= status < 500:
-            return InvalidInput(sentence)
-    return BatonError(sentence)
+    kind = InvalidInput if response.is_client_error else BatonError
+    return _ERRORS.get(response.status_code, kind)(_sentence(response))
 
 
 def _sentence(response: httpx.Response) -> str:
     """One sentence from a problem document (RFC 9457), or from the bare status without one."""
+    # a proxy or another service answers without a problem document
     bare = f"{response.request.method} {response.url} returned {response.status_code}"
     try:
         problem = msgspec.json.decode(response.content, type=dict[str, Any])

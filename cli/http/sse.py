@@ -20,7 +20,7 @@ class ServerSentEvent:
 
 
 class SseParser:
-    """Accepts bytes in any portions and returns whole events.
+    """Accepts bytes in chunks of any size and returns whole events.
 
     >>> parser = SseParser()
     >>> parser.feed(b"id: 7\\nda"), parser.feed(b"ta: {}\\n\\n: so\\n")
@@ -38,9 +38,11 @@ class SseParser:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         events = []
         for line in lines:
+            # decoded line by line, so that a chunk may end inside a character
             text = line.removesuffix(b"\r").decode(errors="replace")
             if text:
                 self._add_line(text)
+            # a blank line ends an event; an empty one keeps the connection alive and is dropped
             elif event := self._finish_event():
                 events.append(event)
         return events
@@ -52,6 +54,7 @@ class SseParser:
             self._comments.append(value)
         elif name == "data":
             self._data.append(value)
+        # other fields (`event`, `retry`) are ignored: control sends no `event`, and we have our own back-off
         elif name == "id":
             self._id = value
 

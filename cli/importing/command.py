@@ -10,7 +10,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +20,17 @@ from cli.http.client import connect
 from cli.http.receipts import MarkerPosition
 from cli.importing.delivery import await_delivery
 from cli.importing.formats import FORMATS, Fields, Format, parser_for
-from cli.importing.lanes import MAX_BATCH_BYTES, MAX_BATCH_FRAGMENTS, BatchLimits
+from cli.importing.lanes import MAX_BATCH_FRAGMENTS, PATIENCE_S, BatchLimits
 from cli.importing.lines import STDIN, open_lines
 from cli.importing.pipeline import send_log
 from cli.importing.progress import ImportProgress
 from cli.importing.tally import Tally
 from cli.importing.times import TIME_UNITS, TimeUnit
-from cli.terminal.options import (
-    group_option,
-    output_option,
-    producer_url_option,
-    wait_url_option,
-    write_key_option,
-)
+from cli.terminal.options import group_option, output_option, producer_options, wait_url_option
 from cli.terminal.output import print_json, print_table
 from shared.errors import BatonError
 from shared.model.names import DEFAULT_GROUP
 
-PATIENCE_S = 240.0
-"""How long a request is retried: less than the 5 minutes (`repeat_ms`) for which consumers remember ids."""
 WAIT_PATIENCE_S = 60.0
 LINE_COUNTS = ("lines", "parsed", "unparsed", "sent", "accepted", "rejected")
 
@@ -92,23 +84,18 @@ class Outcome:
     "--time-unit",
     type=click.Choice(TIME_UNITS),
     default="auto",
-    show_default=True,
     help="auto: numbers below 1e11 are seconds, larger ones ms; text is CLF or RFC 3339.",
 )
 @click.option("--end", help="Field that is true (true, 1, yes) on a session's last line.")
 @click.option("--name", help="Name of the log, part of the fragments' ids; default: the file's name.")
-@producer_url_option
-@write_key_option
+@producer_options
 @wait_url_option
 @group_option
-@click.option(
-    "--lanes", type=click.IntRange(1, 64), default=4, show_default=True, help="Number of parallel requests."
-)
+@click.option("--lanes", type=click.IntRange(1, 64), default=4, help="Number of parallel requests.")
 @click.option(
     "--batch",
     type=click.IntRange(1, MAX_BATCH_FRAGMENTS),
     default=1000,
-    show_default=True,
     help="Most fragments per request.",
 )
 @click.option("--wait", is_flag=True, help="Wait until the group has delivered every session.")
@@ -117,7 +104,6 @@ class Outcome:
     "stall_s",
     type=click.FloatRange(1),
     default=120,
-    show_default=True,
     help="Seconds without a commit after which --wait fails.",
 )
 @click.option("--no-marker", is_flag=True, help="Leave the sessions open at the end of the log.")
@@ -158,6 +144,7 @@ def parse_options(
     """The options of the command line, with the format's defaults. Raises click.UsageError."""
     if wait and no_marker:
         raise click.UsageError("--wait waits for the marker, so it excludes --no-marker")
+    # its fields are fixed, so they can have defaults
     if form == "access-log":
         key, time_field = key or "host", time_field or "time"
     if not key or not time_field:
@@ -183,9 +170,11 @@ async def run_import(
     outcome = Outcome(Tally(), [])
     started = time.monotonic()
     progress = ImportProgress(outcome.tally)
+    # around everything, so that an error is printed below the bar
     with progress.bar:
         try:
             await _import(options, outcome, progress, on_progress)
+        # the counts up to here are the most useful part of a failed import
         except BatonError as error:
             outcome.failure = error.detail
     outcome.seconds = time.monotonic() - started
@@ -204,11 +193,10 @@ async def _import(
     parser = parser_for(options.form, options.fields)
     with open_lines(options.file) as lines:
         progress.begin(lines.size)
+        # one for each lane, and one for the table and the markers
+        connections = options.lanes + 1
         async with connect(
-            options.url,
-            patience_s=PATIENCE_S,
-            connections=options.lanes + 1,
-            write_key=options.write_key,
+            options.url, patience_s=PATIENCE_S, connections=connections, write_key=options.write_key
         ) as producer:
             try:
                 await send_log(
@@ -216,24 +204,29 @@ async def _import(
                     parser,
                     name=options.name,
                     table=await producer.table(),
-                    sink=producer,
+                    post=producer.post_fragments,
                     lanes=options.lanes,
-                    limits=BatchLimits(fragments=options.batch, bytes=MAX_BATCH_BYTES),
+                    limits=BatchLimits(fragments=options.batch),
                     tally=tally,
                     on_progress=update,
                 )
+                # after every acknowledgement: an earlier marker would close sessions under the last fragments
                 if options.marker and tally.highest_time_ms is not None:
                     outcome.markers = await producer.post_markers(tally.highest_time_ms)
             finally:
+                # a failed import reports its retries too: they say whether repeats are possible
                 outcome.retries = producer.retries
                 outcome.sending_s = time.monotonic() - started
+    # without markers nothing was sent, so nothing can be awaited
     if options.wait and outcome.markers:
+        # until the wait is over: an error in it must not look like a delivery
         outcome.delivered = False
+        # control may restart while we wait, which must not fail the import
         async with connect(options.control, patience_s=WAIT_PATIENCE_S) as control:
             await await_delivery(
-                control,
-                options.group,
+                lambda: control.pages("/streams", "streams", "stream", {"group": options.group}),
                 outcome.markers,
+                options.group,
                 stall_s=options.stall_s,
                 on_progress=progress.delivering,
             )
@@ -250,10 +243,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "bytes": tally.bytes,
         "bytes_read": tally.bytes_read,
         "highest_time": tally.highest_time_ms,
-        "reasons": [
-            {"reason": reason, "count": found.count, "line": found.line, "detail": found.detail}
-            for reason, found in tally.reasons.items()
-        ],
+        "reasons": [{"reason": reason, **asdict(found)} for reason, found in tally.reasons.items()],
         "markers": outcome.markers,
         "delivered": outcome.delivered,
         "seconds": round(outcome.seconds, 3),
@@ -264,7 +254,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
 
 def _print(outcome: Outcome) -> None:
     tally = outcome.tally
-    rows: list[tuple[str, int]] = [
+    rows = [
         ("lines read", tally.lines),
         ("parsed", tally.parsed),
         ("sent", tally.sent),
@@ -276,8 +266,10 @@ def _print(outcome: Outcome) -> None:
         ("markers", len(outcome.markers)),
     ]
     print_table(("", "count"), rows)
+    # the table says how many, these say why and where
     for sentence in tally.sentences():
         click.echo(sentence)
+    # without the time that --wait took
     rate = tally.accepted / outcome.sending_s if outcome.sending_s else 0.0
     done = f"; every session was delivered after {outcome.seconds:.1f} s" if outcome.delivered else ""
     click.echo(f"Sent in {outcome.sending_s:.1f} s, {rate:,.0f} fragments/s{done}")

@@ -9,21 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from cli.http.receipts import MarkerPosition
 from shared.errors import Unavailable
 
 POLL_S = 0.25
-
-
-class StreamsSource(Protocol):
-    """Where the streams' rows come from: `BatonClient`, or a fake in tests."""
-
-    async def pages(
-        self, path: str, name: str, after: str, params: Mapping[str, str | int] | None = None
-    ) -> dict[str, Any]:
-        """The list object at `path`."""
 
 
 def left_to_read(markers: Iterable[MarkerPosition], rows: Iterable[Mapping[str, Any]]) -> int:
@@ -34,14 +25,15 @@ def left_to_read(markers: Iterable[MarkerPosition], rows: Iterable[Mapping[str, 
     >>> left_to_read([MarkerPosition(0, 9), MarkerPosition(1, 4)], [{"stream": 0, "position": 7}])
     8
     """
+    # the committed position is the next offset to read, hence the 1 below
     position = {row["stream"]: row.get("position") or 0 for row in rows}
     return sum(max(0, marker.offset + 1 - position.get(marker.stream, 0)) for marker in markers)
 
 
 async def await_delivery(
-    source: StreamsSource,
-    group: str,
+    read_streams: Callable[[], Awaitable[Mapping[str, Any]]],
     markers: list[MarkerPosition],
+    group: str,
     *,
     stall_s: float,
     on_progress: Callable[[int], None] = lambda _: None,
@@ -50,16 +42,17 @@ async def await_delivery(
 ) -> None:
     """Returns when every marker is below its stream's committed position in `group`.
 
-    Raises Unavailable when nothing was committed for `stall_s` seconds, or control stays unavailable.
+    `read_streams` answers like control's `GET /streams`. Raises Unavailable when nothing was committed for
+    `stall_s` seconds, or control stays unavailable.
     """
     least: int | None = None
     progressed_s = clock()
     while True:
-        answer = await source.pages("/streams", "streams", "stream", {"group": group})
-        left = left_to_read(markers, answer["streams"])
+        left = left_to_read(markers, (await read_streams())["streams"])
         on_progress(left)
         if left == 0:
             return
+        # progress of any stream counts: one with a large backlog may take long
         if least is None or left < least:
             least, progressed_s = left, clock()
         elif clock() - progressed_s > stall_s:

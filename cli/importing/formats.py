@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -81,43 +81,38 @@ def parser_for(form: Format, fields: Fields) -> Parser:
     """The parser of a format. Raises InvalidInput for a field that the format does not have."""
     match form:
         case "access-log":
-            for name in filter(None, (fields.key, fields.time, fields.end)):
-                if name not in ACCESS_FIELDS:
-                    raise InvalidInput(
-                        f"an access log has no field {name!r}; it has {_listed(ACCESS_FIELDS)}"
-                    )
+            _check_names(fields, ACCESS_FIELDS, "an access log has no field")
             return PlainParser(fields, _access_row)
-        case "tsv":
-            return TableParser(fields, lambda text: text.split("\t"), quoted=False)
-        case "csv":
-            return TableParser(fields, _csv_cells, quoted=True)
         case "ndjson":
-            return JsonParser(fields)
+            return PlainParser(fields, _json_row)
+        case _:
+            return TableParser(fields, quoted=form == "csv")
 
 
 class PlainParser:
-    """One record per line; `read` returns its fields."""
+    """One record per line, without a header."""
 
-    def __init__(self, fields: Fields, read: Callable[[str], Mapping[str, Any]]) -> None:
+    def __init__(self, fields: Fields, read: Callable[[bytes, Fields], Row]) -> None:
         self._fields = fields
         self._read = read
 
     def feed(self, raw: bytes) -> Row | None:
         """See Parser."""
-        if not raw.strip():
-            return None
-        return _row(self._read(_text(raw)), self._fields)
+        raw = raw.strip()
+        return self._read(raw, self._fields) if raw else None
 
     def finish(self) -> None:
         """See Parser."""
 
 
 class TableParser:
-    """A header line, then one record per line; with `quoted` (CSV) a quoted cell may contain line ends."""
+    """A header line, then one record per line.
 
-    def __init__(self, fields: Fields, split: Callable[[str], list[str]], *, quoted: bool) -> None:
+    With `quoted` it is CSV, whose quoted cells may contain line ends; else cells are separated by tabs.
+    """
+
+    def __init__(self, fields: Fields, *, quoted: bool) -> None:
         self._fields = fields
-        self._split = split
         self._quoted = quoted
         self._columns: list[str] | None = None
         self._part = b""
@@ -127,16 +122,21 @@ class TableParser:
         if self._quoted and (self._part or b'"' in raw):
             raw = self._part + raw
             self._part = b""
-            if raw.count(b'"') % 2:  # in a whole record quotes come in pairs (RFC 4180)
+            # in a whole record quotes come in pairs (RFC 4180), so an odd number means it goes on
+            if raw.count(b'"') % 2:
                 if len(raw) > MAX_CSV_RECORD_BYTES:
                     raise LineUnreadable("malformed", "a quote is never closed")
+                # the line end is part of the cell
                 self._part = raw + b"\n"
                 return None
         if not raw.strip():
             return None
-        cells = self._split(_text(raw))
+        cells = _csv_cells(_text(raw)) if self._quoted else _text(raw).split("\t")
         if self._columns is None:
-            self._columns = self._header(cells)
+            _check_names(self._fields, cells, "the header has no column")
+            if len(set(cells)) < len(cells):
+                raise InvalidInput("the header names a column twice")
+            self._columns = cells
             return None
         if len(cells) != len(self._columns):
             raise LineUnreadable(
@@ -149,53 +149,24 @@ class TableParser:
         if self._part:
             raise LineUnreadable("malformed", "a quote is never closed")
 
-    def _header(self, cells: list[str]) -> list[str]:
-        for name in filter(None, (self._fields.key, self._fields.time, self._fields.end)):
-            if name not in cells:
-                raise InvalidInput(f"the header has no column {name!r}; it has {_listed(cells)}")
-        if len(set(cells)) < len(cells):
-            raise InvalidInput("the header names a column twice")
-        return cells
-
-
-class JsonParser:
-    """One JSON object per line; its bytes become the row unchanged."""
-
-    def __init__(self, fields: Fields) -> None:
-        self._fields = fields
-
-    def feed(self, raw: bytes) -> Row | None:
-        """See Parser."""
-        raw = raw.strip()
-        if not raw:
-            return None
-        try:
-            row = msgspec.json.decode(raw)
-        except UnicodeDecodeError as error:
-            raise LineUnreadable("encoding", f"not valid UTF-8 at byte {error.start}") from None
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise LineUnreadable("malformed", str(error)) from None
-        if not isinstance(row, dict):
-            raise LineUnreadable("malformed", "the line is JSON, but not an object")
-        return _row(row, self._fields, raw)
-
-    def finish(self) -> None:
-        """See Parser."""
-
 
 def _row(row: Mapping[str, Any], fields: Fields, data: bytes | None = None) -> Row:
     key = _look_up(row, fields.key)
+    # numbers are common as keys; a bool is an int to Python, but surely the wrong field
     if isinstance(key, int) and not isinstance(key, bool):
         key = str(key)
+    # an empty key would join strangers into one session
     if not isinstance(key, str) or not key:
         raise LineUnreadable("key", f"the field {fields.key!r} is missing, empty or not text")
     moment = _look_up(row, fields.time)
+    # a bool is an int to Python, and `true` would be the first millisecond of 1970
     if isinstance(moment, bool) or not isinstance(moment, str | int | float):
         raise LineUnreadable("time", f"the field {fields.time!r} is missing or not a time")
     try:
         time_ms = parse_time(str(moment), fields.unit)
     except TimeUnreadable as error:
         raise LineUnreadable("time", error.detail) from None
+    # anything but a clear yes keeps the session open: its end by silence is only later
     end = False if fields.end is None else _is_true(_look_up(row, fields.end))
     return Row(key, time_ms, end, msgspec.json.encode(row) if data is None else data)
 
@@ -219,6 +190,7 @@ def _is_true(value: Any) -> bool:
 def _text(raw: bytes) -> str:
     try:
         return raw.decode()
+    # Latin-1 gives every byte a character, so this cannot fail
     except UnicodeDecodeError:
         return raw.decode("latin-1")
 
@@ -230,20 +202,38 @@ def _csv_cells(text: str) -> list[str]:
         raise LineUnreadable("malformed", str(error)) from None
 
 
-def _access_row(text: str) -> dict[str, Any]:
-    match = _ACCESS.fullmatch(text.strip())
+def _json_row(raw: bytes, fields: Fields) -> Row:
+    try:
+        row = msgspec.json.decode(raw)
+    except UnicodeDecodeError as error:
+        raise LineUnreadable("encoding", f"not valid UTF-8 at byte {error.start}") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise LineUnreadable("malformed", str(error)) from None
+    if not isinstance(row, dict):
+        raise LineUnreadable("malformed", "the line is JSON, but not an object")
+    # the line's own bytes: encoding it again could change numbers
+    return _row(row, fields, raw)
+
+
+def _access_row(raw: bytes, fields: Fields) -> Row:
+    match = _ACCESS.fullmatch(_text(raw).strip())
     if match is None:
         raise LineUnreadable("malformed", "the line is not in the common or combined log format")
     host, logname, user, time, request, status, size, referer, useragent = match.groups()
     row: dict[str, Any] = {"host": host, "logname": logname, "user": user, "time": time, "request": request}
+    # scanners send anything as a request: such a line has no method and path, but it is still a visit
     if parts := _REQUEST.fullmatch(request):
         row |= {"method": parts[1], "path": parts[2], "protocol": parts[3] or ""}
     row["status"] = None if status == "-" else int(status)
     row["bytes"] = None if size == "-" else int(size)
     if referer is not None:
         row |= {"referer": referer, "useragent": useragent}
-    return row
+    return _row(row, fields)
 
 
-def _listed(names: list[str] | tuple[str, ...]) -> str:
-    return ", ".join(name[:40] for name in names[:20])
+def _check_names(fields: Fields, names: Sequence[str], complaint: str) -> None:
+    for name in filter(None, (fields.key, fields.time, fields.end)):
+        if name not in names:
+            # a binary file may pass for a header, so both lengths are bounded
+            listed = ", ".join(name[:40] for name in names[:20])
+            raise InvalidInput(f"{complaint} {name!r}; it has {listed}")

@@ -38,6 +38,7 @@ def log_digest(name: str) -> str:
     >>> log_digest("web.log.gz") == log_digest("web.log")
     True
     """
+    # the name only separates logs; it may hold anything, so it is hashed
     return hashlib.blake2b(name.removesuffix(".gz").encode(errors="replace"), digest_size=8).hexdigest()
 
 
@@ -47,6 +48,7 @@ def fragment_id(digest: str, line: int, raw: bytes) -> str:
     >>> fragment_id(log_digest("web.log"), 12, b"a line")
     'db59f838008a4986-12-7cfa75baa457'
     """
+    # the line's content too: a log of the same name that was rewritten must not count as a repeat
     return f"{digest}-{line}-{hashlib.blake2b(raw, digest_size=6).hexdigest()}"
 
 

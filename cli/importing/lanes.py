@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from cli.http.receipts import Receipt, RequestTooLarge
 from cli.importing.fragments import Outgoing
@@ -21,13 +20,15 @@ from shared.errors import BatonError
 MAX_BATCH_FRAGMENTS = 2500
 MAX_BATCH_BYTES = 1_000_000
 """The producer's limits of one request (docs/protocol.md), line ends included."""
+PATIENCE_S = 240.0
+"""How long a request is retried: less than the 5 minutes (`repeat_ms`) for which consumers remember ids."""
 
 
-class FragmentSink(Protocol):
-    """Where batches go: `BatonClient`, or a fake in tests."""
+Post = Callable[[bytes], Awaitable[Receipt]]
+"""Posts a request body and returns the outcome of every fragment in it.
 
-    async def post_fragments(self, body: bytes) -> Receipt:
-        """The outcome of every fragment. Raises RequestTooLarge, or another BatonError to stop the import."""
+Raises RequestTooLarge, or another BatonError to stop the import. `BatonClient.post_fragments` is one.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +43,9 @@ class Lane:
     """One lane; `run` sends until `close` was called and the queue is empty."""
 
     def __init__(
-        self, sink: FragmentSink, tally: Tally, limits: BatchLimits, on_progress: Callable[[], None]
+        self, post: Post, tally: Tally, limits: BatchLimits, on_progress: Callable[[], None] = lambda: None
     ) -> None:
-        self._sink = sink
+        self._post = post
         self._tally = tally
         self._limits = limits
         self._on_progress = on_progress
@@ -68,18 +69,20 @@ class Lane:
         self._changed.set()
 
     def close(self) -> None:
-        """Declares that no more fragments will be offered."""
+        """Ends `run` once the queue is empty; nothing may be offered after this."""
         self._closed = True
         self._changed.set()
 
     async def run(self) -> None:
-        """Sends what is offered, in order. Raises what the sink raises, and leaves the rest unsent."""
+        """Sends what is offered, in order. Raises what `post` raises, and leaves the rest unsent."""
         while True:
             if self._queue:
                 batch = self._next_batch()
+                # before the request: if it fails, sent > accepted shows that the outcome is unknown
                 self._tally.sent += len(batch)
                 await self._send(batch)
                 self._on_progress()
+            # only once the queue is empty
             elif self._closed:
                 return
             else:
@@ -102,7 +105,7 @@ class Lane:
     async def _send(self, batch: Sequence[Outgoing]) -> None:
         """Sends a batch; splits it in halves if it is too large for the producer."""
         try:
-            receipt = await self._sink.post_fragments(b"\n".join(f.value for f in batch))
+            receipt = await self._post(b"\n".join(f.value for f in batch))
         except RequestTooLarge as error:
             if len(batch) == 1:
                 self._tally.count_rejected(batch[0].line, "size", error.detail)

@@ -77,6 +77,7 @@ class LineReader:
         return lines
 
     def _keep(self, rest: bytes) -> None:
+        # the rest of a line that was dropped
         if self._too_long:
             return
         self._rest += rest
@@ -110,12 +111,13 @@ def open_lines(file: str) -> Iterator[LineReader]:
     except OSError as error:
         raise InvalidInput(f"{file}: {error.strerror}") from None
     with raw:
+        # the size of a pipe or device is unknown, so the bar pulses
         regular = os.fstat(raw.fileno()).st_size if Path(file).is_file() else None
         yield _reader(raw, regular)
 
 
 def _stdin() -> BinaryIO:
-    """Standard input through a file object of our own.
+    """Standard input through a file object that nobody else holds.
 
     A thread that still reads `sys.stdin` at the end of the process holds its lock and crashes the
     interpreter.
@@ -128,6 +130,7 @@ def _stdin() -> BinaryIO:
 
 def _reader(raw: BinaryIO, size: int | None) -> LineReader:
     buffered = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(raw)  # type: ignore[type-var]
+    # by content: logs are rotated and piped under any name
     if buffered.peek(2)[:2] == _GZIP:
         return LineReader(gzip.GzipFile(fileobj=buffered), raw, size)
     return LineReader(buffered, raw, size)

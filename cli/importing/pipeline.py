@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
 
 from cli.importing.formats import LineUnreadable, Parser, Row
 from cli.importing.fragments import Outgoing, encode_fragment, fragment_id, log_digest
-from cli.importing.lanes import MAX_BATCH_BYTES, BatchLimits, FragmentSink, Lane
-from cli.importing.lines import Line
+from cli.importing.lanes import MAX_BATCH_BYTES, BatchLimits, Lane, Post
+from cli.importing.lines import Line, LineReader
 from cli.importing.tally import Tally
 from shared.errors import BatonError, InvalidInput
 from shared.model.routing import StreamTable
@@ -22,23 +23,13 @@ from shared.model.routing import StreamTable
 T = TypeVar("T")
 
 
-class Lines(Protocol):
-    """Where lines come from: `LineReader`, or a list in tests."""
-
-    bytes_read: int
-    position: int
-
-    def read_block(self) -> Sequence[Line] | None:
-        """The next lines, or None at the end; may block."""
-
-
 async def send_log(
-    lines: Lines,
+    lines: LineReader,
     parser: Parser,
     *,
     name: str,
     table: StreamTable,
-    sink: FragmentSink,
+    post: Post,
     lanes: int,
     limits: BatchLimits,
     tally: Tally,
@@ -48,9 +39,9 @@ async def send_log(
 
     Fragments of one stream are sent in the log's order, with at most one request per lane in flight. Raises
     InvalidInput when the log as a whole cannot be imported, Unavailable when the producer stays unavailable
-    beyond the sink's patience, BatonError when it sends an invalid response.
+    beyond the client's patience, BatonError when it sends an invalid response.
     """
-    fleet = [Lane(sink, tally, limits, on_progress) for _ in range(max(1, min(lanes, table.count)))]
+    fleet = [Lane(post, tally, limits, on_progress) for _ in range(max(1, min(lanes, table.count)))]
     # a stream always goes through the same lane, which keeps the order of its fragments
     lane_of = [fleet[stream % len(fleet)] for stream in range(table.count)]
     digest = log_digest(name)
@@ -65,12 +56,14 @@ async def send_log(
                 fragment = _fragment(row, line, digest, tally)
                 if fragment is not None:
                     await lane_of[table.stream_for(row.key.encode())].offer(fragment)
+            # once a block: the bar needs no more
             tally.bytes_read, tally.position = lines.bytes_read, lines.position
             on_progress()
         try:
             parser.finish()
         except LineUnreadable as error:  # the last record is incomplete: count it at the log's last line
             tally.count_unparsed(last, error.reason, error.detail)
+        # only now: before, a lane with an empty queue would have ended too early
         for lane in fleet:
             lane.close()
 
@@ -101,6 +94,7 @@ def _parse(parser: Parser, line: Line, tally: Tally) -> Row | None:
 
 def _fragment(row: Row, line: Line, digest: str, tally: Tally) -> Outgoing | None:
     value = encode_fragment(row, fragment_id(digest, line.number, line.raw or b""))
+    # known without asking: no request could hold it
     if len(value) >= MAX_BATCH_BYTES:
         tally.sent += 1
         tally.count_rejected(line.number, "size", f"the fragment would have {len(value)} bytes")
@@ -110,15 +104,11 @@ def _fragment(row: Row, line: Line, digest: str, tally: Tally) -> Outgoing | Non
 
 def _first(failures: BaseExceptionGroup[BatonError]) -> BatonError:
     """The failure to report: a fault of the log comes before one of the network."""
-    found: list[BatonError] = []
-    pending: list[BaseException] = [failures]
-    while pending:
-        error = pending.pop(0)
-        if isinstance(error, BaseExceptionGroup):
-            pending.extend(error.exceptions)
-        elif isinstance(error, BatonError):
-            found.append(error)
-    return next((error for error in found if isinstance(error, InvalidInput)), found[0])
+    error: BaseException = failures.subgroup(InvalidInput) or failures
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, BatonError)
+    return error
 
 
 async def _in_daemon_thread(call: Callable[[], T]) -> T:
@@ -126,24 +116,15 @@ async def _in_daemon_thread(call: Callable[[], T]) -> T:
 
     A read of standard input may never return; the thread of a pool would then keep the process from ending.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if done.cancelled():  # the import has failed meanwhile and does not need the block
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]
+    done: Future[T] = Future()
+    # a running future cannot be cancelled: when the import fails meanwhile, the thread still ends quietly
+    done.set_running_or_notify_cancel()
 
     def work() -> None:
         try:
-            result, error = call(), None
-        except BaseException as caught:
-            result, error = None, caught
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, result, error)
+            done.set_result(call())
+        except BaseException as error:
+            done.set_exception(error)
 
     threading.Thread(target=work, name="read a block", daemon=True).start()
-    return await done
+    return await asyncio.wrap_future(done)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.filesize import decimal
+from rich.progress import TaskID, TextColumn
 
 from cli.importing.tally import Tally
-from cli.terminal.output import bytes_text, progress_bar
+from cli.terminal.output import progress_bar
 
 
 class ImportProgress:
@@ -13,38 +14,31 @@ class ImportProgress:
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
-        counts = TextColumn("{task.fields[counts]}")
-        self.bar = progress_bar(TextColumn("{task.description}"), BarColumn(), counts, TimeElapsedColumn())
-        self._sending: TaskID | None = None
+        self.bar = progress_bar(TextColumn("{task.fields[counts]}"))
+        self._sending = self.bar.add_task("importing", total=None, visible=False, counts="")
         self._waiting: TaskID | None = None
-        self._most_left = 0
+        self._to_deliver = 0
 
     def begin(self, size: int | None) -> None:
         """Starts the bar for a log of `size` bytes, None if unknown."""
-        self._sending = self.bar.add_task("importing", total=size, counts="")
+        self.bar.update(self._sending, total=size, visible=True)
 
     def update(self) -> None:
         """Redraws the bar from the tally."""
-        if self._sending is None:
-            return
         tally = self._tally
         elapsed = self.bar.tasks[0].elapsed or 0.0
         rate = f"{tally.accepted / elapsed:,.0f}/s" if elapsed else ""
         counts = (
             f"{tally.lines:,} lines  {tally.accepted:,} accepted  "
-            f"{tally.rejected + tally.unparsed:,} rejected  {bytes_text(tally.bytes)}  {rate}"
+            f"{tally.rejected + tally.unparsed:,} rejected  {decimal(tally.bytes)}  {rate}"
         )
         self.bar.update(self._sending, completed=tally.position, counts=counts)
 
     def delivering(self, left: int) -> None:
         """Shows that `left` records are not committed yet."""
         if self._waiting is None:
-            self._most_left = left
-            self._waiting = self.bar.add_task("delivering", total=max(left, 1), counts="")
-        self._most_left = max(self._most_left, left)
-        self.bar.update(
-            self._waiting,
-            total=max(self._most_left, 1),
-            completed=max(self._most_left, 1) - left,
-            counts=f"{left:,} records left",
-        )
+            # at least 1: a bar of 0 would never look complete
+            self._to_deliver = max(left, 1)
+            self._waiting = self.bar.add_task("delivering", total=self._to_deliver, counts="")
+        counts = f"{left:,} records left"
+        self.bar.update(self._waiting, completed=self._to_deliver - left, counts=counts)

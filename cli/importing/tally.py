@@ -58,6 +58,7 @@ class Tally:
         """Counts a fragment that Kafka acknowledged."""
         self.accepted += 1
         self.bytes += size
+        # of accepted fragments only: a rejected one with a wrong time must not close everything
         if self.highest_time_ms is None or time_ms > self.highest_time_ms:
             self.highest_time_ms = time_ms
 
@@ -67,6 +68,7 @@ class Tally:
             yield f"{found.count:,} × {reason}, first {place} {found.line:,}: {found.detail}"
 
     def _note(self, line: int, reason: str, detail: str) -> None:
+        # reasons come from the producer; a strange one must not grow memory and output without bound
         if reason not in self.reasons and len(self.reasons) >= MAX_REASONS:
             reason = "other"
         found = self.reasons.get(reason)
@@ -74,5 +76,6 @@ class Tally:
             self.reasons[reason] = Refusals(count=1, line=line, detail=detail[:200])
         else:
             found.count += 1
+            # lanes report out of order, and people look for the first line
             if line < found.line:
                 found.line, found.detail = line, detail[:200]

@@ -21,9 +21,9 @@ from shared.model.names import Names
 from shared.model.rejects import Reject, parse_reject
 
 PAGE_RECORDS = 500
-POLL_S = 2.0
+POLL_MS = 2000
 STALL_S = 20.0
-"""Without a record for so long although there are more, Kafka is unavailable or the consumer hangs."""
+"""If no record arrives for this long although there are more, Kafka is unavailable or the consumer hangs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +80,10 @@ class RejectedLog:
                     reject=parse_reject(record.value, record.headers),
                 )
                 for record in records
+                # what was appended meanwhile may be our own rejects, and would be replayed without end
                 if record.offset < end
             ]
+            # from the record, not by counting: retention may delete some while we read
             at = records[-1].offset + 1
             if page:
                 yield page
@@ -99,6 +101,7 @@ class RejectedLog:
         Raises KafkaUnavailable; then it is unknown whether the offset was committed.
         """
         committed = await self.committed(partition)
+        # two replays at once must not set each other back
         if committed is not None and committed >= offset:
             return
         with translated("the offset cannot be committed"):
@@ -108,12 +111,9 @@ class RejectedLog:
     async def _page(self, reading: TopicPartition) -> Sequence[Any]:
         async with asyncio.timeout(STALL_S):
             while True:
-                found = await self._consumer.getmany(
-                    reading, timeout_ms=int(POLL_S * 1000), max_records=PAGE_RECORDS
-                )
-                records: Sequence[Any] = found.get(reading, ())
-                if records:
-                    return records
+                found = await self._consumer.getmany(reading, timeout_ms=POLL_MS, max_records=PAGE_RECORDS)
+                if records := found.get(reading):
+                    return list(records)
 
     def _partition(self, number: int) -> TopicPartition:
         return TopicPartition(self._topic, number)

@@ -32,6 +32,7 @@ async def read_sessions(kafka: str, topic: str) -> AsyncIterator[list[Session]]:
         bootstrap_servers=kafka,
         group_id=None,
         enable_auto_commit=False,
+        # a session of an aborted transaction was never delivered
         isolation_level="read_committed",
         fetch_max_wait_ms=FETCH_WAIT_MS,
         max_partition_fetch_bytes=2 * MAX_RECORD_BYTES,
@@ -55,6 +56,7 @@ async def read_sessions(kafka: str, topic: str) -> AsyncIterator[list[Session]]:
 async def _batches(
     consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]
 ) -> AsyncIterator[list[Session]]:
+    # by position, not by the last record: the last offset usually belongs to the end of a transaction
     left = set(ends)
     while left := {partition for partition in left if await consumer.position(partition) < ends[partition]}:
         async with asyncio.timeout(STALL_S):
@@ -65,6 +67,7 @@ async def _batches(
 
 async def _next(consumer: AIOKafkaConsumer, left: set[TopicPartition]) -> list[Session]:
     """The next sessions; none when only transaction markers were left."""
+    # the end of a transaction takes an offset: it moves the position, but is not returned as a record
     before = {partition: await consumer.position(partition) for partition in left}
     while True:
         found = await consumer.getmany(timeout_ms=FETCH_WAIT_MS)

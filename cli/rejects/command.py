@@ -7,7 +7,6 @@ directly from Kafka, so it also works when no service runs.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import sys
 import time
@@ -17,28 +16,32 @@ import click
 from click.core import ParameterSource
 
 from cli.http.client import connect
-from cli.importing.lanes import MAX_BATCH_BYTES, BatchLimits
+from cli.importing.lanes import PATIENCE_S, BatchLimits
 from cli.importing.times import TimeUnreadable, parse_time
 from cli.kafka.rejects import open_rejected
 from cli.rejects.listing import Listing, escaped
 from cli.rejects.replay import Replayed, count, replay
-from cli.terminal.options import (
-    kafka_option,
-    namespace_option,
-    output_option,
-    producer_url_option,
-    write_key_option,
-)
-from cli.terminal.output import print_json, print_table, time_text
+from cli.terminal.options import kafka_options, output_option, producer_options
+from cli.terminal.output import Columns, print_json, print_objects, time_text
 from shared.errors import BatonError
 from shared.model.names import Names
 from shared.model.rejects import is_reason
 
-PATIENCE_S = 240.0
-"""How long a request is retried: less than the 5 minutes (`repeat_ms`) for which consumers remember ids."""
-LIMITS = BatchLimits(fragments=1000, bytes=MAX_BATCH_BYTES)
 SHOWN_CHARACTERS = 60
 """Characters of a reject in the table; JSON shows more."""
+REASON_COLUMNS: Columns = {
+    **{name.upper(): name for name in ("reason", "count", "cut", "bytes")},
+    "FIRST": lambda row: time_text(row["first"]),
+    "LAST": lambda row: time_text(row["last"]),
+}
+REJECT_COLUMNS: Columns = {
+    "TIME": lambda row: time_text(row["time"]),
+    "PLACE": lambda row: f"{row['partition']}/{row['offset']}",
+    "REASON": lambda row: f"{row['reason']}, cut" if row["cut"] else row["reason"],
+    "SIZE": "size",
+    "DETAIL": "detail",
+    "BEGINNING": lambda row: row["beginning"][:SHOWN_CHARACTERS],
+}
 _AGO = re.compile(r"(\d{1,9})([smhd])")
 _MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -53,6 +56,7 @@ def _parse_since(_: click.Context, __: click.Parameter, since: str | None) -> in
     if since is None:
         return None
     if ago := _AGO.fullmatch(since):
+        # more ago than 1970 means everything
         return max(0, time.time_ns() // 1_000_000 - int(ago[1]) * _MS[ago[2]])
     try:
         return parse_time(since, "rfc3339")
@@ -68,11 +72,8 @@ def _parse_since(_: click.Context, __: click.Parameter, since: str | None) -> in
     callback=_parse_since,
     help="Only rejects since then: 90s, 15m, 2h, 3d ago, or an RFC 3339 time.",
 )
-@click.option(
-    "--limit", type=click.IntRange(0, 10_000), default=20, show_default=True, help="Most rejects to show."
-)
-@kafka_option
-@namespace_option
+@click.option("--limit", type=click.IntRange(0, 10_000), default=20, help="Most rejects to show.")
+@kafka_options
 @output_option
 @click.pass_context
 def rejected(
@@ -89,11 +90,11 @@ def rejected(
     Rejects are kept for five days. Characters that are not printable are escaped.
     """
     if ctx.invoked_subcommand is not None:
+        # click would accept and then ignore them: `rejected --reason key replay` must not replay everything
         given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
         if given:
             raise click.UsageError(f"put the options after {ctx.invoked_subcommand}")
         return
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     listing = Listing(limit=limit, reason=reason)
     asyncio.run(_list(listing, kafka, names, since_ms))
     if output == "json":
@@ -105,10 +106,8 @@ def rejected(
 @rejected.command("replay")
 @click.option("--reason", required=True, callback=_parse_reason, help="Replay rejects with this reason.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Only count them.")
-@producer_url_option
-@write_key_option
-@kafka_option
-@namespace_option
+@producer_options
+@kafka_options
 @output_option
 def replay_command(
     reason: str, is_dry: bool, url: str, write_key: str, kafka: str, names: Names, output: str
@@ -121,7 +120,6 @@ def replay_command(
 
     The exit code is 1 if any of them was not accepted.
     """
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     replayed = Replayed()
     failure = asyncio.run(_replay(replayed, kafka, names, reason, url, write_key, is_dry=is_dry))
     if output == "json":
@@ -156,6 +154,7 @@ def summary(replayed: Replayed, reason: str, failure: str | None, *, is_dry: boo
 
 async def _list(listing: Listing, kafka: str, names: Names, since_ms: int | None) -> None:
     async with open_rejected(kafka, names) as log:
+        # without a time, everything that is still kept
         starts = {n: first for n, (first, _) in log.bounds.items()}
         if since_ms is not None:
             starts = await log.starts(since_ms)
@@ -173,8 +172,9 @@ async def _replay(
             if is_dry:
                 await count(log, reason, replayed)
                 return None
+            # only now: a dry run needs no producer
             async with connect(url, patience_s=PATIENCE_S, write_key=write_key) as producer:
-                await replay(log, producer, reason, limits=LIMITS, replayed=replayed)
+                await replay(log, producer, reason, limits=BatchLimits(), replayed=replayed)
     except BatonError as error:
         return error.detail
     return None
@@ -184,37 +184,14 @@ def _print_listing(listing: Listing) -> None:
     if not listing.total:
         click.echo("nothing was rejected")
         return
-    print_table(
-        ("REASON", "COUNT", "CUT", "BYTES", "FIRST", "LAST"),
-        (
-            (
-                *(row[name] for name in ("reason", "count", "cut", "bytes")),
-                time_text(row["first"]),
-                time_text(row["last"]),
-            )
-            for row in listing.by_reason()
-        ),
-    )
-    rows = listing.rows()
-    if rows:
-        print_table(
-            ("TIME", "PLACE", "REASON", "SIZE", "DETAIL", "BEGINNING"),
-            (
-                (
-                    time_text(row["time"]),
-                    f"{row['partition']}/{row['offset']}",
-                    f"{row['reason']}, cut" if row["cut"] else row["reason"],
-                    row["size"],
-                    row["detail"],
-                    row["beginning"][:SHOWN_CHARACTERS],
-                )
-                for row in rows
-            ),
-        )
+    print_objects(REASON_COLUMNS, listing.by_reason())
+    if rows := listing.rows():
+        print_objects(REJECT_COLUMNS, rows)
 
 
 def _print_replayed(replayed: Replayed, reason: str, *, is_dry: bool) -> None:
     tally = replayed.tally
+    # named even in a success: these rejects stay unsent for good
     skipped = [f"{replayed.cut:,} truncated"] if replayed.cut else []
     skipped += [f"{replayed.no_object:,} not JSON objects"] if replayed.no_object else []
     rest = f"; skipped: {', '.join(skipped)}" if skipped else ""
@@ -225,4 +202,5 @@ def _print_replayed(replayed: Replayed, reason: str, *, is_dry: bool) -> None:
         f"{tally.accepted:,} with reason {reason!r} were accepted, {tally.rejected:,} rejected again{rest}"
     )
     for sentence in tally.sentences("at offset"):
+        # the sentence quotes what a client posted
         click.echo(escaped(sentence.encode()))

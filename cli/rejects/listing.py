@@ -33,6 +33,7 @@ class Listing:
 
     def __init__(self, *, limit: int, reason: str | None = None) -> None:
         self._reason = reason
+        # only these are kept: a topic of rejects may hold millions
         self._newest: deque[StoredReject] = deque(maxlen=limit)
         self.reasons: dict[str, ReasonCount] = {}
 
@@ -50,9 +51,9 @@ class Listing:
             reject = stored.reject
             if self._reason not in (None, reject.reason):
                 continue
-            found = self.reasons.get(reject.reason)
-            if found is None:
-                found = self.reasons[reject.reason] = ReasonCount(first=stored.time_ms, last=stored.time_ms)
+            found = self.reasons.setdefault(
+                reject.reason, ReasonCount(first=stored.time_ms, last=stored.time_ms)
+            )
             found.count += 1
             found.cut += reject.is_cut
             found.bytes += reject.size
@@ -74,6 +75,7 @@ class Listing:
                 "cut": stored.reject.is_cut,
                 "beginning": escaped(stored.reject.value[:SHOWN_BYTES]),
             }
+            # partitions are read one after the other, so the newest of all need sorting
             for stored in sorted(self._newest, key=lambda stored: (stored.time_ms, stored.offset))
         ]
 
@@ -91,5 +93,6 @@ def escaped(value: bytes) -> str:
     >>> print(escaped("é \x1b[2J \\ \u202e".encode() + b"\n\xff"))
     é \x1b[2J \\ \u202e\n\xff
     """
+    # first, so that a posted `\x1b` differs from an escaped control character
     text = value.replace(b"\\", b"\\\\").decode(errors="backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cli.http.receipts import Receipt
+from cli.http.client import BatonClient
 from cli.importing.fragments import Outgoing
 from cli.importing.lanes import BatchLimits, Lane
 from cli.importing.tally import Tally
@@ -37,16 +37,6 @@ class ReplayLog(Protocol):
 
     async def commit(self, partition: int, offset: int) -> None:
         """Records that everything below `offset` was replayed."""
-
-
-class ProducerClient(Protocol):
-    """Where fragments go: `BatonClient`, or a fake in tests."""
-
-    async def post_fragments(self, body: bytes) -> Receipt:
-        """The outcome of NDJSON fragments."""
-
-    async def post_fragment(self, body: bytes) -> Receipt:
-        """The outcome of one JSON object."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,16 +62,8 @@ class Replayed:
         return self.tally.accepted == self.found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Batch:
-    """Fragments for one request; one that spans several lines goes alone, since NDJSON cannot hold it."""
-
-    fragments: list[Outgoing]
-    is_alone: bool
-
-
 def replay_id(partition: int, offset: int) -> str:
-    """The id of a replayed reject that has none of its own."""
+    """The id of a replayed reject that was posted without one."""
     return f"rejected/{partition}/{offset}"
 
 
@@ -102,24 +84,25 @@ def with_id(value: bytes, identifier: str) -> bytes | None:
 
 async def replay(
     log: ReplayLog,
-    producer: ProducerClient,
+    producer: BatonClient,
     reason: str,
     *,
     limits: BatchLimits,
     replayed: Replayed,
-    on_progress: Callable[[], None] = lambda: None,
 ) -> None:
     """Sends the rejects of a reason again; `replayed` has the counts, even when this raises.
 
     Raises KafkaUnavailable and the errors of `producer`; what was acknowledged before stays committed.
     """
     async for partition, page in _pages(log):
+        # below every offset: nothing of this page is committed yet
         committed = 0
         for batch in _batches(_outgoing(page, reason, replayed), limits):
-            await _send(batch, producer, limits, replayed.tally, on_progress)
-            committed = batch.fragments[-1].line + 1
+            await _send(batch, producer, limits, replayed.tally)
+            committed = batch[-1].line + 1
             await log.commit(partition, committed)
-        if committed <= page[-1].offset:  # rejects of other reasons at the end of the page
+        # also past rejects of other reasons, so that the next replay does not read them again
+        if committed <= page[-1].offset:
             await log.commit(partition, page[-1].offset + 1)
 
 
@@ -154,43 +137,31 @@ def _outgoing(page: Iterable[StoredReject], reason: str, replayed: Replayed) -> 
             yield Outgoing(stored.offset, stored.time_ms, value)
 
 
-def _batches(fragments: Iterable[Outgoing], limits: BatchLimits) -> Iterator[_Batch]:
+def _batches(fragments: Iterable[Outgoing], limits: BatchLimits) -> Iterator[list[Outgoing]]:
     batch: list[Outgoing] = []
     size = 0
     for fragment in fragments:
-        is_alone = b"\n" in fragment.value or fragment.value.startswith(BOM_UTF8)
         size += len(fragment.value) + 1
-        if batch and (is_alone or size > limits.bytes or len(batch) == limits.fragments):
-            yield _Batch(fragments=batch, is_alone=False)
+        is_full = size > limits.bytes or len(batch) == limits.fragments
+        if batch and (is_full or _is_alone(fragment) or _is_alone(batch[0])):
+            yield batch
             batch, size = [], len(fragment.value) + 1
-        if is_alone:
-            yield _Batch(fragments=[fragment], is_alone=True)
-            size = 0
-        else:
-            batch.append(fragment)
+        batch.append(fragment)
     if batch:
-        yield _Batch(fragments=batch, is_alone=False)
+        yield batch
 
 
-class _SingleObject:
-    """Posts what a lane sends as a single JSON object instead of NDJSON."""
-
-    def __init__(self, producer: ProducerClient) -> None:
-        self._producer = producer
-
-    async def post_fragments(self, body: bytes) -> Receipt:
-        return await self._producer.post_fragment(body)
+def _is_alone(fragment: Outgoing) -> bool:
+    """Whether the fragment must be sent alone: NDJSON holds neither line breaks nor a byte order mark."""
+    return b"\n" in fragment.value or fragment.value.startswith(BOM_UTF8)
 
 
-async def _send(
-    batch: _Batch,
-    producer: ProducerClient,
-    limits: BatchLimits,
-    tally: Tally,
-    on_progress: Callable[[], None],
-) -> None:
-    lane = Lane(_SingleObject(producer) if batch.is_alone else producer, tally, limits, on_progress)
-    for fragment in batch.fragments:
-        await lane.offer(fragment)  # has room for two such batches
+async def _send(batch: list[Outgoing], producer: BatonClient, limits: BatchLimits, tally: Tally) -> None:
+    # a lane for each batch: it halves what is too large for the producer, and counts the outcome
+    post = producer.post_fragment if _is_alone(batch[0]) else producer.post_fragments
+    lane = Lane(post, tally, limits)
+    for fragment in batch:
+        # never waits, although the lane does not run yet: it has room for two such batches
+        await lane.offer(fragment)
     lane.close()
     await lane.run()

@@ -22,6 +22,7 @@ def down(home: Path) -> None:
     """Stop the local stack of a home and keep its data."""
     state = load_state(home)
     processes = identities(state) if state is not None else []
+    # the supervisor may be dead while its processes live, so all of them are checked
     if state is None or not any(map(is_alive, processes)):
         forget_state(home)
         click.echo(f"no local stack is running in {home}")

@@ -39,7 +39,9 @@ def identify(pid: int) -> Identity | None:
     try:
         if Path("/proc/self/stat").exists():
             state, ticks = parse_stat(Path(f"/proc/{pid}/stat").read_text())
+            # ticks restart with each boot, so alone they could match
             boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+            # a zombie has ended; only its parent has not looked yet
             return None if state in "ZX" else Identity(pid, f"{boot}:{ticks}")
         answer = subprocess.run(
             ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, timeout=10, check=True

@@ -11,40 +11,31 @@ import contextlib
 import hashlib
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 from xml.sax.saxutils import quoteattr
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+import click
+from rich.progress import DownloadColumn, TransferSpeedColumn
 
 from cli.stack.faults import JarsUnavailable
 from cli.stack.java import find_java, the_jar
 from cli.stack.leash import on_leash
-from cli.stack.lock import USES, Jar, Use, jar_folder, read_lock
+from cli.stack.lock import Jar, Use, jar_folder, read_lock
+from cli.terminal.output import progress_bar
 
 SHARES = 6
 """Parallel resolvers, more than there are cores: they mostly wait for the network."""
 FETCH_TIMEOUT_S = 900.0
 STALL_TIMEOUT_S = 180.0
-"""Without a single byte for so long, the download fails."""
+"""The download fails after this time without a single byte."""
 POLL_S = 0.1
 
 Resolver = Callable[[Sequence[Jar], Path, IO[bytes]], "subprocess.Popen[bytes]"]
 """Starts the download of some jars into `folder/libs`, with messages to the given file."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
-    """The result of a fetch: how many jars were cached already, and which were downloaded."""
-
-    kept: int
-    fetched: list[Jar]
 
 
 def sha256_of(path: Path) -> str:
@@ -92,6 +83,7 @@ def resolve_with_ivy(jars: Sequence[Jar], folder: Path, messages: IO[bytes]) -> 
     """A running Ivy process that downloads the jars. Raises JavaMissing."""
     (folder / "ivy.xml").write_text(ivy_module(jars, folder.name))
     argv = [
+        # a short-lived JVM: compiling less starts faster
         *(find_java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-jar", str(the_jar("ivy"))),
         *("-ivy", str(folder / "ivy.xml"), "-cache", str(folder / "cache"), "-confs", "default"),
         *("-types", "jar", "bundle", "-warn"),
@@ -109,10 +101,11 @@ def fetch_jars(
     jars: Sequence[Jar] | None = None,
     resolver: Resolver = resolve_with_ivy,
     quiet: bool = False,
-) -> Fetched:
-    """Ensures that the cache holds exactly the jars of one use; downloads only what is missing or damaged.
+) -> list[Jar]:
+    """Ensures that the cache holds exactly the jars of one use; returns those that it had to download.
 
-    Raises JarsUnavailable, which names those jars, and JavaMissing.
+    It downloads only what is missing or damaged. Raises JarsUnavailable, which names those jars, and
+    JavaMissing.
     """
     locked = read_lock(use) if jars is None else list(jars)
     home = jar_folder(use) if folder is None else folder
@@ -121,6 +114,7 @@ def fetch_jars(
         try:
             home.mkdir(parents=True, exist_ok=True)
             _clear_abandoned(home)
+            # in the same file system as the cache, so that a jar moves by a rename
             with tempfile.TemporaryDirectory(prefix=".fetch-", dir=home) as temporary:
                 _fetch(absent, home, Path(temporary), resolver, f"jars for {use}", quiet)
         except OSError as error:
@@ -130,12 +124,7 @@ def fetch_jars(
     for stray in home.glob("*.jar"):
         if stray.name not in names:
             stray.unlink(missing_ok=True)
-    return Fetched(kept=len(locked) - len(absent), fetched=absent)
-
-
-def fetch_all(quiet: bool = False) -> dict[Use, Fetched]:
-    """Ensures that the cache holds every jar of the lock file. Raises JarsUnavailable and JavaMissing."""
-    return {use: fetch_jars(use, quiet=quiet) for use in USES}
+    return absent
 
 
 def _fetch(
@@ -147,10 +136,16 @@ def _fetch(
             folder = temporary / f"share-{number}"
             folder.mkdir()
             processes.append(resolver(share, folder, messages))
+            # even if a later one cannot start
             running.callback(_end, processes[-1])
-        with _progress(title, sum(jar.size_bytes for jar in jars), quiet) as show:
-            _wait(processes, temporary, show)
+        with progress_bar(DownloadColumn(), TransferSpeedColumn()) as bar:
+            total_bytes = sum(jar.size_bytes for jar in jars)
+            task = bar.add_task(title, total=total_bytes, visible=not quiet)
+            if bar.disable and not quiet:
+                click.echo(f"downloading {title}, {total_bytes / 1e6:.0f} MB …", err=True)
+            _wait(processes, temporary, lambda received: bar.update(task, completed=received))
         _move_sound_jars(jars, home, temporary)
+        # checked again in the cache: only what is really there counts
         faults = [_fault(jar, temporary) for jar in jars if not is_sound(jar, home)]
         if faults:
             raise JarsUnavailable(
@@ -170,6 +165,7 @@ def _clear_abandoned(home: Path) -> None:
 def _move_sound_jars(jars: Sequence[Jar], home: Path, temporary: Path) -> None:
     for jar in jars:
         for path in temporary.glob(f"share-*/libs/{jar.file}"):
+            # before the move: a forged jar never enters the cache
             if sha256_of(path) == jar.sha256:
                 path.replace(home / jar.file)
 
@@ -199,6 +195,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], temporary: Path, show: C
         if (bytes_now := _bytes_in(temporary)) != received:
             received, last = bytes_now, now
             show(received)
+        # the caller ends the processes and names what is missing
         if now > deadline or now - last > STALL_TIMEOUT_S:
             return
         time.sleep(POLL_S)
@@ -217,17 +214,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.kill()
     process.wait()
-
-
-@contextlib.contextmanager
-def _progress(title: str, total_bytes: int, quiet: bool) -> Iterator[Callable[[int], None]]:
-    console = Console(file=sys.stderr)
-    if quiet or not console.is_terminal:
-        if not quiet:
-            console.print(f"downloading {title}, {total_bytes / 1e6:.0f} MB …")
-        yield lambda received: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task(title, total=total_bytes)
-        yield lambda received: progress.update(task, completed=min(received, total_bytes))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-from cli.stack.jars import fetch_all
-from cli.stack.lock import jar_folder
+from cli.stack.jars import fetch_jars
+from cli.stack.lock import USES, jar_folder, read_lock
 
 
 @click.command()
 def jars() -> None:
     """Download the jars of the lock file into the cache and verify their sha256."""
-    for use, fetched in fetch_all().items():
+    for use in USES:
+        fetched = fetch_jars(use)
         click.echo(
-            f"{use}: {fetched.kept + len(fetched.fetched)} jars in {jar_folder(use)},"
-            f" {len(fetched.fetched)} of them downloaded now"
+            f"{use}: {len(read_lock(use))} jars in {jar_folder(use)}, {len(fetched)} of them downloaded now"
         )

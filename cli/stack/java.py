@@ -32,25 +32,26 @@ def parse_java_version(text: str) -> int | None:
     if match is None:
         return None
     first = int(match[1])
+    # before Java 9 the releases were called 1.8, 1.7 …
     return int(match[2]) if first == 1 and match[2] else first
 
 
 @functools.cache
 def find_java() -> str:
     """The path of a Java that is new enough. Raises JavaMissing."""
+    need = f"Baton needs Java {LEAST_VERSION} or newer, and"
     home = os.environ.get("JAVA_HOME")
-    java = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
+    java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
     if java is None:
-        where = f"there is none in JAVA_HOME={home}" if home else "there is none on the PATH"
-        raise JavaMissing(f"Baton needs Java {LEAST_VERSION} or newer, and {where}")
+        raise JavaMissing(f"{need} there is none {f'in JAVA_HOME={home}' if home else 'on the PATH'}")
     try:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.SubprocessError) as error:
-        raise JavaMissing(f"Baton needs Java {LEAST_VERSION} or newer, and {java} fails: {error}") from None
+        raise JavaMissing(f"{need} {java} fails: {error}") from None
+    # it answers on standard error; some launchers print on standard output instead
     version = parse_java_version(answer.stderr + answer.stdout)
     if version is None or version < LEAST_VERSION:
-        found = f"version {version}" if version else "of an unknown version"
-        raise JavaMissing(f"Baton needs Java {LEAST_VERSION} or newer, and {java} is {found}")
+        raise JavaMissing(f"{need} {java} is {f'version {version}' if version else 'of an unknown version'}")
     return java
 
 

@@ -64,16 +64,17 @@ class LocalStack:
     @property
     def control_url(self) -> str:
         """Base URL of control."""
-        return f"http://{LOOPBACK}:{self.options.control_port}"
+        return self.options.control_url
 
     @property
     def producer_url(self) -> str:
         """Base URL of the producer."""
-        return f"http://{LOOPBACK}:{self.options.producer_port}"
+        return self.options.producer_url
 
     @property
     def consumers(self) -> list[int]:
         """The indices of the supervised consumers, ascending."""
+        # the names are the only list: a consumer that was stopped for good is not in it
         names = (name.partition("consumer-")[2] for name in self._processes)
         return sorted(int(index) for index in names if index)
 
@@ -141,6 +142,7 @@ class LocalStack:
     async def _start_all(self) -> None:
         servers = []
         if self.options.zookeeper is None:
+            # both servers start at once: neither needs the other
             servers.append(self._launch(self._zookeeper()))
         if self.options.kafka is None:
             servers.append(self._launch(await self._kafka()))
@@ -165,6 +167,7 @@ class LocalStack:
             await process.wait_ready()
             self._report(process.spec.name, f"is ready at {process.spec.address}")
 
+        # as tasks, so that the first failure ends the waits for the others
         waiting = [asyncio.create_task(one(p), name=f"wait for {p.spec.name}") for p in processes]
         try:
             await asyncio.gather(*waiting)
@@ -202,6 +205,7 @@ class LocalStack:
         prepare_zookeeper(options)
         return ProcessSpec(
             name="zookeeper",
+            # ZooKeeper itself comes with PySpark, so it needs no download
             argv=zookeeper_argv(options, find_java(), pyspark_jars()),
             log=self._log("zookeeper"),
             is_ready=lambda: zookeeper_answers(options.address),
@@ -213,6 +217,7 @@ class LocalStack:
         options = self.options.kafka_options
         prepare_kafka(options)
         jars = class_path(jar_folder("kafka"), read_lock("kafka"))
+        # Kafka refuses to start on a storage that is not formatted
         if not options.is_formatted:
             await run_once(kafka_format_argv(options, find_java(), jars, new_cluster_id()))
         return ProcessSpec(
@@ -234,6 +239,7 @@ class LocalStack:
 
     def _control(self) -> ProcessSpec:
         home = self.options.home
+        # inside the home, so that a stack leaves nothing elsewhere
         folders = {"lake": str(home / "lake"), "runs": str(home / "runs"), "jars": str(jar_folder("spark"))}
         return self._service("control", "control", self.options.control_port, **folders)
 
@@ -263,6 +269,7 @@ def prepare(options: StackOptions) -> None:
     find_java()
     if options.kafka is None:
         fetch_jars("kafka")
+    # before anything starts: the first job would otherwise fail, or download for minutes
     fetch_jars("spark")
 
 
@@ -282,6 +289,7 @@ async def run_once(argv: list[str]) -> None:
         output = b"it took too long"
     finally:
         with contextlib.suppress(ProcessLookupError):
+            # also after a cancellation, which leaves it running
             process.send_signal(signal.SIGKILL)
     if process.returncode != 0:
         raise NotReady(f"Kafka's storage cannot be formatted: {last_line(output) or 'no output'}")

@@ -7,32 +7,33 @@ class path from them.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
 
 from cli.stack.faults import LockMalformed
 
 Use = Literal["kafka", "spark"]
 USES: tuple[Use, ...] = ("kafka", "spark")
 LOCK_FILE = Path(__file__).parents[1] / "jars.lock"
-_COLUMNS = ["use", "group", "artifact", "version", "sha256", "bytes"]
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Jar:
-    """One line of the lock file."""
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$")]
+"""Part of a file name, so it must not lead out of the folder."""
+
+
+class Jar(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the lock file, in the order of its columns."""
 
     use: Use
-    group: str
-    artifact: str
-    version: str
-    sha256: str
-    size_bytes: int
+    group: Name
+    artifact: Name
+    version: Name
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    size_bytes: Annotated[int, Meta(ge=0)] = msgspec.field(name="bytes")
 
     @property
     def file(self) -> str:
@@ -50,9 +51,10 @@ def parse_lock(text: str) -> list[Jar]:
         for number, line in enumerate(text.splitlines(), start=1)
         if line.strip() and not line.startswith("#")
     ]
-    if not rows or rows[0][1] != _COLUMNS:
-        raise LockMalformed(f"the lock file of jars must begin with the columns {', '.join(_COLUMNS)}")
-    return [_parse_row(number, cells) for number, cells in rows[1:]]
+    columns = list(Jar.__struct_encode_fields__)
+    if not rows or rows[0][1] != columns:
+        raise LockMalformed(f"the lock file of jars must begin with the columns {', '.join(columns)}")
+    return [_parse_row(number, columns, cells) for number, cells in rows[1:]]
 
 
 def read_lock(use: Use | None = None) -> list[Jar]:
@@ -76,19 +78,17 @@ def jar_folder(use: Use, environment: Mapping[str, str] | None = None) -> Path:
 
 def class_path(folder: Path, jars: Iterable[Jar]) -> str:
     """A JVM's class path that names each jar, so that stray files in the folder have no effect."""
+    # not `folder/*`, which takes any jar that lies there
     return os.pathsep.join(str(folder / jar.file) for jar in jars)
 
 
-def _parse_row(number: int, cells: list[str]) -> Jar:
-    if len(cells) != len(_COLUMNS):
-        raise LockMalformed(f"line {number} of the lock file of jars has {len(cells)} columns, not 6")
-    use, group, artifact, version, sha256, size = cells
-    if use not in USES:
+def _parse_row(number: int, columns: list[str], cells: list[str]) -> Jar:
+    if len(cells) != len(columns):
         raise LockMalformed(
-            f"line {number} of the lock file of jars: {use!r} is not one of {', '.join(USES)}"
+            f"line {number} of the lock file of jars has {len(cells)} columns, not {len(columns)}"
         )
-    if not all(_NAME.fullmatch(name) for name in (group, artifact, version)):
-        raise LockMalformed(f"line {number} of the lock file of jars names no artifact")
-    if not _SHA256.fullmatch(sha256) or not size.isdecimal():
-        raise LockMalformed(f"line {number} of the lock file of jars has no sha256 or no size")
-    return Jar(use=use, group=group, artifact=artifact, version=version, sha256=sha256, size_bytes=int(size))
+    try:
+        # not strict: the size is text in the file
+        return msgspec.convert(dict(zip(columns, cells, strict=True)), Jar, strict=False)
+    except msgspec.ValidationError as error:
+        raise LockMalformed(f"line {number} of the lock file of jars: {error}") from None

@@ -43,6 +43,7 @@ class StackOptions:
             "--streams": (self.streams, 1, MAX_STREAMS),
             "--port-offset": (self.port_offset, -1_000, HIGHEST_OFFSET),
         }
+        # every fault at once, like the services do with their settings
         faults = [
             f"{name} {value}: must be {low} … {high}"
             for name, (value, low, high) in ranges.items()
@@ -58,8 +59,16 @@ class StackOptions:
         return 8000 + self.port_offset
 
     @property
+    def control_url(self) -> str:
+        return f"http://{LOOPBACK}:{self.control_port}"
+
+    @property
     def producer_port(self) -> int:
         return 8001 + self.port_offset
+
+    @property
+    def producer_url(self) -> str:
+        return f"http://{LOOPBACK}:{self.producer_port}"
 
     def consumer_port(self, index: int) -> int:
         """The port of consumer `index` (0 …)."""
@@ -93,6 +102,7 @@ def ports_of(options: StackOptions) -> dict[str, int]:
     """Every port of the stack, by the name of the process that listens on it."""
     ports = {"control": options.control_port, "producer": options.producer_port}
     ports |= {f"consumer-{i}": options.consumer_port(i) for i in range(options.consumers)}
+    # a server that already runs has its port
     if options.kafka is None:
         ports["kafka"] = options.kafka_options.port
         ports["kafka controller"] = options.kafka_options.controller_port
@@ -117,4 +127,5 @@ def environment_of(options: StackOptions, port: int, base: Mapping[str, str], **
     # last, since no two services can listen on the same port
     mine = {"BATON_HOST": LOOPBACK, "BATON_PORT": str(port)}
     mine |= {f"BATON_{name.upper()}": value for name, value in own.items()}
+    # later ones win
     return {**base, **stack, **options.environment, **mine}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import http.client
 import socket
 
 from cli.stack.faults import PortOccupied
@@ -19,37 +18,28 @@ PROBE_TIMEOUT_S = 3.0
 
 async def zookeeper_answers(address: str) -> bool:
     """Whether the server at `host:port` serves requests, not just accepts connections."""
-    host, _, port = address.rpartition(":")
-    writer = None
-    try:
-        async with asyncio.timeout(PROBE_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(b"srvr")
-            return b"Mode:" in await reader.read()
-    except (OSError, TimeoutError):
-        return False
-    finally:
-        if writer is not None:
-            writer.close()
+    return b"Mode:" in (await _ask(address, b"srvr") or b"")
 
 
 async def kafka_answers(address: str) -> bool:
     """Whether the broker lists its topics."""
-    host, _, port = address.rpartition(":")
+    # connect without aiokafka first: it logs an error for every refused connection
+    if await _ask(address, b"") is None:
+        return False
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
-            # connect without aiokafka first: it logs an error for every refused connection
-            _, writer = await asyncio.open_connection(host, int(port))
-            writer.close()
             await list_topics(address)
     except (BatonError, OSError, TimeoutError):
         return False
     return True
 
 
-async def is_ready(url_host: str, port: int) -> bool:
+async def is_ready(host: str, port: int) -> bool:
     """Whether the service's `/readyz` answers 200."""
-    return await asyncio.to_thread(_readyz, url_host, port)
+    # by hand: our HTTP client would go through a proxy of the environment
+    request = f"GET /readyz HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n"
+    status, _, _ = (await _ask(f"{host}:{port}", request.encode()) or b"").partition(b"\r\n")
+    return status.startswith(b"HTTP/1.1 200 ")
 
 
 def check_ports(host: str, ports: dict[str, int]) -> None:
@@ -61,16 +51,21 @@ def check_ports(host: str, ports: dict[str, int]) -> None:
         )
 
 
-def _readyz(host: str, port: int) -> bool:
-    # http.client never uses a proxy from the environment
-    connection = http.client.HTTPConnection(host, port, timeout=PROBE_TIMEOUT_S)
+async def _ask(address: str, request: bytes) -> bytes | None:
+    """What a server sends until it closes the connection; None if it refuses or takes too long."""
+    host, _, port = address.rpartition(":")
+    writer = None
     try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(request)
+            # an empty request only asks whether the server listens: it would wait for more
+            return await reader.read() if request else b""
+    except (OSError, TimeoutError):
+        return None
     finally:
-        connection.close()
+        if writer is not None:
+            writer.close()
 
 
 def _is_free(host: str, port: int) -> bool:

@@ -20,34 +20,13 @@ INTERNAL_PARTITIONS = 4
 """Partitions of Kafka's internal topics: the default of 50 costs a single broker files and start-up time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZooKeeperOptions:
-    """One ZooKeeper server with all its files in `home`."""
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """A server of the stack with all its files in `home`."""
 
     home: Path
-    port: int = 2181
-    tick_ms: int = 500
-    heap_mb: int = 128
-
-    @property
-    def address(self) -> str:
-        """`host:port` for clients."""
-        return f"{LOOPBACK}:{self.port}"
-
-    @property
-    def config(self) -> Path:
-        return self.home / "zoo.cfg"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaOptions:
-    """One Kafka broker that is its own controller, with all its files in `home`."""
-
-    home: Path
-    port: int = 9092
-    controller_port: int = 9093
-    heap_mb: int = 512
-    log_level: str = "warn"
+    port: int
+    heap_mb: int
 
     @property
     def address(self) -> str:
@@ -62,6 +41,25 @@ class KafkaOptions:
     def data(self) -> Path:
         return self.home / "data"
 
+
+@dataclass(frozen=True, kw_only=True)
+class ZooKeeperOptions(ServerOptions):
+    """One ZooKeeper server."""
+
+    port: int = 2181
+    heap_mb: int = 128
+    tick_ms: int = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaOptions(ServerOptions):
+    """One Kafka broker that is its own controller."""
+
+    port: int = 9092
+    heap_mb: int = 512
+    controller_port: int = 9093
+    log_level: str = "warn"
+
     @property
     def is_formatted(self) -> bool:
         """Whether the storage is formatted, which happens once."""
@@ -69,14 +67,16 @@ class KafkaOptions:
 
 
 def zookeeper_config(options: ZooKeeperOptions) -> str:
-    """The text of `zoo.cfg`; ZooKeeper sessions may be 2 ticks to 60 s long."""
+    """ZooKeeper's configuration; its sessions may be 2 ticks to 60 s long."""
     return _lines(
         {
-            "dataDir": options.home / "data",
+            "dataDir": options.data,
             "clientPort": options.port,
             "clientPortAddress": LOOPBACK,
+            # a session has at least 2 ticks, so the default of 2 s would make every failover slow
             "tickTime": options.tick_ms,
             "maxSessionTimeout": 60_000,
+            # every process connects from one address, which the default limits to 60
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
             # aiozk asks `srvr` before it trusts a server
@@ -109,7 +109,9 @@ def kafka_config(options: KafkaOptions) -> str:
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "log.dirs": options.data,
+            # a misspelt topic must fail instead of coming into being
             "auto.create.topics.enable": "false",
+            # the default makes the first consumer of a group wait for 3 s
             "group.initial.rebalance.delay.ms": 0,
             "message.max.bytes": LARGEST_BATCH_BYTES,
             "replica.fetch.max.bytes": LARGEST_BATCH_BYTES,
@@ -154,20 +156,24 @@ def new_cluster_id() -> str:
     """A random cluster id in Kafka's form: 16 bytes as 22 characters, not starting with `-`."""
     while True:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # Kafka's tool would read it as an option
         if not cluster_id.startswith("-"):
             return cluster_id
 
 
 def prepare_zookeeper(options: ZooKeeperOptions) -> None:
     """Writes the configuration and keeps existing data."""
-    (options.home / "data").mkdir(parents=True, exist_ok=True)
-    options.config.write_text(zookeeper_config(options))
+    _write_config(options, zookeeper_config(options))
 
 
 def prepare_kafka(options: KafkaOptions) -> None:
     """Writes the configuration and keeps existing data."""
+    _write_config(options, kafka_config(options))
+
+
+def _write_config(options: ServerOptions, text: str) -> None:
     options.data.mkdir(parents=True, exist_ok=True)
-    options.config.write_text(kafka_config(options))
+    options.config.write_text(text)
 
 
 def _kafka_logging(level: str) -> tuple[str, ...]:

@@ -43,6 +43,7 @@ def state_file(home: Path) -> Path:
 
 def save_state(home: Path, state: StackState) -> None:
     """Replaces the stored state atomically."""
+    # with our pid, so that two writers never share one
     temporary = home / f".stack-{os.getpid()}.json"
     temporary.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=2))
     temporary.replace(state_file(home))

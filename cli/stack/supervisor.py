@@ -1,6 +1,6 @@
 """Keeps one process running: starts it, reports its death, restarts it with back-off, stops it.
 
-The child has a process group of its own, so a Ctrl-C in the terminal reaches only us and we choose the order
+The child has its own process group, so a Ctrl-C in the terminal reaches only us and we choose the order
 of the stop. It dies with us, however we end. `cli/stack/local.py` runs everything this way.
 """
 
@@ -22,9 +22,9 @@ from shared.backoff import Backoff
 FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 15.0
 HEALTHY_AFTER_S = 30.0
-"""A process that has lived so long has recovered: after its next death the first delay applies again."""
+"""A process that lives this long has recovered: after its next death the first delay applies again."""
 ATTEMPTS = 3
-"""After so many deaths before it was ever ready, the start has failed."""
+"""The start fails after this many deaths of a process that was never ready."""
 READY_POLL_S = 0.1
 LOG_LIMIT_BYTES = 50_000_000
 
@@ -48,7 +48,7 @@ class ProcessSpec:
 
 
 def describe_exit(code: int) -> str:
-    """How a process ended, in words.
+    """How a process ended, for a person.
 
     >>> describe_exit(2), describe_exit(-9)
     ('exit code 2', 'SIGKILL')
@@ -103,6 +103,7 @@ class SupervisedProcess:
     async def wait_ready(self) -> None:
         """Returns when the process is ready. Raises NotReady when it keeps dying or takes too long."""
         deadline = time.monotonic() + self.spec.ready_timeout_s
+        # the pid too: another process may answer at this port while ours is dead
         while not (self.pid is not None and await self.spec.is_ready()):
             if self._early_deaths >= ATTEMPTS:
                 raise NotReady(f"{self.spec.name} does not start ({self._last_exit}): {self._last_output()}")
@@ -134,6 +135,7 @@ class SupervisedProcess:
 
     async def _end(self, number: signal.Signals, timeout_s: float) -> None:
         self._stopping.set()
+        # `run` may never have begun; then `_ended` would never be set
         if self.starts == 0:
             return
         self.send(number)
@@ -153,6 +155,7 @@ class SupervisedProcess:
             code = await self._run_once()
             if self._stopping.is_set():
                 return
+            # without this a program that dies once a day would end up waiting the longest delay
             if time.monotonic() - began > HEALTHY_AFTER_S:
                 backoff.reset()
             delay_s = backoff.next_s()
@@ -164,6 +167,7 @@ class SupervisedProcess:
                 await asyncio.wait_for(self._stopping.wait(), delay_s)
 
     async def _run_once(self) -> int:
+        # each time: somebody may clean up the logs of a running stack
         self.spec.log.parent.mkdir(parents=True, exist_ok=True)
         _rotate(self.spec.log)
         with self.spec.log.open("ab") as log:
@@ -174,6 +178,7 @@ class SupervisedProcess:
                 stderr=log,
                 env=dict(self.spec.environment),
                 cwd=self.spec.folder,
+                # its own session, so a Ctrl-C in the terminal does not reach it
                 start_new_session=True,
             )
         self.starts += 1
@@ -198,4 +203,5 @@ def last_line(output: bytes) -> str:
 def _rotate(log: Path) -> None:
     with contextlib.suppress(OSError):
         if log.stat().st_size > LOG_LIMIT_BYTES:
+            # before the start: a running process keeps its open file
             log.replace(log.with_suffix(".old.log"))

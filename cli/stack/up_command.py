@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import subprocess
@@ -56,7 +55,6 @@ def up(home: Path, port_offset: int, consumers: int, streams: int, namespace: st
     if detach:
         _detach(options)
     else:
-        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
         asyncio.run(_run(options, Console(highlight=False)))
 
 
@@ -87,16 +85,21 @@ async def _serve(options: StackOptions, console: Console) -> None:
     async with LocalStack(options, report):
         console.print(_summary(options))
         console.print("Ctrl-C stops everything")
+        # until a signal cancels this task
         await asyncio.Event().wait()
 
 
 def _summary(options: StackOptions) -> Table:
     table = Table("", "address", box=None)
-    table.add_row("control", f"http://{LOOPBACK}:{options.control_port}")
-    table.add_row("producer", f"http://{LOOPBACK}:{options.producer_port}")
-    table.add_row("Kafka", options.kafka_address)
-    table.add_row("ZooKeeper", options.zookeeper_address)
-    table.add_row("logs", str(options.home / "logs"))
+    addresses = {
+        "control": options.control_url,
+        "producer": options.producer_url,
+        "Kafka": options.kafka_address,
+        "ZooKeeper": options.zookeeper_address,
+        "logs": str(options.home / "logs"),
+    }
+    for row in addresses.items():
+        table.add_row(*row)
     return table
 
 
@@ -112,6 +115,7 @@ def _detach(options: StackOptions) -> None:
         child = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
         )
+    # the state may still be that of an earlier stack, so the pid alone would not do
     supervisor = identify(child.pid)
     deadline = time.monotonic() + DETACH_TIMEOUT_S
     try:
@@ -128,4 +132,5 @@ def _detach(options: StackOptions) -> None:
     if child.poll() is None:
         child.terminate()
         child.wait()
+    # the child has already explained itself; its sentence is the last line of its log
     raise NotReady(last_line(log.read_bytes()).removeprefix("baton: ") or f"no output in {log}")

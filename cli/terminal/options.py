@@ -1,4 +1,8 @@
-"""The options that several commands share, so that each has one name, default and help text everywhere."""
+"""The options that several commands share, so that each has one name, default and help text everywhere.
+
+`cli/main.py` shows the default of every option in the help. Options that always come together are one
+decorator here (`control_options`, `group_options`).
+"""
 
 from __future__ import annotations
 
@@ -14,16 +18,24 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def option(flag: str, variable: str, default: Any, meaning: str, **more: Any) -> Decorator:
-    """An option that can also be set by an environment variable, both shown in the help."""
+    """An option that can also be set by an environment variable, which the help shows."""
+    # an empty default means "unset"; the help would show it as `""`
+    shown = default != ""
     return click.option(
-        flag,
-        **more,
-        envvar=variable,
-        default=default,
-        show_default=bool(str(default)),
-        show_envvar=True,
-        help=meaning,
+        flag, envvar=variable, default=default, show_default=shown, show_envvar=True, help=meaning, **more
     )
+
+
+def together(*options: Decorator) -> Decorator:
+    """Several options as one decorator; the help lists them in this order."""
+
+    def add_all(command: Callable[..., Any]) -> Callable[..., Any]:
+        # click lists the option that was applied last first
+        for add in reversed(options):
+            command = add(command)
+        return command
+
+    return add_all
 
 
 def _parse_namespace(_: click.Context, __: click.Parameter, namespace: str) -> Names:
@@ -32,25 +44,18 @@ def _parse_namespace(_: click.Context, __: click.Parameter, namespace: str) -> N
     return Names(namespace)
 
 
-url_option = option("--url", "BATON_URL", "http://127.0.0.1:8000", "Base URL of control.")
-wait_url_option = option(
-    "--control", "BATON_URL", "http://127.0.0.1:8000", "Base URL of control, for --wait."
-)
-producer_url_option = option(
-    "--url", "BATON_PRODUCER_URL", "http://127.0.0.1:8001", "Base URL of the producer."
-)
-write_key_option = option(
-    "--write-key",
-    "BATON_WRITE_KEY",
-    "",
-    "Write key, if the producer requires one; safer in the environment than on the command line.",
-)
+CONTROL_URL = "http://127.0.0.1:8000"
+PRODUCER_URL = "http://127.0.0.1:8001"
+
+url_option = option("--url", "BATON_URL", CONTROL_URL, "Base URL of control.")
+wait_url_option = option("--control", "BATON_URL", CONTROL_URL, "Base URL of control, for --wait.")
 kafka_option = option("--kafka", "BATON_KAFKA", "127.0.0.1:9092", "Bootstrap servers of Kafka.")
 namespace_option = click.option(
     "--namespace",
     "names",
     envvar="BATON_NAMESPACE",
     default="",
+    show_default=False,
     show_envvar=True,
     callback=_parse_namespace,
     help="Namespace of this Baton, if it has one.",
@@ -65,13 +70,24 @@ home_option = option(
 port_offset_option = option(
     "--port-offset", "BATON_PORT_OFFSET", 0, "Added to every port, so that several stacks can run."
 )
-
-group_option = click.option("--group", default=DEFAULT_GROUP, show_default=True, help="Name of the group.")
+group_option = click.option("--group", default=DEFAULT_GROUP, help="Name of the group.")
 output_option = click.option(
     "-o",
     "--output",
     type=click.Choice(["text", "json"]),
     default="text",
-    show_default=True,
     help="Tables for people, or JSON for programs.",
 )
+
+control_options = together(url_option, output_option)
+group_options = together(group_option, control_options)
+producer_options = together(
+    option("--url", "BATON_PRODUCER_URL", PRODUCER_URL, "Base URL of the producer."),
+    option(
+        "--write-key",
+        "BATON_WRITE_KEY",
+        "",
+        "Write key, if the producer requires one; safer in the environment than on the command line.",
+    ),
+)
+kafka_options = together(kafka_option, namespace_option)

@@ -1,11 +1,12 @@
 """How commands print: tables for people, JSON for programs (`-o json`), progress on standard error.
 
-Results go to standard output and progress to standard error, so that a pipe receives only results.
+Results go to standard output and progress to standard error, so that a pipe receives only results. A table's
+columns are data: `Columns` says for each heading where its cells come from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,12 +14,15 @@ import click
 import msgspec
 from rich import box
 from rich.console import Console
-from rich.progress import Progress, ProgressColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 PLAIN_WIDTH = 240
 """Width of tables without a terminal: wide enough that no column is cut."""
+
+Columns = Mapping[str, str | Callable[[Mapping[str, Any]], Any]]
+"""For each heading the dotted path of the cell in a JSON object, or a function of that object."""
 
 
 def print_json(value: Any) -> None:
@@ -35,19 +39,22 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]], *, title:
         # fold instead of cut: people copy ids from tables
         table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=True)
     for row in cells:
+        # as Text, because rich would read brackets in a key as markup
         table.add_row(*(Text(cell_text(value)) for value in row))
     console = Console(highlight=False)
     if not console.is_terminal:
+        # rich assumes 80 columns for a pipe and would fold nearly every row
         console = Console(highlight=False, width=PLAIN_WIDTH)
     console.print(table)
 
 
-def print_list(answer: Any, output: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Prints the service's answer as JSON, or its rows as a table."""
-    if output == "json":
-        print_json(answer)
-    else:
-        print_table(columns, rows)
+def print_objects(columns: Columns, objects: Iterable[Mapping[str, Any]], *, title: str = "") -> None:
+    """Prints a table with a row for each JSON object."""
+    rows = (
+        [pick(one, cell) if isinstance(cell, str) else cell(one) for cell in columns.values()]
+        for one in objects
+    )
+    print_table(columns, rows, title=title)
 
 
 def cell_text(value: Any) -> str:
@@ -58,6 +65,7 @@ def cell_text(value: Any) -> str:
     """
     if value is None or value == "":
         return "-"
+    # before int: a bool is one
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -67,23 +75,17 @@ def cell_text(value: Any) -> str:
     return str(value)
 
 
-def progress_bar(*columns: ProgressColumn | str) -> Progress:
-    """A progress bar on standard error that draws nothing where that is not a terminal."""
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """A bar with these columns before the elapsed time; it draws nothing unless stderr is a terminal."""
     console = Console(stderr=True)
-    return Progress(*columns, console=console, disable=not console.is_terminal)
-
-
-def bytes_text(size: float) -> str:
-    """A size in the largest unit that leaves at least one.
-
-    >>> bytes_text(999), bytes_text(2_339_220)
-    ('999 B', '2.3 MB')
-    """
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *columns,
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
 
 
 def time_text(ms: int | None) -> str | None:

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 from typing import BinaryIO
 
 import click
 import msgspec
 
+from cli.terminal.options import together
 from cli.visits.generator import VISITORS, generate
-from shared.errors import BatonError
+
+generator_options = together(
+    click.option(
+        "--visitors",
+        type=click.IntRange(1, 1_000_000),
+        default=VISITORS,
+        help="Visitors in the generated log; about 25 lines each.",
+    ),
+    click.option(
+        "--seed", type=int, default=1, help="Seed of the generated log; the same seed, the same log."
+    ),
+)
 
 
 @click.command("generate")
-@click.option(
-    "--visitors",
-    type=click.IntRange(1, 1_000_000),
-    default=VISITORS,
-    show_default=True,
-    help="Number of visitors; about 25 lines each.",
-)
-@click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same log.")
-@click.option("--out", default="-", show_default=True, help="File for the log (`-`: standard output).")
-@click.option("--truth", help="File for the sessions that the log contains.")
-def generate_command(visitors: int, seed: int, out: str, truth: str | None) -> None:
+@generator_options
+@click.option("--out", type=click.File("wb"), default="-", help="File for the log (`-`: standard output).")
+@click.option("--truth", type=click.File("wb"), help="File for the sessions that the log contains.")
+def generate_command(visitors: int, seed: int, out: BinaryIO, truth: BinaryIO | None) -> None:
     """Generate a log of web visits (NDJSON) whose sessions are known.
 
     Import it with: baton import FILE --format ndjson --key key --time time --end end
@@ -40,23 +42,11 @@ def generate_command(visitors: int, seed: int, out: str, truth: str | None) -> N
     _write(out, visits.lines)
     if truth:
         _write(truth, visits.truth)
+    # on standard error: the log may go to standard output
     click.echo(
         f"{len(visits.lines):,} lines, {len(visits.truth):,} sessions of {visitors:,} visitors", err=True
     )
 
 
-def _write(file: str, rows: Iterable[msgspec.Struct]) -> None:
-    with _open(file) as target:
-        target.writelines(msgspec.json.encode(row) + b"\n" for row in rows)
-
-
-@contextlib.contextmanager
-def _open(file: str) -> Iterator[BinaryIO]:
-    if file == "-":
-        yield sys.stdout.buffer
-        return
-    try:
-        with Path(file).open("wb") as target:
-            yield target
-    except OSError as error:
-        raise BatonError(f"{file}: {error.strerror}") from None
+def _write(file: BinaryIO, rows: Iterable[msgspec.Struct]) -> None:
+    file.writelines(msgspec.json.encode(row) + b"\n" for row in rows)

@@ -114,11 +114,13 @@ def _sessions_of(rng: Random, key: str) -> Iterator[list[VisitLine]]:
     """The sessions of one visitor, each with at least one line, in the order of their times."""
     time = START_MS + int(rng.random() * SPAN_MS)
     for _ in range(_draw(rng, _SESSIONS)):
+        # most sessions are short, a few very long, as on real sites
         length = _draw(rng, _LENGTHS)
         ended = rng.random() < _ENDED_SESSIONS
         session = []
         for place in range(length):
             session.append(_line(rng, key, time, end=ended and place == length - 1))
+            # below the gap, so the session stays one
             time += _pause(rng)
         yield session
         last = session[-1].time
@@ -145,6 +147,7 @@ def _arrivals(rng: Random, session: Sequence[VisitLine]) -> Iterator[tuple[int, 
     """The session's lines with their arrival times; no line arrives after the `end`."""
     closed = session[-1].time if session[-1].end else None
     for line in session:
+        # not the end: no line of its session may arrive after it
         late = int(rng.random() * DISORDER_MS) if rng.random() < _LATE_LINES and not line.end else 0
         arrival = line.time + late
         yield (arrival if closed is None else min(arrival, closed)), line

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import random
 import socket
 import threading
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import httpx
 import msgspec
 import uvicorn
+from click.testing import CliRunner, Result
 
 from cli.http.client import BatonClient
-from cli.importing.lines import Line
+from cli.importing.lines import LineReader
+from cli.main import cli
 from shared.model.fragments import FragmentRejected, parse_fragment, time_of
 from shared.model.routing import StreamTable, initial_table
 
+Answer = Callable[[httpx.Request], Awaitable[httpx.Response]]
 FAULTS = ("503", "429", "partly stored, then 503", "dropped before", "stored, then dropped")
 MAX_REQUEST_BYTES = 1_048_576
 
@@ -49,8 +53,7 @@ class InMemoryProducer:
 
     def client(self, patience_s: float = 1e9) -> BatonClient:
         """A client of this producer that never really sleeps."""
-        http = httpx.AsyncClient(transport=httpx.MockTransport(self.answer), base_url="http://producer")
-        return BatonClient(http, patience_s=patience_s, sleep=no_sleep, rng=random.Random(0))
+        return client_of(self.answer, patience_s, sleep=no_sleep)
 
     async def answer(self, request: httpx.Request) -> httpx.Response:
         """The response to a request, after some turns of the event loop, so that requests can overlap."""
@@ -112,6 +115,15 @@ class InMemoryProducer:
             return 0
 
 
+def without_repeats(stored: Iterable[bytes]) -> list[dict[str, Any]]:
+    """The fragments as a consumer sees them, which drops repeated ids."""
+    found: dict[str, dict[str, Any]] = {}
+    for raw in stored:
+        fragment = msgspec.json.decode(raw)
+        found.setdefault(fragment["id"], fragment)
+    return list(found.values())
+
+
 def problem(
     status: int, detail: str, headers: dict[str, str] | None = None, **members: Any
 ) -> httpx.Response:
@@ -127,22 +139,21 @@ async def no_sleep(_: float) -> None:
     await asyncio.sleep(0)
 
 
-class ListedLines:
-    """Lines from a list, in blocks of random sizes."""
+def client_of(answer: Any, patience_s: float = 0, **more: Any) -> BatonClient:
+    """A client of a service that gives these responses."""
+    http = httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://service")
+    return BatonClient(http, patience_s=patience_s, rng=random.Random(0), **more)
 
-    def __init__(self, raws: Sequence[bytes], rng: random.Random) -> None:
-        self.bytes_read = sum(map(len, raws))
-        self.position = self.bytes_read
-        self._lines = [Line(number, raw) for number, raw in enumerate(raws, 1)]
-        self._rng = rng
 
-    def read_block(self) -> list[Line] | None:
-        """The next few lines."""
-        if not self._lines:
-            return None
-        size = self._rng.randint(0, 40)
-        block, self._lines = self._lines[:size], self._lines[size:]
-        return block
+def baton(answer: Answer, *arguments: str) -> Result:
+    """Runs a command whose `--url` is a service that gives these responses."""
+    with served(answer) as url:
+        return CliRunner().invoke(cli, [*arguments, "--url", url])
+
+
+def reader_of(raws: Iterable[bytes]) -> LineReader:
+    """A log with these lines."""
+    return LineReader(io.BytesIO(b"\n".join(raws)), io.BytesIO(), None)
 
 
 class InMemoryControl:
@@ -160,10 +171,8 @@ class InMemoryControl:
         self.queries.append((path, dict(request.url.params)))
         if request.method == "POST" and path.endswith("/runs"):
             job = path.split("/")[2]
-            if job not in self.scripts:
-                return problem(422, "faults", errors=[{"in": "top", "detail": "must be 1 … 9"}])
             self.started.append((job, request.url.params["group"], msgspec.json.decode(request.content)))
-            return httpx.Response(202, json={"id": job, "state": "starting"}, headers={"location": "/runs/x"})
+            return httpx.Response(202, json={"id": job, "state": "starting"})
         if path.startswith("/runs/"):
             script = self.scripts[path.removeprefix("/runs/")]
             return httpx.Response(200, json=script.pop(0) if len(script) > 1 else script[0])
@@ -183,7 +192,7 @@ class InMemoryControl:
 
 
 @contextlib.contextmanager
-def served(answer: Callable[[httpx.Request], Awaitable[httpx.Response]]) -> Iterator[str]:
+def served(answer: Answer) -> Iterator[str]:
     """The URL of a real HTTP server with these responses, in a thread, during the block."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -12,7 +11,7 @@ import pytest
 from cli.http.client import BatonClient, connect
 from cli.http.retry_after import MAX_RETRY_AFTER_S, parse_retry_after
 from shared.errors import BatonError, Conflict, InvalidInput, NotFound, Unavailable
-from tests.unit.cli.fake_services import InMemoryControl, problem, served
+from tests.unit.cli.fake_services import InMemoryControl, client_of, problem, served
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -32,18 +31,16 @@ class Clock:
         self.now_s += seconds
 
 
-def client_of(
-    answer: Callable[[httpx.Request], httpx.Response], clock: Clock, patience_s: float
-) -> BatonClient:
-    http = httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://service")
-    return BatonClient(http, patience_s=patience_s, sleep=clock.sleep, clock=clock.read, rng=random.Random(0))
+def patient(answer: Callable[[httpx.Request], httpx.Response], clock: Clock) -> BatonClient:
+    """A client that retries for 30 s of that clock."""
+    return client_of(answer, 30, sleep=clock.sleep, clock=clock.read)
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 async def test_requests_to_an_unavailable_service_are_retried_until_patience_ends(status: int) -> None:
     """Then the error has the sentence of the last response; no attempt starts later."""
     clock = Clock()
-    client = client_of(lambda _: problem(status, "Kafka is away"), clock, patience_s=30)
+    client = patient(lambda _: problem(status, "Kafka is away"), clock)
 
     with pytest.raises(Unavailable, match="Kafka is away"):
         await client.table()
@@ -57,7 +54,7 @@ async def test_retry_after_is_the_least_wait() -> None:
     """The client honours what the server asks for."""
     clock = Clock()
     answers = [problem(429, "slowly", {"retry-after": "7"}), httpx.Response(200, json={"streams": []})]
-    client = client_of(lambda _: answers.pop(0), clock, patience_s=30)
+    client = patient(lambda _: answers.pop(0), clock)
 
     await client.get("/streams")
 
@@ -77,7 +74,7 @@ async def test_retry_after_is_the_least_wait() -> None:
 async def test_other_errors_are_raised_at_once(method: str, status: int, error: type[BatonError]) -> None:
     """Waiting does not help. Of a POST only 413 and 422, which concern its fragments, are values."""
     clock = Clock()
-    client = client_of(lambda _: problem(status, "no"), clock, patience_s=30)
+    client = patient(lambda _: problem(status, "no"), clock)
 
     with pytest.raises(BatonError, match="no") as caught:
         await (client.get("/streams") if method == "GET" else client.post_fragments(b"{}"))
@@ -89,15 +86,15 @@ async def test_other_errors_are_raised_at_once(method: str, status: int, error: 
 async def test_the_sentence_lists_every_fault_of_a_problem_document() -> None:
     """Each with its place in the request."""
     errors = [{"in": "top", "detail": "must be 1"}, {"detail": "also bad"}]
-    client = client_of(lambda _: problem(422, "the request has faults", errors=errors), Clock(), 0)
+    client = client_of(lambda _: problem(422, "the request has faults", errors=errors))
 
     with pytest.raises(InvalidInput, match=r"the request has faults \(top: must be 1; also bad\)"):
         await client.get("/x")
 
 
-async def test_another_service_is_recognised() -> None:
-    """The command reports it instead of crashing."""
-    client = client_of(lambda _: httpx.Response(200, text="<html>"), Clock(), 0)
+async def test_a_service_that_is_not_baton_is_reported() -> None:
+    """With a sentence instead of a crash."""
+    client = client_of(lambda _: httpx.Response(200, text="<html>"))
 
     with pytest.raises(BatonError, match="is not a Baton service"):
         await client.get("/streams")
@@ -115,7 +112,7 @@ async def test_a_run_is_never_started_twice() -> None:
             raise httpx.ConnectError("refused", request=request)
         raise httpx.ReadError("reset", request=request)
 
-    client = client_of(answer, Clock(), 100)
+    client = patient(answer, Clock())
 
     with pytest.raises(Unavailable, match="does not answer: reset"):
         await client.start_run("lake", "default", {})
@@ -127,9 +124,8 @@ async def test_pages_are_joined() -> None:
     """A list that is longer than a page is returned as a whole, with the other fields of the answer."""
     rows = [{"stream": n} for n in range(2500)]
     control = InMemoryControl({"/streams": {"streams": rows, "totals": {"lag": 3}}})
-    http = httpx.AsyncClient(transport=httpx.MockTransport(control.answer), base_url="http://control")
 
-    whole = await BatonClient(http, patience_s=0).pages("/streams", "streams", "stream", {"group": "g"})
+    whole = await client_of(control.answer).pages("/streams", "streams", "stream", {"group": "g"})
 
     assert whole == {"streams": rows, "totals": {"lag": 3}}
     assert [q.get("after") for _, q in control.queries] == [None, "999", "1999"]

@@ -18,7 +18,7 @@ from services.producer.settings import ProducerSettings
 from shared.model.routing import initial_table
 from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
-from tests.unit.cli.fake_services import ListedLines
+from tests.unit.cli.fake_services import reader_of
 
 TABLE = initial_table(3)
 
@@ -53,11 +53,11 @@ async def test_importer_and_producer_agree_on_every_answer() -> None:
     tally = Tally()
 
     await send_log(
-        ListedLines(raws, random.Random(0)),
+        reader_of(raws),
         parser_for("ndjson", Fields(key="key", time="time", unit="ms")),
         name="log",
         table=await client.table(),
-        sink=client,
+        post=client.post_fragments,
         lanes=1,
         limits=BatchLimits(fragments=8),
         tally=tally,

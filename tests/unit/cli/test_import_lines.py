@@ -55,27 +55,29 @@ def test_a_line_that_is_too_long_is_dropped_while_it_is_read() -> None:
     assert lines == [Line(1, b"a"), Line(2, None), Line(3, b"b")]
 
 
+def lines_of(file: Path, data: bytes) -> tuple[list[Line], LineReader]:
+    """The lines of a file with this content, and its reader."""
+    file.write_bytes(data)
+    with open_lines(str(file)) as reader:
+        return all_lines(reader), reader
+
+
 @pytest.mark.parametrize("packed", [True, False])
 def test_gzip_is_recognised_by_its_first_bytes(tmp_path: Path, packed: bool) -> None:
     """Not by the file's name."""
     file = tmp_path / "log"
-    file.write_bytes(gzip.compress(b"a\nb\n") if packed else b"a\nb\n")
 
-    with open_lines(str(file)) as reader:
-        lines = all_lines(reader)
+    lines, reader = lines_of(file, gzip.compress(b"a\nb\n") if packed else b"a\nb\n")
 
-    assert [line.raw for line in lines] == [b"a", b"b"]
+    assert lines == [Line(1, b"a"), Line(2, b"b")]
     assert reader.position == reader.size == file.stat().st_size
     assert reader.bytes_read == 4
 
 
 def test_truncated_gzip_is_rejected(tmp_path: Path) -> None:
     """Half a log must not pass for a whole one."""
-    file = tmp_path / "log.gz"
-    file.write_bytes(gzip.compress(bytes(range(256)) * 100)[:-20])
-
-    with open_lines(str(file)) as reader, pytest.raises(InvalidInput, match="damaged or truncated"):
-        all_lines(reader)
+    with pytest.raises(InvalidInput, match="damaged or truncated"):
+        lines_of(tmp_path / "log.gz", gzip.compress(bytes(range(256)) * 100)[:-20])
 
 
 def test_a_missing_file_is_rejected(tmp_path: Path) -> None:
@@ -86,8 +88,4 @@ def test_a_missing_file_is_rejected(tmp_path: Path) -> None:
 
 def test_a_byte_order_mark_is_not_part_of_the_first_line(tmp_path: Path) -> None:
     """Otherwise the name of the first column would start with it."""
-    file = tmp_path / "log"
-    file.write_bytes(b"\xef\xbb\xbfhost\n")
-
-    with open_lines(str(file)) as reader:
-        assert all_lines(reader) == [Line(1, b"host")]
+    assert lines_of(tmp_path / "log", b"\xef\xbb\xbfhost\n")[0] == [Line(1, b"host")]

@@ -6,10 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from cli.main import cli
-from tests.unit.cli.fake_services import InMemoryControl, served
+from tests.unit.cli.fake_services import InMemoryControl, baton
 
 
 def run_of(job: str, state: str, **members: Any) -> dict[str, Any]:
@@ -24,8 +23,7 @@ def run_of(job: str, state: str, **members: Any) -> dict[str, Any]:
 
 
 def invoke(control: InMemoryControl, *arguments: str) -> Result:
-    with served(control.answer) as url:
-        return CliRunner().invoke(cli, [*arguments, "--url", url])
+    return baton(control.answer, *arguments)
 
 
 def control_with(**scripts: list[dict[str, Any]]) -> InMemoryControl:
@@ -95,14 +93,6 @@ def test_a_parameter_must_be_name_equals_value() -> None:
 
     assert answer.exit_code == 2
     assert "is not NAME=VALUE" in answer.output
-
-
-def test_faults_of_parameters_are_reported() -> None:
-    """As control lists them."""
-    answer = invoke(InMemoryControl(), "run", "reports", "-p", "top=0")
-
-    assert answer.exit_code != 0
-    assert "top: must be 1 … 9" in str(answer.exception)
 
 
 def test_jobs_and_runs_are_listed_and_a_run_cancelled() -> None:

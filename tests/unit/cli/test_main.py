@@ -30,7 +30,8 @@ def test_every_command_is_where_the_table_says(name: str) -> None:
 
 def test_an_error_is_one_sentence_per_fault_and_exit_code_1() -> None:
     """Each option out of its range is reported on standard error, without a traceback."""
-    argv = [sys.executable, "-m", "cli.main", "up", "--streams", "0", "--consumers", "65"]
+    faulty = ("--streams", "0", "--consumers", "65", "--port-offset", "60000", "--namespace", "a/b")
+    argv = [sys.executable, "-m", "cli.main", "up", *faulty]
 
     answer = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
@@ -38,4 +39,6 @@ def test_an_error_is_one_sentence_per_fault_and_exit_code_1() -> None:
     assert answer.stderr.splitlines() == [
         "baton: --consumers 65: must be 0 … 64",
         "baton: --streams 0: must be 1 … 4096",
+        "baton: --port-offset 60000: must be -1000 … 56442",
+        "baton: --namespace 'a/b': lower-case letters, digits and `-` only",
     ]

@@ -6,10 +6,9 @@ import json
 
 import httpx
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from cli.main import cli
-from tests.unit.cli.fake_services import served
+from tests.unit.cli.fake_services import baton
 from tests.unit.control.operators_world import TIMEOUT_S
 from tests.unit.control.test_operations import Desk
 
@@ -38,8 +37,7 @@ class Control:
 
     def invoke(self, *arguments: str) -> Result:
         """The command's result."""
-        with served(self.answer) as url:
-            return CliRunner().invoke(cli, [*arguments, "--url", url])
+        return baton(self.answer, *arguments)
 
 
 @pytest.fixture
@@ -54,7 +52,7 @@ def test_a_dry_run_shows_what_would_move_and_its_cost(control: Control) -> None:
 
     rows = [line.split() for line in answer.stdout.splitlines()]
     assert ["0", "a", "b", "10", "1,000"] in rows
-    assert "Would move: 3 streams, 30 open sessions, 3.0 KB." in answer.stdout
+    assert "Would move: 3 streams, 30 open sessions, 3.0 kB." in answer.stdout
     assert nothing.stdout == "Nothing would move.\n"
     assert control.desk.operations.all() == []
 
@@ -64,7 +62,7 @@ def test_wait_follows_a_move_to_its_end(control: Control) -> None:
     answer = control.invoke("move", "0", "--to", "b", "--wait")
 
     assert answer.exit_code == 0
-    assert "(move 0 --to b) is done: 1 stream, 10 open sessions, 1.0 KB" in answer.stdout
+    assert "(move 0 --to b) is done: 1 stream, 10 open sessions, 1.0 kB" in answer.stdout
     assert control.desk.group.owner(0) == "b"
 
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from cli.importing.lanes import BatchLimits
 from cli.rejects.replay import Replayed, count, replay, with_id
 from shared.errors import KafkaUnavailable, Unavailable
-from shared.model.fragments import parse_fragment
 from shared.model.rejects import MAX_KEPT_BYTES, Reject
 from tests.fakes.rejects import InMemoryRejectedLog, reject_of
-from tests.unit.cli.fake_services import FAULTS, InMemoryProducer
+from tests.unit.cli.fake_services import FAULTS, InMemoryProducer, without_repeats
 
 LIMITS = BatchLimits(fragments=4, bytes=400)
 
@@ -38,12 +37,8 @@ async def send(
 
 
 def stored(producer: InMemoryProducer) -> list[dict[str, object]]:
-    """The producer's fragments without repeated ids, as a consumer sees them."""
-    found: dict[object, dict[str, object]] = {}
-    for raw in producer.logs[producer.table.stream_for(b"k")]:
-        fragment = json.loads(raw)
-        found.setdefault(fragment["id"], fragment)
-    return list(found.values())
+    """The producer's fragments without repeats; all have the same key."""
+    return without_repeats(producer.logs[producer.table.stream_for(b"k")])
 
 
 async def test_rejects_of_the_reason_are_sent_in_order() -> None:
@@ -93,21 +88,17 @@ def test_the_id_is_inserted_after_the_opening_brace(value: bytes, sent: bytes | 
     assert with_id(value, "i") == sent
 
 
-@given(fields=st.dictionaries(st.text(max_size=5), st.text(max_size=9) | st.integers() | st.none()))
+@given(
+    fields=st.dictionaries(
+        st.just("id") | st.text(max_size=5), st.text(max_size=9) | st.integers() | st.none()
+    )
+)
 def test_the_id_is_added_to_any_object(fields: dict[str, object]) -> None:
-    """However it is indented; an id of its own wins."""
+    """However it is indented; the fragment's own id wins, since it comes later."""
     for indent in (None, 1):
         value = json.dumps(fields, indent=indent).encode()
 
         assert json.loads(with_id(value, "i") or b"") == {"id": "i"} | fields
-
-
-def test_a_fragments_own_id_wins() -> None:
-    """If the client also sends the fragment again, consumers see a repeat."""
-    sent = with_id(b'{"key":"k","id":"own"}', "rejected/0/7")
-
-    assert sent is not None
-    assert parse_fragment(sent).id == "own"
 
 
 async def test_rejects_that_cannot_be_sent_are_counted_and_skipped() -> None:
@@ -125,17 +116,21 @@ async def test_rejects_that_cannot_be_sent_are_counted_and_skipped() -> None:
 
 
 async def test_a_fragment_that_is_rejected_again_is_reported_and_not_retried() -> None:
-    """With its new reason. The new reject is beyond the end up to which this replay reads."""
-    log = InMemoryRejectedLog([[*numbered(0), reject(b'{"key":""}'), *numbered(1)]])
+    """With its new reason, or as still unreadable, when the producer answers 400.
+
+    The new reject is beyond the end up to which this replay reads.
+    """
+    log = InMemoryRejectedLog([[*numbered(0), reject(b'{"key":""}'), *numbered(1), reject(b'{"key":"k"\n')]])
     producer = InMemoryProducer()
 
     replayed = await send(log, producer)
 
-    assert (replayed.tally.accepted, replayed.tally.rejected) == (2, 1)
+    assert (replayed.tally.accepted, replayed.tally.rejected) == (2, 2)
     assert [(reason, found.count, found.line) for reason, found in replayed.tally.reasons.items()] == [
-        ("key", 1, 1)
+        ("key", 1, 1),
+        ("unreadable", 1, 3),
     ]
-    assert log.places == {0: 3}
+    assert log.places == {0: 4}
 
 
 async def test_a_multi_line_fragment_is_sent_alone() -> None:
@@ -150,32 +145,6 @@ async def test_a_multi_line_fragment_is_sent_alone() -> None:
     assert [one["n"] for one in stored(producer)] == [0, 1, 2, 3]
     assert producer.requests == [1, 1, 2]
     assert producer.types == ["application/x-ndjson", "application/json", "application/x-ndjson"]
-
-
-async def test_a_body_that_is_still_unreadable_is_counted_as_rejected() -> None:
-    """The producer's 400 does not end the replay."""
-    log = InMemoryRejectedLog([[reject(b'{"key":"k"\n', "unreadable"), *numbered(1, reason="unreadable")]])
-    producer = InMemoryProducer()
-
-    replayed = await send(log, producer, reason="unreadable")
-
-    assert (replayed.tally.accepted, replayed.tally.rejected) == (1, 1)
-    assert list(replayed.tally.reasons) == ["unreadable"]
-
-
-async def test_an_interruption_before_the_commit_duplicates_nothing() -> None:
-    """The next replay sends the same fragments with the same ids."""
-    log = InMemoryRejectedLog([numbered(*range(10))], page_size=10)
-    log.fails_to_keep = [KafkaUnavailable("lost")]
-    producer = InMemoryProducer()
-
-    with pytest.raises(KafkaUnavailable):
-        await send(log, producer)
-    replayed = await send(log, producer)
-
-    assert producer.requests == [4, 4, 4, 2]
-    assert replayed.found == 10
-    assert [one["n"] for one in stored(producer)] == list(range(10))
 
 
 async def test_an_unavailable_producer_does_not_advance_the_committed_offset() -> None:

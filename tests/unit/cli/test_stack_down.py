@@ -22,6 +22,11 @@ def sleeper() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"])
 
 
+def store(home: Path, supervisor: Identity, kafka: Identity | None) -> None:
+    process = ProcessState(name="kafka", address="a", identity=kafka)
+    save_state(home, StackState(supervisor=supervisor, processes=[process]))
+
+
 def run_down(home: Path) -> str:
     result = CliRunner().invoke(down, ["--home", str(home)])
     assert result.exit_code == 0
@@ -31,13 +36,10 @@ def run_down(home: Path) -> str:
 def test_a_process_that_outlived_its_supervisor_is_killed(tmp_path: Path) -> None:
     """Even without its supervisor a stack is stopped completely, and its state removed."""
     with sleeper() as process:
-        left = ProcessState(name="kafka", address="a", identity=identify(process.pid))
-        save_state(tmp_path, StackState(supervisor=GONE, processes=[left]))
+        store(tmp_path, GONE, identify(process.pid))
 
-        output = run_down(tmp_path)
-
+        assert run_down(tmp_path) == "stopped\n"
         assert process.wait(10) == -signal.SIGKILL
-        assert output == "stopped\n"
         assert load_state(tmp_path) is None
 
 
@@ -45,12 +47,9 @@ def test_a_process_that_reuses_the_stored_pid_is_not_signalled(tmp_path: Path) -
     """After a reboot the stored pids may belong to other processes."""
     with sleeper() as process:
         stored = Identity(process.pid, "another start")
-        other = ProcessState(name="kafka", address="a", identity=stored)
-        save_state(tmp_path, StackState(supervisor=stored, processes=[other]))
+        store(tmp_path, stored, stored)
 
-        output = run_down(tmp_path)
-
-        assert output == f"no local stack is running in {tmp_path}\n"
+        assert run_down(tmp_path) == f"no local stack is running in {tmp_path}\n"
         assert not send_signal(stored, signal.SIGKILL)
         assert process.poll() is None
         assert load_state(tmp_path) is None

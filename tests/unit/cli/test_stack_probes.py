@@ -38,50 +38,32 @@ async def server() -> AsyncIterator[OneAnswer]:
 @pytest.mark.parametrize(
     ("answer", "ready"),
     [
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", True),
-        (b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", False),
-        (b"what is HTTP?\r\n\r\n", False),
-        (b"", False),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", [True, False]),
+        (b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", [False, False]),
+        (b"Zookeeper version: 3.9.5\nMode: standalone\n", [False, True]),
+        (b"what is HTTP?\r\n\r\n", [False, False]),
+        (b"", [False, False]),
     ],
 )
-async def test_a_service_is_ready_when_readyz_returns_200(
-    server: OneAnswer, answer: bytes, ready: bool
+async def test_a_service_is_ready_with_200_and_zookeeper_when_it_reports_its_mode(
+    server: OneAnswer, answer: bytes, ready: list[bool]
 ) -> None:
-    """With any other status, or without HTTP, it is not ready."""
+    """With any other answer neither is ready: ZooKeeper reports no mode before it serves requests."""
     server.answer = answer
 
-    assert await is_ready("127.0.0.1", server.port) is ready
+    probed = [await is_ready("127.0.0.1", server.port), await zookeeper_answers(f"127.0.0.1:{server.port}")]
+
+    assert probed == ready
 
 
-@pytest.mark.parametrize(
-    ("answer", "ready"), [(b"Zookeeper version: 3.9.5\nMode: standalone\n", True), (b"not serving", False)]
-)
-async def test_zookeeper_is_ready_when_it_reports_its_mode(
-    server: OneAnswer, answer: bytes, ready: bool
-) -> None:
-    """Before it serves requests, it reports none."""
-    server.answer = answer
-
-    assert await zookeeper_answers(f"127.0.0.1:{server.port}") is ready
-
-
-async def test_a_refused_connection_means_not_ready() -> None:
-    """For every probe, without an exception."""
-    port = free_port()
-
-    assert not await zookeeper_answers(f"127.0.0.1:{port}")
-    assert not await kafka_answers(f"127.0.0.1:{port}")
-    assert not await is_ready("127.0.0.1", port)
-
-
-async def test_an_unresponsive_server_means_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A port that accepts connections without answering does not block a probe."""
+async def test_a_port_that_refuses_or_never_answers_means_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For every probe, in bounded time and without an exception."""
     monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 0.1)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-
-        assert not await zookeeper_answers(f"127.0.0.1:{port}")
-        assert not await is_ready("127.0.0.1", port)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for port in (free_port(), silent.getsockname()[1]):
+            assert not await zookeeper_answers(f"127.0.0.1:{port}")
+            assert not await kafka_answers(f"127.0.0.1:{port}")
+            assert not await is_ready("127.0.0.1", port)
 
 
 def test_occupied_ports_are_named_with_their_process() -> None:

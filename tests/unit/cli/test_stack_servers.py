@@ -69,15 +69,15 @@ def test_the_two_class_paths_are_never_mixed() -> None:
 
 
 def test_formatting_keeps_a_formatted_storage(tmp_path: Path) -> None:
-    """The command may run twice, and `is_formatted` tells whether it has run."""
+    """The command may run twice, and `is_formatted` says whether it has run."""
     options = KafkaOptions(home=tmp_path)
     prepare_kafka(options)
+    assert not options.is_formatted
 
-    before = options.is_formatted
-    (options.data / "meta.properties").write_text("")
+    (options.data / "meta.properties").touch()
 
+    assert options.is_formatted
     assert "--ignore-formatted" in kafka_format_argv(options, "java", "cp", "id")
-    assert (before, options.is_formatted) == (False, True)
 
 
 def test_cluster_ids_have_sixteen_bytes_and_no_leading_dash() -> None:

@@ -40,11 +40,11 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-class Run:
+class Program:
     """A supervised Python program in a folder, with its reports; it is ready once the file `up` exists."""
 
     def __init__(
-        self, folder: Path, program: str, stop_timeout_s: float = 20.0, ready_timeout_s: float = DEADLINE_S
+        self, folder: Path, program: str, *, ready_s: float = DEADLINE_S, stop_s: float = DEADLINE_S
     ) -> None:
         self.folder = folder
         self.reports: list[str] = []
@@ -55,8 +55,8 @@ class Run:
             is_ready=self._is_up,
             folder=folder,
             environment=os.environ,
-            ready_timeout_s=ready_timeout_s,
-            stop_timeout_s=stop_timeout_s,
+            ready_timeout_s=ready_s,
+            stop_timeout_s=stop_s,
         )
         self.process = SupervisedProcess(spec, lambda name, what: self.reports.append(what))
 
@@ -65,6 +65,7 @@ class Run:
 
     @contextlib.asynccontextmanager
     async def supervised(self) -> AsyncIterator[SupervisedProcess]:
+        """Supervises the program during the block."""
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(self.process.run())
             try:
@@ -72,84 +73,75 @@ class Run:
             finally:
                 task.cancel()
 
+    @contextlib.asynccontextmanager
+    async def ready(self) -> AsyncIterator[SupervisedProcess]:
+        """Supervises the program; the block begins when it is ready."""
+        async with self.supervised() as process:
+            await process.wait_ready()
+            yield process
+
 
 async def test_a_process_that_dies_is_restarted(tmp_path: Path) -> None:
     """After a SIGKILL the program runs again with another pid, and the death is reported."""
-    run = Run(tmp_path, FOREVER)
+    program = Program(tmp_path, FOREVER)
 
-    async with run.supervised() as process:
-        await process.wait_ready()
+    async with program.ready() as process:
         before = process.pid
         await process.kill()
         await until(lambda: process.starts == 2 and process.pid is not None)
 
         assert process.pid != before
-        assert run.reports == ["died (SIGKILL), starts again in 0.02 s"]
+        assert program.reports == ["died (SIGKILL), starts again in 0.02 s"]
 
 
-async def test_a_program_that_keeps_dying_is_a_failed_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "ready_s", "sentence"),
+    [
+        (
+            "print('first', flush=True); raise SystemExit('no such broker')",
+            DEADLINE_S,
+            r"it does not start \(exit code 1\): no such broker \(log: .*it\.log",
+        ),
+        ("import time; time.sleep(600)", 0.3, r"was not ready after 0\.3 s"),
+    ],
+)
+async def test_a_program_that_keeps_dying_or_is_never_ready_is_a_failed_start(
+    tmp_path: Path, program: str, ready_s: float, sentence: str
+) -> None:
     """The error has the last line of output and the log's path."""
-    run = Run(tmp_path, "print('first', flush=True); raise SystemExit('no such broker')")
-
-    async with run.supervised() as process:
-        with pytest.raises(
-            NotReady, match=r"it does not start \(exit code 1\): no such broker \(log: .*it\.log"
-        ):
+    async with Program(tmp_path, program, ready_s=ready_s).supervised() as process:
+        with pytest.raises(NotReady, match=sentence):
             await process.wait_ready()
 
 
-async def test_a_program_that_is_never_ready_is_a_failed_start(tmp_path: Path) -> None:
-    """A running program is not a ready one: after the time-out the start has failed."""
-    run = Run(tmp_path, "import time; time.sleep(600)", ready_timeout_s=0.3)
+@pytest.mark.parametrize("is_paused", [False, True])
+async def test_a_stopped_program_ends_in_order(tmp_path: Path, is_paused: bool) -> None:
+    """It gets SIGTERM first, and it does not restart; under SIGSTOP it is continued, so that it can end."""
+    program = Program(tmp_path, ORDERLY)
 
-    async with run.supervised() as process:
-        with pytest.raises(NotReady, match=r"was not ready after 0\.3 s"):
-            await process.wait_ready()
-
-
-async def test_a_stopped_program_ends_in_order(tmp_path: Path) -> None:
-    """It gets SIGTERM first, and it does not restart."""
-    run = Run(tmp_path, ORDERLY)
-
-    async with run.supervised() as process:
-        await process.wait_ready()
+    async with program.ready() as process:
+        if is_paused:
+            process.send(signal.SIGSTOP)
         await process.stop()
 
-        assert (process.pid, process.starts, run.reports) == (None, 1, [])
+        assert (process.pid, process.starts, program.reports) == (None, 1, [])
         assert process.spec.log.read_text() == "left in order\n"
 
 
 async def test_a_program_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     """After the time-out, and this is reported."""
-    run = Run(tmp_path, STUBBORN, stop_timeout_s=0.2)
+    program = Program(tmp_path, STUBBORN, stop_s=0.2)
 
-    async with run.supervised() as process:
-        await process.wait_ready()
+    async with program.ready() as process:
         await process.stop()
 
         assert process.pid is None
-        assert run.reports == ["did not stop within 0.2 s, is killed"]
-
-
-async def test_a_paused_program_can_be_stopped(tmp_path: Path) -> None:
-    """A program under SIGSTOP is continued, so that it can end in order."""
-    run = Run(tmp_path, ORDERLY)
-
-    async with run.supervised() as process:
-        await process.wait_ready()
-        process.send(signal.SIGSTOP)
-        await process.stop()
-
-        assert run.reports == []
-        assert "left in order" in process.spec.log.read_text()
+        assert program.reports == ["did not stop within 0.2 s, is killed"]
 
 
 async def test_a_program_can_be_killed_for_good(tmp_path: Path) -> None:
     """`restart=False` ends the program and its supervision."""
-    run = Run(tmp_path, FOREVER)
-
-    async with run.supervised() as process:
-        await process.wait_ready()
+    async with Program(tmp_path, FOREVER).ready() as process:
         await process.kill(restart=False)
 
         assert (process.pid, process.starts) == (None, 1)
@@ -157,10 +149,7 @@ async def test_a_program_can_be_killed_for_good(tmp_path: Path) -> None:
 
 async def test_a_cancelled_supervision_leaves_nothing_running(tmp_path: Path) -> None:
     """Even if the program ignores SIGTERM."""
-    run = Run(tmp_path, STUBBORN)
-
-    async with run.supervised() as process:
-        await process.wait_ready()
+    async with Program(tmp_path, STUBBORN).ready() as process:
         identity = process.identity
 
     assert identity is not None
