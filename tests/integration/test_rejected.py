@@ -12,19 +12,13 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.http.client import connect
-from cli.importing.lanes import BatchLimits
-from cli.kafka.rejects import RejectedLog, StoredReject, open_rejected
 from cli.main import cli
-from cli.rejects.replay import Replayed, replay
 from services.producer.kafka.rejects import KafkaRejects
 from shared.errors import KafkaUnavailable
 from shared.kafka.topics import ensure_topics, rejected_topic
-from shared.model.group import GroupSettings
 from shared.model.names import Names
 from shared.model.rejects import MAX_KEPT_BYTES, Reject, parse_reject
 from tests.integration.test_producer_service import producer
-from tests.reference import Rec, fold_eagerly
 from tests.rejects_contract import RejectsContract, RejectsWorld, refused
 from tests.servers import KafkaServer
 from tests.topics import records_of
@@ -198,51 +192,6 @@ async def test_rejected_fragments_are_listed_and_replayed(kafka: str, zookeeper:
     assert [record.value for record in stored] == [
         b'{"id":"rejected/0/%d",' % offset + value[1:] for offset, value in enumerate(long)
     ]
-
-
-class ForgetsPlaces:
-    """The real log, but it fails whenever a place should be stored after an acknowledgement."""
-
-    def __init__(self, log: RejectedLog) -> None:
-        self._log = log
-        self.bounds = log.bounds
-
-    def read(self, partition: int, start: int) -> AsyncIterator[Sequence[StoredReject]]:
-        return self._log.read(partition, start)
-
-    async def committed(self, partition: int) -> int | None:
-        return await self._log.committed(partition)
-
-    async def commit(self, partition: int, offset: int) -> None:
-        raise KafkaUnavailable(f"cut off before {partition}/{offset} was kept")
-
-
-async def test_an_interrupted_replay_repeats_nothing(kafka: str, zookeeper: str, namespace: str) -> None:
-    """Fragments acknowledged but not remembered are sent again, and the session has them once."""
-    names = Names(namespace)
-    settings = {"kafka": kafka, "zookeeper": zookeeper, "namespace": namespace, "streams": 1}
-    values = [b'{"key":"k","data":%d}' % number for number in range(20)]
-    async with producer(**settings) as running_producer:
-        await running_producer.until_ready()
-        url = str(running_producer.client.base_url)
-        rejects = KafkaRejects(kafka, names)
-        async with running(rejects.run()):
-            rejects.put([refused(0, "key")] * len(values), values)
-            await until(lambda: rejects.counts.stored == len(values))
-
-        async with open_rejected(kafka, names, reason="key") as log, connect(url) as client:
-            limits = BatchLimits(fragments=7)
-            with pytest.raises(KafkaUnavailable):
-                await replay(ForgetsPlaces(log), client, "key", limits=limits, replayed=Replayed())
-        result = await baton(kafka, namespace, "replay", "--reason", "key", "--url", url, "-o", "json")
-
-    records = await records_of(kafka, names.fragments(0))
-    log_records = [Rec(r.offset, r.timestamp, r.key, r.value) for r in records]
-    closed, (session,) = fold_eagerly(log_records, GroupSettings())
-    assert json.loads(result.output)["accepted"] == 20
-    assert len(records) == 27
-    assert closed == []
-    assert [json.loads(value)["data"] for value in session.values] == list(range(20))
 
 
 async def test_without_a_topic_the_command_says_so(kafka: str, namespace: str) -> None:
