@@ -72,6 +72,7 @@ def events(
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(_follow(url, params, _print_json_line if output == "json" else _print_event))
         return
+    # one page: `--limit` never exceeds it
     answer = get(url, "/events", params)
     if output == "json":
         print_json(answer)
@@ -90,6 +91,7 @@ def event_line(event: Mapping[str, Any]) -> str:
     at = event.get("at", 0)
     time = f"{datetime.fromtimestamp(at // 1000, UTC):%Y-%m-%d %H:%M:%S}.{at % 1000:03d}Z"
     stream = "" if event.get("stream") is None else f"stream {event['stream']}"
+    # only a handover has `from`; other kinds name one `member`
     members = event.get("from") or event.get("member", "")
     members = f"{members} → {event['to']}" if event.get("to") else members
     # most installations have one group: naming it on every line would only hide the rest

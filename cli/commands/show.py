@@ -100,6 +100,7 @@ def streams(group: str, url: str, output: str) -> None:
     """
     answer = get_list(url, "streams", "stream", {"group": group})
     print_list(answer, "streams", output, STREAM_COLUMNS)
+    # the sums are in the JSON already
     if output == "text":
         totals = answer["totals"]
         click.echo(
@@ -137,6 +138,7 @@ def plan(group: str, url: str, output: str) -> None:
     if output == "json":
         print_json(answer)
         return
+    # a table without rows would look like a failure
     if answer["moves"]:
         print_objects(PLAN_COLUMNS, answer["moves"])
     else:

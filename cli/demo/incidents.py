@@ -100,6 +100,7 @@ async def _handovers(
     control: BatonClient, before: int, request: Mapping[str, Any], expected: int
 ) -> list[dict[str, Any]]:
     """The handovers of an operation; fewer than `expected` if their events do not come in time."""
+    # control reads the events from Kafka, a moment after the operation has ended
     deadline = time.monotonic() + EVENT_DELAY_S
     while True:
         found = [row for row in await _events_after(control, before) if _is_of(row, request)]

@@ -122,6 +122,7 @@ def _read_head(path: Path) -> tuple[list[bytes], int]:
     """The first three lines that are not blank, and how many there are in all."""
     head: list[bytes] = []
     count = 0
+    # the whole log is read: the incidents need to know how much of it is in Kafka
     with open_lines(str(path)) as lines:
         while (block := lines.read_block()) is not None:
             # a line that is too long counts too, since the import reports it

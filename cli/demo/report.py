@@ -31,6 +31,7 @@ def print_ownership(rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         owners.setdefault(row["owner"] or "nobody", []).append(row)
     table = []
+    # by name, so that two runs are easy to compare
     for owner, owned in sorted(owners.items()):
         streams = ", ".join(str(row["stream"]) for row in owned)
         epoch = max(row["epoch"] for row in owned)

@@ -130,6 +130,7 @@ class BatonClient:
 
     async def start_run(self, job: str, group: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Starts a run of a job and returns it as control reports it (202)."""
+        # quoted: the name comes from the command line and may hold a slash
         path = f"/jobs/{quote(job, safe='')}/runs"
         params = {"group": group}
         response = await self._send("POST", path, params=params, json=dict(parameters), repeatable=False)
@@ -267,6 +268,7 @@ def _sentence(response: httpx.Response) -> str:
     detail = problem.get("detail") or problem.get("title")
     if not detail:
         return bare
+    # several faults at once, each with the field that it is about
     faults = [
         f"{fault.get('in')}: {fault.get('detail')}" if fault.get("in") else str(fault.get("detail"))
         for fault in problem.get("errors") or []

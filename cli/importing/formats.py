@@ -138,6 +138,7 @@ class TableParser:
                 raise InvalidInput("the header names a column twice")
             self._columns = cells
             return None
+        # a value in the wrong column would go unnoticed
         if len(cells) != len(self._columns):
             raise LineUnreadable(
                 "columns", f"the line has {len(cells)} columns, the header {len(self._columns)}"

@@ -63,6 +63,7 @@ class LineReader:
         if not block:
             return self._last()
         self.position = 0 if self.size is None else self._raw.tell()
+        # a byte order mark would become part of the first column's name
         if self.bytes_read == 0:
             block = block.removeprefix(_BOM)
         self.bytes_read += len(block)

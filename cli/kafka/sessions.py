@@ -43,6 +43,7 @@ async def read_sessions(kafka: str, topic: str) -> AsyncIterator[list[Session]]:
             consumer.assign(partitions)
             first = await consumer.beginning_offsets(partitions)
             ends = await consumer.end_offsets(partitions)
+        # explicitly: without a group aiokafka would begin at the end
         for partition in partitions:
             consumer.seek(partition, first[partition])
         async for batch in _batches(consumer, ends):

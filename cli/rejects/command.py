@@ -89,6 +89,7 @@ def rejected(
 
     Rejects are kept for five days. Characters that are not printable are escaped.
     """
+    # click runs the group before its subcommand
     if ctx.invoked_subcommand is not None:
         # click would accept and then ignore them: `rejected --reason key replay` must not replay everything
         given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
@@ -128,6 +129,7 @@ def replay_command(
         _print_replayed(replayed, reason, is_dry=is_dry)
     if failure:
         click.echo(f"rejected replay: {failure}", err=True)
+    # also 1 if some were rejected again: a script must not take that for done
     sys.exit(0 if not failure and (is_dry or replayed.all_accepted) else 1)
 
 
@@ -176,6 +178,7 @@ async def _replay(
             async with connect(url, patience_s=PATIENCE_S, write_key=write_key) as producer:
                 await replay(log, producer, reason, limits=BatchLimits(), replayed=replayed)
     except BatonError as error:
+        # returned, not raised: the counts up to here are printed first
         return error.detail
     return None
 

@@ -49,6 +49,7 @@ class Listing:
         """Counts the rejects of a page."""
         for stored in page:
             reject = stored.reject
+            # the topic has one order for all reasons, so every reject is read
             if self._reason not in (None, reject.reason):
                 continue
             found = self.reasons.setdefault(

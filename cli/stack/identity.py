@@ -43,6 +43,7 @@ def identify(pid: int) -> Identity | None:
             boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
             # a zombie has ended; only its parent has not looked yet
             return None if state in "ZX" else Identity(pid, f"{boot}:{ticks}")
+        # elsewhere, macOS for example, to the second: a pid does not come back that soon
         answer = subprocess.run(
             ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, timeout=10, check=True
         )

@@ -41,6 +41,7 @@ def find_java() -> str:
     """The path of a Java that is new enough. Raises JavaMissing."""
     need = f"Baton needs Java {LEAST_VERSION} or newer, and"
     home = os.environ.get("JAVA_HOME")
+    # also for JAVA_HOME, because `which` checks that the file is executable
     java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
     if java is None:
         raise JavaMissing(f"{need} there is none {f'in JAVA_HOME={home}' if home else 'on the PATH'}")

@@ -52,6 +52,7 @@ def parse_lock(text: str) -> list[Jar]:
         if line.strip() and not line.startswith("#")
     ]
     columns = list(Jar.__struct_encode_fields__)
+    # so that a file with swapped columns cannot be read
     if not rows or rows[0][1] != columns:
         raise LockMalformed(f"the lock file of jars must begin with the columns {', '.join(columns)}")
     return [_parse_row(number, columns, cells) for number, cells in rows[1:]]

@@ -53,6 +53,7 @@ def load_state(home: Path) -> StackState | None:
     """The stored state, or None without a readable one."""
     try:
         return msgspec.json.decode(state_file(home).read_bytes(), type=StackState)
+    # a damaged file is like none: the lock decides whether a stack runs
     except (OSError, msgspec.DecodeError):
         return None
 

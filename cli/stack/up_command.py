@@ -112,6 +112,7 @@ def _detach(options: StackOptions) -> None:
         *("--streams", str(options.streams), "--namespace", options.namespace),
     ]
     with log.open("wb") as file:
+        # in another session, because it must outlive this terminal
         child = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
         )
@@ -119,6 +120,7 @@ def _detach(options: StackOptions) -> None:
     supervisor = identify(child.pid)
     deadline = time.monotonic() + DETACH_TIMEOUT_S
     try:
+        # ready, or dead, whichever comes first
         while child.poll() is None and time.monotonic() < deadline:
             state = load_state(options.home)
             if state is not None and state.ready and state.supervisor == supervisor:
