@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -44,25 +44,10 @@ async def send_log(
     fleet = [Lane(post, tally, limits, on_progress) for _ in range(max(1, min(lanes, table.count)))]
     # a stream always goes through the same lane, which keeps the order of its fragments
     lane_of = [fleet[stream % len(fleet)] for stream in range(table.count)]
-    digest = log_digest(name)
 
     async def read() -> None:
-        last = 0
-        while (block := await _in_daemon_thread(lines.read_block)) is not None:
-            for line in block:
-                last = line.number
-                if (row := _parse(parser, line, tally)) is None:
-                    continue
-                fragment = _fragment(row, line, digest, tally)
-                if fragment is not None:
-                    await lane_of[table.stream_for(row.key.encode())].offer(fragment)
-            # once a block: the bar needs no more
-            tally.bytes_read, tally.position = lines.bytes_read, lines.position
-            on_progress()
-        try:
-            parser.finish()
-        except LineUnreadable as error:  # the last record is incomplete: count it at the log's last line
-            tally.count_unparsed(last, error.reason, error.detail)
+        async for key, fragment in _fragments(lines, parser, log_digest(name), tally, on_progress):
+            await lane_of[table.stream_for(key.encode())].offer(fragment)
         # only now: before, a lane with an empty queue would have ended too early
         for lane in fleet:
             lane.close()
@@ -75,6 +60,28 @@ async def send_log(
     except* BatonError as failures:
         # several lanes may fail at once, and the caller wants one sentence
         raise _first(failures) from None
+
+
+async def _fragments(
+    lines: LineReader, parser: Parser, digest: str, tally: Tally, on_progress: Callable[[], None]
+) -> AsyncIterator[tuple[str, Outgoing]]:
+    """The key and the fragment of every line that becomes one, in the log's order."""
+    last = 0
+    while (block := await _in_daemon_thread(lines.read_block)) is not None:
+        for line in block:
+            last = line.number
+            row = _parse(parser, line, tally)
+            fragment = None if row is None else _fragment(row, line, digest, tally)
+            if row is not None and fragment is not None:
+                yield row.key, fragment
+        # once a block: the bar needs no more
+        tally.bytes_read, tally.position = lines.bytes_read, lines.position
+        on_progress()
+    try:
+        parser.finish()
+    except LineUnreadable as error:
+        # the last record is incomplete: count it at the log's last line
+        tally.count_unparsed(last, error.reason, error.detail)
 
 
 def _parse(parser: Parser, line: Line, tally: Tally) -> Row | None:
