@@ -142,6 +142,10 @@ class Coordinator(Protocol):
     def lease(self) -> Lease | None:
         """How long this member may act, by the clock of `now_s`; None before the first ZooKeeper session."""
 
+    @property
+    def unreadable_znodes(self) -> int:
+        """How many znodes of the group could not be decoded when they were last read."""
+
     def now_s(self) -> float:
         """The clock of the lease: seconds, monotonic, counting suspension."""
 

@@ -6,13 +6,17 @@ view; control shows it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 MemberState = Literal["joining", "active", "draining"]
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
+Epoch = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+"""Bounded, so that an epoch that was read can be raised and written."""
 
 
 class MemberNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +37,12 @@ class ClaimNode(msgspec.Struct, frozen=True, kw_only=True):
     """Data of `claims/<n>`: who owns the stream in which epoch."""
 
     member: str
-    epoch: int
+    epoch: Epoch
+
+
+UNREADABLE_CLAIM = ClaimNode(member="n/a", epoch=0)
+"""Stands for a claim that exists and cannot be read: some member owns the stream, so no other may claim it.
+An id of a member has no slash."""
 
 
 class StreamNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +52,7 @@ class StreamNode(msgspec.Struct, frozen=True, kw_only=True):
     and the next claim clears them.
     """
 
-    epoch: int = 0
+    epoch: Epoch = 0
     owner: str = ""
     address: str = ""
     seq: int | None = None
@@ -65,6 +74,16 @@ def parse_pins(data: bytes) -> dict[int, str]:
     {7: 'consumer-1'}
     """
     return msgspec.json.decode(data, type=dict[int, str])
+
+
+def stream_numbers(names: Iterable[str], count: int) -> set[int]:
+    """The streams that the children of `claims` or `streams` are named after; other names are left out.
+
+    >>> stream_numbers(["7", "07", "12", "odd"], 12)
+    {7}
+    """
+    # matched first: `int` raises for thousands of digits, and accepts "07" and other scripts
+    return {n for name in names if _NUMBER.fullmatch(name) and (n := int(name)) < count}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

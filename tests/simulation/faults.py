@@ -244,7 +244,7 @@ FAULTS = (
         name="going on after an unknown release without writing the stream's node",
         file=f"{CONSUMER}/adapters/zookeeper/coordinator.py",
         text="""            Set(self._names.stream(self.group, stream), _encode(mine), node.version),
-            same if new == held.epoch else Set(claim_path, _encode(other), claim.version),
+            same if _encode(other) == claim.data else Set(claim_path, _encode(other), claim.version),
         ]
         if not await self._transact(operations, session):
             self._mirror.doubt(stream)
@@ -252,7 +252,7 @@ FAULTS = (
         self._note(stream, new, node.version + 1)
 """,
         instead="""            Check(self._names.stream(self.group, stream), node.version),
-            same if new == held.epoch else Set(claim_path, _encode(other), claim.version),
+            same if _encode(other) == claim.data else Set(claim_path, _encode(other), claim.version),
         ]
         if not await self._transact(operations, session):
             self._mirror.doubt(stream)

@@ -46,6 +46,10 @@ class ConsumerMetrics(Collector):
             "open_sessions": ("Sessions open", sum(core.open_sessions for core in cores)),
             "state_bytes": ("Bytes of open sessions", sum(core.state_bytes for core in cores)),
             "lag": ("Records not read yet", sum(max(0, w.end - w.position) for w in workers)),
+            "unreadable_znodes": (
+                "Znodes of the group that cannot be decoded",
+                member.coordinator.unreadable_znodes if member is not None else 0,
+            ),
             "lease_seconds": ("Until the lease ends", member.lease_ms / 1000 if member is not None else 0.0),
         }
         for name, (text, value) in gauges.items():

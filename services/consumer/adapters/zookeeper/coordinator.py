@@ -13,9 +13,10 @@ import msgspec
 from services.consumer.adapters.zookeeper.group_mirror import GroupMirror
 from services.consumer.core.ownership.lease import Lease
 from shared.errors import Conflict, InvalidInput, ZooKeeperUnavailable
-from shared.model.cluster import ClaimNode, MemberNode, StreamNode, View
+from shared.model.cluster import UNREADABLE_CLAIM, ClaimNode, MemberNode, StreamNode, View
 from shared.model.group import GroupSettings, parse_group_settings
 from shared.model.names import Names
+from shared.zookeeper.unreadable import UnreadableZnodes
 from shared.zookeeper.znodes import Check, Create, Delete, Operation, Set, Znode, Znodes, ZooKeeperSession
 
 _encode = msgspec.json.encode
@@ -74,15 +75,26 @@ class ZooKeeperCoordinator:
         """The clock of the lease."""
         return self._zookeeper.now_s()
 
+    @property
+    def unreadable_znodes(self) -> int:
+        """How many znodes of the group could not be decoded when they were last read."""
+        return len(self._mirror.unreadable)
+
     async def ensure_group(self, settings: GroupSettings) -> None:
-        """Creates the group's znodes. Raises InvalidInput if the group has other settings."""
+        """Creates the group's znodes.
+
+        Raises InvalidInput if the group has other settings; ZooKeeperUnavailable also if they are unreadable.
+        """
         names, path = self._names, self._names.group(self.group)
         await self._zookeeper.make_path(names.groups)
         await self._zookeeper.create(path, settings.encode())
         znode = await self._zookeeper.get(path)
         if znode is None:
             raise ZooKeeperUnavailable("the group's znode vanished while it was being created")
-        differences = settings.differences(parse_group_settings(znode.data))
+        found = UnreadableZnodes().decode(path, znode.data, parse_group_settings)
+        if found is None:
+            raise ZooKeeperUnavailable(f"the group's settings at {path} are unreadable")
+        differences = settings.differences(found)
         if differences:
             raise InvalidInput(
                 f"group {self.group!r} has other settings (here / there): {', '.join(differences)}; "
@@ -142,13 +154,13 @@ class ZooKeeperCoordinator:
         node, claim = await self._read(stream, session)
         operations: list[Operation] = []
         if claim is not None:
-            if _claim_of(claim.data).member != self.member:
-                return None
             if claim.ephemeral_of == session.id:  # an earlier claim of ours whose answer was lost
                 return await self.adopt(stream)
+            if self._claim_in(stream, claim).member != self.member:
+                return None
             # left by our former session: replace it instead of waiting for that session's time-out
             operations.append(Delete(self._names.claim(self.group, stream), claim.version))
-        epoch = (_stream_of(node.data).epoch if node is not None else 0) + 1
+        epoch = self._node_in(stream, node).epoch + 1
         operations += self._to_claim(stream, epoch, node.version if node is not None else None)
         if await self._transact(operations, session):
             self._note(stream, epoch, node.version + 1 if node is not None else 0)
@@ -196,7 +208,7 @@ class ZooKeeperCoordinator:
         if not done:  # or unknown: the znodes decide
             self._mirror.doubt(stream)
             node, znode = await self._read(stream, session)
-            done = znode is None and node is not None and _stream_of(node.data) == final
+            done = znode is None and self._node_in(stream, node) == final
         if done:
             self._written.pop(stream, None)
             self._mirror.note_release(stream, final)
@@ -205,11 +217,13 @@ class ZooKeeperCoordinator:
     async def read_claim(self, stream: int) -> ClaimNode | None:
         """The claim as it stands, read afresh."""
         session = self._session()
-        znode = await self._zookeeper.get(self._names.claim(self.group, stream), within=session.id)
+        node, znode = await self._read(stream, session)
         if znode is None:
             return None
-        claim = _claim_of(znode.data)
-        return None if claim.member == self.member and znode.ephemeral_of != session.id else claim
+        if znode.ephemeral_of == session.id:
+            return ClaimNode(member=self.member, epoch=self._held_epoch(stream, node, znode))
+        claim = self._claim_in(stream, znode)
+        return claim if claim.member != self.member else None
 
     def _session(self) -> ZooKeeperSession:
         session = self._zookeeper.session
@@ -224,6 +238,22 @@ class ZooKeeperCoordinator:
             self._zookeeper.get(self._names.claim(self.group, stream), within=session.id),
         )
         return node, claim
+
+    def _claim_in(self, stream: int, znode: Znode) -> ClaimNode:
+        """The claim in its znode; an unreadable one is somebody's."""
+        path = self._names.claim(self.group, stream)
+        return self._mirror.unreadable.decode(path, znode.data, _claim_of) or UNREADABLE_CLAIM
+
+    def _node_in(self, stream: int, znode: Znode | None) -> StreamNode:
+        """The stream's node in its znode; a missing or unreadable one is that of a stream never owned."""
+        path = self._names.stream(self.group, stream)
+        found = self._mirror.unreadable.decode(path, znode.data, _stream_of) if znode is not None else None
+        return found or StreamNode()
+
+    def _held_epoch(self, stream: int, node: Znode | None, claim: Znode) -> int:
+        """The epoch of a claim of this session; the stream's node has it too, if the claim is unreadable."""
+        held = self._claim_in(stream, claim)
+        return held.epoch if held is not UNREADABLE_CLAIM else self._node_in(stream, node).epoch
 
     async def _transact(self, operations: list[Operation], session: ZooKeeperSession) -> bool:
         """Whether the transaction is known to have succeeded; after False the caller has to read."""
@@ -242,14 +272,14 @@ class ZooKeeperCoordinator:
         node, claim = await self._read(stream, session)
         if node is None or claim is None or claim.ephemeral_of != session.id:
             return None
-        held = _claim_of(claim.data)
-        new = epoch if epoch is not None else held.epoch
+        held = self._held_epoch(stream, node, claim)
+        new = epoch if epoch is not None else held
         mine = StreamNode(epoch=new, owner=self.member, address=self._address)
         claim_path = self._names.claim(self.group, stream)
         same, other = Check(claim_path, claim.version), ClaimNode(member=self.member, epoch=new)
         operations: list[Operation] = [
             Set(self._names.stream(self.group, stream), _encode(mine), node.version),
-            same if new == held.epoch else Set(claim_path, _encode(other), claim.version),
+            same if _encode(other) == claim.data else Set(claim_path, _encode(other), claim.version),
         ]
         if not await self._transact(operations, session):
             self._mirror.doubt(stream)

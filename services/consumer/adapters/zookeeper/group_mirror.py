@@ -8,30 +8,33 @@ streams are read: only its owner writes the node of a claimed stream.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
-from typing import TypeVar
 
 import msgspec
 
+from services.consumer.adapters.zookeeper.reread import reread
 from shared.errors import ZooKeeperUnavailable
-from shared.model.cluster import ClaimNode, MemberNode, StreamNode, View, parse_pins
+from shared.model.cluster import (
+    UNREADABLE_CLAIM,
+    ClaimNode,
+    MemberNode,
+    StreamNode,
+    View,
+    parse_pins,
+    stream_numbers,
+)
 from shared.model.names import Names
+from shared.zookeeper.unreadable import UnreadableZnodes
 from shared.zookeeper.znodes import Znodes
 
 RELIST_S = 5.0
 """How often the lists are read without a watch."""
 SLICE = 64
 """How many single znodes are read each time: bounded, however many streams there are."""
-IN_FLIGHT = 256
-"""Concurrent reads. More of them would wait in a queue, and time out there."""
 
-T = TypeVar("T", int, str)
 _member_of = msgspec.json.Decoder(MemberNode).decode
 _claim_of = msgspec.json.Decoder(ClaimNode).decode
 _stream_of = msgspec.json.Decoder(StreamNode).decode
-logger = logging.getLogger(__name__)
 
 
 class GroupMirror:
@@ -48,7 +51,8 @@ class GroupMirror:
     def __init__(self, zookeeper: Znodes, names: Names, group: str, member: str, count: int) -> None:
         self.changed = asyncio.Event()
         self.is_displaced = False
-        """Whether this member's node was last seen missing, or of another ZooKeeper session."""
+        """Whether this member's node was last seen missing, unreadable, or of another ZooKeeper session."""
+        self.unreadable = UnreadableZnodes()
         self._zookeeper = zookeeper
         self._members_path = names.members(group)
         self._claims_path = names.claims(group)
@@ -64,7 +68,9 @@ class GroupMirror:
         self._forget()
 
     def _forget(self) -> None:
-        self._members: dict[str, MemberNode] = {}
+        self.unreadable.clear()
+        self._members: dict[str, MemberNode | None] = {}
+        """None: an unreadable member, which counts for nothing."""
         self._claims: dict[int, ClaimNode] = {}
         self._nodes: dict[int, StreamNode] = {}
         self._pins: dict[int, str] = {}
@@ -89,10 +95,9 @@ class GroupMirror:
     def note_claim(self, stream: int, claim: ClaimNode) -> None:
         """This member has won the claim."""
         self._note(stream)
-        self._claims[stream] = claim
-        self._claimed.add(stream)
+        self.unreadable.forget(f"{self._claims_path}/{stream}")
         self._existing.add(stream)
-        self._nodes.pop(stream, None)
+        self._set_claim(stream, claim)
 
     def note_release(self, stream: int, node: StreamNode) -> None:
         """This member has released the claim and left the node like this."""
@@ -141,7 +146,7 @@ class GroupMirror:
             await self._refresh()
             return View(
                 count=self._count,
-                members=dict(self._members),
+                members={name: node for name, node in self._members.items() if node is not None},
                 claims=dict(self._claims),
                 nodes={n: node for n, node in self._nodes.items() if n not in self._claims},
                 pins=self._pins,
@@ -168,28 +173,12 @@ class GroupMirror:
                 except BaseException:
                     self._old_parts.add(part)
                     raise
-        await self._read_again(self._old_members, self._read_member)
-        await self._read_again(self._old_claims, self._read_claim)
+        await reread(self._old_members, self._read_member)
+        await reread(self._old_claims, self._read_claim)
         # a stream that has just lost its claim has a node that was not needed before
         self._old_nodes |= self._existing - self._nodes.keys()
         self._old_nodes -= self._claims.keys()
-        await self._read_again(self._old_nodes, self._read_node)
-
-    async def _read_again(self, old: set[T], read: Callable[[T], Awaitable[None]]) -> None:
-        """Reads everything in `old` and removes what was read; a watch may add it again meanwhile."""
-        while old:
-            some = sorted(old)[:IN_FLIGHT]
-            unread = set(some)
-            old -= unread  # before the reads, so that a change during one of them is not overlooked
-            try:
-                results = await asyncio.gather(
-                    *(_read_one(x, read, unread) for x in some), return_exceptions=True
-                )
-            finally:
-                old |= unread
-            for failure in results:
-                if failure is not None:
-                    raise failure
+        await reread(self._old_nodes, self._read_node)
 
     async def _read_lists(self) -> None:
         within, writes = self._session_id, self._writes
@@ -200,11 +189,12 @@ class GroupMirror:
         )
         for gone in self._members.keys() - set(members):
             self._members.pop(gone)
+            self.unreadable.forget(f"{self._members_path}/{gone}")
         self._old_members |= set(members) - self._members.keys()
         self.is_displaced |= self._member not in members
         # these lists were requested before this member's newest writes, and may or may not show them
         own = {n for n, number in self._written.items() if number > writes}
-        claimed = self._streams(claims)
+        claimed = stream_numbers(claims, self._count)
         for stream in self._claimed - claimed - own:
             self._unclaim(stream)
         self._old_claims |= claimed - self._claimed - own
@@ -214,9 +204,17 @@ class GroupMirror:
         # nodes are never deleted, so once all exist there is nothing left to ask
         if len(self._existing) == self._count:
             return self._existing
-        return self._streams(await self._zookeeper.children(self._streams_path, within=self._session_id))
+        existing = await self._zookeeper.children(self._streams_path, within=self._session_id)
+        return stream_numbers(existing, self._count)
+
+    def _set_claim(self, stream: int, claim: ClaimNode) -> None:
+        self._claims[stream] = claim
+        self._claimed.add(stream)
+        self._nodes.pop(stream, None)
+        self.unreadable.forget(f"{self._streams_path}/{stream}")
 
     def _unclaim(self, stream: int) -> None:
+        self.unreadable.forget(f"{self._claims_path}/{stream}")
         self._claims.pop(stream, None)
         self._claimed.discard(stream)
         self._old_claims.discard(stream)
@@ -228,10 +226,12 @@ class GroupMirror:
         znode = await self._zookeeper.get(path, watch=self._on_member, within=self._session_id)
         if znode is None:
             self._members.pop(name, None)
+            self.unreadable.forget(path)
         else:
-            self._members[name] = _member_of(znode.data)
+            self._members[name] = self.unreadable.decode(path, znode.data, _member_of)
         if name == self._member:
-            self.is_displaced |= znode is None or znode.ephemeral_of != self._session_id
+            is_whole = self._members.get(name) is not None
+            self.is_displaced |= znode is None or znode.ephemeral_of != self._session_id or not is_whole
 
     async def _read_claim(self, stream: int) -> None:
         path = f"{self._claims_path}/{stream}"
@@ -239,15 +239,18 @@ class GroupMirror:
         if znode is None:
             self._unclaim(stream)
             return
-        claim = _claim_of(znode.data)
+        is_mine = znode.ephemeral_of == self._session_id
+        claim = self.unreadable.decode(path, znode.data, _claim_of)
+        if claim is None:
+            # somebody's; this member need not read its own claim to keep it
+            claim = self._claims.get(stream, UNREADABLE_CLAIM) if is_mine else UNREADABLE_CLAIM
         self._claimed.add(stream)
-        if claim.member == self._member and znode.ephemeral_of != self._session_id:
+        if claim.member == self._member and not is_mine:
             # left by a former session of this member: no longer its claim, but still in the way of others
             self._claims.pop(stream, None)
             self._existing.add(stream)
         else:
-            self._claims[stream] = claim
-            self._nodes.pop(stream, None)
+            self._set_claim(stream, claim)
 
     async def _read_node(self, stream: int) -> None:
         path = f"{self._streams_path}/{stream}"
@@ -256,21 +259,20 @@ class GroupMirror:
             self._nodes.pop(stream, None)
             self._versions.pop(stream, None)
             self._existing.discard(stream)
+            self.unreadable.forget(path)
         else:
-            self._nodes[stream] = _stream_of(znode.data)
+            # if unreadable, as if never owned: a claim writes it anew, and the stored head raises the epoch
+            self._nodes[stream] = self.unreadable.decode(path, znode.data, _stream_of) or StreamNode()
             self._versions[stream] = znode.version
 
     async def _read_pins(self) -> None:
         """Unreadable pins count as none: all members read the same data, so all plan the same."""
         znode = await self._zookeeper.get(self._pins_path, watch=self._on_pins, within=self._session_id)
-        try:
-            self._pins = parse_pins(znode.data) if znode is not None and znode.data else {}
-        except msgspec.DecodeError as error:
-            logger.warning("pins unreadable", extra={"path": self._pins_path, "why": str(error)})
+        if znode is not None and znode.data:
+            self._pins = self.unreadable.decode(self._pins_path, znode.data, parse_pins) or {}
+        else:
             self._pins = {}
-
-    def _streams(self, names: Iterable[str]) -> set[int]:
-        return {int(name) for name in names if name.isdecimal() and int(name) < self._count}
+            self.unreadable.forget(self._pins_path)
 
     def _on_lists(self, path: str) -> None:
         self._old_parts.add("lists")
@@ -291,8 +293,3 @@ class GroupMirror:
     def _on_node(self, path: str) -> None:
         self._old_nodes.add(int(path.rpartition("/")[2]))
         self.changed.set()
-
-
-async def _read_one(what: T, read: Callable[[T], Awaitable[None]], unread: set[T]) -> None:
-    await read(what)
-    unread.discard(what)
