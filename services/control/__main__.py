@@ -38,8 +38,9 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         offsets = await stack.enter_async_context(KafkaOffsets(settings.kafka, settings.names))
         http = await stack.enter_async_context(http_client())
         feed = EventFeed()
+        cluster = ZooKeeperCluster(zookeeper, settings.names)
         view = ClusterView(
-            ZooKeeperCluster(zookeeper, settings.names),
+            cluster,
             offsets,
             HttpMembers(http),
             settings.names,
@@ -62,7 +63,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             kept=settings.runs_kept,
         )
         events = KafkaEvents(settings.kafka, settings.names, feed, replication=settings.replication)
-        registry = registry_for(view, runner, feed)
+        registry = registry_for(view, runner, feed, lambda: cluster.unreadable_znodes)
         app = create_app(view=view, feed=feed, operations=operations, runner=runner, registry=registry)
 
         async def keep_view() -> None:

@@ -55,6 +55,7 @@ class Producer:
         self._rejects = KafkaRejects(settings.kafka, settings.names)
         self._zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
         self._registration = Registration(self._zookeeper, settings, self._on_table)
+        self._metrics.unreadable_znodes = lambda: self._registration.unreadable_znodes
         self._keys = WriteKeys(parse_keys(settings.write_keys.split(",")), settings.keys_file)
         self._door = create_app(
             settings=settings,

@@ -22,8 +22,9 @@ from shared.errors import Unavailable, ZooKeeperUnavailable
 from shared.kafka.topics import ensure_topics, rejected_topic
 from shared.model.cluster import ProducerNode
 from shared.model.routing import StreamTable, parse_table
-from shared.zookeeper.stream_table import REREAD_S, ensure_table
-from shared.zookeeper.znodes import Znodes
+from shared.zookeeper.stream_table import REREAD_S, TableUnreadable, ensure_table
+from shared.zookeeper.unreadable import UnreadableZnodes
+from shared.zookeeper.znodes import Znode, Znodes
 
 logger = logging.getLogger(__name__)
 
@@ -41,12 +42,19 @@ class Registration:
         self._entry = msgspec.json.encode(
             ProducerNode(address=settings.address, pid=os.getpid(), since=time.time_ns() // 1_000_000)
         )
+        self._unreadable = UnreadableZnodes()
         self.table: StreamTable | None = None
+        """The last readable one."""
         self.table_json = b""
         self._failure = "no stream table yet"
 
     def __repr__(self) -> str:
         return f"<Registration of {self._settings.id}: {self.complaint() or f'{self.table_json[:40]!r}…'}>"
+
+    @property
+    def unreadable_znodes(self) -> int:
+        """1 while the stream table cannot be decoded, else 0."""
+        return len(self._unreadable)
 
     def complaint(self) -> str:
         """Why there is no table to route by; empty if there is one."""
@@ -76,20 +84,32 @@ class Registration:
         self._changed.clear()
         names = self._settings.names
         found = await self._znodes.get(names.table, watch=self._on_change)
+        table = self._decoded(found)
         if found is None or self.table is None:
             await self._ensure_table()
             # again, for the watch: there was nothing to watch before
             found = await self._znodes.get(names.table, watch=self._on_change)
             if found is None:
                 raise ZooKeeperUnavailable("the stream table was deleted right after it was created")
-        if found.data != self.table_json:
+            table = self._decoded(found)
+        if table is not None and found.data != self.table_json:
             # the bytes are kept as well: `GET /table` returns the znode unchanged
-            self.table, self.table_json = parse_table(found.data), found.data
-            logger.info(
-                "stream table read", extra={"streams": self.table.count, "version": self.table.version}
-            )
-            self._on_table(self.table)
+            self.table, self.table_json = table, found.data
+            logger.info("stream table read", extra={"streams": table.count, "version": table.version})
+            self._on_table(table)
         await self._register()
+
+    def _decoded(self, found: Znode | None) -> StreamTable | None:
+        """The table in its znode; None if there is none, or if it is unreadable: the last good one stays.
+
+        Raises TableUnreadable if there is no last good one.
+        """
+        if found is None:
+            return None
+        table = self._unreadable.decode(self._settings.names.table, found.data, parse_table)
+        if table is None and self.table is None:
+            raise TableUnreadable
+        return table
 
     async def _ensure_table(self) -> None:
         settings = self._settings

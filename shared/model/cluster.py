@@ -68,12 +68,12 @@ class ProducerNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_pins(data: bytes) -> dict[int, str]:
-    """Data of `pins`: stream → member. Raises msgspec.DecodeError for anything else.
+    """Data of `pins`: stream → member; no data, no pins. Raises what msgspec does for anything else.
 
-    >>> parse_pins(b'{"7": "consumer-1"}')
-    {7: 'consumer-1'}
+    >>> parse_pins(b'{"7": "consumer-1"}'), parse_pins(b"")
+    ({7: 'consumer-1'}, {})
     """
-    return msgspec.json.decode(data, type=dict[int, str])
+    return msgspec.json.decode(data, type=dict[int, str]) if data else {}
 
 
 def stream_numbers(names: Iterable[str], count: int) -> set[int]:

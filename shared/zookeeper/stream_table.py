@@ -11,11 +11,12 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 
-from shared.errors import InvalidInput
+from shared.errors import InvalidInput, Unavailable
 from shared.kafka.topics import ensure_topics, fragments_topics, list_topics
 from shared.model.names import Names
 from shared.model.routing import StreamTable, initial_table, parse_table
-from shared.zookeeper.znodes import Watch, Znodes
+from shared.zookeeper.unreadable import FAULTS, UnreadableZnodes
+from shared.zookeeper.znodes import Znodes
 
 REREAD_S = 5.0
 """The table is also read this often without an event of its watch, as a safety net."""
@@ -27,24 +28,35 @@ class WrongNumberOfStreams(InvalidInput):
     """The configured number of streams differs from the existing one."""
 
 
-async def read_table(znodes: Znodes, names: Names, *, watch: Watch | None = None) -> StreamTable | None:
+class TableUnreadable(Unavailable):
+    """The stream table is unreadable: wait until an operator has repaired it."""
+
+
+async def read_table(znodes: Znodes, names: Names) -> StreamTable | None:
     """The stored table, or None if there is none yet.
 
-    Raises ZooKeeperUnavailable, and InvalidInput if the table is malformed.
+    Raises ZooKeeperUnavailable, TableUnreadable.
     """
-    found = await znodes.get(names.table, watch=watch)
-    return None if found is None else parse_table(found.data)
+    found = await znodes.get(names.table)
+    if found is None:
+        return None
+    try:
+        return parse_table(found.data)
+    except FAULTS as error:
+        raise TableUnreadable(f"the stream table at {names.table} is unreadable: {error}") from None
 
 
 async def wait_for_table(znodes: Znodes, names: Names) -> StreamTable:
-    """The stored table, as soon as there is one; limit the wait with `asyncio.timeout`.
+    """The stored table, as soon as there is a readable one; limit the wait with `asyncio.timeout`.
 
-    Raises ZooKeeperUnavailable, and InvalidInput if the table is malformed.
+    Raises ZooKeeperUnavailable.
     """
     changed = asyncio.Event()
+    unreadable = UnreadableZnodes()
     while True:
         changed.clear()
-        table = await read_table(znodes, names, watch=lambda _: changed.set())
+        found = await znodes.get(names.table, watch=lambda _: changed.set())
+        table = unreadable.decode(names.table, found.data, parse_table) if found is not None else None
         if table is not None:
             return table
         with contextlib.suppress(TimeoutError):
@@ -65,7 +77,8 @@ async def ensure_table(
     """The stored table, created if there is none; ensures that its topics exist.
 
     `streams` None accepts any existing number. Raises WrongNumberOfStreams when `streams` differs from the
-    stored number, or from that of existing fragments topics; KafkaUnavailable, ZooKeeperUnavailable.
+    stored number, or from that of existing fragments topics; TableUnreadable, KafkaUnavailable,
+    ZooKeeperUnavailable.
     """
     table = await read_table(znodes, names)
     if table is None:

@@ -8,18 +8,26 @@ read again every RESYNC_S.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
 
 from services.control.core.observed import Cluster, Group
-from shared.errors import InvalidInput
-from shared.model.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode, View, parse_pins
+from shared.model.cluster import (
+    UNREADABLE_CLAIM,
+    ClaimNode,
+    MemberNode,
+    ProducerNode,
+    StreamNode,
+    View,
+    parse_pins,
+    stream_numbers,
+)
 from shared.model.group import parse_group_settings
 from shared.model.names import Names
-from shared.model.routing import parse_table
+from shared.model.routing import StreamTable, parse_table
+from shared.zookeeper.unreadable import UnreadableZnodes
 from shared.zookeeper.znodes import Znodes
 
 RESYNC_S = 30.0
@@ -27,7 +35,6 @@ READS_AT_ONCE = 32
 
 T = TypeVar("T")
 K = TypeVar("K", int, str)
-logger = logging.getLogger(__name__)
 
 
 class ZooKeeperCluster:
@@ -36,16 +43,23 @@ class ZooKeeperCluster:
     def __init__(self, znodes: Znodes, names: Names) -> None:
         self._tree = _WatchedTree(znodes, names.root)
         self._names = names
+        self._table: StreamTable | None = None
         self._last = Cluster()
         self._seen_changes = -1
 
     def __repr__(self) -> str:
         return f"<ZooKeeperCluster under {self._names.root}, {self._tree!r}>"
 
+    @property
+    def unreadable_znodes(self) -> int:
+        """How many znodes could not be decoded when they were last read."""
+        return len(self._tree.unreadable)
+
     async def read(self) -> Cluster:
         """The cluster as it is now; the same object as before if nothing changed.
 
-        Raises ZooKeeperUnavailable. An unreadable znode is logged and left out.
+        Raises ZooKeeperUnavailable. An unreadable znode is logged and left out, except that a claim stays
+        somebody's, and that of the stream table the last good one stays.
         """
         await self._tree.sync()
         changes = self._tree.changes
@@ -56,8 +70,8 @@ class ZooKeeperCluster:
 
     async def _read(self) -> Cluster:
         names = self._names
-        table = await self._tree.value(names.table, parse_table)
-        count = table.count if table else 0
+        self._table = await self._tree.value(names.table, parse_table, unreadable=self._table)
+        count = self._table.count if self._table else 0
         producers = await self._named(names.producers, names.producer, ProducerNode)
         groups = {}
         for group in await self._tree.children(names.groups):
@@ -71,24 +85,34 @@ class ZooKeeperCluster:
         names = self._names
         members, claims, nodes = await asyncio.gather(
             self._named(names.members(group), lambda m: names.member(group, m), MemberNode),
-            self._numbered(names.claims(group), lambda n: names.claim(group, n), ClaimNode),
-            self._numbered(names.streams(group), lambda n: names.stream(group, n), StreamNode),
+            self._claims(group, count),
+            self._nodes(group, count),
         )
         pins = await self._tree.value(names.pins(group), parse_pins)
         return View(count=count, members=members, claims=claims, nodes=nodes, pins=pins or {})
 
+    async def _claims(self, group: str, count: int) -> dict[int, ClaimNode]:
+        streams = stream_numbers(await self._tree.children(self._names.claims(group)), count)
+        return await self._values(
+            streams, lambda n: self._names.claim(group, n), ClaimNode, unreadable=UNREADABLE_CLAIM
+        )
+
+    async def _nodes(self, group: str, count: int) -> dict[int, StreamNode]:
+        streams = stream_numbers(await self._tree.children(self._names.streams(group)), count)
+        return await self._values(streams, lambda n: self._names.stream(group, n), StreamNode)
+
     async def _named(self, parent: str, path_of: Callable[[str], str], kind: type[T]) -> dict[str, T]:
         return await self._values(await self._tree.children(parent), path_of, kind)
 
-    async def _numbered(self, parent: str, path_of: Callable[[int], str], kind: type[T]) -> dict[int, T]:
-        # anything else there was not written by Baton
-        numbers = [int(child) for child in await self._tree.children(parent) if child.isdecimal()]
-        return await self._values(numbers, path_of, kind)
-
-    async def _values(self, keys: list[K], path_of: Callable[[K], str], kind: type[T]) -> dict[K, T]:
+    async def _values(
+        self, keys: Iterable[K], path_of: Callable[[K], str], kind: type[T], unreadable: T | None = None
+    ) -> dict[K, T]:
         decode = msgspec.json.Decoder(kind).decode
-        values = await asyncio.gather(*(self._tree.value(path_of(key), decode) for key in keys))
-        return {key: value for key, value in zip(keys, values, strict=True) if value is not None}
+        ordered = sorted(keys)
+        values = await asyncio.gather(
+            *(self._tree.value(path_of(key), decode, unreadable) for key in ordered)
+        )
+        return {key: value for key, value in zip(ordered, values, strict=True) if value is not None}
 
 
 class _WatchedTree:
@@ -103,6 +127,7 @@ class _WatchedTree:
         self._slots = asyncio.Semaphore(READS_AT_ONCE)
         self._synced_s = znodes.now_s()
         self.changes = 0
+        self.unreadable = UnreadableZnodes()
 
     def __repr__(self) -> str:
         return f"{len(self._known)} znodes known"
@@ -120,10 +145,10 @@ class _WatchedTree:
             self.changes += 1
             self._synced_s = self._znodes.now_s()
 
-    async def value(self, path: str, decode: Callable[[bytes], T]) -> T | None:
-        """The znode's decoded data; None if the znode is missing, empty or unreadable."""
+    async def value(self, path: str, decode: Callable[[bytes], T], unreadable: T | None = None) -> T | None:
+        """The znode's decoded data; None if the znode is missing, `unreadable` if it is that."""
         if path not in self._known:
-            return await self._fetch(path, self._known, lambda: self._decoded(path, decode))
+            return await self._fetch(path, self._known, lambda: self._decoded(path, decode, unreadable))
         known: T | None = self._known[path]
         return known
 
@@ -135,15 +160,13 @@ class _WatchedTree:
             )
         return self._children[path]
 
-    async def _decoded(self, path: str, decode: Callable[[bytes], T]) -> T | None:
+    async def _decoded(self, path: str, decode: Callable[[bytes], T], unreadable: T | None) -> T | None:
         znode = await self._znodes.get(path, watch=self._forget)
-        if znode is None or not znode.data:
+        if znode is None:
+            self.unreadable.forget(path)
             return None
-        try:
-            return decode(znode.data)
-        except (InvalidInput, msgspec.DecodeError) as error:
-            logger.warning("unreadable znode", extra={"path": path, "why": str(error)})
-            return None
+        decoded = self.unreadable.decode(path, znode.data, decode)
+        return decoded if decoded is not None else unreadable
 
     async def _fetch(self, path: str, cache: dict[str, Any], read: Callable[[], Awaitable[T]]) -> T:
         async with self._slots:
@@ -160,3 +183,4 @@ class _WatchedTree:
         # a watch names the path, not whether its data or its children have changed
         self._known.pop(path, None)
         self._children.pop(path, None)
+        self.unreadable.forget(path)

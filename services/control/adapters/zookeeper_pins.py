@@ -13,6 +13,7 @@ import msgspec
 from shared.errors import Conflict, ZooKeeperUnavailable
 from shared.model.cluster import parse_pins
 from shared.model.names import Names
+from shared.zookeeper.unreadable import FAULTS
 from shared.zookeeper.znodes import Znodes
 
 ATTEMPTS = 5
@@ -59,7 +60,7 @@ class ZooKeeperPins:
 
     def _parsed(self, path: str, data: bytes) -> dict[int, str]:
         try:
-            return parse_pins(data) if data else {}
-        except msgspec.DecodeError as error:
+            return parse_pins(data)
+        except FAULTS as error:
             logger.warning("unreadable pins replaced", extra={"path": path, "why": str(error)})
             return {}

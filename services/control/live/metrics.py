@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -16,14 +16,20 @@ from shared.errors import Unavailable
 
 
 class _ControlMetrics(Collector):
-    def __init__(self, view: ClusterView, runner: JobRunner, feed: EventFeed) -> None:
+    def __init__(
+        self, view: ClusterView, runner: JobRunner, feed: EventFeed, unreadable_znodes: Callable[[], int]
+    ) -> None:
         self._view = view
+        self._unreadable_znodes = unreadable_znodes
         self._runner = runner
         self._feed = feed
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "baton_view_age_seconds", "Age of the oldest reading in the view", self._view.stale_ms() / 1000
+        )
+        yield GaugeMetricFamily(
+            "baton_unreadable_znodes", "Znodes that cannot be decoded", self._unreadable_znodes()
         )
         runs = GaugeMetricFamily("baton_runs", "Runs that control remembers", labels=["job", "state"])
         counts = Counter((run.job, run.state) for run in self._runner.runs())
@@ -53,8 +59,10 @@ class _ControlMetrics(Collector):
         yield from (lag, streams, unowned)
 
 
-def registry_for(view: ClusterView, runner: JobRunner, feed: EventFeed) -> CollectorRegistry:
+def registry_for(
+    view: ClusterView, runner: JobRunner, feed: EventFeed, unreadable_znodes: Callable[[], int] = lambda: 0
+) -> CollectorRegistry:
     """A registry with control's metrics."""
     registry = CollectorRegistry()
-    registry.register(_ControlMetrics(view, runner, feed))
+    registry.register(_ControlMetrics(view, runner, feed, unreadable_znodes))
     return registry

@@ -23,7 +23,8 @@ ACK_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.
 class ProducerMetrics:
     """The counts of one producer process; the parts that know them add to its fields.
 
-    `inflight_bytes` is called when the metrics are read; `rejects` are the counts of the Rejects in use.
+    `inflight_bytes` and `unreadable_znodes` are called when the metrics are read; `rejects` are the counts of
+    the Rejects in use.
     """
 
     def __init__(self) -> None:
@@ -38,6 +39,7 @@ class ProducerMetrics:
         self.replaced = 0
         self.rejects = RejectCounts()
         self.inflight_bytes: Callable[[], int] = lambda: 0
+        self.unreadable_znodes: Callable[[], int] = lambda: 0
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
@@ -77,6 +79,11 @@ class ProducerMetrics:
             "baton_inflight_bytes",
             "Bytes of requests that are being read or wait for Kafka",
             value=self.inflight_bytes(),
+        )
+        yield GaugeMetricFamily(
+            "baton_unreadable_znodes",
+            "1 while the stream table cannot be decoded",
+            value=self.unreadable_znodes(),
         )
 
     def _ack_histogram(self) -> Metric:

@@ -7,7 +7,7 @@ import pytest
 
 from services.control.adapters.zookeeper_cluster import RESYNC_S, ZooKeeperCluster
 from shared.errors import ZooKeeperUnavailable
-from shared.model.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode
+from shared.model.cluster import UNREADABLE_CLAIM, ClaimNode, MemberNode, ProducerNode, StreamNode
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 from shared.model.routing import initial_table
@@ -145,17 +145,45 @@ async def test_a_lost_watch_is_repaired(baton: Baton) -> None:
     assert new.groups["default"].view.claims[4].member == "m1"
 
 
-async def test_a_torn_znode_hides_only_itself(baton: Baton) -> None:
-    """An unreadable znode is left out; the rest is shown."""
-    await baton.put(NAMES.claim("default", 4), b'{"member": ')
+@pytest.mark.parametrize("data", [b"{", b"\xff", b'{"x":' + b"[" * 100_000])
+async def test_an_unreadable_znode_hides_only_itself(baton: Baton, data: bytes) -> None:
+    """A claim stays somebody's, of the table the last good one stays; anything else is left out."""
+    await baton.source.read()
+    await baton.put(NAMES.table, data)
+    await baton.put(NAMES.claim("default", 4), data)
+    await baton.put(NAMES.stream("default", 6), data)
     await baton.put(NAMES.claims("default") + "/odd", b"{}")
-    await baton.put(NAMES.group("default"), b"nonsense")
-    await baton.put(NAMES.pins("default"), b"{")
+    await baton.put(NAMES.claims("default") + "/" + "9" * 5000, b"{}")
+    await baton.put(NAMES.group("default"), data)
+    await baton.put(NAMES.pins("default"), data)
+    await baton.put(NAMES.member("default", "m1"), data)
+    await baton.put(NAMES.producer("p"), data)
 
     cluster = await baton.source.read()
 
+    view = cluster.groups["default"].view
+    assert (cluster.count, cluster.producers) == (STREAMS, {})
     assert cluster.groups["default"].settings is None
-    assert cluster.groups["default"].view.streams_of("m0") == [n for n in range(0, STREAMS, 2) if n != 4]
+    assert (list(view.members), view.pins) == (["m0"], {})
+    assert view.claims[4] is UNREADABLE_CLAIM
+    assert view.streams_of("m0") == [n for n in range(0, STREAMS, 2) if n != 4]
+    assert view.node(6) == StreamNode()
+    assert baton.source.unreadable_znodes == 7
+
+
+async def test_an_unreadable_znode_is_logged_once(baton: Baton, caplog: pytest.LogCaptureFixture) -> None:
+    """It counts until it is repaired or gone, however often it is read."""
+    path = NAMES.claim("default", 4)
+    await baton.put(path, b"{")
+    for _ in range(3):
+        await baton.source.read()
+        baton.now_s += RESYNC_S + 1
+    during = baton.source.unreadable_znodes
+    await baton.writer.delete(path)
+    await baton.source.read()
+
+    assert [record.message for record in caplog.records].count("znode unreadable") == 1
+    assert (during, baton.source.unreadable_znodes) == (1, 0)
 
 
 async def test_an_empty_zookeeper_is_an_empty_cluster() -> None:

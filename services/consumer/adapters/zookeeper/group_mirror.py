@@ -268,11 +268,8 @@ class GroupMirror:
     async def _read_pins(self) -> None:
         """Unreadable pins count as none: all members read the same data, so all plan the same."""
         znode = await self._zookeeper.get(self._pins_path, watch=self._on_pins, within=self._session_id)
-        if znode is not None and znode.data:
-            self._pins = self.unreadable.decode(self._pins_path, znode.data, parse_pins) or {}
-        else:
-            self._pins = {}
-            self.unreadable.forget(self._pins_path)
+        data = znode.data if znode is not None else b""
+        self._pins = self.unreadable.decode(self._pins_path, data, parse_pins) or {}
 
     def _on_lists(self, path: str) -> None:
         self._old_parts.add("lists")
