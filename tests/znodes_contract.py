@@ -74,6 +74,19 @@ class ZnodesContract:
         await until(lambda: len(seen) == 4)
         assert sorted(seen) == [root, f"{root}/a", f"{root}/later", f"{root}/new"]
 
+    async def test_a_watch_need_not_wait_for_a_missing_znode(self, client: Znodes, root: str) -> None:
+        """With `awaits_creation=False` only an existing znode is watched, so nothing stays behind."""
+        seen: list[str] = []
+        missing, existing = f"{root}/new", f"{root}/a"
+        assert await client.get(missing, watch=seen.append, awaits_creation=False) is None
+        assert await client.get(existing, watch=seen.append, awaits_creation=False) is not None
+
+        await client.create(missing)
+        await client.delete(existing)
+
+        await until(lambda: existing in seen)
+        assert seen == [existing]
+
     async def test_make_path_creates_ancestors_and_keeps_what_exists(self, client: Znodes, root: str) -> None:
         """Creating a path twice changes nothing."""
         await client.make_path(f"{root}/x/y/z")

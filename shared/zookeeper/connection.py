@@ -130,10 +130,20 @@ class ZooKeeper(Znodes):
 
     # the calls of `Znodes`, where the docstrings are
 
-    async def get(self, path: str, *, watch: Watch | None = None, within: int | None = None) -> Znode | None:
+    async def get(
+        self,
+        path: str,
+        *,
+        watch: Watch | None = None,
+        within: int | None = None,
+        awaits_creation: bool = True,
+    ) -> Znode | None:
         """See Znodes."""
         self._watch(path, watch)
-        return await self._call(within, lambda link: link.get(path, watch is not None))
+        znode = await self._call(within, lambda link: link.get(path, watch is not None, awaits_creation))
+        if znode is None and not awaits_creation:
+            self._unwatch(path, watch)
+        return znode
 
     async def children(
         self, path: str, *, watch: Watch | None = None, within: int | None = None
@@ -185,6 +195,12 @@ class ZooKeeper(Znodes):
         # before the request is sent: the event may overtake the answer
         if watch is not None:
             self._watches.setdefault(path, set()).add(watch)
+
+    def _unwatch(self, path: str, watch: Watch | None) -> None:
+        watches = self._watches.get(path, set())
+        watches -= {watch}
+        if not watches:
+            self._watches.pop(path, None)
 
     def _fire(self, path: str) -> None:
         for watch in self._watches.pop(path, ()):

@@ -165,7 +165,7 @@ class Link:
         """Returns when the server answers."""
         await self._ask(self.client.exists("/"))
 
-    async def get(self, path: str, watch: bool) -> Znode | None:
+    async def get(self, path: str, watch: bool, awaits_creation: bool) -> Znode | None:
         """The znode or None; `watch` requests one event when it is created, changed or deleted."""
         while True:
             try:
@@ -173,7 +173,8 @@ class Link:
             except exc.NoNode:
                 # only `exists` can watch a znode that does not exist
                 # and if it exists by now, the loop reads it
-                if not watch or not await self._ask(self.client.exists(path, watch=True)):
+                watches_missing = watch and awaits_creation
+                if not watches_missing or not await self._ask(self.client.exists(path, watch=True)):
                     return None
             else:
                 return Znode(data=data or b"", version=stat.version, ephemeral_of=stat.ephemeral_owner)

@@ -94,8 +94,19 @@ class Znodes(Protocol):
     def now_s(self) -> float:
         """The boot clock: seconds, monotonic, counting suspension."""
 
-    async def get(self, path: str, *, watch: Watch | None = None, within: int | None = None) -> Znode | None:
-        """The znode, or None if it does not exist; `watch` fires when it is created, written or deleted."""
+    async def get(
+        self,
+        path: str,
+        *,
+        watch: Watch | None = None,
+        within: int | None = None,
+        awaits_creation: bool = True,
+    ) -> Znode | None:
+        """The znode, or None if it does not exist; `watch` fires when it is created, written or deleted.
+
+        Without `awaits_creation` a missing znode is not watched: watches on znodes that never come back would
+        add up, here and at the server.
+        """
 
     async def children(
         self, path: str, *, watch: Watch | None = None, within: int | None = None

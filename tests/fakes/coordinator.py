@@ -110,9 +110,22 @@ class ZnodesClient(Znodes, ABC):
 
     store: ZnodeStore
 
-    async def get(self, path: str, *, watch: Watch | None = None, within: int | None = None) -> Znode | None:
+    async def get(
+        self,
+        path: str,
+        *,
+        watch: Watch | None = None,
+        within: int | None = None,
+        awaits_creation: bool = True,
+    ) -> Znode | None:
         """The znode, or None where there is none."""
-        return await self._read(path, watch, within, lambda: self.store.znodes.get(path))
+        return await self._read(
+            path,
+            watch,
+            within,
+            lambda: self.store.znodes.get(path),
+            lambda: awaits_creation or path in self.store.znodes,
+        )
 
     async def children(
         self, path: str, *, watch: Watch | None = None, within: int | None = None
@@ -147,8 +160,17 @@ class ZnodesClient(Znodes, ABC):
         return await self._write(within, lambda session: self._apply(operations, session))
 
     @abstractmethod
-    async def _read(self, path: str, watch: Watch | None, within: int | None, read: Callable[[], T]) -> T:
-        """What `read` finds at the store, with a watch left there. Raises ZooKeeperUnavailable."""
+    async def _read(
+        self,
+        path: str,
+        watch: Watch | None,
+        within: int | None,
+        read: Callable[[], T],
+        is_watched: Callable[[], bool] = lambda: True,
+    ) -> T:
+        """What `read` finds at the store, with a watch left there if `is_watched`. Raises
+        ZooKeeperUnavailable.
+        """
 
     @abstractmethod
     async def _write(self, within: int | None, write: Callable[[int], bool]) -> bool:
@@ -231,9 +253,16 @@ class InMemoryZooKeeper(ZnodesClient):
         delayed, self._delayed = self._delayed, []
         return [session in self.store.sessions and write(session) for write, session in delayed]
 
-    async def _read(self, path: str, watch: Watch | None, within: int | None, read: Callable[[], T]) -> T:
+    async def _read(
+        self,
+        path: str,
+        watch: Watch | None,
+        within: int | None,
+        read: Callable[[], T],
+        is_watched: Callable[[], bool] = lambda: True,
+    ) -> T:
         await self._travel(within)
-        if watch is not None:
+        if watch is not None and is_watched():
             self.store.watches.setdefault(path, {})[watch] = None
             self._watching[path, watch] = None
         found = read()

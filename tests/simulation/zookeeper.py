@@ -187,13 +187,20 @@ class SimulatedZooKeeper(ZnodesClient):
         if session is not None and self._link and not self._wire.weather.cut_requests:
             self._ensemble.end(session.id, "closed")
 
-    async def _read(self, path: str, watch: Watch | None, within: int | None, read: Callable[[], T]) -> T:
+    async def _read(
+        self,
+        path: str,
+        watch: Watch | None,
+        within: int | None,
+        read: Callable[[], T],
+        is_watched: Callable[[], bool] = lambda: True,
+    ) -> T:
         if watch is not None:
             self._watches.setdefault(path, {})[watch] = None
 
         def arrive(session: int) -> T:
             self._ensemble.hear(session)
-            if watch is not None:
+            if watch is not None and is_watched():
                 self.store.watches.setdefault(path, {})[self._on_server_event] = None
             return read()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -109,9 +110,8 @@ class ZooKeeperCluster:
     ) -> dict[K, T]:
         decode = msgspec.json.Decoder(kind).decode
         ordered = sorted(keys)
-        values = await asyncio.gather(
-            *(self._tree.value(path_of(key), decode, unreadable) for key in ordered)
-        )
+        reads = (self._tree.value(path_of(key), decode, unreadable, is_listed=True) for key in ordered)
+        values = await asyncio.gather(*reads)
         return {key: value for key, value in zip(ordered, values, strict=True) if value is not None}
 
 
@@ -145,10 +145,25 @@ class _WatchedTree:
             self.changes += 1
             self._synced_s = self._znodes.now_s()
 
-    async def value(self, path: str, decode: Callable[[bytes], T], unreadable: T | None = None) -> T | None:
-        """The znode's decoded data; None if the znode is missing, `unreadable` if it is that."""
+    async def value(
+        self,
+        path: str,
+        decode: Callable[[bytes], T],
+        unreadable: T | None = None,
+        *,
+        is_listed: bool = False,
+    ) -> T | None:
+        """The znode's decoded data; None if the znode is missing, `unreadable` if it is that.
+
+        `is_listed`: found among its parent's children, whose watch also reports that it was created. If it is
+        missing by now, it may never come back, so it is neither watched nor kept.
+        """
         if path not in self._known:
-            return await self._fetch(path, self._known, lambda: self._decoded(path, decode, unreadable))
+            read = partial(self._decoded, path, decode, unreadable, is_listed)
+            value = await self._fetch(path, self._known, read)
+            if value is None and is_listed:
+                self._known.pop(path, None)
+            return value
         known: T | None = self._known[path]
         return known
 
@@ -160,8 +175,10 @@ class _WatchedTree:
             )
         return self._children[path]
 
-    async def _decoded(self, path: str, decode: Callable[[bytes], T], unreadable: T | None) -> T | None:
-        znode = await self._znodes.get(path, watch=self._forget)
+    async def _decoded(
+        self, path: str, decode: Callable[[bytes], T], unreadable: T | None, is_listed: bool
+    ) -> T | None:
+        znode = await self._znodes.get(path, watch=self._forget, awaits_creation=not is_listed)
         if znode is None:
             self.unreadable.forget(path)
             return None

@@ -329,3 +329,37 @@ async def test_a_slow_answer_does_not_undo_a_later_write(store: ZnodeStore, slow
     assert view.claims[stream] == ClaimNode(member="a", epoch=won)
     assert stream not in view.nodes
     assert (await a.view()).claims[stream] == view.claims[stream]
+
+
+async def test_members_that_are_gone_leave_no_watch(store: ZnodeStore) -> None:
+    """Ids of members may be new at every start, so watches on them would add up forever."""
+    names = Names()
+    a = await joined(store, "a")
+    for number in range(5):
+        other = await joined(store, f"m{number}")
+        await a.view()
+        assert other.session_id is not None
+        store.expire(other.session_id)
+        if number % 2:
+            await a.view()  # else it is gone before its changed node is read
+    await a.view()
+
+    watched = {path for path in store.watches if path.startswith(names.members("default") + "/")}
+    assert watched == {names.member("default", "a")}
+
+
+async def test_a_member_that_goes_between_two_reads_leaves_no_watch(store: ZnodeStore) -> None:
+    """The list still names it, and its node is missing."""
+    names = Names()
+    a, b = await joined(store, "a"), await joined(store, "b")
+    answer = a.zookeeper.slow[names.members("default")] = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(5):
+        viewing = tasks.create_task(a.view())
+        while names.members("default") in a.zookeeper.slow:  # noqa: ASYNC110  polled with a deadline
+            await asyncio.sleep(0)
+        await b.leave()
+        answer.set()
+
+    assert viewing.result().members.keys() == {"a"}
+    await a.view()
+    assert names.member("default", "b") not in store.watches

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -191,3 +193,23 @@ async def test_an_empty_zookeeper_is_an_empty_cluster() -> None:
     cluster = await Baton().source.read()
 
     assert (cluster.count, cluster.groups, cluster.producers) == (0, {}, {})
+
+
+async def test_a_member_that_goes_between_two_reads_leaves_no_watch(baton: Baton) -> None:
+    """Ids of members may be new at every start; one that comes back is seen all the same."""
+    parent, path = NAMES.members("default"), NAMES.member("default", "m1")
+    answer = baton.reader.slow[parent] = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(5):
+        reading = tasks.create_task(baton.source.read())
+        while parent in baton.reader.slow:  # noqa: ASYNC110  polled with a deadline
+            await asyncio.sleep(0)
+        await baton.writer.delete(path)
+        answer.set()
+    await baton.source.read()
+    watched = path in baton.store.watches
+    await baton.put(path, MemberNode(address="http://m1"))
+    after = await baton.source.read()
+
+    assert list(reading.result().groups["default"].view.members) == ["m0"]
+    assert not watched
+    assert list(after.groups["default"].view.members) == ["m0", "m1"]

@@ -190,6 +190,7 @@ class GroupMirror:
         for gone in self._members.keys() - set(members):
             self._members.pop(gone)
             self.unreadable.forget(f"{self._members_path}/{gone}")
+        self._old_members &= set(members)
         self._old_members |= set(members) - self._members.keys()
         self.is_displaced |= self._member not in members
         # these lists were requested before this member's newest writes, and may or may not show them
@@ -223,7 +224,9 @@ class GroupMirror:
 
     async def _read_member(self, name: str) -> None:
         path = f"{self._members_path}/{name}"
-        znode = await self._zookeeper.get(path, watch=self._on_member, within=self._session_id)
+        znode = await self._zookeeper.get(
+            path, watch=self._on_member, within=self._session_id, awaits_creation=False
+        )
         if znode is None:
             self._members.pop(name, None)
             self.unreadable.forget(path)
