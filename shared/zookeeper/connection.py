@@ -27,7 +27,8 @@ RETRY_S = 1.0
 MAX_ATTEMPT_S = 2.0
 """Time limit of one attempt; together with RETRY_S it must not exceed the members' settle time of 3 s."""
 PINGS_PER_TIMEOUT = 6
-"""Pings per session time-out, so that `answered_s`, on which the lease rests, is always recent."""
+"""Pings per session time-out, so that `answered_s`, on which the lease rests, is always recent. One costs the
+leader a message and no disk access."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -156,23 +157,26 @@ class ZooKeeper(Znodes):
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, within: int | None = None
     ) -> bool:
         """See Znodes."""
-        return await self._call(within, lambda link: link.create(path, data, ephemeral))
+        return await self._call(within, lambda link: link.create(path, data, ephemeral), is_proof=True)
 
     async def set(
         self, path: str, data: bytes, version: int = ANY_VERSION, *, within: int | None = None
     ) -> bool:
         """See Znodes."""
-        return await self._call(within, lambda link: link.set(path, data, version))
+        return await self._call(within, lambda link: link.set(path, data, version), is_proof=True)
 
     async def delete(self, path: str, version: int = ANY_VERSION, *, within: int | None = None) -> bool:
         """See Znodes."""
-        return await self._call(within, lambda link: link.delete(path, version))
+        return await self._call(within, lambda link: link.delete(path, version), is_proof=True)
 
     async def transact(self, operations: Sequence[Operation], *, within: int | None = None) -> bool:
         """See Znodes."""
-        return await self._call(within, lambda link: link.transact(operations))
+        return await self._call(within, lambda link: link.transact(operations), is_proof=True)
 
-    async def _call(self, within: int | None, send: Callable[[Link], Awaitable[T]]) -> T:
+    async def _call(
+        self, within: int | None, send: Callable[[Link], Awaitable[T]], *, is_proof: bool = False
+    ) -> T:
+        """The answer. `is_proof`: only the leader can give it, so the session lived when this was sent."""
         link = self._link
         if link is None or not link.is_usable:
             raise ZooKeeperUnavailable("not connected to ZooKeeper")
@@ -187,7 +191,7 @@ class ZooKeeper(Znodes):
         except TimeoutError:
             raise ZooKeeperUnavailable("ZooKeeper did not answer in time") from None
         # an answer on a discarded link proves nothing about the session of the new one
-        if link is self._link:
+        if is_proof and link is self._link:
             self._answered_s = max(self._answered_s, sent_s)
         return answer
 
@@ -281,7 +285,7 @@ class ZooKeeper(Znodes):
             while link.is_usable:
                 # two intervals without an answer: the connection is as good as lost
                 async with asyncio.timeout(2 * interval_s):
-                    await self._call(None, Link.ping)
+                    await self._call(None, Link.ping, is_proof=True)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(interval_s):
                         await link.lost.wait()

@@ -162,8 +162,12 @@ class Link:
             session.heartbeat_handle.cancel()
 
     async def ping(self) -> None:
-        """Returns when the server answers."""
-        await self._ask(self.client.exists("/"))
+        """Returns when the ensemble's leader answers.
+
+        A follower that is cut off from its leader goes on answering reads, while the leader ends its clients'
+        sessions. It passes a `sync` on, and the leader's answer comes behind every end of a session.
+        """
+        await self._ask(self.client.send(protocol.SyncRequest(path="/")))
 
     async def get(self, path: str, watch: bool, awaits_creation: bool) -> Znode | None:
         """The znode or None; `watch` requests one event when it is created, changed or deleted."""

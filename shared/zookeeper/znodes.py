@@ -89,7 +89,10 @@ class Znodes(Protocol):
 
     @property
     def answered_s(self) -> float:
-        """When the last answered request of that session was sent (boot clock, s)."""
+        """When the last request of that session that the leader has answered was sent (boot clock, s).
+
+        Reads do not count: any server answers them, also one that has lost its leader.
+        """
 
     def now_s(self) -> float:
         """The boot clock: seconds, monotonic, counting suspension."""

@@ -137,7 +137,7 @@ class SimulatedZooKeeper(ZnodesClient):
 
     @property
     def answered_s(self) -> float:
-        """When the last answered request of that session was sent."""
+        """When the last answered ping or write of that session was sent."""
         return self._answered_s
 
     def now_s(self) -> float:
@@ -177,7 +177,7 @@ class SimulatedZooKeeper(ZnodesClient):
 
     async def _ping(self) -> None:
         try:
-            await self._call(None, lambda session: self._ensemble.hear(session), 2 * PING_S)
+            await self._call(None, self._ensemble.hear, 2 * PING_S, is_proof=True)
         except ZooKeeperUnavailable:
             self._link = 0
 
@@ -207,12 +207,19 @@ class SimulatedZooKeeper(ZnodesClient):
         return await self._call(within, arrive)
 
     async def _write(self, within: int | None, write: Callable[[int], bool]) -> bool:
-        return await self._call(within, write)
+        return await self._call(within, write, is_proof=True)
 
     def _apply(self, operations: Sequence[Operation], session: int) -> bool:
         return self._ensemble.apply(operations, session)
 
-    async def _call(self, within: int | None, effect: Callable[[int], T], patience_s: float = CALL_S) -> T:
+    async def _call(
+        self,
+        within: int | None,
+        effect: Callable[[int], T],
+        patience_s: float = CALL_S,
+        *,
+        is_proof: bool = False,
+    ) -> T:
         link, session = self._link, self._session
         if not link or session is None:
             raise ZooKeeperUnavailable("not connected to ZooKeeper")
@@ -222,7 +229,8 @@ class SimulatedZooKeeper(ZnodesClient):
         answer = await self._wire.call(lambda: effect(session_id), patience_s, self._world)
         if link != self._link:
             raise ZooKeeperUnavailable("the connection was lost")
-        self._answered_s = max(self._answered_s, sent_s)
+        if is_proof:
+            self._answered_s = max(self._answered_s, sent_s)
         return answer
 
     def _on_server_event(self, path: str) -> None:

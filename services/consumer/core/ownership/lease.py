@@ -1,9 +1,9 @@
 """How long a member may act: as long as its ZooKeeper session is certainly alive.
 
-Pure. A server counts a session's time-out from the moment it receives a request, and that is never before the
-member *sent* it. So until the sending time of the last answered request plus the time-out, no other member
-can have taken over. A factor below 1 leaves time to stop. Used by the member and the coordinator; all times
-are of one clock that counts suspension.
+Pure. ZooKeeper counts a session's time-out from a moment after the member *sent* a request, so until the
+sending time of the last request that the leader answered plus the time-out, no other member can have taken
+over. A factor below 1 leaves time to stop, and for a follower that reports its sessions to the leader late.
+Used by the member and the coordinator; all times are of one clock that counts suspension.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 FACTOR = 0.75
 """The part of the time-out in which a member acts. There are six pings in a time-out, and a lost connection
-is made again within a second or two: the lease survives both, and a quarter of the time-out remains to stop
-in."""
+is made again within a second or two: the lease survives both. A quarter of the time-out remains. A follower
+takes up to half a tick, which is at most this quarter, to report a session's requests to the leader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """`answered_s`: when the last answered request was sent; `timeout_s`: the negotiated time-out.
+    """`answered_s`: when the last request that the leader answered was sent; `timeout_s`: as negotiated.
 
     >>> lease = Lease(answered_s=100.0, timeout_s=6.0)
     >>> lease.end_s, lease.is_alive(104.4), lease.is_alive(104.5), lease.left_s(103.0)
