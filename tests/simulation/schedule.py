@@ -38,6 +38,7 @@ KINDS = (
     "stop_zookeeper",
     "end_all_zookeeper_sessions",
     "reset_zookeeper",
+    "damage_znode",
 )
 """Methods of `Schedule`."""
 CALM = frozenset({"move", "join", "leave", "jump_clock"})
@@ -80,6 +81,7 @@ class Schedule:
         world.ensemble.come_back()
         if self.pins:
             world.pin({})
+        world.ensemble.repair()
         for process in world.processes.values():
             self._clear(process)
             world.loop.thaw(process.name)
@@ -250,6 +252,12 @@ class Schedule:
             self.pins.clear()
             self.world.ensemble.reset()
             self._was_reset = True
+
+    def damage_znode(self) -> None:
+        """An operator or a bug overwrites some znode with what nobody can read."""
+        paths = self.world.ensemble.damageable()
+        if paths:
+            self.world.ensemble.damage(self.rng.choice(paths), self.rng.choice([b"", b"{", b"\xff", b"7"]))
 
     # and their ends
 

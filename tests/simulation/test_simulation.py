@@ -48,6 +48,7 @@ def test_every_seed_keeps_every_promise(tally: Tally) -> None:
         ("zookeeper is reset", 50),
         ("is garbled", 500),
         ("zookeeper is down", 300),
+        ("is damaged", 300),
     ],
 )
 def test_faults_hit_while_work_goes_on(tally: Tally, what: str, at_least: int) -> None:

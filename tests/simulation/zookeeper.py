@@ -14,9 +14,12 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from shared.errors import ZooKeeperUnavailable
+from shared.model.names import Names
 from shared.zookeeper.znodes import (
     Operation,
+    Set,
     Watch,
+    Znode,
     ZooKeeperSession,
 )
 from tests.fakes.coordinator import ZnodesClient, ZnodeStore
@@ -25,7 +28,9 @@ from tests.simulation.trace import Trace
 from tests.simulation.wire import Wire
 
 T = TypeVar("T")
+_NAMES = Names()
 
+GROUP = "default"
 TIMEOUT_S = 3.0
 """Of a ZooKeeper session."""
 PING_S = TIMEOUT_S / 4
@@ -49,6 +54,8 @@ class Ensemble:
         self._trace = trace
         self._world = world
         self._heard_s: dict[int, float] = {}
+        self._damaged: dict[str, tuple[bytes, Znode]] = {}
+        """What stood in a znode before it was damaged, and the damaged one."""
 
     def connect(self, process: str, old: int | None) -> int:
         """The session of a new connection: the old one if it still lives, else a new one."""
@@ -93,6 +100,28 @@ class Ensemble:
         for session in sorted(self.store.sessions):
             self.end(session, "killed")
         self.store.znodes = {path: znode for path, znode in self.store.znodes.items() if len(path) == 1}
+
+    def damageable(self) -> list[str]:
+        """The znodes of the group with data, sorted."""
+        group, znodes = _NAMES.group(GROUP), self.store.znodes
+        return sorted(path for path in znodes if path.startswith(group) and znodes[path].data)
+
+    def damage(self, path: str, data: bytes) -> None:
+        """Overwrites a znode."""
+        self._trace.note("", "is damaged", path, data)
+        found = self.store.znodes[path]
+        before = self._damaged[path][0] if self._is_damaged(path) else found.data
+        self.store.apply([Set(path, data)], 0)
+        self._damaged[path] = before, self.store.znodes[path]
+
+    def repair(self) -> None:
+        """An operator writes back what did not heal by itself."""
+        for path, (before, _) in self._damaged.items():
+            if self._is_damaged(path):
+                self.store.apply([Set(path, before)], 0)
+
+    def _is_damaged(self, path: str) -> bool:
+        return path in self._damaged and self.store.znodes.get(path) is self._damaged[path][1]
 
     def apply(self, operations: Sequence[Operation], session: int) -> bool:
         """Does all of the operations, or none."""
