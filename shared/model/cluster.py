@@ -15,8 +15,8 @@ import msgspec
 
 MemberState = Literal["joining", "active", "draining"]
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
-Epoch = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-"""Bounded, so that an epoch that was read can be raised and written."""
+Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+"""Bounded, so that what was read can be counted up and encoded: msgspec does not encode 2**64."""
 
 
 class MemberNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,8 +27,8 @@ class MemberNode(msgspec.Struct, frozen=True, kw_only=True):
 
     address: str
     state: MemberState = "active"
-    pid: int = 0
-    since: int = 0
+    pid: Natural = 0
+    since: Natural = 0
     weight: float = 1.0
     zone: str = ""
 
@@ -37,7 +37,7 @@ class ClaimNode(msgspec.Struct, frozen=True, kw_only=True):
     """Data of `claims/<n>`: who owns the stream in which epoch."""
 
     member: str
-    epoch: Epoch
+    epoch: Natural
 
 
 UNREADABLE_CLAIM = ClaimNode(member="n/a", epoch=0)
@@ -52,10 +52,10 @@ class StreamNode(msgspec.Struct, frozen=True, kw_only=True):
     and the next claim clears them.
     """
 
-    epoch: Epoch = 0
+    epoch: Natural = 0
     owner: str = ""
     address: str = ""
-    seq: int | None = None
+    seq: Natural | None = None
     target: str | None = None
 
 
@@ -63,8 +63,8 @@ class ProducerNode(msgspec.Struct, frozen=True, kw_only=True):
     """Data of `producers/<id>`."""
 
     address: str
-    pid: int = 0
-    since: int = 0
+    pid: Natural = 0
+    since: Natural = 0
 
 
 def parse_pins(data: bytes) -> dict[int, str]:
@@ -73,7 +73,7 @@ def parse_pins(data: bytes) -> dict[int, str]:
     >>> parse_pins(b'{"7": "consumer-1"}'), parse_pins(b"")
     ({7: 'consumer-1'}, {})
     """
-    return msgspec.json.decode(data, type=dict[int, str]) if data else {}
+    return msgspec.json.decode(data, type=dict[Natural, str]) if data else {}
 
 
 def stream_numbers(names: Iterable[str], count: int) -> set[int]:

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from shared.errors import InvalidInput
+from shared.model.cluster import Natural
 
 Delivery = Literal["exactly_once", "at_least_once", "at_most_once"]
 DELIVERIES: tuple[Delivery, ...] = ("exactly_once", "at_least_once", "at_most_once")
@@ -19,14 +20,14 @@ DELIVERIES: tuple[Delivery, ...] = ("exactly_once", "at_least_once", "at_most_on
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     """All times are integer ms; docs/protocol.md explains each rule."""
 
-    gap_ms: int = 1_800_000
-    lateness_ms: int = 300_000
-    idle_ms: int = 2_100_000
-    future_ms: int = 300_000
-    repeat_ms: int = 300_000
-    max_session_fragments: int = 10_000
-    max_session_bytes: int = 900 * 1024
-    max_session_span_ms: int = 86_400_000
+    gap_ms: Natural = 1_800_000
+    lateness_ms: Natural = 300_000
+    idle_ms: Natural = 2_100_000
+    future_ms: Natural = 300_000
+    repeat_ms: Natural = 300_000
+    max_session_fragments: Natural = 10_000
+    max_session_bytes: Natural = 900 * 1024
+    max_session_span_ms: Natural = 86_400_000
     delivery: Delivery = "exactly_once"
 
     def encode(self) -> bytes:
