@@ -39,7 +39,8 @@ class FragmentReader(Protocol):
     async def fetch(self, timeout_s: float) -> Sequence[Record]:
         """The next records in offset order; none if there are none within `timeout_s`. May be cancelled.
 
-        Raises Unavailable.
+        If the log may have changed since the last ones (another connection, another leader), it repeats the
+        last record before them, so that the caller can recognize the log. Raises Unavailable.
         """
         ...
 

@@ -41,7 +41,9 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
     `0 <= safe_offset <= position`. `w`, `a`: W and A (ms) just before the safe offset, -1 for none.
     `checkpoint_from`, `newest`: offsets in the stream's checkpoints partition, of the first record of the
     checkpoint set and of the newest record, -1 without one (`ck` and `last` in JSON). `seq` grows by one with
-    each commit of an epoch's owner and never decreases.
+    each commit of an epoch's owner and never decreases. `appended`: append time (ms) of the record before the
+    position, -1 if unknown; a log with another one there is another log. `log`: number of the stream's log, 0
+    for the first (see `session_id`). Heads of versions that knew neither field have the defaults.
     """
 
     epoch: int
@@ -52,6 +54,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
     a: int = NOTHING
     checkpoint_from: int = -1
     newest: int = -1
+    appended: int = NOTHING
+    log: int = 0
     counts: Counts = Counts()
 
     def metadata(self) -> str:
@@ -62,7 +66,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
         return msgspec.json.encode(_Metadata(**fields)).decode()
 
 
-class _Metadata(msgspec.Struct, kw_only=True, rename=_KEYS | {"w": "W", "a": "A"}):
+class _Metadata(msgspec.Struct, kw_only=True, omit_defaults=True, rename=_KEYS | {"w": "W", "a": "A"}):
     epoch: int
     seq: int
     position: int
@@ -70,6 +74,8 @@ class _Metadata(msgspec.Struct, kw_only=True, rename=_KEYS | {"w": "W", "a": "A"
     a: int
     checkpoint_from: int
     newest: int
+    appended: int = NOTHING
+    log: int = 0
     counts: Counts = Counts()
 
 

@@ -15,23 +15,30 @@ import msgspec
 Reason = Literal["end", "gap", "limit"]
 
 
-def session_id(group: str, stream: int, key: str, first_offset: int) -> str:
+def session_id(group: str, stream: int, key: str, first_offset: int, log: int = 0) -> str:
     """The id of the session of `key` with its first fragment at `first_offset`: 32 hex digits.
 
     It is the same in every replay and for every owner, so readers recognise a session delivered twice.
+    `log`: the stream's log (`Head.log`). A stream that an operator started over reads another log, in which
+    the same offset holds another fragment, so its number enters the id. The first log has none.
 
     >>> session_id("default", 0, "visitor-1", 7)
     'efe7f956ff60e2a9957663374423d4f3'
+    >>> session_id("default", 0, "visitor-1", 7, log=52)
+    'd357e11f2cb6a84c879fe1914fe4aa52'
     """
     name = f"{group}\n{stream}\n{first_offset}\n{key}"
+    if log:
+        name = f"log {log}\n{name}"
     return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True):
+class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A delivered session as readers see it; times are integer ms UTC.
 
     `opened_at`: append time of the first fragment; `closed_at`: A when it was closed; `bytes`: sum of
-    the fragments' sizes; `data`: the fragments as posted.
+    the fragments' sizes; `log`: the log that they stand in, left out for a stream's first one; `data`: the
+    fragments as posted.
     """
 
     id: str
@@ -48,6 +55,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     fragments: int
     bytes: int
     reason: Reason
+    log: int = 0
     data: list[msgspec.Raw]
 
 

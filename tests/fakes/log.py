@@ -13,7 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from services.consumer.core.commits.checkpoint import Checkpoint, Commit, find_head, fold, new_stream
+from services.consumer.core.commits.checkpoint import (
+    Checkpoint,
+    Commit,
+    check_reaches,
+    find_head,
+    fold,
+    new_stream,
+)
 from services.consumer.ports import Fenced
 from shared.errors import KafkaUnavailable
 from shared.model.fragments import encode_marker
@@ -29,22 +36,26 @@ CALL_S = 1.5
 
 
 class Fetched(NamedTuple):
-    """The answer to a fetch: records, where the next fetch begins, the end of the log."""
+    """The answer to a fetch: records, where the next fetch begins, the end of the log, and the link."""
 
     records: Sequence[Rec]
     position: int
     end: int
+    link: int
 
 
 @dataclass(slots=True)
 class StoredStream:
     """What the broker keeps of one stream: its log, checkpoint records by offset, committed head.
 
+    `link`: the number of times that readers had to connect anew. `first_record`: where the checkpoints begin.
     `producer`: the number of its newest producer. `writers`: epoch → the process that committed in it.
     """
 
     log: list[Rec] = field(default_factory=list)
     first: int = 0
+    link: int = 0
+    first_record: int = 0
     records: dict[int, bytes] = field(default_factory=dict)
     next_record: int = 0
     head: Head | None = None
@@ -95,12 +106,34 @@ class InMemoryLog:
         del stored.log[: max(0, first - stored.first)]
         stored.first = max(first, stored.first)
 
+    def lose_end(self, stream: int, keep: int) -> None:
+        """The log loses its records from offset `keep` on; its readers must connect anew."""
+        stored = self.stored(stream)
+        del stored.log[max(0, keep - stored.first) :]
+        stored.link += 1
+
+    def start_over(self, stream: int) -> None:
+        """What an operator does when the log was lost: deletes the committed offset and the checkpoints.
+
+        No earlier owner writes afterwards: all members have stopped.
+        """
+        stored = self.stored(stream)
+        stored.head, stored.records = None, {}
+        stored.first_record = stored.next_record
+        stored.producer += 1
+        stored.writers.clear()
+
+    def lose_checkpoints(self, stream: int) -> None:
+        """The checkpoints topic was deleted and created anew; the committed offset is still there."""
+        stored = self.stored(stream)
+        stored.records, stored.first_record, stored.next_record = {}, 0, 0
+
     def fetch(self, stream: int, position: int, most: int | None) -> Fetched:
         """At most `most` records from the position on; like Kafka's reset, it skips to where the log is."""
         stored = self.stored(stream)
         position = min(max(position, stored.first), stored.end)
         records = stored.log[position - stored.first :][:most]
-        return Fetched(records, position + len(records), stored.end)
+        return Fetched(records, position + len(records), stored.end, stored.link)
 
     def poll(
         self, stream: int, position: int, timeout_s: float, most: Callable[[], int | None]
@@ -134,7 +167,10 @@ class InMemoryLog:
         """The committed head, found among the checkpoint records where Kafka has forgotten it."""
         stored = self.stored(stream)
         head = stored.head or find_head(sorted(stored.records.items()))
-        return new_stream().head if head is None else head
+        if head is None:
+            return new_stream(stored.first_record).head
+        check_reaches(head, stored.next_record)
+        return head
 
     def load(self, stream: int, head: Head) -> Checkpoint:
         """The checkpoint that the head points to."""
@@ -195,20 +231,28 @@ class InMemoryReader:
         self._log = log
         self._stream = stream
         self._position = self._end = -1
+        self._link: int | None = None
+        """The link of the last records; None before the first ones since `open`."""
 
     async def bounds(self) -> tuple[int, int]:
         stored = self._log.broker.stored(self._stream)
         return await self._log.call(lambda: (stored.first, stored.end))
 
     async def open(self, offset: int) -> None:
-        self._position = offset
+        self._position, self._link = offset, None
 
     async def fetch(self, timeout_s: float) -> Sequence[Rec]:
         log, position = self._log, self._position
         found = await log.call(
             lambda: log.broker.poll(self._stream, position, timeout_s, log.most_records), timeout_s + 0.5
         )
-        self._position, self._end = found.position, max(self._end, found.end)
+        self._end = max(self._end, found.end)
+        if found.records and self._link not in (None, found.link):
+            await self.open(position - 1)  # as on Kafka: begin one record before
+            return []
+        self._position = found.position
+        if found.records:
+            self._link = found.link
         return found.records
 
     @property

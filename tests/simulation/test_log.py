@@ -5,18 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import itertools
 import random
 
 import pytest
 
 from shared.errors import KafkaUnavailable
 from tests.fakes.log import InMemoryLog
+from tests.fakes.operator import InMemoryOperator
 from tests.fakes.virtual_time import VirtualLoop, in_virtual_time
 from tests.log_contract import SETTINGS, LogContract
+from tests.lost_log_contract import LostLogContract
 from tests.simulation.log import SimulatedStreamLog
 from tests.simulation.wire import Weather, Wire
 
-PROMISES = [name for name in vars(LogContract) if name.startswith("test_")]
+
+class Contracts(LogContract, LostLogContract):
+    """Both of them."""
+
+
+PROMISES = [name for name in dir(Contracts) if name.startswith("test_")]
 
 
 @pytest.mark.parametrize("slow", [0.0, 0.5, 1.0])
@@ -27,15 +35,16 @@ def test_the_log_keeps_its_contract_over_a_wire(promise: str, slow: float) -> No
     async def test() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        rng, broker = random.Random(promise), InMemoryLog(SETTINGS, now_ms=lambda: 1_000)
+        clock = itertools.count(1_000)
+        rng, broker = random.Random(promise), InMemoryLog(SETTINGS, now_ms=lambda: next(clock))
         wire = Wire(loop, rng, Weather(slow=slow), KafkaUnavailable)
         log = SimulatedStreamLog(broker, "a1", wire, rng, contextvars.Context(), lambda *commit: None)
 
         async def append(stream: int, key: bytes | None, value: bytes) -> int:
             return broker.append(stream, key, value)
 
-        fixtures = {"stream_log": log, "append": append}
-        check = getattr(LogContract(), promise)
+        fixtures = {"stream_log": log, "append": append, "operator": InMemoryOperator(broker)}
+        check = getattr(Contracts(), promise)
         await check(**{name: fixtures[name] for name in inspect.signature(check).parameters})
         assert broker.wrong == []
 

@@ -203,7 +203,7 @@ class Member:
         self.effect_runner.workers.warm.prepare(stream)
 
     def _on_expected(self, completion: Completion) -> None:
-        self.effect_runner.workers.warm.seek_ahead(completion.stream, completion.position)
+        self.effect_runner.workers.warm.seek_ahead(completion.stream, max(0, completion.position - 1))
         self._wake.set()
 
     def _plan_for(self, view: View) -> Plan:

@@ -36,6 +36,7 @@ def stream_status(worker: StreamWorker) -> dict[str, Any]:
             "covered": core.covered_keys,
             "warm": worker.is_warm,
             "cut": core.cut,
+            "log_compared": core.last_record.comparison,
             "last_unreadable": core.last_unreadable,
         }
     return row

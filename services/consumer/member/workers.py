@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from services.consumer.core.commits.stream import Stream
 from services.consumer.core.ownership.decide import Running
 from services.consumer.handover.hints import Hint, HintStore
 from services.consumer.member.events import MemberEvents
@@ -112,6 +111,7 @@ class StreamWorkers:
         self.tasks.create_task(
             self._report_opening(worker, task, why, handed), name=f"opening of stream {stream}"
         )
+        self.tasks.create_task(self._report_rewind(worker, task), name=f"rewind of stream {stream}")
 
     async def freeze(self, stream: int) -> None:
         """Stops a stream without a last commit, which is left to the next owner. Returns as soon as its state
@@ -176,8 +176,9 @@ class StreamWorkers:
             await asyncio.wait((opened, task), return_when=asyncio.FIRST_COMPLETED)
             warm = worker.is_warm if opened.done() else None
             self._events.emit("claim", stream=worker.stream, epoch=worker.epoch, why=why, warm=warm)
-            if opened.done() and worker.core is not None:
-                self._report_log_loss(worker, worker.core)
+            if opened.done() and worker.core is not None and (cut := worker.core.cut):
+                why = f"retention took {cut} records that were still needed"
+                self._events.emit("cut", stream=worker.stream, epoch=worker.epoch, why=why)
             if handed is None or handed.completion is None or not opened.done():
                 return
             await asyncio.wait((reading, task), timeout=FIRST_RECORD_S, return_when=asyncio.FIRST_COMPLETED)
@@ -200,13 +201,15 @@ class StreamWorkers:
             warm=worker.is_warm,
         )
 
-    def _report_log_loss(self, worker: StreamWorker, core: Stream) -> None:
-        where = {"stream": worker.stream, "epoch": worker.epoch}
-        if worker.state == "rewind":
-            why = f"the log ends below position {core.head.position}"
-            self._events.emit("rewind", why=why, **where)
-        elif core.cut:
-            self._events.emit("cut", why=f"retention took {core.cut} records that were still needed", **where)
+    async def _report_rewind(self, worker: StreamWorker, task: asyncio.Task[None]) -> None:
+        """Reports that the stream has stopped for an operator, which may happen at any time."""
+        rewound = asyncio.ensure_future(worker.rewound.wait())
+        try:
+            await asyncio.wait((rewound, task), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            rewound.cancel()
+        if worker.rewound.is_set():
+            self._events.emit("rewind", stream=worker.stream, epoch=worker.epoch, why=worker.why_rewind)
 
     async def _is_mine(self, stream: int, epoch: int) -> bool:
         claim = await self._coordinator.read_claim(stream)

@@ -56,12 +56,14 @@ class Opening:
             raise StaleEpoch(f"stream {self._stream}: epoch {self._epoch}, but the stored {head!r}")
         core = await self._from_memory(head)
         if self._aimed is not None:
-            if core is not None and core.position == self._aimed.reads_from:
+            if core is not None and core.reads_from == self._aimed.reads_from:
                 # the donor has read up to there, so the log reaches it; if not, the reader reports that
-                bounds = self._aimed.log_start, self._aimed.reads_from
+                bounds = self._aimed.log_start, core.position
             else:
                 bounds = await self._replace_reader()
-        if core is None:
+        if core is None or core.position > bounds[1]:
+            # of what a hint had read beyond the log's end, nothing was committed if the head is within it
+            self.is_warm = False
             core = await self._from_checkpoint(head)
         return core, core.start(*bounds)
 

@@ -16,9 +16,11 @@ from dataclasses import replace
 from typing import Literal
 
 from services.consumer.core.commits.checkpoint import Commit
+from services.consumer.core.commits.last_record import LogChanged, LogLost
 from services.consumer.core.commits.stream import Effect, Stream, Tick
 from services.consumer.core.sessions.record import Record
 from services.consumer.ports import Fenced, FragmentReader, SessionSink
+from services.consumer.stream.admission import admit, seek, warn_if_not_compared
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.opening import Opening
 from shared.errors import InvalidInput, KafkaUnavailable, NotOwner, StaleEpoch, Unavailable
@@ -45,7 +47,8 @@ class StreamWorker:
     """Runs one stream in one epoch.
 
     `opened` is set when reading first begins, or cannot because the log was lost; `reading` when the first
-    record was read; `frozen` when the worker has stopped in order, after which its state changes no more.
+    record was read; `frozen` when the worker has stopped in order, after which its state changes no more;
+    `rewound` when it has stopped because an operator must decide.
     Times in ms are 0 and seconds are -1 until there is something to report.
     """
 
@@ -58,6 +61,7 @@ class StreamWorker:
         """Epoch of the stored head, once it was read."""
         self.is_warm = self.was_fenced = False
         self.opened, self.reading, self.frozen = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.rewound, self.why_rewind = asyncio.Event(), ""
         self.opened_at_ms = self.first_record_at_ms = self.stopped_at_ms = self.committed_at_ms = 0
         self.opened_after_s = self.first_record_after_s = -1.0
         self._context = context
@@ -116,6 +120,7 @@ class StreamWorker:
             if outcome == "rewind":
                 # writing would destroy what is stored; keep the claim, so that no other member tries
                 self.state = "rewind"
+                self.rewound.set()
                 await self._still.wait()
                 return "stopped"
             if outcome != "again":
@@ -133,19 +138,24 @@ class StreamWorker:
         self._claimed = replace(self._claimed, warm=None)  # these clients are the opening's now
         try:
             core = await self._open(opening)
-            if self.state == "rewind":
-                return "rewind"
             await self._run(core, opening.reader, opening.sink)
             await self._finish(core, opening.reader, opening.sink)
             return "stopped"
         except (NotOwner, StaleEpoch) as error:
             logger.error("stream lost", extra={"stream": self.stream, "why": error.detail})
             return "outgrown" if isinstance(error, StaleEpoch) else "lost"
-        except (Fenced, Unavailable) as error:
+        except LogLost as error:
+            self.why_rewind = error.detail
+            logger.error("log lost", extra={"stream": self.stream, "why": error.detail})
+            return "rewind"
+        except (Fenced, LogChanged, Unavailable) as error:
+            if isinstance(error, LogChanged):
+                self.core = None  # no memory: what it read beyond the stored head is gone
             self.was_fenced |= isinstance(error, Fenced)
             logger.warning("stream reopens", extra={"stream": self.stream, "why": error.detail})
             return "again"
         except InvalidInput as error:
+            self.why_rewind = error.detail
             logger.error("stored state unreadable", extra={"stream": self.stream, "why": error.detail})
             return "rewind"
         finally:
@@ -156,7 +166,7 @@ class StreamWorker:
             await asyncio.shield(opening.close())
 
     async def _open(self, opening: Opening) -> Stream:
-        """Opens the stream and begins to read. In state `rewind` afterwards when the log was lost."""
+        """Opens the stream and begins to read. Raises LogLost when the log ends below the position."""
         began_s = self._context.now_s()
         self.state, self.core, self._must_reopen = "opening", None, False
         core, start = await opening.open()
@@ -165,14 +175,13 @@ class StreamWorker:
         self._claimed = replace(self._claimed, hints=(), ask=None, is_new=False)
         self._retry_s = RETRY_FIRST_S
         if start == "rewind":
-            logger.error("log lost", extra={"stream": self.stream, "head": core.head})
-            self.state = "rewind"
             self.opened.set()
-            return core
+            raise LogLost(f"the log ends below position {core.head.position}")
         if start == "cut":
             logger.warning("retention cut the log", extra={"stream": self.stream, "cut": core.cut})
-        if opening.reads_from != core.position:
-            await opening.reader.open(core.position)
+        if opening.reads_from != core.reads_from:
+            await seek(core, opening.reader)
+        warn_if_not_compared(core)
         self._note_progress(core)
         self.opened_after_s = self._context.now_s() - began_s
         if not self.opened.is_set():
@@ -186,7 +195,8 @@ class StreamWorker:
         wait_s = 0.0  # the first turn says when to commit changes that came with a handover
         try:
             while not stopping.done():
-                await self._await_lease()
+                if await self._await_lease():
+                    await seek(core, reader)  # the log may have changed during the pause
                 records = await self._fetch(core, reader, wait_s, stopping)
                 wait_s = await self._turn(core, sink, records)
                 if 0 < len(records) < TRICKLE_RECORDS:
@@ -211,10 +221,7 @@ class StreamWorker:
             fetching.cancel()
         if self._must_reopen:
             raise KafkaUnavailable(f"stream {self.stream}: the reader makes no progress")
-        # the topic was created anew: folding its records would mix two logs
-        if records and records[0].offset < core.position:
-            raise KafkaUnavailable(f"the log begins again at {records[0].offset}: {core!r}")
-        return records
+        return admit(core, records)
 
     async def _turn(self, core: Stream, sink: SessionSink, records: Sequence[Record]) -> float:
         """Passes the records to the core and performs its effects; returns how long to wait for more."""
@@ -254,11 +261,10 @@ class StreamWorker:
         records: Sequence[Record] = ()
         # a replay cannot commit, so reading on would only delay the stop
         if self._claimed.lease_alive() and not core.is_replaying:
-            with contextlib.suppress(TimeoutError, Unavailable):  # the commit may succeed all the same
+            # the commit may succeed all the same
+            with contextlib.suppress(TimeoutError, Unavailable, LogLost, LogChanged):
                 async with asyncio.timeout(LAST_FETCH_S):
-                    records = await reader.fetch(0.0)
-        if records and records[0].offset < core.position:
-            records = ()
+                    records = admit(core, await reader.fetch(0.0))
         self.stopped_at_ms = context.wall_ms()
         core.fold(records, context.now_s())
         if self._end.is_set() and self._claimed.lease_alive():
@@ -274,15 +280,18 @@ class StreamWorker:
             self.first_record_at_ms = self._context.wall_ms()
             self.reading.set()
 
-    async def _await_lease(self) -> None:
-        """Past its lease the member neither reads nor commits; back in it, the claim is read afresh."""
+    async def _await_lease(self) -> bool:
+        """Past its lease the member neither reads nor commits; back in it, the claim is read afresh. Returns
+        whether it had to wait.
+        """
         if self._claimed.lease_alive() or self._still.is_set():
-            return
+            return False
         logger.warning("lease expired, pausing", extra={"stream": self.stream})
         while not self._claimed.lease_alive() and not self._still.is_set():
             await self._pause(LEASE_POLL_S)
         if not await self._is_still_mine():
             raise NotOwner(f"stream {self.stream}: the claim of epoch {self.epoch} is gone")
+        return True
 
     async def _is_still_mine(self) -> bool:
         while not self._still.is_set():

@@ -23,6 +23,9 @@ SEEDS = 1_000
 LIMITS = StreamLimits(max_replay_fragments=4)
 """Low, so that parking is common."""
 
+OLDER_TAIL = 11
+"""Fields of a tail before it said when the last record was appended."""
+
 HandedOver = tuple[bytes, bytes, Stream]
 """A first copy, the delta that extends it, and the donor's stream when it stopped."""
 
@@ -74,6 +77,7 @@ def state_of(stream: Stream) -> dict[str, Any]:
         },
         "bytes": (state.state_bytes, state.bytes_read),
         "read_at": stream.read_marks.points(),
+        "appended": stream.last_record.appended_before(stream.position),
         "counts": stream.counts,
         "writer": (stream.writer.written, stream.writer.last_whole),
         "stands": (stream.is_memory, stream.has_changes),
@@ -97,6 +101,19 @@ def test_a_stream_arrives_as_it_was_sent() -> None:
     differences = {seed: parts for seed in range(SEEDS) if (parts := lost_in_transit(seed))}
 
     assert differences == {}
+
+
+def test_a_donor_of_an_older_version_says_nothing_of_its_last_record() -> None:
+    """Neither its head nor its tail has the append time. The stream arrives, and has nothing to compare."""
+    donor = owner_of(fragment(0, "a"), fragment(1, "b")).stream
+    raw = msgspec.msgpack.decode(take_delta(donor, None))
+    raw["tail"] = raw["tail"][:OLDER_TAIL]
+    del raw["tail"][0]["appended"], raw["tail"][0]["log"]
+
+    found = received(None, msgspec.msgpack.encode(raw), LIMITS)
+
+    assert state_of(found) == state_of(donor) | {"appended": -1}
+    assert (found.reads_from, found.last_record.appended) == (1, -1)
 
 
 def test_random_logs_contain_everything_that_can_get_lost() -> None:

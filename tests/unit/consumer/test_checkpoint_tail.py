@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.consumer.core.commits.checkpoint import is_settled
+from services.consumer.core.commits.checkpoint import check_reaches, is_settled, new_stream
+from shared.errors import InvalidInput
 from shared.model.head import Head
 
 HEAD = Head(epoch=1, seq=1, position=3, safe_offset=3, checkpoint_from=7, newest=9)
@@ -20,6 +21,8 @@ HEAD = Head(epoch=1, seq=1, position=3, safe_offset=3, checkpoint_from=7, newest
         (HEAD, 11, 12, False),
         (HEAD, 9, 10, False),
         (HEAD, 12, 12, False),
+        (new_stream(12).head, 12, 12, True),
+        (new_stream(12).head, 12, 13, False),
     ],
 )
 def test_only_the_commits_marker_may_follow_the_newest_record(
@@ -27,3 +30,11 @@ def test_only_the_commits_marker_may_follow_the_newest_record(
 ) -> None:
     """A new stream has no record at all. After any other record, something left undecided would follow."""
     assert is_settled(head, stable, end) is is_so
+
+
+def test_a_partition_that_ends_below_the_newest_record_was_lost() -> None:
+    """The topic was created anew: the record will never come. An undecided end is none of this."""
+    check_reaches(HEAD, 10)
+    check_reaches(new_stream().head, 0)
+    with pytest.raises(InvalidInput, match="the checkpoints end at 9"):
+        check_reaches(HEAD, 9)

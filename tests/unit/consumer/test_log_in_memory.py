@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from tests.fakes.log import InMemoryLog, InMemoryStreamLog
+from tests.fakes.operator import InMemoryOperator
 from tests.log_contract import SETTINGS, LogContract
+from tests.lost_log_contract import LostLogContract, Operator
 from tests.topics import Append
 
 
-class TestInMemoryLog(LogContract):
-    """The contract on the twin."""
+class TestInMemoryLog(LogContract, LostLogContract):
+    """The contracts on the twin."""
 
     @pytest.fixture
     def stream_log(self) -> InMemoryStreamLog:
-        return InMemoryStreamLog(InMemoryLog(SETTINGS, now_ms=lambda: 1_000))
+        clock = itertools.count(1_000)
+        return InMemoryStreamLog(InMemoryLog(SETTINGS, now_ms=lambda: next(clock)))
 
     @pytest.fixture
     def append(self, stream_log: InMemoryStreamLog) -> Append:
@@ -22,3 +27,7 @@ class TestInMemoryLog(LogContract):
             return stream_log.broker.append(stream, key, value)
 
         return append
+
+    @pytest.fixture
+    def operator(self, stream_log: InMemoryStreamLog) -> Operator:
+        return InMemoryOperator(stream_log.broker)

@@ -60,6 +60,7 @@ async def test_what_only_an_operator_can_decide_stops_the_stream(position: int, 
     head = Head(epoch=1, seq=4, position=position, safe_offset=position, checkpoint_from=0, newest=0)
     stored.head, stored.records[0] = head, whole(head) if is_readable else b"\xff"
     world.emit("a", end=True)
+    stored.next_record = 2
     worker, ended = world.start(epoch=2)
     await until(lambda: worker.state == "rewind")
     await asyncio.sleep(100)

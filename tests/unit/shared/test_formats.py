@@ -53,6 +53,16 @@ def test_the_head_has_the_fields_of_the_protocol() -> None:
     }  # fmt: skip
 
 
+def test_a_head_says_how_to_recognize_the_log_and_which_it_is() -> None:
+    """Versions that do not know these fields ignore them, and write heads without them."""
+    head = Head(epoch=3, seq=9, position=12, safe_offset=4, appended=1_700_000_000_000, log=52)
+    older = '{"epoch":3,"seq":9,"position":12,"W":-1,"A":-1,"ck":-1,"last":-1,"counts":{}}'
+
+    assert json.loads(head.metadata()).items() >= {"appended": 1_700_000_000_000, "log": 52}.items()
+    assert parse_head(4, head.metadata()) == head
+    assert parse_head(4, older) == msgspec.structs.replace(head, appended=-1, log=0)
+
+
 @pytest.mark.parametrize("metadata", ["", "{}", "none", '{"epoch":1}'])
 def test_an_offset_without_a_head_is_rejected(metadata: str) -> None:
     """Another program committed it, so it must not be used."""
@@ -104,16 +114,18 @@ def test_a_session_carries_its_fragments_as_they_were_posted(
 
 
 def test_the_id_of_a_session_is_stable_and_unique() -> None:
-    """It depends on group, stream, key and first offset, and on nothing else."""
+    """It depends on group, stream, key, first offset and the log's number, and on nothing else. The first log
+    has none."""
     assert session_id("default", 0, "visitor-1", 7) == "efe7f956ff60e2a9957663374423d4f3"
     ids = {
-        session_id(group, stream, key, offset)
+        session_id(group, stream, key, offset, log)
+        for log in (0, 11)
         for group in ("a", "b")
         for stream in (1, 11)
         for key in ("k", "1\nk", "k\n1")
         for offset in (1, 11)
     }
-    assert len(ids) == 24
+    assert len(ids) == 48
 
 
 @given(st.builds(GroupSettings, gap_ms=numbers, delivery=st.sampled_from(["exactly_once", "at_most_once"])))

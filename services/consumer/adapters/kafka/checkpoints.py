@@ -36,6 +36,10 @@ class KafkaCheckpoints:
         """The first undecided offset, and the next to be written. Raises KafkaUnavailable."""
         return await self._shared.checkpoint_tail(self.partition)
 
+    async def first(self) -> int:
+        """The first offset that was not deleted. Raises KafkaUnavailable."""
+        return (await self._shared.offsets.firsts([self.partition]))[self.partition]
+
     async def newest(self, head: Head, stable: int) -> tuple[Head, bool]:
         """The newest head in the records below `stable`, and whether its commit is known to have succeeded.
 

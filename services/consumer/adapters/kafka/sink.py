@@ -23,7 +23,14 @@ from aiokafka.structs import OffsetAndMetadata
 from services.consumer.adapters.kafka.brokers import add_partitions, prepare_producer, start_prepared
 from services.consumer.adapters.kafka.checkpoints import KafkaCheckpoints
 from services.consumer.adapters.kafka.clients import PRODUCER_OPTIONS, SharedClients
-from services.consumer.core.commits.checkpoint import Checkpoint, Commit, fold, is_settled, new_stream
+from services.consumer.core.commits.checkpoint import (
+    Checkpoint,
+    Commit,
+    check_reaches,
+    fold,
+    is_settled,
+    new_stream,
+)
 from services.consumer.ports import Fenced
 from shared.errors import KafkaUnavailable
 from shared.kafka.clients import KAFKA_FAILURES, discard_producer, translated
@@ -85,7 +92,8 @@ class KafkaSessionSink:
         stored, (stable, end) = await asyncio.gather(
             self._shared.head(self._stream), self._checkpoints.tail()
         )
-        head = new_stream().head if stored is None else stored
+        head = new_stream(await self._checkpoints.first() if end else 0).head if stored is None else stored
+        check_reaches(head, end)
         if is_settled(head, stable, end):
             return head
         head, is_committed = await self._checkpoints.newest(head, stable)

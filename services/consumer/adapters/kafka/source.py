@@ -13,6 +13,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from services.consumer.adapters.kafka.brokers import Link
 from services.consumer.adapters.kafka.clients import SharedClients
 from services.consumer.core.sessions.record import Record
 from shared.kafka.clients import discard_consumer, translated
@@ -45,6 +46,9 @@ class KafkaFragmentReader:
         )
         shared.brokers.lend(self._consumer._client)
         self._position = -1
+        self._link: Link | None = None
+        """What the last records came through; None before the first ones since a seek."""
+        self._link_at_seek = Link(self._consumer, self._partition)
 
     def __repr__(self) -> str:
         return f"<KafkaFragmentReader {self._partition.topic} at {self._position}>"
@@ -63,8 +67,12 @@ class KafkaFragmentReader:
         return first[self._partition], end[self._partition]
 
     async def open(self, offset: int) -> None:
-        self._consumer.seek(self._partition, offset)
+        self._seek(offset)
         self._consumer.resume(self._partition)
+
+    def _seek(self, offset: int) -> None:
+        self._link, self._link_at_seek = None, Link(self._consumer, self._partition)
+        self._consumer.seek(self._partition, offset)
         self._position = offset
 
     async def fetch(self, timeout_s: float) -> Sequence[Record]:
@@ -73,8 +81,14 @@ class KafkaFragmentReader:
                 timeout_ms=int(timeout_s * 1000), max_records=MAX_FETCH_RECORDS
             )
         records = found.get(self._partition, [])
-        if records:
-            self._position = records[-1].offset + 1
+        if not records:
+            return []
+        if self._link is None:
+            self._link = self._link_at_seek  # these records begin where the caller, or `_seek`, wants them to
+        elif not self._link.is_same(Link(self._consumer, self._partition)):
+            self._seek(self._position - 1)  # perhaps another broker, or another log: begin one record before
+            return []
+        self._position = records[-1].offset + 1
         return records
 
     @property

@@ -100,9 +100,13 @@ class Checkpoint:
     bytes: int = 0
 
 
-def new_stream() -> Checkpoint:
-    """The checkpoint of a stream that nobody ever owned."""
-    return Checkpoint(head=Head(epoch=0, seq=0, position=0, safe_offset=0))
+def new_stream(first_record: int = 0) -> Checkpoint:
+    """The checkpoint of a stream without a head. `first_record`: where its checkpoints partition begins.
+
+    The partition begins above 0 only when an operator has deleted the records of an earlier life. So the
+    offset is a number that no other log of the stream in this group has had.
+    """
+    return Checkpoint(head=Head(epoch=0, seq=0, position=0, safe_offset=0, log=first_record))
 
 
 def fold(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Checkpoint:
@@ -138,8 +142,15 @@ def is_settled(head: Head, stable: int, end: int) -> bool:
     broker's marker of that commit. `stable`: first undecided offset; `end`: next offset to be written.
 
     Every commit writes there before it delivers, so anything that a broken commit left behind shows there.
+    A head without records is of a new stream, whose partition begins with `Head.log`.
     """
-    return stable == end == (head.newest + 2 if head.newest >= 0 else 0)
+    return stable == end == (head.newest + 2 if head.newest >= 0 else head.log)
+
+
+def check_reaches(head: Head, end: int) -> None:
+    """Raises InvalidInput if the checkpoints partition ends below the head's newest record: it was lost."""
+    if head.newest >= end:
+        raise InvalidInput(f"the checkpoints end at {end}, but {head!r}")
 
 
 def decode_record(raw: bytes) -> CheckpointRecord:

@@ -6,12 +6,13 @@ from services.consumer.core.sessions.state import Closed
 from shared.model.sessions import Session, encode_session, session_id
 
 
-def delivered(closed: Closed, group: str, stream: int, epoch: int) -> tuple[bytes, bytes]:
-    """Key and value of the session's record; `epoch` is that of the owner who delivers it."""
+def delivered(closed: Closed, group: str, stream: int, epoch: int, log: int = 0) -> tuple[bytes, bytes]:
+    """Key and value of the session's record; `epoch` is that of the owner who delivers it, `log` the stream's
+    log (`Head.log`)."""
     session = closed.session
     value = encode_session(
         Session(
-            id=session_id(group, stream, session.key, session.first_offset),
+            id=session_id(group, stream, session.key, session.first_offset, log),
             group=group,
             key=session.key,
             stream=stream,
@@ -25,6 +26,7 @@ def delivered(closed: Closed, group: str, stream: int, epoch: int) -> tuple[byte
             fragments=len(session.data),
             bytes=session.bytes,
             reason=closed.reason,
+            log=log,
             data=[],
         ),
         session.data,

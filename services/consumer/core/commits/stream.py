@@ -13,6 +13,7 @@ from typing import Literal
 
 from services.consumer.core.commits.checkpoint import Checkpoint, Commit
 from services.consumer.core.commits.delivery import delivered
+from services.consumer.core.commits.last_record import LastRecord
 from services.consumer.core.commits.parking import choose
 from services.consumer.core.commits.read_marks import ReadMarks
 from services.consumer.core.commits.writer import CheckpointWriter
@@ -90,6 +91,7 @@ class Stream:
             parked=checkpoint.parked.values(),
             position=head.position,
         )
+        self.last_record = LastRecord(head.position - 1, head.appended)
         self.writer = CheckpointWriter(checkpoint)
         self._counts_before = head.counts
         self._pending: list[Closed] = []
@@ -110,10 +112,18 @@ class Stream:
         """
         if log_end < max(self.head.position, self.position):
             return "rewind"
+        self.last_record.note_log_start(log_start)
         if log_start <= self.position:
             return "as_stored"
         self._skip_to(log_start)
         return "cut"
+
+    def admit(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Those of the records that follow the position, if the log is still the one that was read before.
+
+        Raises LogLost or LogChanged if it is not.
+        """
+        return self.last_record.admit(records, self.position, self.head.position)
 
     def turn(self, records: Sequence[Record], *, now_s: float, wall_ms: int, commit_s: float | None) -> Turn:
         """Folds the records, which follow the position, and returns what is due now.
@@ -146,6 +156,7 @@ class Stream:
             self._skip_to(records[0].offset)
         self._last_record_s = now_s
         self._add_pending(self.assembler.feed(records))
+        self.last_record.note_read(records[-1])
         self.read_marks.add(self.position, self.assembler.bytes_read)
 
     def committed(self, commit: Commit, offsets: Sequence[int], now_s: float) -> int | None:
@@ -163,6 +174,11 @@ class Stream:
     def position(self) -> int:
         """The next offset to read."""
         return self.assembler.position
+
+    @property
+    def reads_from(self) -> int:
+        """Where a reader begins: one record before the position, so that the log can be recognized."""
+        return self.last_record.first_to_read(self.position)
 
     @property
     def open_sessions(self) -> int:
@@ -227,10 +243,17 @@ class Stream:
         if not self.is_memory:
             raise InvariantBroken(f"no memory to go on from: {self!r}")
         self.epoch = epoch
+        self.last_record.expect()
         self._last_commit_s = self._last_record_s = self._last_tick_s = now_s
 
-    def take_over(self, *, counts: Counts, pending: list[Closed], read_at: Sequence[tuple[int, int]]) -> None:
-        """Goes on with what an earlier owner had not committed, and with how much it had read, and where."""
+    def take_over(
+        self, *, counts: Counts, pending: list[Closed], read_at: Sequence[tuple[int, int]], appended: int
+    ) -> None:
+        """Goes on with what an earlier owner had not committed, and with how much it had read, and where.
+
+        `appended`: append time of the record before its position, -1 if unknown.
+        """
+        self.last_record = LastRecord(self.position - 1, appended)
         self._counts_before = counts
         self._pending = pending
         self._pending_bytes = sum(closed.session.bytes for closed in pending)
@@ -239,6 +262,7 @@ class Stream:
     def _skip_to(self, offset: int) -> None:
         self.cut += offset - self.position
         self.assembler.advance(offset)
+        self.last_record.note_log_start(offset)
 
     def _is_commit_due(self, now_s: float, commit_s: float) -> bool:
         """Whether to commit now: something changed and `commit_s` passed, or too much waits."""
@@ -288,10 +312,14 @@ class Stream:
             a=a,
             checkpoint_from=self.head.checkpoint_from,
             newest=self.head.newest,
+            appended=self.last_record.appended_before(state.position),
+            log=self.head.log,
             counts=self.counts,
         )
         changed = state.covered.take_changes(safe_offset, a)
-        sessions = [delivered(closed, self.group, self.stream, self.epoch) for closed in self._pending]
+        sessions = [
+            delivered(closed, self.group, self.stream, self.epoch, head.log) for closed in self._pending
+        ]
         self._pending, self._pending_bytes = [], 0
         return self.writer.commit(head, sessions, state.covered.entries, state.open, changed, to_park)
 

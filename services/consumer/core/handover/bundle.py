@@ -112,6 +112,7 @@ def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
         stream.writer.last_whole,
         state.bytes_read,
         stream.read_marks.points(),
+        stream.last_record.appended_before(state.position),
     )
     return encode_bundle(
         BundleWire(position=state.position, sessions=sessions, covered=covered, closed=closed, tail=tail)
@@ -217,7 +218,10 @@ def _fill(found: Stream, copy: Copy, tail: TailWire) -> None:
         bytes_read=tail.bytes_read,
     )
     found.take_over(
-        counts=tail.counts, pending=[_closed(sent) for sent in tail.pending], read_at=tail.read_at
+        counts=tail.counts,
+        pending=[_closed(sent) for sent in tail.pending],
+        read_at=tail.read_at,
+        appended=tail.appended,
     )
     found.writer.last_whole = tail.last_whole
 

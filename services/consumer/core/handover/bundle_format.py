@@ -10,7 +10,7 @@ import msgspec
 from services.consumer.core.commits.checkpoint import CoveredWire
 from services.consumer.core.sessions.state import OpenSession
 from shared.errors import BundleRejected
-from shared.model.head import Counts, Head
+from shared.model.head import NOTHING, Counts, Head
 from shared.model.sessions import Reason
 
 
@@ -48,7 +48,8 @@ class TailWire(msgspec.Struct, frozen=True, array_like=True):
     next commit has to write, and the writer's sizes.
 
     `changed`: keys that were covered since that head; `unparked`: those of them that the checkpoint holds as
-    parked; `read_at`: pairs of a position and the number of bytes that had been read there.
+    parked; `read_at`: pairs of a position and the number of bytes that had been read there; `appended`:
+    append time (ms) of the record before the delta's position, -1 if unknown, as with older donors.
     """
 
     head: Head
@@ -62,6 +63,7 @@ class TailWire(msgspec.Struct, frozen=True, array_like=True):
     last_whole: int
     bytes_read: int
     read_at: list[tuple[int, int]]
+    appended: int = NOTHING
 
 
 class BundleWire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,0 +1,89 @@
+"""By its last record a stream recognizes its log: what is compared, when, and what is admitted."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.consumer.core.commits.last_record import Comparison, LastRecord, LogChanged, LogLost
+from tests.reference import Rec
+
+
+def log(first: int, end: int, *, hour: int = 0) -> list[Rec]:
+    """The records `first` … `end` - 1, one a minute."""
+    return [Rec(n, 3600 * hour + 60 * n, b"k", b"{}") for n in range(first, end)]
+
+
+@pytest.mark.parametrize(
+    ("records", "comparison", "admitted"),
+    [
+        (log(4, 5), "same", []),
+        (log(4, 8), "same", [5, 6, 7]),
+        (log(0, 8), "same", [5, 6, 7]),
+        (log(5, 8), "gone", [5, 6, 7]),
+        (log(7, 8), "gone", [7]),
+        (log(2, 4), "pending", []),
+        ([], "pending", []),
+    ],
+)
+def test_the_last_record_is_compared_when_it_comes(
+    records: list[Rec], comparison: Comparison, admitted: list[int]
+) -> None:
+    """Whatever is read before it is dropped with it. Without it, retention has removed it."""
+    last = LastRecord(4, 240)
+
+    found = last.admit(records, 5, 5)
+
+    assert [record.offset for record in found] == admitted
+    assert last.comparison == comparison
+
+
+def test_another_record_in_its_place_is_another_log() -> None:
+    """What was committed is lost; what was only read is read anew."""
+    with pytest.raises(LogLost, match="record at 4 was appended at 3840, not at 240"):
+        LastRecord(4, 240).admit(log(4, 8, hour=1), 5, 5)
+    with pytest.raises(LogChanged):
+        LastRecord(4, 240).admit(log(4, 8, hour=1), 5, 4)
+
+
+def test_a_head_without_the_append_time_is_not_compared() -> None:
+    """Versions before this one did not store it. It is learnt, so that the next commit does."""
+    last = LastRecord(4, -1)
+
+    last.admit(log(4, 5), 5, 5)
+
+    assert (last.comparison, last.appended_before(5)) == ("unknown", 240)
+
+
+def test_a_replay_compares_when_it_has_come_as_far_as_before() -> None:
+    """It begins at the safe offset, below the last record, which it must not take for the newest."""
+    last = LastRecord(4, 240)
+    assert last.first_to_read(1) == 1
+
+    for position in (1, 3):
+        records = last.admit(log(position, position + 2), position, 5)
+        last.note_read(records[-1])
+
+    assert (last.comparison, last.offset) == ("same", 4)
+    with pytest.raises(LogLost):
+        LastRecord(4, 240).admit(log(3, 5, hour=1), 3, 5)
+
+
+def test_the_newest_record_that_was_folded_is_the_last_one() -> None:
+    """Its append time is known only for the position right behind it."""
+    last = LastRecord(-1, -1)
+    assert (last.first_to_read(0), last.appended_before(0)) == (0, -1)
+
+    last.note_read(log(0, 3)[-1])
+
+    assert (last.first_to_read(3), last.appended_before(3), last.appended_before(2)) == (2, 120, -1)
+
+
+def test_a_log_that_begins_above_it_has_lost_it() -> None:
+    """Then nothing is compared, and reading begins at the position."""
+    last = LastRecord(4, 240)
+    last.note_log_start(4)
+    assert last.comparison == "pending"
+
+    last.note_log_start(5)
+
+    assert (last.comparison, last.first_to_read(5), last.appended_before(5)) == ("gone", 5, -1)
