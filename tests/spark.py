@@ -74,8 +74,11 @@ class Pipeline:
             ]
             await asyncio.gather(*sent)
 
-    async def sessions(self) -> tuple[list[tuple[Session, bytes]], dict[int, int]]:
-        """The sessions that owners close over the whole log, with their bytes, and each stream's position."""
+    async def sessions(self, log: int = 0) -> tuple[list[tuple[Session, bytes]], dict[int, int]]:
+        """The sessions that owners close over the whole log, with their bytes, and each stream's position.
+
+        `log`: the number under which they know it.
+        """
         closed: list[tuple[Session, bytes]] = []
         positions = {}
         for stream in range(self.streams):
@@ -84,7 +87,7 @@ class Pipeline:
                 assembler.feed(await records_of(self.kafka, self.names.fragments(stream)))
                 + assembler.close_due()
             )
-            closed += [self._session(stream, one) for one in done]
+            closed += [self._session(stream, one, log) for one in done]
             positions[stream] = assembler.position
         return closed, positions
 
@@ -97,11 +100,11 @@ class Pipeline:
             ]
             await asyncio.gather(*sent)
 
-    async def commit(self, positions: Mapping[int, int]) -> None:
+    async def commit(self, positions: Mapping[int, int], log: int = 0) -> None:
         """Commits a head per stream, as its owner does."""
         async with self._producer(transactional_id=f"{self.namespace}.test") as producer:
             for stream, position in positions.items():
-                head = Head(epoch=1, seq=1, position=position, safe_offset=position)
+                head = Head(epoch=1, seq=1, position=position, safe_offset=position, log=log)
                 where = TopicPartition(self.names.fragments(stream), 0)
                 async with producer.transaction():
                     await producer.send_offsets_to_transaction(
@@ -129,6 +132,6 @@ class Pipeline:
             bootstrap_servers=self.kafka, max_request_size=MAX_RECORD_BYTES, linger_ms=5, **options
         )
 
-    def _session(self, stream: int, closed: Closed) -> tuple[Session, bytes]:
-        _, value = delivered(closed, self.group, stream, 1)
+    def _session(self, stream: int, closed: Closed, log: int) -> tuple[Session, bytes]:
+        _, value = delivered(closed, self.group, stream, 1, log)
         return msgspec.structs.replace(parse_session(value), data=[]), value

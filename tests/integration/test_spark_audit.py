@@ -116,6 +116,25 @@ async def test_sessions_cut_by_retention_are_counted_but_not_judged(
     assert result["not_judged"] >= len(sessions)
 
 
+async def test_a_stream_that_was_started_over_is_judged_by_its_present_log(
+    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
+) -> None:
+    """What the log before it delivered is counted, and the present log must be delivered in full."""
+    pipeline = Pipeline(kafka=kafka, namespace=namespace, streams=1)
+    await pipeline.create()
+    await pipeline.send([fragment(f"k{n % 4}", data=n, end=n % 10 == 9) for n in range(100)])
+    before, positions = await pipeline.sessions()
+    after, _ = await pipeline.sessions(log=52)
+    assert {session.id for session, _ in before}.isdisjoint(session.id for session, _ in after)
+    await pipeline.deliver([(session.key.encode(), value) for session, value in (*before, *after[1:])])
+    await pipeline.commit(positions, log=52)
+
+    result = await asyncio.to_thread(audit, spark, pipeline.request("audit", tmp_path))
+
+    assert (result["missing"], result["extra"], result["different"]) == (1, 0, 0), result["examples"]
+    assert (result["not_judged"], result["judged"]) == (len(before), len(after))
+
+
 def _with(value: bytes, *, without_last: bool = False, **fields: Any) -> bytes:
     session = msgspec.json.decode(value) | fields
     if without_last:

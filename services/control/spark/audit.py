@@ -118,6 +118,7 @@ def _facts(
         facts[stream] = StreamFacts(
             stream=stream,
             position=head.position if head else 0,
+            log=head.log if head else 0,
             start=first,
             markers=sorted(marks.get(stream, [])),
             cut=cut,

@@ -19,6 +19,8 @@ NUMBERS = (
     *("opened_at", "closed_at", "fragments", "bytes"),
 )
 """Integer fields of the record; times in ms."""
+LOG = "log"
+"""The number of the stream's log, which is missing for the first one, 0."""
 
 _SPACE = " \t\n\r"
 
@@ -28,7 +30,7 @@ class NotASession(ValueError):
 
 
 def read_session(raw: bytes) -> tuple[Mapping[str, Any], list[str]]:
-    """The fields (TEXTS and NUMBERS) and the fragments' texts. Raises NotASession."""
+    """The fields (TEXTS, NUMBERS and LOG) and the fragments' texts. Raises NotASession."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, DEEP_STACK))
     try:
@@ -42,7 +44,8 @@ def read_session(raw: bytes) -> tuple[Mapping[str, Any], list[str]]:
     for name in TEXTS:
         if type(fields.get(name)) is not str:
             raise NotASession(f"`{name}` is not a string")
-    for name in NUMBERS:
+    fields.setdefault(LOG, 0)
+    for name in (*NUMBERS, LOG):
         if type(fields.get(name)) is not int:
             raise NotASession(f"`{name}` is not an integer")
     if fragments is None:

@@ -45,7 +45,7 @@ class Tally:
     """Sums over keys.
 
     `expected`: sessions that had to be delivered, or rightly were. `open`: not due, or closed above the
-    position. `not_judged`: retention removed what the judgement needs.
+    position. `not_judged`: retention removed what the judgement needs, or it stood in an earlier log.
     """
 
     expected: int = 0
@@ -58,12 +58,13 @@ class Tally:
 class StreamFacts:
     """The facts of a stream that the judgement of its keys needs.
 
-    `position`: committed, 0 without a head. `start`: the first offset that is left. `markers`: ascending.
-    `w`, `a`: at the end of the log.
+    `position`: committed, 0 without a head. `log`: number of the stream's log. `start`: the first offset that
+    is left. `markers`: ascending. `w`, `a`: at the end of the log.
     """
 
     stream: int
     position: int
+    log: int = 0
     start: int = 0
     markers: Sequence[Mark] = ()
     cut: Cut | None = None
@@ -92,6 +93,9 @@ class KeyVerdict:
         """Adds a delivered session of the key. Call it for all of them before the first fragment."""
         if delivered.fields is None:
             return [self._finding("extra", "", f"cannot be read: {delivered.why}")]
+        if delivered.fields["log"] < self._facts.log:
+            self._tally.not_judged += 1  # the stream was started over, and the log it stood in is gone
+            return []
         self._delivered.setdefault(delivered.fields["id"], []).append(delivered)
         return []
 
@@ -116,7 +120,8 @@ class KeyVerdict:
         return findings
 
     def _judge(self, session: Expected) -> list[Finding]:
-        name = session_id(self._group, self._facts.stream, self.key, session.first_offset)
+        facts = self._facts
+        name = session_id(self._group, facts.stream, self.key, session.first_offset, facts.log)
         copies = self._delivered.pop(name, [])
         if not session.is_sure:
             self._tally.not_judged += 1
@@ -151,6 +156,7 @@ class KeyVerdict:
             "group": self._group,
             "key": self.key,
             "stream": self._facts.stream,
+            "log": self._facts.log,
             "first_offset": session.first_offset,
             "last_offset": session.last_offset,
             "first_time": session.first_t,

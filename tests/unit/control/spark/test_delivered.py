@@ -39,7 +39,15 @@ def test_fragments_keep_their_bytes(bodies: list[tuple[Any, int | None, bool, st
     fields, fragments = read_session(encode_session(session, data))
 
     assert [fragment.encode() for fragment in fragments] == data
-    assert dict(fields) == FIELDS
+    assert dict(fields) == FIELDS | {"log": 0}
+
+
+def test_the_number_of_another_log_is_read() -> None:
+    """A stream that was started over names its log; the first log is not named."""
+    first, other = (encode_session(Session(**FIELDS, log=log, data=[]), []) for log in (0, 52))
+
+    assert b'"log"' not in first
+    assert [read_session(raw)[0]["log"] for raw in (first, other)] == [0, 52]
 
 
 def test_numbers_longer_than_python_converts_are_read() -> None:
@@ -70,6 +78,7 @@ def test_the_deepest_readable_fragment_is_read() -> None:
         json.dumps(FIELDS | {"data": {}}).encode(),
         json.dumps(FIELDS | {"data": [], "stream": "5"}).encode(),
         json.dumps(FIELDS | {"data": [], "key": None}).encode(),
+        json.dumps(FIELDS | {"data": [], "log": "0"}).encode(),
         json.dumps(FIELDS | {"data": [], "fragments": True}).encode(),
         json.dumps(FIELDS | {"data": []}).encode() + b"{}",
         json.dumps(FIELDS | {"data": [1]}).encode()[:-2],
