@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tests.simulation.regrown_logs import RegrownLogs
 from tests.simulation.wire import Weather
 from tests.simulation.world import EPOCH_MS, Process, World
 from tests.simulation.zookeeper import TIMEOUT_S
@@ -39,6 +40,7 @@ KINDS = (
     "end_all_zookeeper_sessions",
     "reset_zookeeper",
     "damage_znode",
+    "regrow_log",
 )
 """Methods of `Schedule`."""
 CALM = frozenset({"move", "join", "leave", "jump_clock"})
@@ -57,6 +59,7 @@ class Schedule:
         self.event_ms = EPOCH_MS
         self.pins: dict[int, str] = {}
         self._was_reset = False
+        self.regrown_logs = RegrownLogs(world, rng, self._fragment)
         drawn = [kind for kind in KINDS if rng.random() < 0.3] or [rng.choice(KINDS)]
         self.kinds = [getattr(self, kind) for kind in kinds or drawn]
         world.is_calm = CALM.issuperset(kinds or drawn)
@@ -258,6 +261,11 @@ class Schedule:
         paths = self.world.ensemble.damageable()
         if paths:
             self.world.ensemble.damage(self.rng.choice(paths), self.rng.choice([b"", b"{", b"\xff", b"7"]))
+
+    def regrow_log(self) -> None:
+        """A log loses its end and grows past it again; a moment later an operator looks."""
+        self.regrown_logs.regrow()
+        self._later(self.rng.uniform(0.5, 6.0), self.regrown_logs.start_over)
 
     # and their ends
 

@@ -7,7 +7,7 @@ import gc
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -116,7 +116,7 @@ async def _course(world: World, schedule: Schedule) -> list[str]:
     for stream in range(world.streams):
         world.append_marker(stream, END_OF_TIME_MS)
     wrong = []
-    if not await _is_quiet_in_time(world):
+    if not await _is_quiet_in_time(world, schedule.regrown_logs.start_over):
         wrong.append(f"no quiescence: {shares(world)} of {world.streams} streams")
     wrong += await _unrest(world)
     wrong += judge(world)
@@ -126,9 +126,10 @@ async def _course(world: World, schedule: Schedule) -> list[str]:
     return wrong
 
 
-async def _is_quiet_in_time(world: World) -> bool:
+async def _is_quiet_in_time(world: World, repair: Callable[[], None]) -> bool:
     deadline_s = world.loop.now_s + QUIET_WITHIN_S
     while not is_quiet(world):
+        world.loop.call_soon(repair, context=world.context)
         if world.loop.now_s > deadline_s:
             return False
         await asyncio.sleep(0.1)

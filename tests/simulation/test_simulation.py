@@ -49,6 +49,8 @@ def test_every_seed_keeps_every_promise(tally: Tally) -> None:
         ("is garbled", 500),
         ("zookeeper is down", 300),
         ("is damaged", 300),
+        ("log loses its end", 300),
+        ("log is started over", 100),
     ],
 )
 def test_faults_hit_while_work_goes_on(tally: Tally, what: str, at_least: int) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from msgspec import DecodeError
@@ -14,6 +15,7 @@ from msgspec import DecodeError
 from shared.model.sessions import parse_session
 from tests.fakes.log import StoredStream
 from tests.reference import delivered_row, fold_eagerly
+from tests.simulation.regrown_logs import judge_ids, rows_of_regrown
 from tests.simulation.world import World
 
 Row = tuple[Any, ...]
@@ -23,11 +25,17 @@ def judge(world: World) -> Iterator[str]:
     """What is wrong, in sentences; nothing for a good run."""
     yield from world.wrong
     yield from world.broker.wrong
-    expected, found = Counter(_expected(world)), Counter(_delivered(world))
+    delivered = list(_delivered(world))
+    yield from judge_ids(world, delivered)
+    expected, found = Counter(_expected(world)), Counter((log, *row) for _, log, row in delivered)
     if world.delivery == "at_least_once":
         found = Counter(set(found))
+    earlier, same = rows_of_regrown(world, partial(_number, world))
+    found -= earlier  # they may have been delivered, or not
     if world.delivery != "at_most_once":
         yield from (f"missing: {row}" for row in (expected - found).elements())
+    if world.delivery == "at_least_once":
+        found -= same  # delivered, and lost before the commit
     yield from (
         f"delivered, but not so or not so often in the log: {row}" for row in (found - expected).elements()
     )
@@ -69,18 +77,26 @@ def _stored(world: World) -> list[StoredStream]:
     return [world.broker.stored(stream) for stream in range(world.streams)]
 
 
+def _number(world: World, stream: int) -> int:
+    """The number of the stream's log."""
+    head = world.broker.stored(stream).head
+    return head.log if head is not None else 0
+
+
 def _expected(world: World) -> Iterator[Row]:
+    """Each session with the number of its log in front."""
     for stream, stored in enumerate(_stored(world)):
         closed, opened = fold_eagerly(stored.log, world.settings)
         assert not opened
-        yield from ((stream, *session.row()) for session in closed)
+        yield from ((_number(world, stream), stream, *session.row()) for session in closed)
 
 
-def _delivered(world: World) -> Iterator[Row]:
+def _delivered(world: World) -> Iterator[tuple[str, int, Row]]:
+    """Id, number of the log and row of each session."""
     for stream, value in world.broker.sessions:
         try:
             session = parse_session(value)
         except DecodeError:
-            yield stream, "unreadable", value
+            yield "unreadable", 0, (stream, "unreadable", value)
             continue
-        yield (session.stream, *delivered_row(session))
+        yield session.id, session.log, (session.stream, *delivered_row(session))

@@ -32,6 +32,7 @@ from shared.model.names import Names
 from shared.zookeeper.znodes import Create, Set
 from tests.fakes.log import InMemoryLog
 from tests.fakes.virtual_time import PROCESS, VirtualLoop
+from tests.reference import Rec
 from tests.simulation.log import SimulatedStreamLog
 from tests.simulation.peers import SimulatedPeers
 from tests.simulation.trace import Trace
@@ -96,6 +97,8 @@ class World:
     processes: dict[str, Process] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     killed: list[asyncio.Task[None]] = field(default_factory=list)
+    regrown: list[tuple[int, int, list[Rec]]] = field(default_factory=list)
+    """Logs that lost their end, as they were before: stream, number, records."""
 
     def __post_init__(self) -> None:
         self.rng = random.Random(f"{self.seed} messages")
@@ -237,9 +240,9 @@ class World:
 
     # fragments
 
-    def append(self, stream: int, fields: dict[str, Any]) -> None:
+    def append(self, stream: int, fields: dict[str, Any], at_ms: int | None = None) -> None:
         """Appends a fragment to a stream's log."""
-        self.broker.append(stream, fields["key"].encode(), msgspec.json.encode(fields))
+        self.broker.append(stream, fields["key"].encode(), msgspec.json.encode(fields), at_ms)
 
     def append_marker(self, stream: int, time_ms: int | None) -> None:
         """Appends a marker, or a tick when there is no time."""
