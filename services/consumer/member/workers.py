@@ -209,7 +209,7 @@ class StreamWorkers:
         finally:
             rewound.cancel()
         if worker.rewound.is_set():
-            self._events.emit("rewind", stream=worker.stream, epoch=worker.epoch, why=worker.why_rewind)
+            self._events.emit("rewind", stream=worker.stream, epoch=worker.epoch, why=worker.why)
 
     async def _is_mine(self, stream: int, epoch: int) -> bool:
         claim = await self._coordinator.read_claim(stream)

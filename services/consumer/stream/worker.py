@@ -61,7 +61,9 @@ class StreamWorker:
         """Epoch of the stored head, once it was read."""
         self.is_warm = self.was_fenced = False
         self.opened, self.reading, self.frozen = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self.rewound, self.why_rewind = asyncio.Event(), ""
+        self.rewound = asyncio.Event()
+        self.why = ""
+        """Why the stream has stopped for an operator."""
         self.opened_at_ms = self.first_record_at_ms = self.stopped_at_ms = self.committed_at_ms = 0
         self.opened_after_s = self.first_record_after_s = -1.0
         self._context = context
@@ -145,7 +147,7 @@ class StreamWorker:
             logger.error("stream lost", extra={"stream": self.stream, "why": error.detail})
             return "outgrown" if isinstance(error, StaleEpoch) else "lost"
         except LogLost as error:
-            self.why_rewind = error.detail
+            self.why = error.detail
             logger.error("log lost", extra={"stream": self.stream, "why": error.detail})
             return "rewind"
         except (Fenced, LogChanged, Unavailable) as error:
@@ -155,7 +157,7 @@ class StreamWorker:
             logger.warning("stream reopens", extra={"stream": self.stream, "why": error.detail})
             return "again"
         except InvalidInput as error:
-            self.why_rewind = error.detail
+            self.why = error.detail
             logger.error("stored state unreadable", extra={"stream": self.stream, "why": error.detail})
             return "rewind"
         finally:
