@@ -48,13 +48,15 @@ class Fetched(NamedTuple):
 class StoredStream:
     """What the broker keeps of one stream: its log, checkpoint records by offset, committed head.
 
-    `link`: the number of times that readers had to connect anew. `first_record`: where the checkpoints begin.
-    `producer`: the number of its newest producer. `writers`: epoch → the process that committed in it.
+    `link`: how often its readers had to connect anew. `read_to`: the next offset that no reader of a test has
+    got. `first_record`: where the checkpoints begin. `producer`: the number of its newest producer.
+    `writers`: epoch → the process that committed in it.
     """
 
     log: list[Rec] = field(default_factory=list)
     first: int = 0
     link: int = 0
+    read_to: int = 0
     first_record: int = 0
     records: dict[int, bytes] = field(default_factory=dict)
     next_record: int = 0

@@ -33,24 +33,24 @@ class HangingReader(InMemoryReader):
     """Stops returning while its log says so, whatever there is to read."""
 
     _log: HangingLog
-    _opened_at = 0
+    _is_opened = False
 
     async def open(self, offset: int) -> None:
-        self._opened_at = offset
+        self._is_opened = True
         await super().open(offset)
 
     async def fetch(self, timeout_s: float) -> Sequence[Rec]:
         if self in self._log.hanging:
             await asyncio.Event().wait()
+        stored = self._log.broker.stored(self._stream)
+        before, is_first = stored.read_to, self._is_opened
         records = await super().fetch(timeout_s)
-        self._log.read += [
-            (self._stream, record.offset) for record in records[self._first_counted(records) :]
-        ]
+        if records:
+            self._is_opened, stored.read_to = False, max(before, records[-1].offset + 1)
+            # the last record of before is repeated, so that the log is recognized
+            repeated = is_first and records[0].offset == before - 1
+            self._log.read += [(self._stream, record.offset) for record in records[repeated:]]
         return records
-
-    def _first_counted(self, records: Sequence[Rec]) -> int:
-        """Above the beginning of a log, a reader repeats one record, by which the log is recognized."""
-        return 1 if records and 0 < records[0].offset == self._opened_at else 0
 
 
 class LateSink(InMemorySink):
