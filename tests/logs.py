@@ -34,8 +34,12 @@ SETTINGS = GroupSettings(
 
 
 def random_log(rng: random.Random, length: int = 60) -> list[Rec]:
-    """A log with disorder, silence, repeats, ticks, markers, ends, times from the future and poison."""
+    """A log with disorder, silence, repeats, ticks, markers, ends, times from the future and poison.
+
+    Half of the logs have so few ids that most fragments are repeats.
+    """
     log: list[Rec] = []
+    ids, share_with_id = rng.choice([(13, 0.5), (4, 0.9)])
     now = event = 1000
     keys = [f"k{n}" for n in range(rng.choice([1, 2, 5]))]
     for offset in range(length):
@@ -54,8 +58,8 @@ def random_log(rng: random.Random, length: int = 60) -> list[Rec]:
             fields: dict[str, Any] = {"key": key}
             if rng.random() < 0.8:
                 fields["time"] = max(0, event + rng.choice([0, 0, -10, -29, -80, -200, 30, 90, 300]))
-            if rng.random() < 0.5:
-                fields["id"] = f"i{rng.randint(0, 12)}"
+            if rng.random() < share_with_id:
+                fields["id"] = f"i{rng.randrange(ids)}"
             if rng.random() < 0.15:
                 fields["end"] = True
             if rng.random() < 0.2:

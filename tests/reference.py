@@ -13,6 +13,9 @@ from typing import Any
 from shared.model.group import GroupSettings
 from shared.model.sessions import Session
 
+REMEMBERED_IDS = 2_500
+"""How many ids of its closed sessions a key remembers."""
+
 
 @dataclass(frozen=True)
 class Rec:
@@ -70,13 +73,15 @@ def fold_eagerly(log: list[Rec], s: GroupSettings) -> tuple[list[RefSession], li
     """(closed, still open) sessions of the log."""
     a_max = w_max = -1
     open_: dict[str, RefSession] = {}
-    last: dict[str, RefSession] = {}
     closed: list[RefSession] = []
 
     def close(session: RefSession, reason: str) -> None:
         session.reason = reason
-        closed.append(session)
-        last[session.key] = open_.pop(session.key)
+        closed.append(open_.pop(session.key))
+
+    def remembered(key: str) -> list[str]:
+        of_key = [(name, one.last_a) for one in closed if one.key == key for name in one.ids]
+        return [name for name, last_a in of_key[-REMEMBERED_IDS:] if a_max <= last_a + s.repeat_ms]
 
     def is_silent(session: RefSession) -> bool:
         return w_max - session.w > s.gap_ms + s.lateness_ms or a_max - session.last_a > s.idle_ms
@@ -99,11 +104,7 @@ def fold_eagerly(log: list[Rec], s: GroupSettings) -> tuple[list[RefSession], li
             if current and (t - max(current.times) > s.gap_ms or is_silent(current)):
                 close(current, "gap")
                 current = None
-            seen: list[str] = []
-            if current:
-                seen = current.ids
-            elif key in last and a_max <= last[key].last_a + s.repeat_ms:
-                seen = last[key].ids[-2500:]
+            seen = remembered(key) + (current.ids if current else [])
             if "id" in fields and fields["id"] in seen:
                 w_max = max(w_max, t)
             else:
@@ -118,8 +119,6 @@ def fold_eagerly(log: list[Rec], s: GroupSettings) -> tuple[list[RefSession], li
                         current = None
                 if not current:
                     current = open_[key] = RefSession(key, opened_at=rec.timestamp)
-                    if key in last and a_max <= last[key].last_a + s.repeat_ms:
-                        current.ids = list(last[key].ids[-2500:])
                 current.offsets.append(rec.offset)
                 current.values.append(rec.value)
                 current.times.append(t)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from shared.model.group import GroupSettings
 
 REMEMBERED = 2_500
-"""Newest ids that a key remembers of its last closed session (rule 4)."""
+"""Newest ids that a key remembers of its closed sessions (rule 4)."""
 
 
 class Line(NamedTuple):
@@ -66,14 +66,14 @@ class Expected:
         *("last_a", "last_offset", "last_t", "reason", "size", "w"),
     )
 
-    def __init__(self, line: Line, ids: dict[str, None], *, is_sure: bool) -> None:
+    def __init__(self, line: Line, *, is_sure: bool) -> None:
         self.first_offset = self.last_offset = line.offset
         self.appended = line.appended
         self.first_t = self.last_t = line.t
         self.w = self.last_a = -1
         self.size = 0
         self.digests: list[bytes] = []
-        self.ids = ids
+        self.ids: dict[str, None] = {}
         self.closed_by: int | None = None
         self.reason = "gap"
         self.is_due = False
@@ -98,8 +98,8 @@ class KeyFold:
         self._marker = 0
         self._cut = cut
         self._open: Expected | None = None
-        self._remembered: dict[str, None] = {}
-        self._remembered_last_a = -1
+        self._remembered: dict[str, int] = {}
+        """Ids of closed sessions, oldest first, each with the last_a of its own session."""
         self._seen_a = -1 if cut is None else cut.a
 
     def __repr__(self) -> str:
@@ -166,12 +166,10 @@ class KeyFold:
         """Rule 4."""
         if line.id is None:
             return False
-        if self._open is not None:
-            return line.id in self._open.ids
-        return line.id in self._remembered and self._remembers(line.a)
-
-    def _remembers(self, a: int) -> bool:
-        return a <= self._remembered_last_a + self.settings.repeat_ms
+        if self._open is not None and line.id in self._open.ids:
+            return True
+        last_a = self._remembered.get(line.id)
+        return last_a is not None and line.a <= last_a + self.settings.repeat_ms
 
     def _exceeds(self, session: Expected, line: Line) -> bool:
         """Rule 5."""
@@ -186,8 +184,7 @@ class KeyFold:
         """Rule 6."""
         session = self._open
         if session is None:
-            ids = dict(self._remembered) if self._remembers(line.a) else {}
-            session = self._open = Expected(line, ids, is_sure=not self.is_unsure(line.offset))
+            session = self._open = Expected(line, is_sure=not self.is_unsure(line.offset))
         session.first_t = min(session.first_t, line.t)
         session.last_t = max(session.last_t, line.t)
         session.w = max(line.w, line.t)
@@ -202,9 +199,12 @@ class KeyFold:
         session = self._open
         assert session is not None
         session.reason, session.closed_by = reason, closed_by
-        ids = session.ids
-        self._remembered = ids if len(ids) <= REMEMBERED else dict.fromkeys(list(ids)[-REMEMBERED:])
-        self._remembered_last_a = session.last_a
+        for name in session.ids:
+            # an id that was forgotten and came again counts among the newest
+            self._remembered.pop(name, None)
+            self._remembered[name] = session.last_a
+        for name in list(self._remembered)[:-REMEMBERED]:
+            del self._remembered[name]
         self._open = None
         return session
 

@@ -15,7 +15,7 @@ from services.consumer.core.commits.checkpoint import covered_wire
 from services.consumer.core.commits.stream import Stream, StreamLimits
 from services.consumer.core.handover.bundle import open_copy, take_copy, take_delta
 from services.consumer.core.handover.bundle_format import BundleWire
-from services.consumer.core.sessions.state import NO_IDS, Covered, OpenSession, is_droppable
+from services.consumer.core.sessions.state import Covered, OpenSession, is_droppable
 from shared.errors import BundleRejected, InvariantBroken
 from tests.logs import SETTINGS, Owner, Store, fragment, owner_of, random_log, received
 
@@ -71,7 +71,7 @@ def state_of(stream: Stream) -> dict[str, Any]:
         "changed": {key: (entry.offset, list(entry.ids)) for key, entry in state.covered.changed.items()},
         "unparked": state.covered.unparked,
         "covered": {
-            key: (entry.offset, entry.last_a, list(entry.ids))
+            key: (entry.offset, list(entry.ids.items()))
             for key, entry in state.covered.entries.items()
             if not is_droppable(entry, head.safe_offset, head.a, SETTINGS.repeat_ms)
         },
@@ -256,7 +256,7 @@ INCONSISTENT: dict[str, Callable[[BundleWire], BundleWire]] = {
     "ends above the position": session_with(last_offset=3),
     "times the wrong way round": session_with(low_t=10**9, last_t=0),
     "covered above the position": lambda wire: msgspec.structs.replace(
-        wire, covered=[covered_wire("k", Covered(offset=3, last_a=0, ids=NO_IDS))]
+        wire, covered=[covered_wire("k", Covered(offset=3))]
     ),
 }
 

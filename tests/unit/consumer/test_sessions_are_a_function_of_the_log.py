@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from services.consumer.core.commits import checkpoint
+from services.consumer.core.commits import checkpoint, chunks
 from services.consumer.core.commits import writer as checkpoint_writer
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.writer import CheckpointWriter
@@ -16,7 +16,7 @@ from services.consumer.core.sessions import covered
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.fold import Fold
-from services.consumer.core.sessions.state import Covered, OpenSession
+from services.consumer.core.sessions.state import Covered
 from tests.logs import difference, is_found
 
 SEEDS = 3_000
@@ -98,27 +98,6 @@ def drop_covered_below(patch: Patch, margin: int) -> None:
     patch.setattr(checkpoint, "is_droppable", is_droppable)
 
 
-def open_without_ids(patch: Patch) -> None:
-    """A session opens without the ids that its key remembers."""
-    open_session = Fold._open
-
-    def wrong(self: Fold, *given: Any) -> OpenSession:
-        session = open_session(self, *given)
-        session.ids = None
-        return session
-
-    patch.setattr(Fold, "_open", wrong)
-
-
-def remember_ids_forever(patch: Patch) -> None:
-    """Remembered ids never grow old."""
-
-    def remembered(self: CoveredKeys, key: str, a: int) -> Mapping[int, None]:
-        return self.entries[key].ids if key in self.entries else {}
-
-    patch.setattr(CoveredKeys, "remembered", remembered)
-
-
 def commit_the_position_as_safe(patch: Patch) -> None:
     """The safe offset ignores the open sessions."""
     prepare = Stream._prepare_commit
@@ -145,12 +124,8 @@ def move_w_at_a_marker(patch: Patch) -> None:
 
 def park_without_a(patch: Patch) -> None:
     """A parked session loses the A at its last fragment."""
-    wire = checkpoint_writer._parked_wire
-    patch.setattr(
-        checkpoint_writer,
-        "_parked_wire",
-        lambda session, start: msgspec.structs.replace(wire(session, start), last_a=0),
-    )
+    chunk = chunks._chunk
+    patch.setattr(chunks, "_chunk", lambda *given: msgspec.structs.replace(chunk(*given), last_a=0))
 
 
 def write_whole_sets_without_parked(patch: Patch) -> None:
@@ -170,13 +145,11 @@ FAULTS: dict[str, Callable[[Patch], None]] = {
     "a new owner starts without W": lambda patch: begin_with(patch, w=-1),
     "a new owner starts without A": lambda patch: begin_with(patch, a=-1),
     "one record too few is covered": lambda patch: cover_with(
-        patch, lambda entry: Covered(offset=entry.offset - 1, last_a=entry.last_a, ids=entry.ids)
+        patch, lambda entry: Covered(offset=entry.offset - 1, ids=entry.ids)
     ),
     "a closed session's ids are forgotten": lambda patch: cover_with(
-        patch, lambda entry: Covered(offset=entry.offset, last_a=entry.last_a)
+        patch, lambda entry: Covered(offset=entry.offset)
     ),
-    "a session opens without remembered ids": open_without_ids,
-    "ids are remembered forever": remember_ids_forever,
     "silence is noticed during a replay": lambda patch: patch.setattr(
         Assembler, "is_replaying", property(lambda self: False)
     ),

@@ -11,25 +11,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, islice
 
 import msgspec
 
+from services.consumer.core.sessions.remembered import NO_IDS, forget_old, newest_a, remember
 from services.consumer.core.sessions.state import Covered, OpenSession, is_droppable
 from shared.errors import InvalidInput, InvariantBroken
-from shared.model.head import Head
+from shared.model.head import NOTHING, Head
 
 
 class CoveredWire(msgspec.Struct, frozen=True, array_like=True):
-    """A covered key as it is stored."""
+    """A covered key as it is stored, with the newest of its ids or all of them, oldest first.
+
+    `last_a`: A at the last fragment of the newest id's session. `ages`: pairs of (how many ms less than
+    `last_a`, for how many ids), in the order of `ids`; without a pair an id is not older. `adds`: the ids are
+    added to those that the records before have of the key, instead of replacing them.
+    """
 
     key: str
     offset: int
     last_a: int
     ids: list[int] = []
+    ages: list[tuple[int, int]] = []
+    adds: bool = False
 
 
 class ParkedWire(msgspec.Struct, frozen=True, array_like=True):
-    """A parked session as it is stored: its fold state, and its fragments from number `start` on."""
+    """A parked session as it is stored: its fold state, and some of its fragments and ids, from the numbers
+    `start` and `ids_start` on. One that is too large for a record is stored as several, in order.
+    """
 
     key: str
     first_offset: int
@@ -42,6 +53,7 @@ class ParkedWire(msgspec.Struct, frozen=True, array_like=True):
     ids: list[int]
     start: int
     fragments: list[bytes]
+    ids_start: int = 0
 
 
 class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -133,6 +145,8 @@ def fold(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Ch
         for key, entry in checkpoint.covered.items()
         if not is_droppable(entry, head.safe_offset, head.a, repeat_ms)
     }
+    for entry in kept.values():
+        forget_old(entry.ids, head.a, repeat_ms)
     checkpoint.covered = dict(sorted(kept.items(), key=lambda item: item[1].offset))
     return checkpoint
 
@@ -187,26 +201,49 @@ def _apply(checkpoint: Checkpoint, record: CheckpointRecord) -> None:
         if session is None or session.first_offset != chunk.first_offset:
             session = OpenSession(chunk.key, chunk.first_offset, chunk.opened_at, chunk.low_t, 0, 0)
             checkpoint.parked[chunk.key] = session
-        if chunk.start > len(session.data):
-            raise InvalidInput(f"of the parked session of {chunk.key!r} fragments are missing")
+        ids = session.ids or {}
+        if chunk.start > len(session.data) or chunk.ids_start > len(ids):
+            raise InvalidInput(f"of the parked session of {chunk.key!r} fragments or ids are missing")
+        if chunk.ids_start < len(ids):
+            ids = dict.fromkeys(islice(ids, chunk.ids_start))
+        ids.update(dict.fromkeys(chunk.ids))
+        session.ids = ids or None
         session.data[chunk.start :] = chunk.fragments
         session.bytes = sum(map(len, session.data))
-        session.parked = len(session.data)
-        session.pin = -1
+        session.mark_parked()
         session.last_offset, session.low_t, session.last_t = chunk.last_offset, chunk.low_t, chunk.last_t
         session.w, session.last_a = chunk.w, chunk.last_a
-        session.ids = dict.fromkeys(chunk.ids) or None
 
 
-def covered_wire(key: str, entry: Covered) -> CoveredWire:
-    """A covered key as it is stored, and as it travels."""
-    return CoveredWire(key, entry.offset, entry.last_a, list(entry.ids))
+def covered_wire(key: str, entry: Covered, new_ids: int | None = None) -> CoveredWire:
+    """A covered key as it is stored, and as it travels: with its newest `new_ids` ids (None: with all)."""
+    ids = entry.ids
+    if not ids:
+        return CoveredWire(key, entry.offset, NOTHING)
+    count = len(ids) if new_ids is None else min(new_ids, len(ids))
+    newest = newest_a(ids)
+    sent = list(islice(reversed(ids), count))[::-1]
+    ages = [(newest - last_a, sum(1 for _ in run)) for last_a, run in groupby(ids[hashed] for hashed in sent)]
+    return CoveredWire(
+        key,
+        entry.offset,
+        newest,
+        sent,
+        [] if ages == [(0, count)] else ages,
+        count < len(ids),
+    )
 
 
 def put_covered(covered: dict[str, Covered], wire: CoveredWire) -> None:
     """Adds a stored key as the newest of `covered`, which are in order of offset."""
-    covered.pop(wire.key, None)
-    covered[wire.key] = Covered(offset=wire.offset, last_a=wire.last_a, ids=dict.fromkeys(wire.ids))
+    entry = covered.pop(wire.key, None)
+    ids = entry.ids if entry is not None and wire.adds else NO_IDS
+    at = 0
+    for age, count in wire.ages:
+        ids = remember(ids, wire.ids[at : at + count], wire.last_a - age)
+        at += count
+    ids = remember(ids, wire.ids[at:], wire.last_a)
+    covered[wire.key] = Covered(offset=wire.offset, ids=ids)
 
 
 def encode_record(record: CheckpointRecord) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from services.consumer.core.commits.chunks import ID_BYTES
 from services.consumer.core.sessions.state import OpenSession
 
 MAX_PARKED_BYTES = 4 * 1024 * 1024
@@ -38,6 +39,8 @@ def choose(pinning: Iterable[OpenSession], last_batch: int, *, rewrites: bool) -
 
 
 def size_of(session: OpenSession, *, rewrites: bool) -> int:
-    """About how many bytes parking the session writes: fragments not parked yet (or all), and all its ids."""
-    fragments = session.bytes if rewrites else sum(map(len, session.data[session.parked :]))
-    return fragments + 9 * len(session.ids or ())
+    """About how many bytes parking the session writes: fragments and ids that are not parked yet, or all."""
+    ids = len(session.ids or ())
+    if rewrites:
+        return session.bytes + ID_BYTES * ids
+    return sum(map(len, session.data[session.parked :])) + ID_BYTES * (ids - session.parked_ids)

@@ -20,12 +20,14 @@ from services.consumer.core.commits.checkpoint import (
     covered_wire,
     encode_record,
 )
+from services.consumer.core.commits.chunks import Part, grouped, parked_chunks, size_of_part
+from services.consumer.core.sessions.covered import Change
 from services.consumer.core.sessions.state import Covered, OpenSession
 from shared.model.head import Head
 
 MAX_CHUNK_BYTES = 900 * 1024
-"""Size of a checkpoint record. One covered key or one parked session may exceed it, because it is not
-split."""
+"""Size of a checkpoint record. Only one that holds a single fragment may exceed it: a fragment is not split,
+and settings keep it below 1 MB."""
 MIN_WHOLE_BYTES = 256 * 1024
 """A whole set begins when the changes outweigh this, and `WHOLE_FACTOR` times the last whole set."""
 WHOLE_FACTOR = 4
@@ -42,8 +44,10 @@ class CheckpointWriter:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.written = checkpoint.bytes
-        self.last_whole = sum(_size(covered_wire(*item)) for item in checkpoint.covered.items())
-        self.last_whole += sum(_size(_parked_wire(session, 0)) for session in checkpoint.parked.values())
+        self.last_whole = sum(size_of_part(covered_wire(*item)) for item in checkpoint.covered.items())
+        self.last_whole += sum(
+            size_of_part(chunk) for one in checkpoint.parked.values() for chunk in _chunks(one)
+        )
         self.begun_at = -1
         self.remaining: deque[str] | None = None
         self._whole_bytes = 0
@@ -64,7 +68,7 @@ class CheckpointWriter:
         sessions: Sequence[tuple[bytes, bytes]],
         covered: dict[str, Covered],
         opened: dict[str, OpenSession],
-        changed: dict[str, Covered],
+        changed: dict[str, Change],
         to_park: Sequence[OpenSession],
     ) -> Commit:
         """The commit of `head`, and marks the sessions of `to_park` as parked.
@@ -73,17 +77,17 @@ class CheckpointWriter:
         move into the checkpoint now, so that the safe offset can pass them.
         """
         begins = self._begin_whole_if_due(covered, opened, has_changes=bool(changed or to_park))
-        parts: list[CoveredWire | ParkedWire] = [covered_wire(key, entry) for key, entry in changed.items()]
+        parts: list[Part] = [covered_wire(key, *change) for key, change in changed.items()]
         for session in to_park:
             # a chunk from before the whole set under way will be deleted, so nothing may build on it
-            parts.append(_parked_wire(session, session.parked if self.remaining is None else 0))
+            parts += _chunks(session, rewrites=self.remaining is not None)
             session.mark_parked()
         if self.remaining is not None:
             whole = list(self._whole_part(covered, opened, WHOLE_RECORDS_PER_COMMIT * MAX_CHUNK_BYTES))
-            self._whole_bytes += sum(map(_size, whole))
+            self._whole_bytes += sum(map(size_of_part, whole))
             parts += whole
         ends = self.remaining is not None and not self.remaining
-        groups = list(_grouped(parts)) or ([[]] if begins or ends or sessions else [])
+        groups = list(grouped(parts, MAX_CHUNK_BYTES)) or ([[]] if begins or ends or sessions else [])
         records = [
             encode_record(
                 CheckpointRecord(
@@ -142,51 +146,18 @@ class CheckpointWriter:
 
     def _whole_part(
         self, covered: dict[str, Covered], opened: dict[str, OpenSession], budget: int
-    ) -> Iterator[CoveredWire | ParkedWire]:
+    ) -> Iterator[Part]:
         assert self.remaining is not None
         while self.remaining and budget > 0:
             key = self.remaining.popleft()
             if (entry := covered.get(key)) is not None:
-                budget -= _size(wire := covered_wire(key, entry))
+                budget -= size_of_part(wire := covered_wire(key, entry))
                 yield wire
             if (session := opened.get(key)) is not None and session.parked:
-                budget -= _size(chunk := _parked_wire(session, 0))
-                yield chunk
+                for chunk in _chunks(session):
+                    budget -= size_of_part(chunk)
+                    yield chunk
 
 
-def _grouped(parts: Sequence[CoveredWire | ParkedWire]) -> Iterator[list[CoveredWire | ParkedWire]]:
-    """Yields the parts in order, in groups of about `MAX_CHUNK_BYTES`."""
-    group: list[CoveredWire | ParkedWire] = []
-    size = 0
-    for part in parts:
-        if group and size + _size(part) > MAX_CHUNK_BYTES:
-            yield group
-            group, size = [], 0
-        group.append(part)
-        size += _size(part)
-    if group:
-        yield group
-
-
-def _parked_wire(session: OpenSession, start: int) -> ParkedWire:
-    return ParkedWire(
-        session.key,
-        session.first_offset,
-        session.last_offset,
-        session.opened_at,
-        session.low_t,
-        session.last_t,
-        session.w,
-        session.last_a,
-        list(session.ids or ()),
-        start,
-        session.data[start:],
-    )
-
-
-def _size(part: CoveredWire | ParkedWire) -> int:
-    """About how many bytes the part takes in a record."""
-    size = len(part.key) + 40 + 9 * len(part.ids)
-    if isinstance(part, ParkedWire):
-        size += sum(map(len, part.fragments)) + 5 * len(part.fragments) + 40
-    return size
+def _chunks(session: OpenSession, *, rewrites: bool = True) -> Iterator[ParkedWire]:
+    return parked_chunks(session, MAX_CHUNK_BYTES, rewrites=rewrites)

@@ -204,8 +204,7 @@ def _fill(found: Stream, copy: Copy, tail: TailWire) -> None:
     committed."""
     head = tail.head
     covered = CoveredKeys(found.settings.repeat_ms, copy.covered)
-    covered.changed = {key: copy.covered[key] for key in tail.changed}
-    covered.unparked = set(tail.unparked)
+    covered.take_over(tail.changed, tail.unparked)
     # the copy may hold keys that the donor has dropped since
     covered.forget(head.safe_offset, head.a, keep=frozenset(tail.changed))
     found.assembler.adopt(
@@ -265,6 +264,7 @@ def _extend(session: OpenSession, sent: SessionWire) -> int:
         session.remember(hashed)
     session.last_offset, session.low_t, session.last_t = sent.last_offset, sent.low_t, sent.last_t
     session.w, session.last_a, session.parked = sent.w, sent.last_a, sent.parked
+    session.parked_ids = sent.parked_ids
     session.pin, session.pin_w, session.pin_a = sent.pin, sent.pin_w, sent.pin_a
     if session.first_offset != sent.first_offset or not _is_sound(session):
         raise BundleRejected(f"the session of {sent.key!r} is impossible: {session!r}")

@@ -33,6 +33,7 @@ class SessionWire(msgspec.Struct, frozen=True, array_like=True):
     ids: list[int]
     data_from: int
     data: list[bytes]
+    parked_ids: int = 0
 
 
 class ClosedWire(msgspec.Struct, frozen=True, array_like=True):
@@ -96,6 +97,7 @@ def session_wire(session: OpenSession, data_from: int, ids_from: int) -> Session
         list(ids)[ids_from:],
         data_from,
         session.data[data_from:] if data_from else session.data,
+        session.parked_ids,
     )
 
 

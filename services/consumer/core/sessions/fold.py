@@ -31,8 +31,8 @@ For each record, in this order:
    things. The fragment's t is more than `gap` after the session's newest. Or W has risen by more than
    `gap + lateness` since the session's last fragment. Or A has risen by more than `idle`. A fragment that
    is only late joins.
-4. A repeated id is dropped: one that the open session has, or that the key remembers from its last
-   session (`covered.py`). Only W rises.
+4. A repeated id is dropped: one that the open session has, or that the key remembers from a session that
+   closed (`remembered.py`). Only W rises.
 5. If the fragment would take the session past a limit (fragments, bytes, time span), it closes it first.
 6. The fragment joins the open session, or opens one. W rises. If it says `end`, it closes the session
    with it.
@@ -191,12 +191,14 @@ class Fold:
         ):  # rule 3
             closed.append(self._close(session, "gap", offset - 1))
             session = None
-        # rule 4: an open session took over, when it opened, what its key remembered then
-        known = session.ids if session is not None else self.covered.remembered(key, self.a)
-        hashed = None if fragment.id is UNSET else hash_id(fragment.id)
-        if hashed is not None and known and hashed in known:
-            self._drop_repeat(key, session, offset, t)
-            return None
+        hashed = None
+        if fragment.id is not UNSET:  # rule 4
+            hashed = hash_id(fragment.id)
+            if (session is not None and session.ids is not None and hashed in session.ids) or (
+                self.covered.remembers(key, hashed, self.a)
+            ):
+                self._drop_repeat(key, session, offset, t)
+                return None
         if session is not None and (
             len(session.data) >= self._max_fragments
             or session.bytes + size > self._max_bytes
@@ -228,10 +230,7 @@ class Fold:
         return session
 
     def _open(self, key: str, t: int, record: Record, a_before: int) -> OpenSession:
-        session = OpenSession(key, record.offset, record.timestamp, t, self.w, a_before)
-        self.open[key] = session
-        if ids := self.covered.remembered(key, self.a):
-            session.ids = dict(ids)
+        session = self.open[key] = OpenSession(key, record.offset, record.timestamp, t, self.w, a_before)
         return session
 
     def _drop_repeat(self, key: str, session: OpenSession | None, offset: int, t: int) -> None:
@@ -243,7 +242,7 @@ class Fold:
         """Closes the session; its key's records through that offset are accounted for."""
         del self.open[session.key]
         self.state_bytes -= session.bytes
-        self.covered.cover_session(session, through)
+        self.covered.cover_session(session, through, self.a)
         return Closed(session=session, reason=reason, closed_at=self.a)
 
     def _fold_keyless(self, raw: bytes, offset: int, closed: list[Closed]) -> None:

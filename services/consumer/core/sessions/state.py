@@ -6,22 +6,19 @@ topic; times are integer ms UTC.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
+from services.consumer.core.sessions.remembered import NO_IDS, Ids, newest_a
 from shared.model.sessions import Reason
-
-NO_IDS: Mapping[int, None] = MappingProxyType({})
 
 
 class OpenSession:
     """A session that has not ended: `low_t <= last_t`, `first_offset <= last_offset`.
 
-    `w`, `last_a`: W right after its last fragment, and A at it. `parked`: how many of its fragments stand in
-    the checkpoint. `pin`: offset of the first one that does not, -1 when all do; a replay must start there,
-    with `pin_w` and `pin_a`, W and A just before that offset. `ids`: hashes of its ids in order of arrival,
-    after those that its key remembered when it opened; None for none.
+    `w`, `last_a`: W right after its last fragment, and A at it. `parked`, `parked_ids`: how many of its
+    fragments and of its ids stand in the checkpoint. `pin`: offset of the first fragment that does not, -1
+    when all do; a replay must start there, with `pin_w` and `pin_a`, W and A just before that offset. `ids`:
+    hashes of its fragments' ids in order of arrival; None for none.
     """
 
     __slots__ = (
@@ -36,6 +33,7 @@ class OpenSession:
         "low_t",
         "opened_at",
         "parked",
+        "parked_ids",
         "pin",
         "pin_a",
         "pin_w",
@@ -52,7 +50,7 @@ class OpenSession:
         self.pin_a = pin_a
         self.data: list[bytes] = []
         self.bytes = 0
-        self.parked = 0
+        self.parked = self.parked_ids = 0
         self.ids: dict[int, None] | None = None
 
     def __repr__(self) -> str:
@@ -63,7 +61,7 @@ class OpenSession:
 
     def mark_parked(self) -> None:
         """All its fragments stand in the checkpoint now, so it no longer pins the safe offset."""
-        self.parked, self.pin = len(self.data), -1
+        self.parked, self.parked_ids, self.pin = len(self.data), len(self.ids or ()), -1
 
     def remember(self, hashed: int) -> None:
         """Adds the hash of a fragment's id."""
@@ -76,17 +74,17 @@ class OpenSession:
 class Covered:
     """All of a key's records through `offset` are accounted for, because its session closed there.
 
-    `last_a`: A at that session's last fragment; `ids`: hashes of its newest ids, oldest first.
+    `ids`: the ids that the key remembers. When its next session closes, the new entry takes them over and
+    changes them in place.
     """
 
     offset: int
-    last_a: int
-    ids: Mapping[int, None] = field(default_factory=lambda: NO_IDS)
+    ids: Ids = field(default_factory=lambda: NO_IDS)
 
 
 def is_droppable(entry: Covered, safe_offset: int, safe_a: int, repeat_ms: int) -> bool:
     """Whether no replay from `safe_offset`, with A = `safe_a` before it, can need the entry."""
-    return entry.offset < safe_offset and (not entry.ids or safe_a > entry.last_a + repeat_ms)
+    return entry.offset < safe_offset and (not entry.ids or safe_a > newest_a(entry.ids) + repeat_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
