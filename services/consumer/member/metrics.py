@@ -45,6 +45,14 @@ class ConsumerMetrics(Collector):
             "streams": ("Streams owned", len(workers)),
             "open_sessions": ("Sessions open", sum(core.open_sessions for core in cores)),
             "state_bytes": ("Bytes of open sessions", sum(core.state_bytes for core in cores)),
+            "remembered_ids": (
+                "Ids remembered of closed sessions",
+                sum(core.remembered_ids for core in cores),
+            ),
+            "checkpoint_bytes": (
+                "Bytes of checkpoint records that new owners would load",
+                sum(core.checkpoint_bytes for core in cores),
+            ),
             "lag": ("Records not read yet", sum(max(0, w.end - w.position) for w in workers)),
             "unreadable_znodes": (
                 "Znodes of the group that cannot be decoded",

@@ -34,6 +34,8 @@ def stream_status(worker: StreamWorker) -> dict[str, Any]:
             "open_sessions": core.open_sessions,
             "state_bytes": core.state_bytes,
             "covered": core.covered_keys,
+            "remembered_ids": core.remembered_ids,
+            "checkpoint_bytes": core.checkpoint_bytes,
             "warm": worker.is_warm,
             "cut": core.cut,
             "log_compared": core.last_record.comparison,

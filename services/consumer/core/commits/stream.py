@@ -196,6 +196,17 @@ class Stream:
         return len(self.assembler.covered)
 
     @property
+    def remembered_ids(self) -> int:
+        """How many ids of closed sessions all keys together hold."""
+        return self.assembler.covered.remembered_ids
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Size of the checkpoint records that a new owner would read: the last whole set and the changes
+        since. Before the first whole set is complete, all that was written."""
+        return self.writer.written
+
+    @property
     def last_unreadable(self) -> tuple[int, str] | None:
         """Offset of the last record that was set aside, and why."""
         return self.assembler.last_unreadable

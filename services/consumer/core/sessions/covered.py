@@ -60,13 +60,13 @@ class CoveredKeys:
             self.unparked.add(key)
         entry = self.entries.get(key)
         ids = entry.ids if entry is not None else NO_IDS
-        held = len(ids)
-        if ids:
+        if ids or added:
+            held = len(ids)
             forget_old(ids, a, self._repeat_ms)
-        if added:
-            ids = remember(ids, added, session.last_a)
-            self._new_ids[key] = self._new_ids.get(key, 0) + len(added)
-        self.remembered_ids += len(ids) - held
+            if added:
+                ids = remember(ids, added, session.last_a)
+                self._new_ids[key] = self._new_ids.get(key, 0) + len(added)
+            self.remembered_ids += len(ids) - held
         self.cover(key, Covered(offset=through, ids=ids))
 
     def cover_repeat(self, key: str, offset: int) -> None:

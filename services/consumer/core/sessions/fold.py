@@ -194,8 +194,9 @@ class Fold:
         hashed = None
         if fragment.id is not UNSET:  # rule 4
             hashed = hash_id(fragment.id)
+            entry = self.covered.entries.get(key)
             if (session is not None and session.ids is not None and hashed in session.ids) or (
-                self.covered.remembers(key, hashed, self.a)
+                entry is not None and hashed in entry.ids and self.covered.remembers(key, hashed, self.a)
             ):
                 self._drop_repeat(key, session, offset, t)
                 return None
@@ -226,7 +227,9 @@ class Fold:
         session.bytes += size
         self.state_bytes += size
         if hashed is not None:
-            session.remember(hashed)
+            if session.ids is None:
+                session.ids = {}
+            session.ids[hashed] = None
         return session
 
     def _open(self, key: str, t: int, record: Record, a_before: int) -> OpenSession:

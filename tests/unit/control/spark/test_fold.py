@@ -105,11 +105,28 @@ def test_ids_are_remembered_until_repeat_after_the_last_fragment() -> None:
     assert spans(too_late) == [(0, 0, "end", 0), (1, 1, "gap", None)]
 
 
-def test_a_session_inherits_the_ids_that_its_key_remembers() -> None:
-    """Rule 4: ids known when a session opens stay known while it is open."""
-    lines = [line(0, 1000, name="x", end=True), line(1, 1001, a=50), line(2, 1002, a=190, name="x")]
+@pytest.mark.parametrize(("a", "is_repeat"), [(60, True), (61, False)])
+def test_an_open_session_does_not_prolong_the_ids_of_one_before(a: int, is_repeat: bool) -> None:
+    """Rule 4: an id ages by its own session, also while the key has an open one."""
+    lines = [line(0, 1000, name="x", end=True), line(1, 1001, a=50), line(2, 1002, a=a, name="x")]
 
-    assert spans(fold(lines)) == [(0, 0, "end", 0), (1, 1, "gap", None)]
+    assert spans(fold(lines))[1:] == [(1, 1 if is_repeat else 2, "gap", None)]
+
+
+def test_ids_of_several_sessions_age_one_by_one() -> None:
+    """Rule 4: the example of docs/protocol.md, fragments that all say `end`."""
+    log = [(0, "x"), (50, "y"), (61, "x"), (100, "y"), (121, "x")]
+    lines = [line(offset, 1000, a=a, name=name, end=True) for offset, (a, name) in enumerate(log)]
+
+    assert [first for first, *_ in spans(fold(lines))] == [0, 1, 2]
+
+
+def test_only_the_newest_ids_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule 4: one more id than a key remembers, and the oldest is forgotten."""
+    monkeypatch.setattr("services.control.spark.fold.REMEMBERED", 2)
+    lines = [line(offset, 1000, name=name, end=True) for offset, name in enumerate("xyzyx")]
+
+    assert [first for first, *_ in spans(fold(lines))] == [0, 1, 2, 4]
 
 
 def test_a_limit_closes_before_the_fragment_that_would_exceed_it() -> None:
