@@ -306,8 +306,8 @@ FAULTS = (
     PlantedFault(
         name="covered keys forgotten in the checkpoint",
         file=f"{CONSUMER}/core/sessions/covered.py",
-        text="changed, self.changed, self.unparked = self.changed, {}, set()",
-        instead="changed, self.changed, self.unparked = {}, {}, set()",
+        text="        self.changed, self._new_ids, self.unparked = {}, {}, set()\n",
+        instead="        self.changed, self._new_ids, self.unparked, changes = {}, {}, set(), {}\n",
         kinds=("crash",),
     ),
 )

@@ -25,4 +25,4 @@ def hash_id(fragment_id: str) -> int:
 
 
 _from_bytes = int.from_bytes
-"""Looked up once: with the function `blake2b` by name, this makes the fold of fragments with ids 3 % faster."""
+"""Looked up once: with `blake2b` by name, this makes the fold of fragments with ids 3 % faster."""
