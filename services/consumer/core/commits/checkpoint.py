@@ -9,9 +9,10 @@ whole set that was never finished is nothing but repeated changes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, islice
+from itertools import islice
 
 import msgspec
 
@@ -223,13 +224,16 @@ def covered_wire(key: str, entry: Covered, new_ids: int | None = None) -> Covere
     count = len(ids) if new_ids is None else min(new_ids, len(ids))
     newest = newest_a(ids)
     sent = list(islice(reversed(ids), count))[::-1]
-    ages = [(newest - last_a, sum(1 for _ in run)) for last_a, run in groupby(ids[hashed] for hashed in sent)]
+    # `last_a` never falls from one id to the next, so equal ones stand together
+    ages: list[tuple[int, int]] = []
+    if sent and ids[sent[0]] != newest:
+        ages = [(newest - last_a, n) for last_a, n in Counter(map(ids.__getitem__, sent)).items()]
     return CoveredWire(
         key,
         entry.offset,
         newest,
         sent,
-        [] if ages == [(0, count)] else ages,
+        ages,
         count < len(ids),
     )
 

@@ -20,7 +20,14 @@ from services.consumer.core.commits.checkpoint import (
     covered_wire,
     encode_record,
 )
-from services.consumer.core.commits.chunks import Part, grouped, parked_chunks, size_of_part
+from services.consumer.core.commits.chunks import (
+    Part,
+    grouped,
+    parked_chunks,
+    size_of_covered,
+    size_of_part,
+    size_of_session,
+)
 from services.consumer.core.sessions.covered import Change
 from services.consumer.core.sessions.state import Covered, OpenSession
 from shared.model.head import Head
@@ -44,10 +51,8 @@ class CheckpointWriter:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.written = checkpoint.bytes
-        self.last_whole = sum(size_of_part(covered_wire(*item)) for item in checkpoint.covered.items())
-        self.last_whole += sum(
-            size_of_part(chunk) for one in checkpoint.parked.values() for chunk in _chunks(one)
-        )
+        self.last_whole = sum(size_of_covered(*item) for item in checkpoint.covered.items())
+        self.last_whole += sum(map(size_of_session, checkpoint.parked.values()))
         self.begun_at = -1
         self.remaining: deque[str] | None = None
         self._whole_bytes = 0
@@ -154,10 +159,10 @@ class CheckpointWriter:
                 budget -= size_of_part(wire := covered_wire(key, entry))
                 yield wire
             if (session := opened.get(key)) is not None and session.parked:
-                for chunk in _chunks(session):
+                for chunk in _chunks(session, rewrites=True):
                     budget -= size_of_part(chunk)
                     yield chunk
 
 
-def _chunks(session: OpenSession, *, rewrites: bool = True) -> Iterator[ParkedWire]:
+def _chunks(session: OpenSession, *, rewrites: bool) -> Iterator[ParkedWire]:
     return parked_chunks(session, MAX_CHUNK_BYTES, rewrites=rewrites)
