@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from itertools import accumulate
 
 import msgspec
@@ -10,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.consumer.core.sessions.assembly import Assembler
+from services.consumer.core.sessions.record import Record
 from services.control.spark.audit_rows import digest
 from services.control.spark.fold import Cut, Expected, KeyFold, Line, Mark
 from services.control.spark.reading import read_record
 from shared.model.group import GroupSettings
+from tests.logs import random_log
 
 SMALL = GroupSettings(
     gap_ms=100,
@@ -223,6 +227,17 @@ def test_fold_and_assembler_give_the_same_sessions(
         for offset, at, ((key, value), _) in zip(offsets, times, log, strict=True)
     ]
 
+    assert_same_sessions(records)
+
+
+def test_fold_and_assembler_remember_the_same_ids() -> None:
+    """The same for logs of few keys and ids, in which most fragments are repeats."""
+    for seed in range(600):
+        assert_same_sessions(random_log(random.Random(seed)))
+
+
+def assert_same_sessions(records: Sequence[Record]) -> None:
+    """Both folds close and hold open the same sessions."""
     assembler = Assembler(SMALL)
     theirs = sorted(
         (
@@ -245,7 +260,7 @@ def test_fold_and_assembler_give_the_same_sessions(
     )
 
 
-def _fold_log(records: list[Logged]) -> list[tuple[str, Expected]]:
+def _fold_log(records: Sequence[Record]) -> list[tuple[str, Expected]]:
     """The audit's fold of one stream, without Spark."""
     w = a = -1
     lines: dict[str, list[Line]] = {}
