@@ -83,7 +83,7 @@ def test_a_key_with_short_sessions_remembers_the_ids_of_repeat_ms() -> None:
     """Sessions that follow keep no id of an earlier one, however short the silence between them."""
     stream = stream_of(new_stream())
 
-    stream.fold(short_sessions(2 * REMEMBERED_IDS, every_ms=1_000), 0.0)
+    list(committed(stream, short_sessions(2 * REMEMBERED_IDS, every_ms=1_000), per_commit=500))
 
     assert stream.remembered_ids == REPEAT_MS // 1_000 + 1
 
@@ -92,7 +92,7 @@ def test_a_key_remembers_the_newest_ids_only() -> None:
     """However fast they come."""
     stream = stream_of(new_stream())
 
-    stream.fold(short_sessions(2 * REMEMBERED_IDS, every_ms=1), 0.0)
+    list(committed(stream, short_sessions(2 * REMEMBERED_IDS, every_ms=1), per_commit=500))
 
     ids = stream.assembler.covered.entries["k"].ids
     assert list(ids) == [hash_id(f"{n:020}") for n in range(REMEMBERED_IDS, 2 * REMEMBERED_IDS)]
