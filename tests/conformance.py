@@ -10,6 +10,8 @@ from hypothesis import HealthCheck
 from schemathesis import GenerationMode
 from schemathesis.checks import load_all_checks
 
+from tests.effort import effort
+
 load_all_checks()
 
 
@@ -25,7 +27,7 @@ def ask(operation: Any, mode: GenerationMode, judge: Callable[[Any], object], *,
         judge(case)
 
     settings = hypothesis.settings(
-        max_examples=examples,
+        max_examples=effort(examples),
         derandomize=True,
         database=None,
         deadline=None,

@@ -14,13 +14,15 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.effort import effort
 from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
 
 assert hypothesis.__version__, (
     "imported before any test: pytest rewriting it at the end of a run, as its plugin does where no test "
     "has used it, meets a fault of CPython 3.11 (AST constructor recursion depth mismatch)"
 )
-hypothesis.settings.register_profile("untimed", deadline=None)  # a busy neighbour is not a failure
+# a busy neighbour is not a failure
+hypothesis.settings.register_profile("untimed", deadline=None, max_examples=effort(100))
 hypothesis.settings.load_profile("untimed")
 
 LONGEST_FIRST = ("e2e", "integration", "simulation")

@@ -17,9 +17,10 @@ from services.consumer.core.handover.bundle import open_copy, take_copy, take_de
 from services.consumer.core.handover.bundle_format import BundleWire
 from services.consumer.core.sessions.state import Covered, OpenSession, is_droppable
 from shared.errors import BundleRejected, InvariantBroken
+from tests.effort import effort
 from tests.logs import SETTINGS, Owner, Store, fragment, owner_of, random_log, received
 
-SEEDS = 1_000
+SEEDS = effort(1_000)
 LIMITS = StreamLimits(max_replay_fragments=4)
 """Low, so that parking is common."""
 

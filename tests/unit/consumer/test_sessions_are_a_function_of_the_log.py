@@ -17,9 +17,10 @@ from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.fold import Fold
 from services.consumer.core.sessions.state import Covered
+from tests.effort import effort
 from tests.logs import difference, is_found
 
-SEEDS = 3_000
+SEEDS = effort(3_000)
 Patch = pytest.MonkeyPatch
 
 
@@ -63,7 +64,7 @@ def test_how_whole_sets_are_written_changes_nothing(
     """At every commit, or piece by piece with changes in between: the same sessions are delivered."""
     write(monkeypatch)
 
-    assert differences(range(seeds)) == []
+    assert differences(range(effort(seeds))) == []
 
 
 def restore_with(patch: Patch, **changes: Callable[[], Any]) -> None:
