@@ -76,6 +76,11 @@ class SessionSink(Protocol):
         """The checkpoint that the stored head points to. Raises Unavailable, InvalidInput."""
         ...
 
+    @property
+    def records_read(self) -> int:
+        """Checkpoint records read so far: grows while `head` or `load` gets ahead."""
+        ...
+
     async def commit(self, commit: Commit) -> list[int]:
         """One transaction; the offsets of the commit's checkpoint records.
 
@@ -147,6 +152,12 @@ class Coordinator(Protocol):
     def unreadable_znodes(self) -> int:
         """How many znodes of the group could not be decoded when they were last read."""
 
+    def lease_of(self, stream: int, epoch: int) -> Lease | None:
+        """How long this member may act on its claim of that epoch; None if it must not.
+
+        A claim ends with the ZooKeeper session in which it was made, so no later session's lease covers it.
+        """
+
     def now_s(self) -> float:
         """The clock of the lease: seconds, monotonic, counting suspension."""
 
@@ -164,7 +175,11 @@ class Coordinator(Protocol):
         """
 
     async def leave(self) -> None:
-        """Deletes this member's node; its claims stay until it releases them or its session ends."""
+        """Ends this member's ZooKeeper session: its node and every claim that it still holds vanish.
+
+        At once if ZooKeeper answers, else with the session's time-out. Never raises; afterwards every other
+        call raises ZooKeeperUnavailable.
+        """
 
     async def view(self) -> View:
         """The present group, without this member's claims of earlier ZooKeeper sessions.

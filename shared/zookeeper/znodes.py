@@ -140,3 +140,6 @@ class Znodes(Protocol):
         names = path.strip("/").split("/")
         for depth in range(1, len(names) + 1):
             await self.create("/" + "/".join(names[:depth]))
+
+    async def close(self) -> None:
+        """Ends the ZooKeeper session, and with it its ephemerals; for good, bounded, never raises."""

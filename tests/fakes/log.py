@@ -288,6 +288,10 @@ class InMemorySink:
     async def load(self, head: Head) -> Checkpoint:
         return await self._log.call(lambda: self._broker.load(self._stream, head))
 
+    @property
+    def records_read(self) -> int:
+        return 0  # a load is one answer
+
     async def commit(self, commit: Commit) -> list[int]:
         broker, delivery = self._broker, self._broker.settings.delivery
         loss = broker.lose.pop(0) if broker.lose else None

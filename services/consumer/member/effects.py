@@ -137,14 +137,13 @@ class EffectRunner:
     async def _own(
         self, stream: int, acquire: Callable[[int], Awaitable[int | None]], why: str, view: View
     ) -> None:
-        session_id = self._coordinator.session_id
         ask = self._last_owner(stream, view)
         async with self._slots:
             epoch = await acquire(stream)
         if epoch is None:
             self._hint_store.withdraw(stream)
             return
-        self.workers.start(stream, epoch, session_id, why=why, ask=ask)
+        self.workers.start(stream, epoch, why=why, ask=ask)
         logger.info("stream claimed", extra={"stream": stream, "epoch": epoch, "why": why})
 
     def _last_owner(self, stream: int, view: View) -> Ask | None:

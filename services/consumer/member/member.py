@@ -7,7 +7,6 @@ effects and starts them (`effects.py`). To leave it drains: it hands everything 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -130,7 +129,11 @@ class Member:
             self._wake.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Takes part until `stop` or `drain`; then drains, for at most `drain_s`, and leaves."""
+        """Takes part until `stop` or `drain`; then drains, for at most `drain_s`, and leaves.
+
+        Leaving ends the ZooKeeper session, because the process may live on: what was not released in time
+        would otherwise stay claimed, and unread.
+        """
         async with asyncio.TaskGroup() as tasks:
             self.effect_runner.work_in(tasks)
             watchdog = tasks.create_task(self._watchdog.run(), name="watchdog")
@@ -140,7 +143,7 @@ class Member:
                 await self._next_change()
             try:
                 async with asyncio.timeout(self._drain_s):
-                    await self._leave()
+                    await self._hand_over_everything()
             except TimeoutError:
                 logger.warning(
                     "drain timed out",
@@ -150,6 +153,9 @@ class Member:
             watchdog.cancel()
             waker.cancel()
             await self.effect_runner.workers.warm.close()
+        # only after the last worker has ended: until then the claims keep other owners away
+        await self.coordinator.leave()
+        self._events.emit("leave")
         self._has_left = True
 
     async def step(self) -> None:
@@ -227,18 +233,15 @@ class Member:
             lease_ms=self.lease_ms,
         )
 
-    async def _leave(self) -> None:
-        """Drains, and removes this member from the group once it owns nothing more."""
+    async def _hand_over_everything(self) -> None:
+        """Drains: returns once this member owns nothing more."""
         self.node = msgspec.structs.replace(self.node, state="draining")
         while True:
             await self.step()
             claimed = self.view is not None and self.view.streams_of(self.coordinator.member)
             if not (self.workers or self.effect_runner.busy or claimed):
-                break
+                return
             await self._next_change()
-        with contextlib.suppress(Unavailable):  # its ZooKeeper session ends soon, and the node with it
-            await self.coordinator.leave()
-        self._events.emit("leave")
 
     async def _next_change(self) -> None:
         """Returns when the view may have changed, an effect has ended, or it is time to look anyway."""

@@ -75,29 +75,23 @@ class StreamWorkers:
     def running(self) -> dict[int, Running]:
         """What runs, in the terms of `core/ownership/decide.py`."""
         return {
-            stream: Running(epoch=run.worker.epoch, is_ready=run.worker.state == "running")
+            stream: Running(
+                epoch=run.worker.epoch,
+                is_ready=run.worker.state == "running",
+                is_opening=run.worker.state in ("opening", "replaying"),
+            )
             for stream, run in self.streams.items()
         }
 
-    def start(
-        self,
-        stream: int,
-        epoch: int,
-        session_id: int | None,
-        *,
-        why: str = "",
-        ask: Ask | None = None,
-    ) -> None:
-        """Runs a stream that was claimed in this ZooKeeper session; `ask`: how to ask the last owner for a
-        bundle.
-        """
+    def start(self, stream: int, epoch: int, *, why: str = "", ask: Ask | None = None) -> None:
+        """Runs a stream that was claimed in this epoch; `ask`: how to ask the last owner for a bundle."""
         if stream in self.streams:
             raise InvariantBroken(f"{self!r} runs stream {stream} already: {self.streams[stream].worker!r}")
         hints = self._hint_store.take(stream)
         handed = next((hint for hint in hints if hint.completion is not None), None)
         claimed = Claimed(
             is_mine=partial(self._is_mine, stream, epoch),
-            lease_alive=partial(self._lease_alive, session_id),
+            lease_alive=partial(self._lease_alive, stream, epoch),
             commit_s=self._commit_s,
             hints=[hint.state for hint in hints],
             ask=ask,
@@ -215,12 +209,9 @@ class StreamWorkers:
         claim = await self._coordinator.read_claim(stream)
         return claim is not None and claim.member == self._coordinator.member and claim.epoch == epoch
 
-    def _lease_alive(self, session_id: int | None) -> bool:
-        # a claim ends with the ZooKeeper session that made it: a later session's lease does not cover it
-        lease = self._coordinator.lease
-        if lease is None or self._coordinator.session_id != session_id:
-            return False
-        return lease.is_alive(self._coordinator.now_s())
+    def _lease_alive(self, stream: int, epoch: int) -> bool:
+        lease = self._coordinator.lease_of(stream, epoch)
+        return lease is not None and lease.is_alive(self._coordinator.now_s())
 
     def _commit_s(self) -> float:
         """Seconds between a stream's commits: more with many streams, so that the rate of all is bounded."""

@@ -2,7 +2,8 @@
 
 Starting the sink fences every earlier owner, so only a head that is read afterwards is final. It judges all
 hints (`core/handover/rules.py`): the stream continues from a hint that stands on this head; otherwise the
-checkpoint is loaded and the log replayed. Used by `worker.py`, once per start.
+checkpoint is loaded and the log replayed. An opening may take long, but one that makes no progress ends. Used
+by `worker.py`, once per start.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import asyncio
 from services.consumer.core.commits.stream import Start, Stream
 from services.consumer.core.handover.rules import is_valid
 from services.consumer.stream.context import Claimed, GroupContext
-from shared.errors import StaleEpoch
+from shared.errors import KafkaUnavailable, StaleEpoch
 from shared.model.head import Head
 
+STALLED_S = 30.0
+"""An opening without progress for this long hangs. Longer than any of its single calls may take (10 s), so it
+ends only what would never end; a member opens a bounded number of streams at a time."""
 FIRST_COMMIT = 0.1, 0.3
 """The first commit comes after this share of the time between commits, depending on the stream."""
 
@@ -34,6 +38,7 @@ class Opening:
         self._stream, self._epoch = stream, epoch
         self._context, self._claimed = context, claimed
         self._aimed = warm if warm is not None and warm.reads_from >= 0 else None
+        self._steps = 0
 
     def __repr__(self) -> str:
         return f"<Opening {self._context.group}/{self._stream} epoch {self._epoch}>"
@@ -47,14 +52,34 @@ class Opening:
         """The stream as it stands, and how its log begins (see `Stream.start`).
 
         Raises StaleEpoch when the stored head is of a later owner, or of an owner of this epoch although
-        nobody can have committed in it yet; Unavailable, InvalidInput.
+        nobody can have committed in it yet; Unavailable, also without progress for `STALLED_S`; InvalidInput.
         """
+        opening = asyncio.create_task(self._open(), name=f"open stream {self._stream}")
+        opening.add_done_callback(lambda done: done.cancelled() or done.exception())  # marks it as retrieved
+        try:
+            while not opening.done():
+                before = self._progress
+                await asyncio.wait((opening,), timeout=STALLED_S)
+                if not opening.done() and self._progress == before:
+                    raise KafkaUnavailable(f"{self!r} makes no progress")
+            return opening.result()
+        finally:
+            opening.cancel()
+
+    @property
+    def _progress(self) -> tuple[int, int]:
+        """Changes whenever the opening gets ahead: steps done, and checkpoint records read."""
+        return self._steps, self.sink.records_read
+
+    async def _open(self) -> tuple[Stream, Start]:
         bounds, head = await self._bounds_and_head()
+        self._steps += 1
         self.stored_epoch = head.epoch
         # the same epoch in a new claim: ZooKeeper was reset, and counts epochs from 1 again
         if head.epoch > self._epoch or (self._claimed.is_new and head.epoch == self._epoch):
             raise StaleEpoch(f"stream {self._stream}: epoch {self._epoch}, but the stored {head!r}")
         core = await self._from_memory(head)
+        self._steps += 1
         if self._aimed is not None:
             if core is not None and core.reads_from == self._aimed.reads_from:
                 # the donor has read up to there, so the log reaches it; if not, the reader reports that
@@ -83,6 +108,7 @@ class Opening:
         asking = asyncio.ensure_future(self.reader.bounds())
         try:
             await self.sink.open()
+            self._steps += 1
             head = await self.sink.head()
             bounds = await asking
         finally:

@@ -59,6 +59,8 @@ class LateSink(InMemorySink):
     _log: HangingLog
 
     async def open(self) -> None:
+        if self._stream in self._log.stuck:
+            await asyncio.Event().wait()
         if self._log.before_open is not None:
             await self._log.before_open()
         await super().open()
@@ -68,7 +70,7 @@ class HangingLog(InMemoryStreamLog):
     """A way to the broker whose readers can hang on request. It keeps all that it made, and in `read`
     the stream and offset of every record that was read, except for those repeated to recognize the log.
 
-    `before_open`: what happens before the next sinks fence.
+    `before_open`: what happens before the next sinks fence. `stuck`: streams whose next sinks never open.
     """
 
     def __init__(self, broker: InMemoryLog, process: str = "") -> None:
@@ -77,6 +79,7 @@ class HangingLog(InMemoryStreamLog):
         self.hanging: set[HangingReader] = set()
         self.read: list[tuple[int, int]] = []
         self.before_open: Callable[[], Awaitable[None]] | None = None
+        self.stuck: set[int] = set()
 
     def sink(self, stream: int) -> LateSink:
         return LateSink(self, stream)

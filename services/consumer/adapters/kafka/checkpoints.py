@@ -27,6 +27,7 @@ class KafkaCheckpoints:
 
     def __init__(self, shared: SharedClients, stream: int) -> None:
         self.partition = TopicPartition(shared.names.checkpoints(shared.group), stream)
+        self.records_read = 0
         self._shared = shared
 
     def __repr__(self) -> str:
@@ -88,6 +89,7 @@ class KafkaCheckpoints:
                     async with asyncio.timeout(START_TIMEOUT_S):
                         found = await consumer.getmany(timeout_ms=FETCH_WAIT_MS)
                         for record in found.get(self.partition, ()):
+                            self.records_read += 1
                             if record.offset <= last:
                                 yield record.offset, record.value
                         before, first = first, await consumer.position(self.partition)

@@ -108,6 +108,10 @@ class KafkaSessionSink:
         records = [pair async for pair in self._checkpoints.records(head.checkpoint_from, head.newest)]
         return fold(head, records, self._settings.repeat_ms)
 
+    @property
+    def records_read(self) -> int:
+        return self._checkpoints.records_read
+
     async def commit(self, commit: Commit) -> list[int]:
         delivery = self._settings.delivery
         with self._transacting():

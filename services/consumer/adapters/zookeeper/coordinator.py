@@ -7,6 +7,7 @@ outcome, the znodes are read back. `GroupMirror` keeps what the view needs; this
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,6 +25,14 @@ _claim_of = msgspec.json.Decoder(ClaimNode).decode
 _stream_of = msgspec.json.Decoder(StreamNode).decode
 
 
+class _Written(NamedTuple):
+    """This member's last write to a stream's node: its claim's epoch, the node's version, the ZooKeeper session."""
+
+    epoch: int
+    version: int
+    session_id: int
+
+
 class ZooKeeperCoordinator:
     """The `Coordinator` of member `member` of `group`; `count` streams, `address` its base URL."""
 
@@ -38,8 +47,7 @@ class ZooKeeperCoordinator:
         self._mirror = GroupMirror(zookeeper, names, group, member, count)
         self._joined: tuple[int, MemberNode] | None = None
         self._joined_s = 0.0
-        self._written: dict[int, tuple[int, int]] = {}
-        """Stream → (epoch, version of its node) as of this member's last write there."""
+        self._written: dict[int, _Written] = {}
 
     def __repr__(self) -> str:
         return f"<ZooKeeperCoordinator {self.member} of {self.group}>"
@@ -70,6 +78,12 @@ class ZooKeeperCoordinator:
         if session is None:
             return None
         return Lease(answered_s=self._zookeeper.answered_s, timeout_s=session.timeout_s)
+
+    def lease_of(self, stream: int, epoch: int) -> Lease | None:
+        """How long this member may act on its claim of that epoch; None if its session does not hold it."""
+        written = self._written.get(stream)
+        held = (written.epoch, written.session_id) if written is not None else None
+        return self.lease if held == (epoch, self.session_id) else None
 
     def now_s(self) -> float:
         """The clock of the lease."""
@@ -129,11 +143,9 @@ class ZooKeeperCoordinator:
         self._mirror.note_member(node)
 
     async def leave(self) -> None:
-        """Deletes this member's node."""
-        joined, self._joined = self._joined, None
-        session = self._session()
-        if joined is not None and joined[0] == session.id:
-            await self._zookeeper.delete(self._names.member(self.group, self.member), within=session.id)
+        """Ends the ZooKeeper session, and with it this member's node and claims."""
+        self._joined = None
+        await self._zookeeper.close()
 
     async def view(self) -> View:
         """The group as it stands."""
@@ -146,7 +158,7 @@ class ZooKeeperCoordinator:
         if known is not None:  # usually nothing has changed since the view: one round trip instead of two
             node, version = known
             if await self._transact(self._to_claim(stream, node.epoch + 1, version), session):
-                self._note(stream, node.epoch + 1, version + 1)
+                self._note(stream, node.epoch + 1, version + 1, session)
                 return node.epoch + 1
         return await self._claim_afresh(stream, session)
 
@@ -163,7 +175,7 @@ class ZooKeeperCoordinator:
         epoch = self._node_in(stream, node).epoch + 1
         operations += self._to_claim(stream, epoch, node.version if node is not None else None)
         if await self._transact(operations, session):
-            self._note(stream, epoch, node.version + 1 if node is not None else 0)
+            self._note(stream, epoch, node.version + 1 if node is not None else 0, session)
             return epoch
         return await self.adopt(stream)  # unknown or refused: it is ours if the claim says so
 
@@ -193,14 +205,14 @@ class ZooKeeperCoordinator:
         session = self._session()
         written = self._written.get(stream)
         # a release names the version of our own last write, so that it fails if anything was written since
-        if written is None or written[0] != epoch:
+        if written is None or written.epoch != epoch:
             if await self.adopt(stream) != epoch:
                 return False
             written = self._written[stream]
         final = StreamNode(epoch=epoch, owner=self.member, address=self._address, seq=seq, target=target)
         done = await self._transact(
             [
-                Set(self._names.stream(self.group, stream), _encode(final), written[1]),
+                Set(self._names.stream(self.group, stream), _encode(final), written.version),
                 Delete(self._names.claim(self.group, stream)),
             ],
             session,
@@ -284,9 +296,9 @@ class ZooKeeperCoordinator:
         if not await self._transact(operations, session):
             self._mirror.doubt(stream)
             raise ZooKeeperUnavailable(f"the claim of stream {stream} could not be confirmed")
-        self._note(stream, new, node.version + 1)
+        self._note(stream, new, node.version + 1, session)
         return new
 
-    def _note(self, stream: int, epoch: int, version: int) -> None:
-        self._written[stream] = epoch, version
+    def _note(self, stream: int, epoch: int, version: int, session: ZooKeeperSession) -> None:
+        self._written[stream] = _Written(epoch, version, session.id)
         self._mirror.note_claim(stream, ClaimNode(member=self.member, epoch=epoch))

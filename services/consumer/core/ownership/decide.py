@@ -19,11 +19,13 @@ from shared.model.cluster import View
 class Running:
     """A stream that the member runs, in `epoch`.
 
-    `is_ready`: it has been read to the log's end once, so its sessions can be copied.
+    `is_ready`: it has been read up to the stored position, so its sessions can be copied. `is_opening`: it is
+    being opened or replayed at this moment. Neither: it waits, for its next try or for an operator.
     """
 
     epoch: int
     is_ready: bool = True
+    is_opening: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +133,14 @@ class _Member:
 
     @property
     def free_openings(self) -> int:
-        """How many more streams may be opened."""
-        opening = sum(1 for run in self.running.values() if not run.is_ready)
-        return self.dampers.settings.openings_at_once - opening - len(self.busy)
+        """How many more streams may be opened.
+
+        Only what is under way counts: a stream that waits may wait without end, and must not keep others from
+        being claimed.
+        """
+        opening = sum(1 for run in self.running.values() if run.is_opening)
+        claiming = len(self.busy - self.running.keys())
+        return self.dampers.settings.openings_at_once - opening - claiming
 
 
 def _drops(member: _Member) -> Iterator[Drop]:
