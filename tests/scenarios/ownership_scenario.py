@@ -39,6 +39,8 @@ class Process:
     busy: set[int] = field(default_factory=set)
     is_slow: bool = False
     """Its streams are still being opened."""
+    waiting: set[int] = field(default_factory=set)
+    """Streams in `rewind`, or that fail again and again."""
     is_hung: bool = False
 
 
@@ -130,6 +132,10 @@ class OwnershipScenario:
         """All of the member's streams are open."""
         self._processes[name].is_slow = False
 
+    def do_stuck(self, name: str, *streams: str) -> None:
+        """These streams of the member wait: in `rewind`, or to be opened once more."""
+        self._processes[name].waiting = {int(stream) for stream in streams}
+
     def do_busy(self, name: str, *streams: str) -> None:
         """Effects for these streams are under way; none: for no stream."""
         self._processes[name].busy = {int(stream) for stream in streams}
@@ -204,7 +210,12 @@ class OwnershipScenario:
         process, view = self._processes[name], self._view()
         process.dampers.observe(view, self._now_ms, self._now_ms - process.joined_ms)
         running = {
-            n: Running(epoch=epoch, is_ready=not process.is_slow) for n, epoch in process.running.items()
+            n: Running(
+                epoch=epoch,
+                is_ready=not process.is_slow and n not in process.waiting,
+                is_opening=process.is_slow and n not in process.waiting,
+            )
+            for n, epoch in process.running.items()
         }
         return decide(view, running, process.dampers, busy=process.busy)
 

@@ -198,6 +198,7 @@ class World:
             log=log,
             now_s=self.loop.time,
             wall_ms=lambda: EPOCH_MS + int(self.loop.now_s * 1000) + process.wall_offset_ms,
+            uniform=self.rng.random,
         )
         to_peers = self._wire(process.weathers["peers"], PeerUnavailable)
         process.wires.append(to_peers)

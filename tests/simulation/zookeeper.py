@@ -157,6 +157,7 @@ class SimulatedZooKeeper(ZnodesClient):
         self._link = 0
         """The number of the present connection; 0 while there is none."""
         self._links = 0
+        self._is_closed = False
         self._watches: dict[str, dict[Watch, None]] = {}
 
     @property
@@ -174,8 +175,8 @@ class SimulatedZooKeeper(ZnodesClient):
         return self._loop.now_s
 
     async def keep(self) -> None:
-        """Connects, pings and reconnects forever."""
-        while True:
+        """Connects, pings and reconnects until it is closed."""
+        while not self._is_closed:
             await self._connect()
             while self._link:
                 await asyncio.sleep(PING_S)
@@ -183,7 +184,7 @@ class SimulatedZooKeeper(ZnodesClient):
             self.connected.clear()
 
     async def _connect(self) -> None:
-        while True:
+        while not self._is_closed:
             old, sent_s = self._session.id if self._session is not None else None, self._loop.now_s
             try:
                 found = await self._wire.call(
@@ -192,6 +193,8 @@ class SimulatedZooKeeper(ZnodesClient):
             except ZooKeeperUnavailable:
                 await asyncio.sleep(RETRY_S)
                 continue
+            if self._is_closed:
+                return
             if found != old:
                 self._session = ZooKeeperSession(id=found, timeout_s=TIMEOUT_S, since_s=self._loop.now_s)
                 self._answered_s = sent_s
@@ -209,6 +212,12 @@ class SimulatedZooKeeper(ZnodesClient):
             await self._call(None, self._ensemble.hear, 2 * PING_S, is_proof=True)
         except ZooKeeperUnavailable:
             self._link = 0
+
+    async def close(self) -> None:
+        """Ends the session; nothing more is sent, so a session that cannot be ended times out."""
+        self.end_session()
+        self._is_closed, self._link = True, 0
+        await asyncio.sleep(0)
 
     def end_session(self) -> None:
         """The process has closed its client: the session ends at once, if that can still be said."""

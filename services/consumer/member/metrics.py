@@ -43,6 +43,10 @@ class ConsumerMetrics(Collector):
         cores = [worker.core for worker in workers if worker.core is not None]
         gauges = {
             "streams": ("Streams owned", len(workers)),
+            "streams_failing": (
+                "Streams that fail and make no progress",
+                sum(w.failures > 0 for w in workers),
+            ),
             "open_sessions": ("Sessions open", sum(core.open_sessions for core in cores)),
             "state_bytes": ("Bytes of open sessions", sum(core.state_bytes for core in cores)),
             "remembered_ids": (

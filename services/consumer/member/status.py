@@ -19,6 +19,8 @@ def stream_status(worker: StreamWorker) -> dict[str, Any]:
         "stream": worker.stream,
         "epoch": worker.epoch,
         "state": worker.state,
+        "failures": worker.failures,
+        "why": worker.why,
         "position": worker.position,
         "end": worker.end,
         "committed_at": worker.committed_at_ms,

@@ -78,7 +78,7 @@ class StreamWorkers:
             stream: Running(
                 epoch=run.worker.epoch,
                 is_ready=run.worker.state == "running",
-                is_opening=run.worker.state in ("opening", "replaying"),
+                is_opening=run.worker.state in ("opening", "replaying") and not run.worker.failures,
             )
             for stream, run in self.streams.items()
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,9 @@ Ask = Callable[[Head], Awaitable[Stream | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupContext:
-    """What all workers of a member share. `now_s`: monotonic seconds; `wall_ms`: the wall clock."""
+    """What all workers of a member share. `now_s`: monotonic seconds; `wall_ms`: the wall clock; `uniform`: a
+    random number between 0 and 1, which spreads retries.
+    """
 
     group: str
     settings: GroupSettings
@@ -25,6 +28,7 @@ class GroupContext:
     log: StreamLog
     now_s: Callable[[], float]
     wall_ms: Callable[[], int]
+    uniform: Callable[[], float] = random.random
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

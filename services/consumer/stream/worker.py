@@ -2,8 +2,8 @@
 
 The shell around `core/commits/stream.py`. A worker's run is a series of lives. Each one opens the stream
 (`opening.py`), runs until it is asked to stop, finishes, and closes its clients. After any unknown outcome
-the life ends, the worker reads its claim afresh, and the next life opens anew: from memory where the stored
-head allows it, else from the checkpoint. It acts only while the member's lease is alive.
+the life ends, the worker waits (`retries.py`) and reads its claim afresh, and the next life opens anew: from
+memory where the stored head allows it, else from the checkpoint. It acts only while the lease is alive.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from services.consumer.ports import Fenced, FragmentReader, SessionSink
 from services.consumer.stream.admission import admit, seek, warn_if_not_compared
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.opening import Opening
+from services.consumer.stream.retries import Retries
 from shared.errors import InvalidInput, KafkaUnavailable, NotOwner, StaleEpoch, Unavailable
 from shared.model.head import Counts
 
@@ -35,10 +36,9 @@ LAST_FETCH_S = 0.2
 TRICKLE_RECORDS = 100
 TRICKLE_PAUSE_S = 0.05
 """After a small batch, wait a moment for more: this divides the cost of a trickle by 3 to 5."""
-RETRY_FIRST_S, RETRY_MOST_S = 0.1, 5.0
 LEASE_POLL_S = 0.1
 
-State = Literal["opening", "replaying", "running", "stopping", "rewind"]
+State = Literal["opening", "replaying", "running", "retrying", "stopping", "rewind"]
 Outcome = Literal["stopped", "lost", "outgrown"]
 """How a run ends: as asked; the claim is gone; the stored head has a higher epoch than the claim."""
 
@@ -72,7 +72,8 @@ class StreamWorker:
         self._still, self._end = asyncio.Event(), asyncio.Event()
         self._reader: FragmentReader | None = None
         self._must_reopen = False
-        self._retry_s = RETRY_FIRST_S
+        self._retries = Retries(context.uniform)
+        self._pause_s = 0.0
 
     def __repr__(self) -> str:
         return f"<StreamWorker {self._context.group}/{self.stream} epoch {self.epoch} {self.state}>"
@@ -98,9 +99,19 @@ class StreamWorker:
         return self.core.counts if self.core is not None else Counts()
 
     @property
+    def failures(self) -> int:
+        """How many lives in a row have failed without progress."""
+        return self._retries.failures
+
+    @property
+    def why(self) -> str:
+        """Why the last life failed; "" once there is progress."""
+        return self._retries.why
+
+    @property
     def is_waiting(self) -> bool:
-        """Whether it has a reason to read nothing: the lease is over, or an operator has to decide."""
-        return self.state == "rewind" or not self._claimed.lease_alive()
+        """Whether it has a reason to read nothing: the stream is not open, or the lease is over."""
+        return self.state in ("opening", "retrying", "rewind") or not self._claimed.lease_alive()
 
     def stop(self) -> None:
         """Asks for an orderly end: stop reading, commit, return."""
@@ -127,9 +138,8 @@ class StreamWorker:
                 return "stopped"
             if outcome != "again":
                 return outcome
-            if not self._still.is_set():
-                await self._pause(self._retry_s)
-            self._retry_s = min(2 * self._retry_s, RETRY_MOST_S)
+            self.state = "retrying"
+            await self._pause(self._pause_s)
             # opening again would fence a member that has claimed the stream meanwhile
             if not await self._is_still_mine():
                 return "stopped" if self._still.is_set() else "lost"
@@ -154,7 +164,16 @@ class StreamWorker:
             if isinstance(error, LogChanged):
                 self.core = None  # no memory: what it read beyond the stored head is gone
             self.was_fenced |= isinstance(error, Fenced)
-            logger.warning("stream reopens", extra={"stream": self.stream, "why": error.detail})
+            self._pause_s = self._retries.fail(error.detail, self.core)
+            logger.warning(
+                "stream reopens",
+                extra={
+                    "stream": self.stream,
+                    "why": error.detail,
+                    "failures": self.failures,
+                    "after_s": self._pause_s,
+                },
+            )
             return "again"
         except InvalidInput as error:
             self.why = error.detail
@@ -175,7 +194,6 @@ class StreamWorker:
         self.core, self._reader, self.is_warm = core, opening.reader, opening.is_warm
         # not new any more: from here on, a stored head of this epoch may be our own
         self._claimed = replace(self._claimed, hints=(), ask=None, is_new=False)
-        self._retry_s = RETRY_FIRST_S
         if start == "rewind":
             self.opened.set()
             raise LogLost(f"the log ends below position {core.head.position}")
@@ -237,6 +255,7 @@ class StreamWorker:
         )
         self._note_progress(core, records)
         await self._perform(turn.effects, core, sink)
+        self._retries.observe(core, self.end, context.now_s())
         return turn.wait_s
 
     async def _perform(self, effects: Sequence[Effect], core: Stream, sink: SessionSink) -> None:

@@ -83,6 +83,7 @@ class GroupWorld(StreamWorld):
             log=log,
             now_s=asyncio.get_running_loop().time,
             wall_ms=self.wall_ms,
+            uniform=lambda: 1.0,
         )
         member = Member(
             coordinator=coordinator,

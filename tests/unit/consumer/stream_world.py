@@ -13,9 +13,11 @@ from typing import Any
 
 import msgspec
 
+from services.consumer.core.commits.checkpoint import Commit
 from services.consumer.core.commits.stream import StreamLimits
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.worker import StreamWorker
+from shared.errors import KafkaUnavailable
 from shared.model.group import GroupSettings
 from shared.model.sessions import Session, parse_session
 from tests.fakes.log import InMemoryLog, InMemoryReader, InMemorySink, InMemoryStreamLog
@@ -45,6 +47,7 @@ class HangingReader(InMemoryReader):
         stored = self._log.broker.stored(self._stream)
         before, is_first = stored.read_to, self._is_opened
         records = await super().fetch(timeout_s)
+        self._log.fail_at("fetch", records)
         if records:
             self._is_opened, stored.read_to = False, max(before, records[-1].offset + 1)
             # the last record of before is repeated, so that the log is recognized
@@ -65,12 +68,17 @@ class LateSink(InMemorySink):
             await self._log.before_open()
         await super().open()
 
+    async def commit(self, commit: Commit) -> list[int]:
+        self._log.fail_at("commit", self._broker.stored(self._stream).log[: commit.head.position])
+        return await super().commit(commit)
+
 
 class HangingLog(InMemoryStreamLog):
     """A way to the broker whose readers can hang on request. It keeps all that it made, and in `read`
     the stream and offset of every record that was read, except for those repeated to recognize the log.
 
     `before_open`: what happens before the next sinks fence. `stuck`: streams whose next sinks never open.
+    `fails_at`: "fetch" or "commit" → the offset that every one fails at.
     """
 
     def __init__(self, broker: InMemoryLog, process: str = "") -> None:
@@ -80,6 +88,13 @@ class HangingLog(InMemoryStreamLog):
         self.read: list[tuple[int, int]] = []
         self.before_open: Callable[[], Awaitable[None]] | None = None
         self.stuck: set[int] = set()
+        self.fails_at: dict[str, int] = {}
+
+    def fail_at(self, what: str, records: Sequence[Rec]) -> None:
+        """Raises KafkaUnavailable if the records contain the offset that this fails at."""
+        offset = self.fails_at.get(what)
+        if any(record.offset == offset for record in records):
+            raise KafkaUnavailable(f"offset {offset} fails the {what}")
 
     def sink(self, stream: int) -> LateSink:
         return LateSink(self, stream)
@@ -108,6 +123,7 @@ class StreamWorld:
             log=self.log,
             now_s=loop.time,
             wall_ms=self.wall_ms,
+            uniform=lambda: 1.0,
         )
 
     def wall_ms(self) -> int:

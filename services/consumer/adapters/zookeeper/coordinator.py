@@ -26,7 +26,9 @@ _stream_of = msgspec.json.Decoder(StreamNode).decode
 
 
 class _Written(NamedTuple):
-    """This member's last write to a stream's node: its claim's epoch, the node's version, the ZooKeeper session."""
+    """This member's last write to a stream's node: the claim's epoch, the node's version, the ZooKeeper
+    session.
+    """
 
     epoch: int
     version: int

@@ -20,7 +20,8 @@ class Running:
     """A stream that the member runs, in `epoch`.
 
     `is_ready`: it has been read up to the stored position, so its sessions can be copied. `is_opening`: it is
-    being opened or replayed at this moment. Neither: it waits, for its next try or for an operator.
+    being opened or replayed, and that has not failed so far. Neither: it waits for an operator, or it fails
+    and is tried again, possibly without end.
     """
 
     epoch: int
