@@ -64,6 +64,8 @@ class StoredStream:
     producer: int = 0
     writers: dict[int, str] = field(default_factory=dict)
     waiting: list[asyncio.Future[None]] = field(default_factory=list)
+    whole: list[Rec] | None = None
+    """The log as it was before a part was lost."""
 
     @property
     def end(self) -> int:
@@ -96,6 +98,8 @@ class InMemoryLog:
         """Appends a record; its offset."""
         stored = self.stored(stream)
         offset = stored.end
+        if stored.whole is not None:
+            return offset  # what is appended to a lost log is lost with it
         stored.log.append(Rec(offset, self.now_ms() if at_ms is None else at_ms, key, value))
         waiting, stored.waiting = stored.waiting, []
         for one in waiting:
@@ -129,6 +133,20 @@ class InMemoryLog:
         """The checkpoints topic was deleted and created anew; the committed offset is still there."""
         stored = self.stored(stream)
         stored.records, stored.first_record, stored.next_record = {}, 0, 0
+
+    def lose_from(self, stream: int, first: int) -> None:
+        """The log's records from an offset on are lost, until `restore`."""
+        stored = self.stored(stream)
+        stored.whole = stored.log
+        stored.log = stored.log[: max(0, first - stored.first)]
+        stored.link += 1
+
+    def restore(self, stream: int) -> None:
+        """An operator restores a lost log."""
+        stored = self.stored(stream)
+        if stored.whole is not None:
+            stored.log, stored.whole = stored.whole, None
+            stored.link += 1
 
     def fetch(self, stream: int, position: int, most: int | None) -> Fetched:
         """At most `most` records from the position on; like Kafka's reset, it skips to where the log is."""
@@ -222,7 +240,8 @@ class InMemoryLog:
             self.wrong.append(f"stream {stream}: {head} follows {before}")
         if head.safe_offset < before.safe_offset or head.position < before.position:
             self.wrong.append(f"stream {stream}: {head} falls behind {before}")
-        if not head.safe_offset <= head.position <= stored.end:
+        end = stored.end if stored.whole is None else stored.first + len(stored.whole)
+        if not head.safe_offset <= head.position <= end:
             self.wrong.append(f"stream {stream}: {head}, but the log ends at {stored.end}")
 
 

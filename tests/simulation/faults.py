@@ -125,16 +125,50 @@ FAULTS = (
     PlantedFault(
         name="the lease ignored",
         file=f"{CONSUMER}/member/workers.py",
-        text="        return lease.is_alive(self._coordinator.now_s())\n",
-        instead="        return True\n",
+        text="        return lease is not None and lease.is_alive(self._coordinator.now_s())\n",
+        instead="        return lease is not None\n",
         kinds=("cut_zookeeper", "freeze"),
     ),
     PlantedFault(
         name="a later ZooKeeper session vouches for an earlier claim",
-        file=f"{CONSUMER}/member/workers.py",
-        text="        if lease is None or self._coordinator.session_id != session_id:\n",
-        instead="        if lease is None:\n",
+        file=f"{CONSUMER}/adapters/zookeeper/coordinator.py",
+        text="        return self.lease if held == (epoch, self.session_id) else None\n",
+        instead="        return self.lease if held is not None and held[0] == epoch else None\n",
         kinds=("cut_zookeeper", "freeze", "kill_zookeeper_session"),
+    ),
+    PlantedFault(
+        name="a claim under the lease of the ZooKeeper session before",
+        file=f"{CONSUMER}/member/effects.py",
+        text="        async with self._slots:\n            epoch = await acquire(stream)\n",
+        instead="        before = self._coordinator.session_id\n"
+        "        async with self._slots:\n"
+        "            epoch = await acquire(stream)\n"
+        "        written = self._coordinator._written\n"
+        "        if epoch is not None:\n"
+        "            written[stream] = written[stream]._replace(session_id=before)\n",
+        kinds=("expire_while_claiming",),
+    ),
+    PlantedFault(
+        name="claims kept after a drain past its time",
+        file=f"{CONSUMER}/member/member.py",
+        text="        await self.coordinator.leave()\n",
+        instead="        if self.view is None or not self.view.streams_of(self.coordinator.member):\n"
+        "            await self.coordinator.leave()\n",
+        kinds=("drain_late", "join"),
+    ),
+    PlantedFault(
+        name="a stream in rewind counted as being opened",
+        file=f"{CONSUMER}/member/workers.py",
+        text='is_opening=run.worker.state in ("opening", "replaying") and not run.worker.failures,\n',
+        instead='is_opening=run.worker.state != "running",\n',
+        kinds=("lose_log", "crash", "join"),
+    ),
+    PlantedFault(
+        name="a back-off that ends with an opening",
+        file=f"{CONSUMER}/stream/retries.py",
+        text="        if core.head.seq > self._failed_seq or is_steady:\n",
+        instead="        if True:\n",
+        kinds=("fail_after_opening",),
     ),
     PlantedFault(
         name="the head's epoch not checked",
@@ -213,7 +247,9 @@ FAULTS = (
     PlantedFault(
         name="the head read before fencing",
         file=f"{CONSUMER}/stream/opening.py",
-        text="            await self.sink.open()\n            head = await self.sink.head()\n",
+        text="            await self.sink.open()\n"
+        "            self._steps += 1\n"
+        "            head = await self.sink.head()\n",
         instead="            head = await self.sink.head()\n            await self.sink.open()\n",
         kinds=("bad_log",),
         seeds=2000,
@@ -249,7 +285,7 @@ FAULTS = (
         if not await self._transact(operations, session):
             self._mirror.doubt(stream)
             raise ZooKeeperUnavailable(f"the claim of stream {stream} could not be confirmed")
-        self._note(stream, new, node.version + 1)
+        self._note(stream, new, node.version + 1, session)
 """,
         instead="""            Check(self._names.stream(self.group, stream), node.version),
             same if _encode(other) == claim.data else Set(claim_path, _encode(other), claim.version),
@@ -257,14 +293,14 @@ FAULTS = (
         if not await self._transact(operations, session):
             self._mirror.doubt(stream)
             raise ZooKeeperUnavailable(f"the claim of stream {stream} could not be confirmed")
-        self._note(stream, new, node.version)
+        self._note(stream, new, node.version, session)
 """,
         kinds=("late_zookeeper", "move"),
     ),
     PlantedFault(
         name="a release that checks no version",
         file=f"{CONSUMER}/adapters/zookeeper/coordinator.py",
-        text="Set(self._names.stream(self.group, stream), _encode(final), written[1]),",
+        text="Set(self._names.stream(self.group, stream), _encode(final), written.version),",
         instead="Set(self._names.stream(self.group, stream), _encode(final)),",
         kinds=("late_zookeeper", "move"),
     ),

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 from services.consumer.core.commits.checkpoint import Commit
@@ -28,7 +29,7 @@ class SimulatedStreamLog(InMemoryStreamLog):
     """One process' way to the broker.
 
     `on_commit(stream, epoch, travelled_s)` observes each commit when it is sent, and when it arrives while
-    its sender still waits.
+    its sender still waits. `bad`: stream → what fails at which offset, "fetch" or "commit".
     """
 
     def __init__(
@@ -39,8 +40,10 @@ class SimulatedStreamLog(InMemoryStreamLog):
         rng: random.Random,
         world: contextvars.Context,
         on_commit: Callable[[int, int, float], None],
+        bad: Mapping[int, tuple[str, int]] = MappingProxyType({}),
     ) -> None:
         super().__init__(broker, process)
+        self._bad = bad
         self.rng = rng
         self.on_commit = on_commit
         self._wire = wire
@@ -48,6 +51,12 @@ class SimulatedStreamLog(InMemoryStreamLog):
 
     async def call(self, effect: Callable[[], T | asyncio.Future[T]], patience_s: float = CALL_S) -> T:
         return await self._wire.call(effect, patience_s, self._world)
+
+    def check(self, what: str, stream: int, below: int) -> None:
+        """Raises KafkaUnavailable if this reaches the offset that it fails at."""
+        bad, offset = self._bad.get(stream, ("", 0))
+        if bad == what and below > offset:
+            raise KafkaUnavailable(f"offset {offset} fails the {what}")
 
     def most_records(self) -> int:
         return self.rng.randint(1, MOST_RECORDS)
@@ -66,11 +75,14 @@ class SimulatedReader(InMemoryReader):
 
     async def fetch(self, timeout_s: float) -> Sequence[Rec]:
         try:
-            return await super().fetch(timeout_s)
+            records = await super().fetch(timeout_s)
         except KafkaUnavailable:
             if self._log.rng.random() < 0.5:
                 raise
             return []
+        if records:
+            self._log.check("fetch", self._stream, records[-1].offset + 1)
+        return records
 
 
 class SimulatedSink(InMemorySink):
@@ -80,6 +92,7 @@ class SimulatedSink(InMemorySink):
 
     async def commit(self, commit: Commit) -> list[int]:
         self._log.on_commit(self._stream, commit.head.epoch, 0.0)
+        self._log.check("commit", self._stream, commit.head.position)
         return await super().commit(commit)
 
     async def _transact(self, commit: Commit) -> list[int]:

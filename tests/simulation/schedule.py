@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tests.simulation.regrown_logs import RegrownLogs
+from tests.simulation.standstills import Standstills
 from tests.simulation.wire import Weather
 from tests.simulation.world import EPOCH_MS, Process, World
 from tests.simulation.zookeeper import TIMEOUT_S
@@ -41,18 +42,21 @@ KINDS = (
     "reset_zookeeper",
     "damage_znode",
     "regrow_log",
+    "drain_late",
+    "lose_log",
+    "expire_while_claiming",
+    "fail_after_opening",
 )
-"""Methods of `Schedule`."""
+"""Methods of `Schedule`; the last four stand in `standstills.py`."""
 CALM = frozenset({"move", "join", "leave", "jump_clock"})
 """Kinds in which nothing is lost: then every handover is warm."""
 
 
-class Schedule:
+class Schedule(Standstills):
     """Fragments and faults for `faulty_s` seconds of virtual time; `kinds`: only these, if any are named."""
 
     def __init__(self, world: World, rng: random.Random, kinds: Sequence[str] = ()) -> None:
-        self.world = world
-        self.rng = rng
+        super().__init__(world, rng)
         self.faulty_s = rng.uniform(3.0, 9.0)
         self.between_s = rng.choice([0.15, 0.3, 0.7])
         self.keys = [f"k{n}" for n in range(rng.choice([1, 2, 4]))]
@@ -62,6 +66,8 @@ class Schedule:
         self.regrown_logs = RegrownLogs(world, rng, self._fragment)
         drawn = [kind for kind in KINDS if rng.random() < 0.3] or [rng.choice(KINDS)]
         self.kinds = [getattr(self, kind) for kind in kinds or drawn]
+        if "drain_late" in (kinds or drawn):
+            world.drain_s = rng.choice([0.03, 0.2, 1.0])
         world.is_calm = CALM.issuperset(kinds or drawn)
 
     async def run(self) -> None:
@@ -82,6 +88,7 @@ class Schedule:
         world = self.world
         world.trace.note("", "all is healed")
         world.ensemble.come_back()
+        world.bad.clear()
         if self.pins:
             world.pin({})
         world.ensemble.repair()
@@ -100,6 +107,8 @@ class Schedule:
             await asyncio.sleep(rng.expovariate(1 / pause_s))
             world.broker_offset_ms = rng.choice([0, 0, 0, 0, -30])
             stream, kind = rng.randrange(world.streams), rng.random()
+            if stream in world.lost:
+                continue
             self.event_ms = max(self.event_ms, world.wall_ms() + rng.choice([0, -300, -900]))
             if kind < 0.02:
                 world.append_marker(stream, None)
@@ -264,22 +273,17 @@ class Schedule:
 
     def regrow_log(self) -> None:
         """A log loses its end and grows past it again; a moment later an operator looks."""
+        if self.world.lost:
+            return
         self.regrown_logs.regrow()
         self._later(self.rng.uniform(0.5, 6.0), self.regrown_logs.start_over)
 
     # and their ends
 
-    def _someone(self) -> Process | None:
-        processes = list(self.world.processes.values())
-        return self.rng.choice(processes) if processes else None
-
     def _start(self, member_id: str) -> None:
         living = self.world.processes.values()
         if len(living) < MOST_MEMBERS and all(one.member_id != member_id for one in living):
             self.world.start(member_id)
-
-    def _later(self, seconds: float, do: Callable[[], None]) -> None:
-        self.world.loop.call_later(seconds, do, context=self.world.context)
 
     def _thaw(self, process: Process) -> None:
         if self.world.loop.is_frozen(process.name):

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from services.consumer.core.commits import writer as checkpoint_writer
+from services.consumer.member import effects
 from shared.model.group import DELIVERIES
 from tests.fakes.virtual_time import NoEnd
 from tests.simulation.schedule import Schedule
@@ -52,8 +53,14 @@ def run(seed: int, kinds: Sequence[str] = (), *, listen: bool = False) -> Run:
         commit_s=rng.choice([0.1, 0.3, 1.0]),
         hold_s=rng.choice([3.0, 30.0]),
         rest_s=rng.choice([0.0, 1.0]),
+        openings_at_once=rng.choice([1, 2, 32]),
     )
-    with _small_checkpoints(rng.random() < 0.5), _heard(world.trace, listen):
+    calls_at_once = rng.choice([1, 16])
+    with (
+        _small_checkpoints(rng.random() < 0.5),
+        _calls_at_once(calls_at_once),
+        _heard(world.trace, listen),
+    ):
         try:
             wrong = world.loop.run(_course(world, Schedule(world, rng, kinds)))
         except NoEnd as error:
@@ -113,9 +120,13 @@ def garbage_collected_between_runs() -> Iterator[None]:
 async def _course(world: World, schedule: Schedule) -> list[str]:
     world.trace.note("", "begins", f"seed {world.seed}, {world.delivery}, {world.streams} streams")
     await schedule.run()
+    wrong = []
+    if world.lost:
+        if not await _is_quiet_in_time(world, schedule.regrown_logs.start_over):
+            wrong.append(f"no quiescence beside lost logs: {shares(world)} of {world.streams} streams")
+        world.restore_logs()
     for stream in range(world.streams):
         world.append_marker(stream, END_OF_TIME_MS)
-    wrong = []
     if not await _is_quiet_in_time(world, schedule.regrown_logs.start_over):
         wrong.append(f"no quiescence: {shares(world)} of {world.streams} streams")
     wrong += await _unrest(world)
@@ -165,6 +176,16 @@ def _small_checkpoints(is_small: bool) -> Iterator[None]:
         yield
     finally:
         checkpoint_writer.MAX_CHUNK_BYTES, checkpoint_writer.MIN_WHOLE_BYTES = before
+
+
+@contextmanager
+def _calls_at_once(most: int) -> Iterator[None]:
+    """Claims and releases that a member has in flight: with one, four streams are enough for a queue."""
+    before, effects.CALLS_AT_ONCE = effects.CALLS_AT_ONCE, most
+    try:
+        yield
+    finally:
+        effects.CALLS_AT_ONCE = before
 
 
 @contextmanager

@@ -16,15 +16,18 @@ from shared.model.sessions import parse_session
 from tests.fakes.log import StoredStream
 from tests.reference import delivered_row, fold_eagerly
 from tests.simulation.regrown_logs import judge_ids, rows_of_regrown
-from tests.simulation.world import World
+from tests.simulation.world import Process, World
 
 Row = tuple[Any, ...]
+MOST_FENCES, FENCES_WITHIN_S = 20, 3.0
+"""Each claim begins with short pauses, so a few in a row are good."""
 
 
 def judge(world: World) -> Iterator[str]:
     """What is wrong, in sentences; nothing for a good run."""
     yield from world.wrong
     yield from world.broker.wrong
+    yield from hammered(world)
     delivered = list(_delivered(world))
     yield from judge_ids(world, delivered)
     expected, found = Counter(_expected(world)), Counter((log, *row) for _, log, row in delivered)
@@ -43,16 +46,17 @@ def judge(world: World) -> Iterator[str]:
 
 def shares(world: World) -> list[list[int]]:
     """The streams that each process runs, as far as they are read."""
+    read = {"running", "rewind"} if world.lost else {"running"}
     return [
-        [one.stream for one in process.member.workers if one.state == "running"]
-        for process in world.processes.values()
+        [one.stream for one in process.member.workers if one.state in read]
+        for process in _taking_part(world)
         if process.member is not None
     ]
 
 
 def is_quiet(world: World) -> bool:
     """Whether every stream is read by one member, who holds its claim; shares differ by one at most; and all
-    is committed.
+    is committed. While logs are lost, their streams only need an owner, and stay where they are.
     """
     found = shares(world)
     if not all(
@@ -62,14 +66,42 @@ def is_quiet(world: World) -> bool:
         for worker in process.member.workers
     ):
         return False
-    if len(found) != len(world.processes) or sorted(n for share in found for n in share) != list(
+    if len(found) != len(_taking_part(world)) or sorted(n for share in found for n in share) != list(
         range(world.streams)
     ):
         return False
     sizes = [len(share) for share in found]
-    return max(sizes) - min(sizes) <= 1 and all(
-        stored.head is not None and stored.head.position == stored.end for stored in _stored(world)
+    return (max(sizes) - min(sizes) <= 1 or bool(world.lost)) and all(
+        (stored.head.position if stored.head is not None else 0) == stored.end
+        for stored in _stored(world)
+        if stored.whole is None
     )
+
+
+def hammered(world: World) -> Iterator[str]:
+    """Streams that one process has opened again and again, although each life failed at the same point."""
+    fences: dict[tuple[str, int], list[float]] = {}
+    bad_at: dict[int, float] = {}
+    for now_s, who, what, details in world.trace.entries:
+        if what == "turns bad":
+            bad_at[details[0]] = now_s
+        elif what == "all is healed":
+            break
+        elif what == "fences" and details[0] in bad_at:
+            fences.setdefault((who, details[0]), []).append(now_s)
+    for (who, stream), times in fences.items():
+        many = [b - a for a, b in zip(times, times[MOST_FENCES:], strict=False) if b - a < FENCES_WITHIN_S]
+        if many:
+            yield f"{who} opened stream {stream} {MOST_FENCES + 1} times in {min(many):.1f} s"
+
+
+def _taking_part(world: World) -> list[Process]:
+    """The processes that have not left the group; one that was drained lives on and owns nothing."""
+    return [
+        process
+        for process in world.processes.values()
+        if process.member is None or process.member.state != "drained"
+    ]
 
 
 def _stored(world: World) -> list[StoredStream]:

@@ -92,6 +92,8 @@ class World:
     commit_s: float = 0.3
     hold_s: float = 30.0
     rest_s: float = 1.0
+    openings_at_once: int = 32
+    drain_s: float = 8.0
     is_calm: bool = False
     loop: VirtualLoop = field(default_factory=VirtualLoop)
     processes: dict[str, Process] = field(default_factory=dict)
@@ -110,6 +112,8 @@ class World:
         self.broker_offset_ms = 0
         self.lives: dict[str, int] = {}
         self.events: list[Event] = []
+        self.bad: dict[int, tuple[str, int]] = {}
+        """Stream → what fails in every life of its owner, and at which offset."""
 
     def wall_ms(self) -> int:
         """The broker's clock."""
@@ -153,6 +157,13 @@ class World:
         self.killed.append(process.task)
         del self.processes[process.name]
 
+    def drain(self, process: Process) -> None:
+        """Asks a process to hand over everything; it lives on, as after `POST /drain`."""
+        if process.member is not None:
+            self.trace.note(process.name, "is asked to drain")
+            process.is_leaving = True
+            self.loop.call_soon(process.member.drain, "asked", context=process.context)
+
     def leave(self, process: Process) -> None:
         """Asks a process to leave in order."""
         self.trace.note(process.name, "is asked to leave")
@@ -181,6 +192,7 @@ class World:
                     await asyncio.sleep(0.2)
             process.member = self._member(process, coordinator)
             await process.member.run(process.stop)
+            await process.stop.wait()
         finally:
             keeper.cancel()
             zookeeper.end_session()
@@ -189,7 +201,13 @@ class World:
         to_log = self._wire(process.weathers["log"], KafkaUnavailable)
         process.wires.append(to_log)
         log = SimulatedStreamLog(
-            self.broker, process.name, to_log, self.rng, self.context, partial(self.check_claim, process)
+            self.broker,
+            process.name,
+            to_log,
+            self.rng,
+            self.context,
+            partial(self.check_claim, process),
+            self.bad,
         )
         context = GroupContext(
             group=GROUP,
@@ -207,8 +225,10 @@ class World:
             context=context,
             node=MemberNode(address=f"http://{process.member_id}"),
             peers=SimulatedPeers(self, process.name, to_peers, self.rng),
-            settings=replace(OWNERSHIP, rest_ms=int(self.rest_s * 1000)),
-            pace=Pace(drain_s=8.0),
+            settings=replace(
+                OWNERSHIP, rest_ms=int(self.rest_s * 1000), openings_at_once=self.openings_at_once
+            ),
+            pace=Pace(drain_s=self.drain_s),
             limits=HandoverLimits(min_lease_ms=300, hold_s=self.hold_s),
             emit=partial(self._note_event, process.name),
         )
@@ -255,6 +275,21 @@ class World:
         path, store = NAMES.pins(GROUP), self.ensemble.store
         data = msgspec.json.encode({str(stream): member for stream, member in pins.items()})
         store.apply([Set(path, data) if path in store.znodes else Create(path, data)], 0)
+
+    @property
+    def lost(self) -> list[int]:
+        """The streams of which a part of the log is lost."""
+        return [stream for stream in range(self.streams) if self.broker.stored(stream).whole is not None]
+
+    def restore_logs(self) -> None:
+        """What an operator does: restores the lost logs, and restarts the members that stopped there."""
+        for stream in self.lost:
+            self.trace.note("", "log is restored", stream)
+            self.broker.restore(stream)
+        for process in list(self.processes.values()):
+            if process.member and any(worker.state == "rewind" for worker in process.member.workers):
+                self.kill(process)
+                self.start(process.member_id)
 
     # what is so
 
