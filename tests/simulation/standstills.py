@@ -9,9 +9,10 @@ import random
 from collections.abc import Callable
 
 from tests.simulation.world import Process, World
-from tests.simulation.zookeeper import TIMEOUT_S
 
-POLL_S = 0.002
+POLL_S = 0.003
+WATCH_S = 0.5
+"""Long enough to reconnect, join and claim."""
 
 
 class Standstills:
@@ -20,6 +21,7 @@ class Standstills:
     def __init__(self, world: World, rng: random.Random) -> None:
         self.world = world
         self.rng = rng
+        self._watched: list[Process] = []
 
     def drain_late(self) -> None:
         """A member is drained, in less time than that takes; its process lives on."""
@@ -46,9 +48,14 @@ class Standstills:
 
     def expire_while_claiming(self) -> None:
         """A ZooKeeper session ends, and so does the next one, while its member claims its streams again."""
-        if (process := self._someone()) is not None and (session := process.zookeeper.session) is not None:
-            self.world.ensemble.end(session.id, "killed")
-            self._expire_claiming(process, session.id, self.world.loop.now_s + TIMEOUT_S)
+        process = self._someone()
+        if process is None or process.zookeeper.session is None or process in self._watched:
+            return
+        self._watched.append(process)
+        session = process.zookeeper.session.id
+        self.world.ensemble.end(session, "killed")
+        process.zookeeper.lose_link()
+        self._expire_claiming(process, session, self.world.loop.now_s + WATCH_S)
 
     def _expire_claiming(self, process: Process, before: int, until_s: float) -> None:
         session, member = process.zookeeper.session, process.member
@@ -56,8 +63,11 @@ class Standstills:
         if session is not None and session.id != before and len(busy) > 1:
             self.world.trace.note(process.name, "claims", busy)
             self.world.ensemble.end(session.id, "killed")
+            process.zookeeper.lose_link()
         elif self.world.loop.now_s < until_s:
             self._later(POLL_S, lambda: self._expire_claiming(process, before, until_s))
+            return
+        self._watched.remove(process)
 
     def fail_after_opening(self) -> None:
         """From the next record on, a stream opens and then fails: a bad checksum, or a record too large."""

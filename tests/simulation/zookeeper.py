@@ -8,6 +8,7 @@ learns of an expired ZooKeeper session only then.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -146,6 +147,7 @@ class SimulatedZooKeeper(ZnodesClient):
 
     def __init__(self, ensemble: Ensemble, process: str, wire: Wire, world: contextvars.Context) -> None:
         self.connected = asyncio.Event()
+        self._lost = asyncio.Event()
         self.store = ensemble.store
         self._ensemble = ensemble
         self._process = process
@@ -179,9 +181,12 @@ class SimulatedZooKeeper(ZnodesClient):
         while not self._is_closed:
             await self._connect()
             while self._link:
-                await asyncio.sleep(PING_S)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(PING_S):
+                        await self._lost.wait()
                 await self._ping()
             self.connected.clear()
+            self._lost.clear()
 
     async def _connect(self) -> None:
         while not self._is_closed:
@@ -212,6 +217,11 @@ class SimulatedZooKeeper(ZnodesClient):
             await self._call(None, self._ensemble.hear, 2 * PING_S, is_proof=True)
         except ZooKeeperUnavailable:
             self._link = 0
+
+    def lose_link(self) -> None:
+        """The server closes the connection, as at the end of a session: the client reconnects soon."""
+        self._link = 0
+        self._lost.set()
 
     async def close(self) -> None:
         """Ends the session; nothing more is sent, so a session that cannot be ended times out."""
