@@ -40,6 +40,20 @@ def ranges_text(numbers: Sequence[int]) -> str:
     return ", ".join(f"{low}-{high}" if high > low else str(low) for low, high in runs)
 
 
+def failure_lines(streams: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line for each stream that fails or is in `rewind`, with the reason.
+
+    >>> failure_lines([{"stream": 7, "state": "retrying", "failures": 3, "why": "no answer"}])
+    ['stream 7 is retrying (failed 3 times in a row): no answer']
+    """
+    lines = []
+    for row in streams:
+        if row["why"]:
+            times = f" (failed {row['failures']:,} times in a row)" if row["failures"] else ""
+            lines.append(f"stream {row['stream']} is {row['state']}{times}: {row['why']}")
+    return lines
+
+
 STREAM_COLUMNS: Columns = {
     "STREAM": "stream",
     "OWNER": "owner",
@@ -97,11 +111,14 @@ def streams(group: str, url: str, output: str) -> None:
 
     POSITION is the committed position, LAG the number of records after it. STATUS uses Burrow's words: OK,
     WARN (moving, but falling behind), STOP (no commit for a while), STALL (commits do not advance), REWIND.
+    The lines below the table give the reason for each stream that fails or is in rewind.
     """
     answer = get_list(url, "streams", "stream", {"group": group})
     print_list(answer, "streams", output, STREAM_COLUMNS)
     # the sums are in the JSON already
     if output == "text":
+        for line in failure_lines(answer["streams"]):
+            click.echo(line)
         totals = answer["totals"]
         click.echo(
             f"{totals['streams']:,} streams, lag {totals['lag']:,}, "

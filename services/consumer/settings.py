@@ -123,7 +123,7 @@ class ConsumerSettings(ServiceSettings):
     release_s: float = setting(
         20.0,
         "how long a drain may take before the member leaves without releasing the rest",
-        at_least(1, "shorter leaves claims that others get only after the ZooKeeper time-out"),
+        at_least(1, "shorter leaves streams that their next owners must replay"),
     )
     steady_s: float = setting(
         0.5,

@@ -190,6 +190,7 @@ FAULTS = (
         text="sessions=sessions, covered=covered, closed=closed, tail=tail",
         instead="sessions=sessions, covered=[], closed=closed, tail=tail",
         kinds=("move", "bad_peers"),
+        seeds=1500,
     ),
     PlantedFault(
         name="remembered ids forgotten in the bundle",
@@ -296,6 +297,7 @@ FAULTS = (
         self._note(stream, new, node.version, session)
 """,
         kinds=("late_zookeeper", "move"),
+        seeds=1500,
     ),
     PlantedFault(
         name="a release that checks no version",

@@ -62,8 +62,6 @@ class StreamWorker:
         self.is_warm = self.was_fenced = False
         self.opened, self.reading, self.frozen = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.rewound = asyncio.Event()
-        self.why = ""
-        """Why the stream has stopped for an operator."""
         self.opened_at_ms = self.first_record_at_ms = self.stopped_at_ms = self.committed_at_ms = 0
         self.opened_after_s = self.first_record_after_s = -1.0
         self._context = context
@@ -105,7 +103,7 @@ class StreamWorker:
 
     @property
     def why(self) -> str:
-        """Why the last life failed; "" once there is progress."""
+        """Why the last life failed, or why the stream is in `rewind`; "" once there is progress."""
         return self._retries.why
 
     @property
@@ -157,14 +155,14 @@ class StreamWorker:
             logger.error("stream lost", extra={"stream": self.stream, "why": error.detail})
             return "outgrown" if isinstance(error, StaleEpoch) else "lost"
         except LogLost as error:
-            self.why = error.detail
+            self._retries.why = error.detail
             logger.error("log lost", extra={"stream": self.stream, "why": error.detail})
             return "rewind"
         except (Fenced, LogChanged, Unavailable) as error:
-            if isinstance(error, LogChanged):
-                self.core = None  # no memory: what it read beyond the stored head is gone
             self.was_fenced |= isinstance(error, Fenced)
             self._pause_s = self._retries.fail(error.detail, self.core)
+            if isinstance(error, LogChanged):
+                self.core = None  # no memory: what it read beyond the stored head is gone
             logger.warning(
                 "stream reopens",
                 extra={
@@ -176,7 +174,7 @@ class StreamWorker:
             )
             return "again"
         except InvalidInput as error:
-            self.why = error.detail
+            self._retries.why = error.detail
             logger.error("stored state unreadable", extra={"stream": self.stream, "why": error.detail})
             return "rewind"
         finally:

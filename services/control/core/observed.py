@@ -17,7 +17,7 @@ from shared.model.cluster import ProducerNode, View
 from shared.model.group import GroupSettings
 from shared.model.head import Head
 
-StreamState = Literal["unowned", "opening", "replaying", "running", "stopping", "rewind"]
+StreamState = Literal["unowned", "opening", "replaying", "running", "retrying", "stopping", "rewind"]
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,10 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream as its owner reports it; `position` is the next offset to read, -1 while opening."""
+    """One stream as its owner reports it; `position` is the next offset to read, -1 while opening.
+
+    `failures`: how often in a row it failed without progress; `why`: the last reason, also that of a rewind.
+    """
 
     stream: int
     epoch: int
@@ -39,6 +42,8 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     state_bytes: int = 0
     covered: int = 0
     cut: int = 0
+    failures: int = 0
+    why: str = ""
 
 
 class MemberStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -250,6 +250,8 @@ def _waits_for(stream: int, now: Situation) -> str | None:
         return None if owner is None else f"{owner} has not claimed stream {stream} yet"
     if claim.member != owner:
         return f"stream {stream} is still with {claim.member}"
+    if status is not None and status.state == "retrying":
+        return f"{owner} fails on stream {stream}: {status.why}"
     if status is None or status.state not in ("running", "rewind"):
         return f"{owner} does not report stream {stream} as running yet"
     return None

@@ -180,6 +180,8 @@ def _stream_row(observed: Observed, known: _Known, stream: int, status: Status) 
         state_bytes=reported.state_bytes if reported else 0,
         # the owner knows at once; the history needs a window to notice
         status="REWIND" if state == "rewind" else status,
+        failures=reported.failures if reported else 0,
+        why=reported.why if reported else "",
         last_handover=observed.ownership_history.handover(known.group, stream),
         counts=CountsRow(**msgspec.structs.asdict(head.counts)) if head else _NO_COUNTS,
     )

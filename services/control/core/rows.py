@@ -44,6 +44,8 @@ class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
     open_sessions: int
     state_bytes: Annotated[int, Meta(description="memory of the open sessions' fragments")]
     status: Annotated[Status, Meta(description="how lag and commits move, in Burrow's words")]
+    failures: Annotated[int, Meta(description="how often in a row it failed without progress; 0 if it works")]
+    why: Annotated[str, Meta(description="why it failed last or is in `rewind`; empty if it works")]
     last_handover: HandoverRow | None
     counts: CountsRow
 

@@ -51,12 +51,16 @@ class _ControlMetrics(Collector):
         lag = GaugeMetricFamily("baton_lag_fragments", "Records not yet accounted for", labels=["group"])
         streams = GaugeMetricFamily("baton_streams", "Streams by status", labels=["group", "status"])
         unowned = GaugeMetricFamily("baton_streams_unowned", "Streams without an owner", labels=["group"])
+        failing = GaugeMetricFamily(
+            "baton_streams_failing", "Streams that fail without progress", labels=["group"]
+        )
         for group, rows in served.report.streams.items():
             lag.add_metric([group], sum(row.lag for row in rows))
             unowned.add_metric([group], sum(row.owner is None for row in rows))
+            failing.add_metric([group], sum(row.failures > 0 for row in rows))
             for status, count in sorted(Counter(row.status for row in rows).items()):
                 streams.add_metric([group, status], count)
-        yield from (lag, streams, unowned)
+        yield from (lag, streams, unowned, failing)
 
 
 def registry_for(

@@ -24,6 +24,8 @@ STREAMS: list[dict[str, Any]] = [
         "open_sessions": 1,
         "state_bytes": 1234567,
         "status": "OK",
+        "failures": 3 * (n == 1),
+        "why": "no answer" * (n == 1),
     }
     for n in range(3)
 ]
@@ -82,7 +84,17 @@ def run(control: InMemoryControl, *arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("command", "cells"),
     [
-        ("streams", ["consumer-0", "running", "unowned", "1,234,567", "17 sessions delivered"]),
+        (
+            "streams",
+            [
+                "consumer-0",
+                "running",
+                "unowned",
+                "1,234,567",
+                "17 sessions delivered",
+                "3 times in a row): no answer",
+            ],
+        ),
         ("members", ["consumer-1", "http://127.0.0.1:8010", "0-1", "12.50", "does not answer"]),
         ("producers", ["http://127.0.0.1:8001", "4713"]),
         ("groups", ["default", "exactly_once", "1,800,000"]),
@@ -101,6 +113,15 @@ def test_a_list_is_a_table_for_people_and_controls_own_json_for_machines(
     assert table.exit_code == machine.exit_code == 0
     assert [cell for cell in cells if cell not in table.output] == []
     assert json.loads(machine.stdout) == ANSWERS[f"/{command}"]
+
+
+def test_a_stream_that_fails_is_named_with_the_reason() -> None:
+    """The state alone does not tell an operator what to repair."""
+    lines = run(InMemoryControl(ANSWERS), "streams").output.splitlines()
+
+    assert [line for line in lines if "failed" in line] == [
+        "stream 1 is running (failed 3 times in a row): no answer"
+    ]
 
 
 def test_lag_has_kafkas_columns_in_kafkas_order() -> None:

@@ -271,6 +271,7 @@ async def test_metrics_report_lag_and_runs(face: Face) -> None:
 
     assert 'baton_lag_fragments{group="default"} 150.0' in text
     assert 'baton_streams_unowned{group="default"} 1.0' in text
+    assert 'baton_streams_failing{group="default"} 0.0' in text
     assert 'baton_runs{job="lake",state="starting"} 1.0' in text
     assert "baton_unreadable_znodes 0.0" in text
     assert "baton_events_unreadable_total 1.0" in text

@@ -80,6 +80,19 @@ def test_an_owner_that_reports_rewind_is_believed(observed: Observed) -> None:
     assert row.status == "REWIND"
 
 
+def test_a_row_says_that_its_stream_fails_and_why() -> None:
+    """A stream that its owner opens in vain again and again is not one that works."""
+    observed = observed_of(small_baton())
+    failing = StreamStatus(stream=0, epoch=3, state="retrying", failures=9, why="a bad checksum")
+    status = MemberStatus(id="m1", group=DEFAULT_GROUP, streams=[failing])
+    answers = Answers(statuses={(DEFAULT_GROUP, "m1"): status})
+
+    row, other, *_ = rows_of(Observed(cluster=observed.cluster, offsets=observed.offsets, answers=answers))
+
+    assert (row.state, row.failures, row.why) == ("retrying", 9, "a bad checksum")
+    assert (other.failures, other.why) == (0, "")
+
+
 def test_the_default_group_is_listed_before_its_first_member() -> None:
     """A fresh stack shows its streams at once, all unowned."""
     observed = Observed(cluster=Cluster(count=2), offsets=Offsets(end={0: 1, 1: 1}))
