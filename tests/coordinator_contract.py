@@ -49,17 +49,19 @@ class CoordinatorContract:
     async def test_members_see_each_other_join_change_and_leave(
         self, open_coordinator: OpenCoordinator
     ) -> None:
-        """Every change to a member's node is in the other members' next view."""
+        """Every change to a member's node is in the other members' next view, and its claims end with it."""
         a, b = await open_coordinator("a"), await open_coordinator("b")
+        await b.claim(3)
 
         await viewed(a, lambda view: view.members.keys() == {"a", "b"})
         await b.join(MemberNode(address="http://b", state="draining"))
         view = await viewed(a, lambda view: view.members["b"].state == "draining")
         await b.leave()
-        after = await viewed(a, lambda view: "b" not in view.members)
+        after = await viewed(a, lambda view: "b" not in view.members and not view.claims)
 
         assert view.members["b"].address == "http://b"
         assert after.members == {"a": node(a)}
+        assert await a.claim(3) == 2
 
     async def test_pins_are_in_the_next_view(self, open_coordinator: OpenCoordinator) -> None:
         """Members notice when pins are created, written and deleted; unreadable pins count as no pins."""
@@ -122,6 +124,24 @@ class CoordinatorContract:
 
         assert view.node(3) == StreamNode(epoch=1, owner="a", address="http://a", seq=17, target="b")
         assert last.node(3) == StreamNode(epoch=2, owner="b", address="http://b")
+
+    async def test_a_lease_covers_the_claims_that_are_held(self, open_coordinator: OpenCoordinator) -> None:
+        """By stream and epoch; never one of another member, of another epoch, or one that was released."""
+        a, b = await open_coordinator("a"), await open_coordinator("b")
+        await a.claim(3)
+
+        held = a.lease_of(3, 1)
+        others = [a.lease_of(3, 2), a.lease_of(4, 1), b.lease_of(3, 1)]
+        await a.raise_epoch(3, 6)
+        raised = a.lease_of(3, 1), a.lease_of(3, 7)
+        await a.release(3, 7, None, None)
+
+        assert held is not None
+        assert held.is_alive(a.now_s())
+        assert others == [None] * 3
+        assert raised[0] is None
+        assert raised[1] is not None
+        assert a.lease_of(3, 7) is None
 
     async def test_a_release_of_another_epoch_is_refused(self, open_coordinator: OpenCoordinator) -> None:
         """A release applies only to the claim of its epoch, and only once."""

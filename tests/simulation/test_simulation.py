@@ -51,6 +51,10 @@ def test_every_seed_keeps_every_promise(tally: Tally) -> None:
         ("is damaged", 300),
         ("log loses its end", 300),
         ("log is started over", 100),
+        ("is asked to drain", 300),
+        ("log is lost", 200),
+        ("claims", 100),
+        ("turns bad", 300),
     ],
 )
 def test_faults_hit_while_work_goes_on(tally: Tally, what: str, at_least: int) -> None:

@@ -68,6 +68,10 @@ class LateSink(InMemorySink):
             await self._log.before_open()
         await super().open()
 
+    @property
+    def records_read(self) -> int:
+        return self._log.checkpoint_records_read
+
     async def commit(self, commit: Commit) -> list[int]:
         self._log.fail_at("commit", self._broker.stored(self._stream).log[: commit.head.position])
         return await super().commit(commit)
@@ -87,6 +91,7 @@ class HangingLog(InMemoryStreamLog):
         self.hanging: set[HangingReader] = set()
         self.read: list[tuple[int, int]] = []
         self.before_open: Callable[[], Awaitable[None]] | None = None
+        self.checkpoint_records_read = 0
         self.stuck: set[int] = set()
         self.fails_at: dict[str, int] = {}
 

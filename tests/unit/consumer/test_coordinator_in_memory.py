@@ -131,8 +131,10 @@ async def test_a_member_in_a_new_zookeeper_session_holds_nothing(store: ZnodeSto
     assert view.members.keys() == {"a"}
     assert view.claims == {}
     assert (view.node(3).owner, view.node(3).epoch) == ("a", 1)
+    assert a.lease_of(3, 1) is None
     assert not await a.release(3, 1, 0, None)
     assert await a.claim(3) == 2
+    assert a.lease_of(3, 2) is not None
 
 
 async def test_ephemerals_of_a_former_process_are_replaced(store: ZnodeStore) -> None:

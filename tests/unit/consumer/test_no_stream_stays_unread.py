@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from services.consumer.member.effects import CALLS_AT_ONCE, Pace
+from services.consumer.stream.opening import STALLED_S
 from shared.model.head import Head
 from shared.model.names import Names
 from tests.fakes.virtual_time import until, virtual_time
 from tests.unit.consumer.group_world import GroupWorld
-from tests.unit.consumer.stream_world import LONG
+from tests.unit.consumer.stream_world import LONG, StreamWorld
 
 OPENINGS_AT_ONCE = 32
 MORE = 8
@@ -59,6 +60,26 @@ async def test_an_expiry_while_claims_wait_for_their_turn_leaves_no_stream_unrea
 
     assert len(world.keys()) == world.count
     await world.end()
+
+
+@virtual_time
+async def test_an_opening_may_take_as_long_as_it_makes_progress() -> None:
+    """A large checkpoint takes minutes to load; the stream is opened once."""
+    world = StreamWorld(LONG)
+
+    async def load() -> None:
+        for _ in range(20):
+            await asyncio.sleep(STALLED_S - 1)
+            world.log.checkpoint_records_read += 1
+
+    world.log.before_open = load
+    worker, ended = world.start()
+
+    await until(lambda: worker.state == "running", within_s=21 * STALLED_S)
+
+    assert world.broker.stored(0).producer == 1
+    assert worker.opened_after_s > 19 * STALLED_S
+    ended.cancel()
 
 
 @virtual_time
