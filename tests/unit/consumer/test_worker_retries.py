@@ -19,7 +19,7 @@ FAILURES = ["fetch", "commit"]
 @pytest.mark.parametrize("what", FAILURES)
 @virtual_time
 async def test_a_life_that_gets_no_further_is_repeated_less_and_less_often(what: str) -> None:
-    """Each life fences and loads; without progress there are few of them, and none is lost once it works."""
+    """Each life fences and loads; without progress there are few of them, and nothing is lost."""
     world = StreamWorld(LONG)
     worker, ended = world.start()
     world.emit("before", end=True)
@@ -60,7 +60,7 @@ async def test_progress_ends_the_back_off() -> None:
 
 @virtual_time
 async def test_a_quiet_stream_recovers_without_a_commit() -> None:
-    """There is nothing to commit; that it has stood at the log's end for a while is progress enough."""
+    """There is nothing to commit, so a while at the log's end without a failure counts as progress."""
     world = StreamWorld(LONG)
     worker, ended = world.start()
     world.emit("k", end=True)
