@@ -242,7 +242,7 @@ FAULTS = (
         text="session.w, session.last_a, session.parked = sent.w, sent.last_a, sent.parked",
         instead="session.w, session.last_a = sent.w, sent.last_a",
         kinds=("move", "crash_and_come_back"),
-        seeds=2000,
+        seeds=3000,
         is_rare=True,
     ),
     PlantedFault(
