@@ -84,17 +84,7 @@ def run(control: InMemoryControl, *arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("command", "cells"),
     [
-        (
-            "streams",
-            [
-                "consumer-0",
-                "running",
-                "unowned",
-                "1,234,567",
-                "17 sessions delivered",
-                "3 times in a row): no answer",
-            ],
-        ),
+        ("streams", ["consumer-0", "running", "unowned", "1,234,567", "17 sessions delivered"]),
         ("members", ["consumer-1", "http://127.0.0.1:8010", "0-1", "12.50", "does not answer"]),
         ("producers", ["http://127.0.0.1:8001", "4713"]),
         ("groups", ["default", "exactly_once", "1,800,000"]),

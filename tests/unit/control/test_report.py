@@ -80,9 +80,8 @@ def test_an_owner_that_reports_rewind_is_believed(observed: Observed) -> None:
     assert row.status == "REWIND"
 
 
-def test_a_row_says_that_its_stream_fails_and_why() -> None:
-    """A stream that its owner opens in vain again and again is not one that works."""
-    observed = observed_of(small_baton())
+def test_a_row_says_that_its_stream_fails_and_why(observed: Observed) -> None:
+    """A stream that its owner opens again and again without progress is not one that works."""
     failing = StreamStatus(stream=0, epoch=3, state="retrying", failures=9, why="a bad checksum")
     status = MemberStatus(id="m1", group=DEFAULT_GROUP, streams=[failing])
     answers = Answers(statuses={(DEFAULT_GROUP, "m1"): status})
