@@ -100,7 +100,7 @@ async def test_a_topic_that_was_created_anew_stops_its_stream_until_it_is_starte
     await appended(append, 5)
     async with running(log, epoch=2) as worker, asyncio.timeout(30):
         await worker.rewound.wait()
-    why = worker.why
+    why = worker.retries.why
     await operator.start_over(0)
     async with running(log, epoch=3) as worker:
         await until_stored(worker, 7)

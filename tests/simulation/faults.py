@@ -159,7 +159,7 @@ FAULTS = (
     PlantedFault(
         name="a stream in rewind counted as being opened",
         file=f"{CONSUMER}/member/workers.py",
-        text='is_opening=run.worker.state in ("opening", "replaying") and not run.worker.failures,\n',
+        text='is_opening=run.worker.state in ("opening", "replaying") and not run.worker.retries.failures,\n',
         instead='is_opening=run.worker.state != "running",\n',
         kinds=("lose_log", "crash", "join"),
     ),

@@ -45,7 +45,7 @@ class ConsumerMetrics(Collector):
             "streams": ("Streams owned", len(workers)),
             "streams_failing": (
                 "Streams that fail and make no progress",
-                sum(w.failures > 0 for w in workers),
+                sum(w.retries.failures > 0 for w in workers),
             ),
             "open_sessions": ("Sessions open", sum(core.open_sessions for core in cores)),
             "state_bytes": ("Bytes of open sessions", sum(core.state_bytes for core in cores)),

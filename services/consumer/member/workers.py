@@ -78,7 +78,7 @@ class StreamWorkers:
             stream: Running(
                 epoch=run.worker.epoch,
                 is_ready=run.worker.state == "running",
-                is_opening=run.worker.state in ("opening", "replaying") and not run.worker.failures,
+                is_opening=run.worker.state in ("opening", "replaying") and not run.worker.retries.failures,
             )
             for stream, run in self.streams.items()
         }
@@ -203,7 +203,7 @@ class StreamWorkers:
         finally:
             rewound.cancel()
         if worker.rewound.is_set():
-            self._events.emit("rewind", stream=worker.stream, epoch=worker.epoch, why=worker.why)
+            self._events.emit("rewind", stream=worker.stream, epoch=worker.epoch, why=worker.retries.why)
 
     async def _is_mine(self, stream: int, epoch: int) -> bool:
         claim = await self._coordinator.read_claim(stream)

@@ -24,11 +24,15 @@ reader that hangs, which seems to be at the end too."""
 
 
 class Retries:
-    """Counts failed lives since the last progress; `why` is the last one's reason, "" if there is none."""
+    """Counts failed lives since the last progress.
+
+    `why`: the reason of the last one or of a rewind, "" if there is none; `wait_s`: the wait before the next life.
+    """
 
     def __init__(self, uniform: Callable[[], float]) -> None:
         self.failures = 0
         self.why = ""
+        self.wait_s = 0.0
         self._opening = Backoff(first_s=FIRST_S, cap_s=OPENING_CAP_S, uniform=uniform)
         self._working = Backoff(first_s=FIRST_S, cap_s=WORKING_CAP_S, uniform=uniform)
         self._failed_seq = -1
@@ -38,15 +42,21 @@ class Retries:
     def __repr__(self) -> str:
         return f"<Retries after {self.failures} failures at seq {self._failed_seq}: {self.why!r}>"
 
-    def fail(self, why: str, core: Stream | None) -> float:
-        """Notes that a life has failed; returns the seconds to wait. `core` is None if it was not opened."""
+    @property
+    def status(self) -> dict[str, int | str]:
+        """What logs and `/status` say about it."""
+        return {"failures": self.failures, "why": self.why}
+
+    def fail(self, why: str, core: Stream | None) -> None:
+        """Notes that a life has failed. `core` is None if it was not opened."""
         self.failures += 1
         self.why = why
         self._steady_since_s = None
         if core is None:
-            return self._opening.next_s()
-        self._failed_seq = max(self._failed_seq, core.head.seq)
-        return self._working.next_s()
+            self.wait_s = self._opening.next_s()
+        else:
+            self._failed_seq = max(self._failed_seq, core.head.seq)
+            self.wait_s = self._working.next_s()
 
     def observe(self, core: Stream, end: int, now_s: float) -> None:
         """Notes how far a running stream is. `end`: of its log, as far as known."""

@@ -70,8 +70,7 @@ class StreamWorker:
         self._still, self._end = asyncio.Event(), asyncio.Event()
         self._reader: FragmentReader | None = None
         self._must_reopen = False
-        self._retries = Retries(context.uniform)
-        self._pause_s = 0.0
+        self.retries = Retries(context.uniform)
 
     def __repr__(self) -> str:
         return f"<StreamWorker {self._context.group}/{self.stream} epoch {self.epoch} {self.state}>"
@@ -95,16 +94,6 @@ class StreamWorker:
     def counts(self) -> Counts:
         """Totals through the position."""
         return self.core.counts if self.core is not None else Counts()
-
-    @property
-    def failures(self) -> int:
-        """How many lives in a row have failed without progress."""
-        return self._retries.failures
-
-    @property
-    def why(self) -> str:
-        """Why the last life failed, or why the stream is in `rewind`; "" once there is progress."""
-        return self._retries.why
 
     @property
     def is_waiting(self) -> bool:
@@ -137,7 +126,7 @@ class StreamWorker:
             if outcome != "again":
                 return outcome
             self.state = "retrying"
-            await self._pause(self._pause_s)
+            await self._pause(self.retries.wait_s)
             # opening again would fence a member that has claimed the stream meanwhile
             if not await self._is_still_mine():
                 return "stopped" if self._still.is_set() else "lost"
@@ -155,26 +144,18 @@ class StreamWorker:
             logger.error("stream lost", extra={"stream": self.stream, "why": error.detail})
             return "outgrown" if isinstance(error, StaleEpoch) else "lost"
         except LogLost as error:
-            self._retries.why = error.detail
+            self.retries.why = error.detail
             logger.error("log lost", extra={"stream": self.stream, "why": error.detail})
             return "rewind"
         except (Fenced, LogChanged, Unavailable) as error:
             self.was_fenced |= isinstance(error, Fenced)
-            self._pause_s = self._retries.fail(error.detail, self.core)
+            self.retries.fail(error.detail, self.core)
             if isinstance(error, LogChanged):
                 self.core = None  # no memory: what it read beyond the stored head is gone
-            logger.warning(
-                "stream reopens",
-                extra={
-                    "stream": self.stream,
-                    "why": error.detail,
-                    "failures": self.failures,
-                    "after_s": self._pause_s,
-                },
-            )
+            logger.warning("stream reopens", extra={"stream": self.stream, **self.retries.status})
             return "again"
         except InvalidInput as error:
-            self._retries.why = error.detail
+            self.retries.why = error.detail
             logger.error("stored state unreadable", extra={"stream": self.stream, "why": error.detail})
             return "rewind"
         finally:
@@ -253,7 +234,7 @@ class StreamWorker:
         )
         self._note_progress(core, records)
         await self._perform(turn.effects, core, sink)
-        self._retries.observe(core, self.end, context.now_s())
+        self.retries.observe(core, self.end, context.now_s())
         return turn.wait_s
 
     async def _perform(self, effects: Sequence[Effect], core: Stream, sink: SessionSink) -> None:

@@ -47,7 +47,7 @@ async def test_a_log_that_was_lost_and_grew_past_the_position_stops_the_stream(k
 
     assert worker.state == "rewind", f"it went on and delivered {world.keys()}"
     assert world.keys() == ["k0", "k1", "k2", "k3"]
-    assert worker.why.startswith("the record at 3 was appended at ")
+    assert worker.retries.why.startswith("the record at 3 was appended at ")
     assert world.broker.commits == 1
     ended.cancel()
 

@@ -29,12 +29,12 @@ async def test_a_life_that_gets_no_further_is_repeated_less_and_less_often(what:
 
     await asyncio.sleep(600)
     assert world.broker.stored(0).producer < 60
-    assert (worker.state, worker.why) == ("retrying", f"offset 1 fails the {what}")
-    assert worker.failures > 20
+    assert (worker.state, worker.retries.why) == ("retrying", f"offset 1 fails the {what}")
+    assert worker.retries.failures > 20
     world.log.fails_at.clear()
     await until(world.is_committed, within_s=60)
 
-    assert (worker.state, worker.failures, worker.why) == ("running", 0, "")
+    assert (worker.state, worker.retries.failures, worker.retries.why) == ("running", 0, "")
     assert world.keys() == ["before", "bad"]
     ended.cancel()
 
@@ -47,14 +47,14 @@ async def test_progress_ends_the_back_off() -> None:
     for bad in range(20):
         world.log.fails_at["fetch"] = bad
         world.emit("k", end=True)
-        await until(lambda: worker.failures > 2)
+        await until(lambda: worker.retries.failures > 2)
         world.log.fails_at.clear()
         begun_s = asyncio.get_running_loop().time()
 
         await world.until_committed()
 
         assert asyncio.get_running_loop().time() - begun_s < 3
-        assert worker.failures == 0
+        assert worker.retries.failures == 0
     ended.cancel()
 
 
@@ -67,16 +67,16 @@ async def test_a_quiet_stream_recovers_without_a_commit() -> None:
     await world.until_committed()
     world.log.fails_at["fetch"] = 1
     world.emit("k", end=True)
-    await until(lambda: worker.failures > 4)
+    await until(lambda: worker.retries.failures > 4)
     world.broker.stored(0).log.pop()  # as if that record had never been
 
     world.log.fails_at.clear()
     await until(lambda: worker.state == "running")
-    soon = worker.failures
+    soon = worker.retries.failures
     await asyncio.sleep(60)
 
     assert soon > 4
-    assert (worker.state, worker.failures) == ("running", 0)
+    assert (worker.state, worker.retries.failures) == ("running", 0)
     ended.cancel()
 
 
