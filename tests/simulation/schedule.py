@@ -12,10 +12,11 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from tests.simulation.process import Process
 from tests.simulation.regrown_logs import RegrownLogs
 from tests.simulation.standstills import Standstills
 from tests.simulation.wire import Weather
-from tests.simulation.world import EPOCH_MS, Process, World
+from tests.simulation.world import EPOCH_MS, World
 from tests.simulation.zookeeper import TIMEOUT_S
 
 MEMBER_IDS = "abcdef"

@@ -8,7 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.simulation.world import Process, World
+from tests.simulation.process import Process
+from tests.simulation.world import World
 
 POLL_S = 0.003
 WATCH_S = 0.5

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.faults import FAULTS, PlantedFault, copy_tree, find
+from tests.simulation.faults import FAULTS
+from tests.simulation.planting import PlantedFault, copy_tree, find
 
 WITHIN_S = 380.0
 RARE = [pytest.mark.soak, pytest.mark.timeout(WITHIN_S + 20)]

@@ -15,8 +15,9 @@ from msgspec import DecodeError
 from shared.model.sessions import parse_session
 from tests.fakes.log import StoredStream
 from tests.reference import delivered_row, fold_eagerly
+from tests.simulation.process import Process
 from tests.simulation.regrown_logs import judge_ids, rows_of_regrown
-from tests.simulation.world import Process, World
+from tests.simulation.world import World
 
 Row = tuple[Any, ...]
 MOST_FENCES, FENCES_WITHIN_S = 20, 3.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -35,6 +34,7 @@ from tests.fakes.virtual_time import PROCESS, VirtualLoop
 from tests.reference import Rec
 from tests.simulation.log import SimulatedStreamLog
 from tests.simulation.peers import SimulatedPeers
+from tests.simulation.process import Process, causes_of
 from tests.simulation.trace import Trace
 from tests.simulation.wire import Weather, Wire
 from tests.simulation.zookeeper import TIMEOUT_S, Ensemble, SimulatedZooKeeper
@@ -59,26 +59,6 @@ OWNERSHIP = OwnershipSettings(
 MARGIN_S = TIMEOUT_S / 8
 """A commit that is sent while the lease is alive, and travels for no longer, arrives before its end."""
 NAMES = Names()
-
-
-@dataclass(slots=True)
-class Process:
-    """One life of a member: a process with its ways to the servers."""
-
-    name: str
-    member_id: str
-    zookeeper: SimulatedZooKeeper
-    weathers: dict[str, Weather]
-    wires: list[Wire]
-    context: contextvars.Context
-    stop: asyncio.Event
-    task: asyncio.Task[None] | None = None
-    member: Member | None = None
-    wall_offset_ms: int = 0
-    is_leaving: bool = False
-
-    def __repr__(self) -> str:
-        return f"<Process {self.name}>"
 
 
 @dataclass(kw_only=True)
@@ -243,7 +223,7 @@ class World:
         self.trace.note(process.name, "has left")
         if not task.cancelled() and (error := task.exception()) is not None:
             self.trace.note(process.name, "dies of", repr(error))
-            self.wrong.append(f"{process.name} died of {_causes(error)}")
+            self.wrong.append(f"{process.name} died of {causes_of(error)}")
 
     def process_at(self, address: str) -> Process | None:
         """The process that listens at an address now."""
@@ -320,16 +300,3 @@ class World:
             return msgspec.json.decode(znode.data, type=ClaimNode).epoch == epoch
         except ValueError:  # damaged: the session that it belongs to still counts
             return True
-
-
-def _causes(error: BaseException) -> str:
-    """The errors in a group of errors, in words."""
-    return ", ".join(_leaves(error))
-
-
-def _leaves(error: BaseException) -> Iterator[str]:
-    if isinstance(error, BaseExceptionGroup):
-        for one in error.exceptions:
-            yield from _leaves(one)
-    else:
-        yield repr(error)

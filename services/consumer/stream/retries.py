@@ -26,7 +26,7 @@ reader that hangs, which seems to be at the end too."""
 class Retries:
     """Counts failed lives since the last progress.
 
-    `why`: the reason of the last one or of a rewind, "" if there is none; `wait_s`: the wait before the next life.
+    `why`: the reason of the last one, or of a rewind; "" if there is none. `wait_s`: before the next life.
     """
 
     def __init__(self, uniform: Callable[[], float]) -> None:
