@@ -5,8 +5,11 @@ streams and c active members, each gets floor(n/c) streams, and n mod c of them 
 at most 1. A stream pinned to an active member goes to that member. A member with more pins than its share
 owns exactly its pins, and the others share the rest evenly. Within these quotas as few streams as possible
 leave their holder (the member that claims them or that their release targets), and as many unowned ones as
-possible return to their last owner. The quotas use floor *plus one* instead of Ordasity's ceil, which can
-settle in badly unbalanced states. Like Kafka's sticky assignor, the plan prefers what is already there.
+possible return to their last owner. Like Kafka's sticky assignor, the plan prefers what is already there.
+
+Ordasity, an older library that shares work through ZooKeeper, lets each member claim up to ceil(n/c). That
+bounds a share only from above: for 13 streams and 5 members, 3, 3, 3, 3, 1 satisfies it and would stay. Hence
+a quota for each member.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ from dataclasses import dataclass
 from shared.model.cluster import View
 
 _HELD, _REMEMBERED, _NOTHING = 0, 1, 2
-"""A member's stake in a stream: its claim, or a release that targets it; its last ownership; none."""
+"""A member's stake in a stream: its claim, or a release that targets it; its last ownership; none.
+
+A lower number is a higher stake, since the members are sorted by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +157,7 @@ def _quotas(
             return _HELD
         return _REMEMBERED if keeps + len(remembered.get(member, ())) > floor else _NOTHING
 
+    # the name breaks ties, so that all members call the same ones lucky
     lucky = set(sorted(sharers, key=lambda member: (gain(member), member))[:overflow])
     return {member: full.get(member, floor + (member in lucky)) for member in active}
 

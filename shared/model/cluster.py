@@ -22,7 +22,8 @@ Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 class MemberNode(msgspec.Struct, frozen=True, kw_only=True):
     """Data of `members/<id>`; what changes often is only in the member's own `/status`.
 
-    `address` is the base URL of the member's HTTP interface; `since` is in ms since the epoch.
+    `address` is the base URL of the member's HTTP interface; `since` is in ms since the epoch. `weight` and
+    `zone` are reserved: nothing reads them yet.
     """
 
     address: str
@@ -42,14 +43,15 @@ class ClaimNode(msgspec.Struct, frozen=True, kw_only=True):
 
 UNREADABLE_CLAIM = ClaimNode(member="n/a", epoch=0)
 """Stands for a claim that exists and cannot be read: some member owns the stream, so no other may claim it.
-An id of a member has no slash."""
+No member can have this id, because ids have no slash."""
 
 
 class StreamNode(msgspec.Struct, frozen=True, kw_only=True):
-    """Data of `streams/<n>`: the last (or present) owner.
+    """Data of `streams/<n>`: the last (or present) owner, and its `address`.
 
-    `epoch` 0 and `owner` "" until the stream is first owned. An orderly release writes `target` and `seq`,
-    and the next claim clears them.
+    It outlives claims, so that epochs never repeat. `epoch` 0 and `owner` "" until the stream is first owned.
+    An orderly release writes `target` (the member that should claim next) and `seq` (of the owner's last
+    commit), and the next claim clears them.
     """
 
     epoch: Natural = 0

@@ -17,7 +17,7 @@ Kind = Literal["join", "leave", "claim", "release", "handover", "expiry", "fence
 did not; `cut`: retention deleted records before they were accounted for; `rewind`: the log lost its end."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MAX_EVENT_BYTES = 16 * 1024
-"""Far above the size of any event; bounds the memory of those who keep thousands of them."""
+"""Far above the size of any event; bounds the memory of control, which keeps thousands of them."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

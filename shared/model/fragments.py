@@ -21,8 +21,11 @@ from shared.model.json_faults import syntax_fault, type_fault
 MAX_KEY_BYTES = 256
 MAX_ID_BYTES = 64
 MAX_NESTING = 1_000
-"""Deepest nesting of a fragment. It is at least Python's recursion limit, so text that parses at the first
-attempt is shallow enough and only the rest needs a check; the caller's stack depth never decides."""
+"""Deepest nesting of a fragment.
+
+msgspec parses by recursion and stops at Python's recursion limit, to which the caller's frames count as well.
+So the same text could parse in the producer and fail in the consumer. Hence a limit of our own, no lower than
+Python's: text that parses at the first attempt is within it, and `_decode_deep` counts only the rest."""
 MAX_TIME_MS = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 
@@ -43,7 +46,10 @@ class FragmentRejected(InvalidInput):
 
 
 class Fragment(msgspec.Struct, frozen=True, gc=False):
-    """The fields of a fragment that Baton reads; `time` is in ms or RFC 3339."""
+    """The fields of a fragment that Baton reads; `time` is in ms or RFC 3339.
+
+    `gc=False`: it refers to no object that could refer back, so the garbage collector need not look at it.
+    """
 
     key: str
     end: bool = False
@@ -117,6 +123,7 @@ def parse_rfc3339(text: str) -> int:
 
     A leap second (`:60`) counts as the first second of the next minute. Raises FragmentRejected (`time`).
     """
+    # `\d` and `int` accept the digits of other scripts, too
     match = _RFC3339.fullmatch(text) if text.isascii() else None
     if match is None:
         raise FragmentRejected("time", "`time` is neither an integer (ms) nor an RFC 3339 time")
@@ -160,6 +167,7 @@ def encode_marker(time_ms: int | None) -> bytes:
 
 def _decode_deep(raw: bytes) -> Fragment:
     """Decodes text that overflowed the stack, unless it is nested deeper than `MAX_NESTING`."""
+    # brackets in strings do not nest
     depth = 0
     for char in _STRING.sub(b"", raw):
         depth += (char in b"[{") - (char in b"]}")
@@ -171,7 +179,10 @@ def _decode_deep(raw: bytes) -> Fragment:
 
 @contextlib.contextmanager
 def deep_stack() -> Iterator[None]:
-    """Allows, during the block, to decode text somewhat deeper than `MAX_NESTING` at any stack depth."""
+    """During the block, text somewhat deeper than `MAX_NESTING` can be decoded at any stack depth.
+
+    `MAX_NESTING` more holds one fragment; twice that leaves room for the array around it.
+    """
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(limit + 2 * MAX_NESTING)
     try:

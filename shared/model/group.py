@@ -18,7 +18,14 @@ DELIVERIES: tuple[Delivery, ...] = ("exactly_once", "at_least_once", "at_most_on
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """All times are integer ms; docs/protocol.md explains each rule."""
+    """What ends a session, and how sessions are delivered; docs/protocol.md has the rules. Times are in ms.
+
+    `gap_ms`, `lateness_ms`, `idle_ms`: silence (rule 3 in services/consumer/core/sessions/fold.py). `idle_ms`
+    is gap + lateness by default, so that a session without event times ends as late as one with them.
+    `future_ms`: how far event time may run ahead of append time; one wrong clock must not end every session.
+    `repeat_ms`: how long a key remembers ids after its session. `max_session_…`: the limits of rule 5; a
+    session is one Kafka record, hence the limit on bytes.
+    """
 
     gap_ms: Natural = 1_800_000
     lateness_ms: Natural = 300_000

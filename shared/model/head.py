@@ -1,8 +1,9 @@
-"""The head: metadata of a stream's committed offset that says where a restart of the stream begins.
+"""The head: a summary of a stream's last commit, which says where a new owner begins.
 
-It is the metadata of the offset that the Kafka group has committed, the safe offset, and has at most 4,096
-bytes. So every Kafka tool shows it, and a new owner reads it in 1–3 ms. The consumer writes it; control and
-the audit read it.
+A Kafka group can store text beside each offset that it commits. Baton commits the safe offset, and the text
+is the head. So every Kafka tool shows it, a new owner reads it in 1–3 ms, and it changes in the same
+transaction as the offset. Kafka allows 4,096 bytes; a head has a tenth of that. The consumer writes it;
+control and the audit read it. Why: docs/adr/0005-the-head-rides-on-the-offset.md.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from shared.errors import InvalidInput
 NOTHING = -1
 """W or A of an empty log: below every time."""
 _KEYS = {"checkpoint_from": "ck", "newest": "last"}
+"""Names of fields in the stored JSON."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -38,12 +40,14 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Head(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
     """A stream's state as of its last commit.
 
-    `0 <= safe_offset <= position`. `w`, `a`: W and A (ms) just before the safe offset, -1 for none.
-    `checkpoint_from`, `newest`: offsets in the stream's checkpoints partition, of the first record of the
-    checkpoint set and of the newest record, -1 without one (`ck` and `last` in JSON). `seq` grows by one with
-    each commit of an epoch's owner and never decreases. `appended`: append time (ms) of the record before the
-    position, -1 if unknown; a log with another one there is another log. `log`: number of the stream's log, 0
-    for the first (see `session_id`). Heads of versions that knew neither field have the defaults.
+    `0 <= safe_offset <= position`. `w`, `a`: W and A (ms) just before the safe offset, -1 for none: a replay
+    starts there, so it needs the values there. `checkpoint_from`, `newest`: offsets in the stream's
+    checkpoints partition, of the first record of the last whole set and of the newest record, -1 without one
+    (`ck` and `last` in JSON). `seq` grows by one with each commit of the stream, whoever its owner is.
+
+    `appended`: append time (ms) of the record before the position, -1 if unknown; a log with another one
+    there is another log. `log`: number of the stream's log, 0 for the first (see `session_id`). Heads of
+    versions that knew neither field have the defaults.
     """
 
     epoch: int

@@ -73,7 +73,11 @@ def type_fault(message: str) -> tuple[str, str]:
 
 
 def _lone_surrogate(text: bytes) -> tuple[int, str] | None:
-    """Position and text of the first escape that is half a surrogate pair."""
+    """Position and text of the first escape that is half a surrogate pair.
+
+    JSON's grammar allows `\\ud800` alone, but no character has that number, and UTF-8 cannot hold it. In a
+    pair, a low half (DC00 … DFFF) follows a high one (D800 … DBFF) at once.
+    """
     high: re.Match[bytes] | None = None
     for escape in _ESCAPE.finditer(text):
         code = int(escape[1], 16) if escape[1] else 0

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MAX_KEPT_BYTES = 32 * 1024
-"""The size limit of a fragment: anything longer was rejected for its size and cannot be replayed."""
+"""The default of `BATON_MAX_FRAGMENT_BYTES`: by default, only what was rejected for its size is longer, and
+that would be rejected again. With a higher limit, longer rejects are cut as well and cannot be replayed."""
 MAX_DETAIL_BYTES = 500
 """Limits the detail, which may quote what was posted."""
 UNREADABLE = "unreadable"

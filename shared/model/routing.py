@@ -20,7 +20,10 @@ SLOTS = 4096
 
 
 class StreamEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream of the table: half-open slot ranges `[[low, high), …]` and its state (`active`)."""
+    """One stream of the table: half-open slot ranges `[[low, high), …]`, and its state.
+
+    The state is always `active`; it is stored so that a later version can split a stream.
+    """
 
     slots: list[tuple[int, int]]
     state: str = "active"
