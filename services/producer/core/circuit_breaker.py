@@ -1,9 +1,10 @@
 """One circuit breaker per stream, so that a broken stream does not take the others down with it.
 
-All streams share one Kafka client. A stream whose topic is missing, has no leader, or rejects what is sent
-would cost everybody that client again and again. So a failure opens the stream's circuit: its fragments are
-rejected at once, for a pause that grows with every failed trial. Then the circuit is half-open: one request
-is sent as a trial. If it succeeds the circuit closes; if it fails the circuit opens again.
+All streams share one Kafka client, and a batch that Kafka does not take may cost that client. So one stream
+whose topic is missing, has no leader, or rejects what is sent could stop all streams again and again. Hence a
+failure opens the stream's circuit: its fragments are rejected at once, for a pause that grows with every
+failed trial. After the pause, one request is sent as a trial, and the circuit is half-open. If the trial
+succeeds, the circuit closes; if it fails, the circuit opens again.
 
 Pure; the caller passes the time. Used by `kafka/sink.py`. Source: M. Nygard, "Release It!".
 """
