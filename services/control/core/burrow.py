@@ -1,7 +1,8 @@
 """How a stream is doing, in Burrow's words, from a short history of its committed position and its end.
 
-Pure. It needs no lag threshold: only how lag and commits move over the window counts. After LinkedIn's
-Burrow (its wiki, "Consumer Lag Evaluation Rules"); a commit in its rules is a new (epoch, seq) here.
+Pure. Burrow is LinkedIn's monitor of Kafka consumers (its wiki, "Consumer Lag Evaluation Rules"). It needs no
+threshold for lag: only how lag and commits move over a window counts. Where its rules say "a commit", a new
+(epoch, seq) of the head is meant here. The window is `BATON_STATUS_WINDOW_S`.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
         if value is None:
             return None if self.default is None else "must not be null"
         if self.type == "integer":
-            if type(value) is not int:
+            if type(value) is not int:  # `isinstance` would accept true and false
                 return "must be an integer"
             if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
                 return f"must be {self.low} … {self.high}"

@@ -143,6 +143,8 @@ def check_alone(wish: Wish, moves: Iterable[StreamMove], others: Iterable[Operat
 def pins_after(wish: Wish, pins: Mapping[int, str]) -> dict[int, str]:
     """The pins after the wish has been carried out.
 
+    A drain also removes the pins to the member that leaves: a pin would take effect again when it returns.
+
     >>> pins_after(Wish(kind="move", group="g", stream=3, to="b"), {1: "a"})
     {1: 'a', 3: 'b'}
     >>> pins_after(Wish(kind="drain", group="g", member="a"), {1: "a", 3: "b"})
@@ -166,6 +168,7 @@ def moves_for(wish: Wish, now: Situation) -> list[StreamMove]:
         source = claim.member if claim is not None else None
         # a stream that changes its owner in the present plan too moves without this wish
         is_new = to != now.owner.get(stream) or (source is not None and source == wish.member)
+        # the wished stream is listed even if the plan wants the same: the operator asked for it
         if to == source or not (is_new or stream == wish.stream):
             continue
         status = now.reported.get(stream)
@@ -252,6 +255,7 @@ def _waits_for(stream: int, now: Situation) -> str | None:
         return f"stream {stream} is still with {claim.member}"
     if status is not None and status.state == "retrying":
         return f"{owner} fails on stream {stream}: {status.why}"
+    # in `rewind` the stream waits for an operator, but it has arrived
     if status is None or status.state not in ("running", "rewind"):
         return f"{owner} does not report stream {stream} as running yet"
     return None

@@ -90,7 +90,7 @@ def _with_owner(owners: list[OwnerRow], owner: str, epoch: int, event: Event) ->
     Both events of one change describe the same owner, and arrive in any order because two members report
     them. So they are merged by (owner, epoch) and sorted by the members' clocks.
     """
-    # the claim and its handover describe the same owner, and the second one to arrive completes the row
+    # the second event to arrive completes the row
     known = next((row for row in owners if (row.owner, row.epoch) == (owner, epoch)), None)
     row = OwnerRow(
         owner=owner,

@@ -95,5 +95,8 @@ class RecentEvents:
         return [stored for stored in newer if event_filter.matches(stored.event)][::-1][:limit]
 
     def is_known_after(self, event_id: int) -> bool:
-        """Whether every event after that id is kept; False for an id that lies in the future."""
+        """Whether every event after that id is kept; False for an id that lies in the future.
+
+        Whoever follows the events learns by this that some are gone, instead of missing them unawares.
+        """
         return self.floor <= event_id + 1 <= self.next_id

@@ -57,7 +57,7 @@ class StreamDetail(StreamRow, frozen=True, kw_only=True):
     topic: str
     first: Annotated[int, Meta(description="first offset that is still in the log")]
     last: Annotated[int, Meta(description="offset of the last record; `first` - 1 if there is none")]
-    seq: Annotated[int | None, Meta(description="number of the last commit in its epoch")]
+    seq: Annotated[int | None, Meta(description="number of the last commit")]
     address: Annotated[str | None, Meta(description="the owner's")]
     node: Annotated[StreamNode, Meta(description="its node in ZooKeeper: the present or last owner")]
     read_position: Annotated[int | None, Meta(description="next offset that the owner will read")]

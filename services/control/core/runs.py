@@ -144,7 +144,8 @@ def decide(run: Run, seen: DriverState) -> Step:
     """The next step of a run that has not ended.
 
     A published result or error decides. Without one, a dead driver is DriverLost, and a run past its limit
-    is RunTimeout.
+    is RunTimeout. A driver that is gone may leave its JVM and Python workers behind, so every end kills what
+    remains of its process group.
     """
     has_published = seen.has_result or seen.error is not None
     lingers = seen.published_at is not None and seen.at_ms - seen.published_at > GRACE_MS
