@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import click
@@ -62,6 +62,7 @@ async def run_incidents(stack: LocalStack, quarters: Quarters) -> None:
         report.step(f"half of the log is in Kafka: killing consumer-{VICTIM} with SIGKILL")
         await stack.kill_consumer(VICTIM)
         await quarters.reach(3)
+        await _until_back(control)
         report.step(f"three quarters of the log are in Kafka: draining consumer-{LEAVER}")
         await _operate(control, {"kind": "drain", "member": f"consumer-{LEAVER}"})
 
@@ -84,6 +85,16 @@ async def _other_owner(control: BatonClient) -> str:
         await asyncio.sleep(POLL_S)
 
 
+async def _until_back(control: BatonClient) -> None:
+    """Waits for the killed consumer's return, so that the one that drains can hand its streams over to it."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        answer = await control.get("/members", {"group": DEFAULT_GROUP})
+        if any(one["id"] == f"consumer-{VICTIM}" for one in answer["members"]):
+            return
+        await asyncio.sleep(POLL_S)
+
+
 async def _operate(control: BatonClient, request: Mapping[str, Any]) -> None:
     # what comes after this event belongs to the operation
     events = await _events_after(control, -1)
@@ -92,28 +103,22 @@ async def _operate(control: BatonClient, request: Mapping[str, Any]) -> None:
     ended = await wait_until_ended(control, f"/operations/{started['id']}")
     if ended["state"] != "done":
         raise BatonError(f"the operation {request['kind']} failed: {ended['why']}")
-    handovers = await _handovers(control, before, request, ended["total"])
-    click.echo(f"  {moved_text(handovers, ended['total'])}")
+    # the plan may exchange a stream for the one that was asked for, and then both are handed over
+    streams = {move["stream"] for move in ended["moves"]}
+    click.echo(f"  {moved_text(await _handovers(control, before, streams), len(streams))}")
 
 
-async def _handovers(
-    control: BatonClient, before: int, request: Mapping[str, Any], expected: int
-) -> list[dict[str, Any]]:
-    """The handovers of an operation; fewer than `expected` if their events do not come in time."""
+async def _handovers(control: BatonClient, before: int, streams: Collection[int]) -> list[dict[str, Any]]:
+    """The handovers of these streams; fewer than there are streams if events do not come in time."""
     # control reads the events from Kafka, a moment after the operation has ended
     deadline = time.monotonic() + EVENT_DELAY_S
     while True:
-        found = [row for row in await _events_after(control, before) if _is_of(row, request)]
+        rows = await _events_after(control, before)
+        found = [row for row in rows if row["kind"] == "handover" and row["stream"] in streams]
         # a stream that replays has no event of a handover, so the wait for it must end
-        if len(found) >= expected or time.monotonic() > deadline:
+        if len(found) >= len(streams) or time.monotonic() > deadline:
             return found
         await asyncio.sleep(POLL_S)
-
-
-def _is_of(event: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
-    if event["kind"] != "handover":
-        return False
-    return bool(event["stream"] == request.get("stream") or event["from"] == request.get("member"))
 
 
 def moved_text(handovers: Sequence[Mapping[str, Any]], expected: int) -> str:
