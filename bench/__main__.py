@@ -16,12 +16,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import front_door, handover, members, recovery, sessionize
+from bench import front_door, handover, members, recovery, sessionize, turns
 from bench.report import Row
 from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
 
 VERSIONS = ("aiokafka", "aiozk", "fastapi", "msgspec", "uvicorn", "uvloop")
-PARTS = ("sessionize", "http", "members", "recovery", "handover")
+PARTS = ("sessionize", "http", "members", "recovery", "handover", "turns")
+WITH_SERVERS = {"sessionize", "members", "recovery", "handover"}
 
 
 def machine() -> str:
@@ -62,6 +63,19 @@ def main(parts: list[str]) -> int:
     console.print(machine())
     rows: list[Row] = []
     selected = parts or list(PARTS)
+    if WITH_SERVERS.intersection(selected):
+        rows += with_servers(selected)
+    if "http" in selected:
+        rows += front_door.run()
+    if "turns" in selected:
+        rows += turns.run()
+    console.print(table(rows))
+    return 0
+
+
+def with_servers(selected: list[str]) -> list[Row]:
+    """The rows of the selected parts that need Kafka and ZooKeeper."""
+    rows: list[Row] = []
     with temporary_home("kafka") as kafka_home, temporary_home("zookeeper") as zookeeper_home:
         kafka, zookeeper = KafkaServer(kafka_home), ZooKeeperServer(zookeeper_home)
         try:
@@ -78,10 +92,7 @@ def main(parts: list[str]) -> int:
         finally:
             kafka.kill()
             zookeeper.kill()
-    if "http" in selected:
-        rows += front_door.run()
-    console.print(table(rows))
-    return 0
+    return rows
 
 
 if __name__ == "__main__":

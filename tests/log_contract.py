@@ -9,10 +9,12 @@ import asyncio
 
 import pytest
 
+from services.consumer.core.commits import stream as commits
 from services.consumer.core.commits.checkpoint import Commit
 from services.consumer.core.commits.stream import Stream, StreamLimits
 from services.consumer.ports import Fenced, FragmentReader, SessionSink, StreamLog
 from shared.errors import KafkaUnavailable
+from shared.model.fragments import encode_marker
 from shared.model.group import GroupSettings
 from tests.logs import commit_of
 from tests.reference import Rec
@@ -140,6 +142,35 @@ class LogContract:
         parked = found.assembler.open["long"]
         assert parked.data == stream.assembler.open["long"].data[: len(parked.data)]
         assert len(parked.data) > 100
+        await follower.close()
+
+    async def test_the_next_owner_finishes_a_marker_that_was_committed_in_part(
+        self, stream_log: StreamLog, append: Append, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What an owner has delivered of a marker's sessions is covered, and the position lets the next owner
+        read the marker again."""
+        monkeypatch.setattr(commits, "MAX_PENDING_BYTES", 5_000)
+        for n in range(7):
+            await append(0, b"k%d" % n, fragment(f"k{n}"))
+        await append(0, None, encode_marker(9_000_000_000_000))
+        records = await read_to_end(stream_log.reader(0), 0)
+        sink = stream_log.sink(0)
+        stream = await opened(sink)
+        stream.fold(records, 0.0)
+        parts = [await commit(stream, sink)]
+        stream.fold(records[7:], 0.0)
+        parts.append(await commit(stream, sink))
+        await sink.close()
+
+        follower = stream_log.sink(0)
+        found = await opened(follower, epoch=2)
+        assert found.head.position == 7
+        while found.position < 8:
+            found.fold(records[found.position :], 0.0)
+            parts.append(await commit(found, follower))
+
+        assert [len(part.sessions) for part in parts] == [3, 3, 1]
+        assert sorted(key for part in parts for key, _ in part.sessions) == [b"k%d" % n for n in range(7)]
         await follower.close()
 
     async def test_a_later_sink_of_the_stream_fences_an_earlier_one(

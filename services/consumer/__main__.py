@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import sys
@@ -18,6 +17,7 @@ from services.consumer.adapters.kafka.log import KafkaStreamLog
 from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
 from services.consumer.app import create_app
 from services.consumer.handover.routes import Reception
+from services.consumer.member.garbage import collect_when_small, count_objects, keep_collections_short
 from services.consumer.member.member import Member
 from services.consumer.member.metrics import ConsumerMetrics
 from services.consumer.member.status import Rates, member_status
@@ -100,11 +100,13 @@ async def member_of(
     event_sink = KafkaEventSink(settings.kafka, settings.names)
     limits = settings.handover_limits
     sending = asyncio.create_task(event_sink.run(), name="events")
+    members: list[Member] = []
+    tidying = asyncio.create_task(collect_when_small(lambda: count_objects(members)), name="garbage")
     try:
         async with HttpPeers(
             settings.member, prepared.secret, wall_ms, max_body_bytes=limits.max_body_bytes
         ) as peers:
-            yield Member(
+            member = Member(
                 coordinator=_coordinator(settings, zookeeper, prepared.count),
                 context=_group_context(settings, prepared.log),
                 node=node,
@@ -114,7 +116,10 @@ async def member_of(
                 limits=limits,
                 emit=event_sink.emit,
             )
+            members.append(member)
+            yield member
     finally:
+        tidying.cancel()
         sending.cancel()
         await event_sink.close()
         await prepared.log.close()
@@ -179,7 +184,5 @@ def reception_of(settings: ConsumerSettings, member: Member, prepared: Prepared)
 
 
 if __name__ == "__main__":
-    # sessions live long and hold no cycles: collecting garbage takes half the time of reading a large bundle
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
+    keep_collections_short()
     sys.exit(main("consumer", ConsumerSettings, serve))

@@ -25,6 +25,9 @@ REJECTED_SEGMENT_MS = 86_400_000
 """Kafka deletes a segment when its newest record expires, so a reject lives at most for both times together.
 That is less than the 7 days for which Kafka keeps the committed offsets of an idle group, and those record
 what was replayed."""
+CHECKPOINTS_SEGMENT_BYTES = 16 * 1024 * 1024
+"""Trimmed checkpoints lie on disk until their whole segment is trimmed, and the newest segment always stays.
+Kafka's default of 1 GB would keep that much for every stream."""
 REJECTED_RETENTION_BYTES = 1024 * 1024 * 1024
 """However many fragments are rejected, they do not fill the disk."""
 _TOPIC_EXISTS = 36
@@ -61,7 +64,8 @@ def sessions_topic(names: Names, group: str, partitions: int, retention_ms: int)
 
 def checkpoints_topic(names: Names, group: str, streams: int) -> TopicSpec:
     """The checkpoints of a group; partition n belongs to stream n, and only its owner deletes records."""
-    configs = _kept_for(-1) | _LARGE_RECORDS | {"retention.bytes": "-1"}
+    sizes = {"retention.bytes": "-1", "segment.bytes": str(CHECKPOINTS_SEGMENT_BYTES)}
+    configs = _kept_for(-1) | _LARGE_RECORDS | sizes
     return TopicSpec(name=names.checkpoints(group), partitions=streams, configs=configs)
 
 

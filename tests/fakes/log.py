@@ -209,6 +209,8 @@ class InMemoryLog:
         offsets = [stored.next_record + n for n in range(len(commit.records))]
         head = commit.head_at(offsets)
         self._check(stream, process, head)
+        if stored.head is not None and head.position == stored.head.position and commit.sessions:
+            self.note(process, "commits a part", stream, f"at {head.position}")
         stored.records.update(zip(offsets, commit.records, strict=True))
         stored.next_record += len(offsets) + 1  # a control record ends the transaction
         stored.head = head

@@ -142,7 +142,7 @@ class Sent:
         """Sends it; the answer."""
         async with plain_client() as client:
             return await client.request(
-                self.method, face.address + self.target, headers=self.headers, content=self.body
+                self.method, face.address + self.target, headers=self.headers, content=bytes(self.body)
             )
 
 

@@ -81,8 +81,10 @@ async def test_an_undecided_commit_is_not_delivered_beside_its_replay(
     leave_out(sink, partitions=True)
     await sink._producer.begin_transaction()
     prepared = commit_of(stream)
-    await sink._send_all(sink._checkpoints.partition, [(None, raw) for raw in prepared.records])
-    await sink._send_all(sink._sessions, prepared.sessions)
+    await sink._send_all(
+        sink._producer, sink._checkpoints.partition, [(None, raw) for raw in prepared.records]
+    )
+    await sink._send_all(sink._producer, sink._sessions, prepared.sessions)
     await sink.close()
 
     successor = stream_log.sink(0)

@@ -48,7 +48,7 @@ FAULTS = (
     PlantedFault(
         name="no digest check of the copy",
         file=f"{CONSUMER}/handover/hints.py",
-        text="        if digest_of(body) != offer.digest:\n",
+        text="        if (yield from digesting(body)) != offer.digest:\n",
         instead="        if False:\n",
         kinds=("move", "garble"),
     ),
@@ -128,8 +128,8 @@ FAULTS = (
     PlantedFault(
         name="covered keys forgotten in the copy",
         file=f"{CONSUMER}/core/handover/bundle.py",
-        text="            covered=[covered_wire(*item) for item in state.covered.entries.items()],\n",
-        instead="            covered=[],\n",
+        text="                writer.add_covered(covered_wire(key, entry))\n",
+        instead="                continue\n",
         kinds=("move", "crash_and_come_back"),
     ),
     PlantedFault(
@@ -295,5 +295,35 @@ FAULTS = (
         text="        self.changed, self._new_ids, self.unparked = {}, {}, set()\n",
         instead="        self.changed, self._new_ids, self.unparked, changes = {}, {}, set(), {}\n",
         kinds=("crash",),
+    ),
+    PlantedFault(
+        name="the position passes a marker before its last part",
+        file=f"{CONSUMER}/core/sessions/assembly.py",
+        text="            self.position = unfinished.offset\n",
+        instead="            self.position = unfinished.offset + (unfinished.key is None)\n",
+        kinds=("burst", "crash_and_come_back"),
+    ),
+    PlantedFault(
+        name="the head passes a marker before its last part",
+        file=f"{CONSUMER}/core/commits/stream.py",
+        text="            position=state.position,\n            safe_offset=safe_offset,\n",
+        instead="            position=state.position + (state._marker is not None),\n"
+        "            safe_offset=safe_offset,\n",
+        kinds=("burst", "crash_and_come_back"),
+    ),
+    PlantedFault(
+        name="a part delivered twice",
+        file=f"{CONSUMER}/core/commits/stream.py",
+        text="        changed = state.covered.take_changes(safe_offset, a)\n",
+        instead="        changed = state.covered.take_changes(safe_offset, a)\n"
+        "        changed = {} if state._marker is not None else changed\n",
+        kinds=("burst", "crash_and_come_back"),
+    ),
+    PlantedFault(
+        name="a part's records forgotten",
+        file=f"{CONSUMER}/stream/worker.py",
+        text="        self._left = turn.left\n",
+        instead="        self._left = ()\n",
+        kinds=("burst",),
     ),
 )

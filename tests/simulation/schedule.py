@@ -47,9 +47,10 @@ KINDS = (
     "lose_log",
     "expire_while_claiming",
     "fail_after_opening",
+    "burst",
 )
-"""Methods of `Schedule`; the last four stand in `standstills.py`."""
-CALM = frozenset({"move", "join", "leave", "jump_clock"})
+"""Methods of `Schedule`; the four before the last stand in `standstills.py`."""
+CALM = frozenset({"move", "join", "leave", "jump_clock", "burst"})
 """Kinds in which nothing is lost: then every handover is warm."""
 
 
@@ -132,6 +133,17 @@ class Schedule(Standstills):
         if rng.random() < 0.2:
             fields["data"] = "x" * rng.randint(0, 150)
         return fields
+
+    def burst(self) -> None:
+        """Many sessions that one record closes, a marker or the first one after a silence; keys go on."""
+        rng, world, stream = self.rng, self.world, self.rng.randrange(self.world.streams)
+        keys = [f"b{n}" for n in range(rng.choice([5, 15, 40]))]
+        for key in keys:
+            world.append(stream, {"key": key, "time": self.event_ms})
+        if rng.random() < 0.8:
+            world.append_marker(stream, self.event_ms + rng.choice([0, 50]))
+        for key in rng.sample(keys, len(keys) // 2):
+            world.append(stream, {"key": key, "time": self.event_ms + 60, "end": rng.random() < 0.5})
 
     # faults
 

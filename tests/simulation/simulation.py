@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from services.consumer.core import slices
+from services.consumer.core.commits import stream as commits
 from services.consumer.core.commits import writer as checkpoint_writer
+from services.consumer.core.sessions import fold
 from services.consumer.member import effects
 from shared.model.group import DELIVERIES
 from tests.fakes.virtual_time import NoEnd
@@ -58,6 +61,7 @@ def run(seed: int, kinds: Sequence[str] = (), *, listen: bool = False) -> Run:
     calls_at_once = rng.choice([1, 16])
     with (
         _small_checkpoints(rng.random() < 0.5),
+        _small_parts(seed),
         _calls_at_once(calls_at_once),
         _heard(world.trace, listen),
     ):
@@ -186,6 +190,18 @@ def _calls_at_once(most: int) -> Iterator[None]:
         yield
     finally:
         effects.CALLS_AT_ONCE = before
+
+
+@contextmanager
+def _small_parts(seed: int) -> Iterator[None]:
+    """Commits in parts of one or two sessions, and copies in slices of one: every run splits some."""
+    before = commits.MAX_PENDING_BYTES, fold.SEARCHED_AT_ONCE, slices.SLICE
+    commits.MAX_PENDING_BYTES = random.Random(f"{seed} parts").choice([1, 4000])
+    fold.SEARCHED_AT_ONCE, slices.SLICE = 2, 1
+    try:
+        yield
+    finally:
+        commits.MAX_PENDING_BYTES, fold.SEARCHED_AT_ONCE, slices.SLICE = before
 
 
 @contextmanager

@@ -48,6 +48,7 @@ def test_every_seed_keeps_every_promise(tally: Tally) -> None:
         ("zookeeper is reset", 50),
         ("is garbled", 500),
         ("zookeeper is down", 300),
+        ("commits a part", 2000),
         ("is damaged", 300),
         ("log loses its end", 300),
         ("log is started over", 100),

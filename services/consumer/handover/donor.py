@@ -11,10 +11,11 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from services.consumer.core.commits.stream import Stream
-from services.consumer.core.handover.bundle import SentCopy, take_copy, take_delta
+from services.consumer.core.handover.bundle import SentCopy, copying, take_delta
 from services.consumer.core.handover.rules import Offer, completion_of, offer_of
 from services.consumer.core.ownership.decide import HandOver
 from services.consumer.ports import Coordinator, Peers
+from services.consumer.stream.slices import in_slices
 from services.consumer.stream.worker import StreamWorker
 
 logger = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ class Donor:
         Raises HandoverRefused, PeerUnavailable; nothing has changed then.
         """
         started_s = self._now_s()
-        body, base = take_copy(core)
+        body, base = await in_slices(copying(core))
         offer = offer_of(base, epoch=effect.epoch, donor=self._coordinator.member, why=effect.why)
         await self._peers.offer(address, offer, body)
         return base, offer, (self._now_s() - started_s) * 1000

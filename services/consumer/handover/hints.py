@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from services.consumer.core.commits.stream import Stream, StreamLimits
-from services.consumer.core.handover.bundle import Copy, complete, open_copy, take_delta
+from services.consumer.core.handover.bundle import Copy, complete, opening_copy, take_delta
+from services.consumer.core.handover.bundle_format import digesting
 from services.consumer.core.handover.rules import (
     BundleRequest,
     Completion,
@@ -25,6 +26,7 @@ from services.consumer.core.handover.rules import (
     check_sender,
     extends,
 )
+from services.consumer.core.slices import Steps, at_once
 from shared.errors import BundleRejected, HandoverRefused, NotFound
 from shared.model.group import GroupSettings
 from shared.service.signing import digest_of
@@ -102,15 +104,15 @@ class HintStore:
 
         Raises NotFound, Unauthorized, HandoverRefused, BundleRejected.
         """
-        self.forget_old()
-        check_offer(self._here(), offer, self.limits)
-        held = sum(one.size for stream, one in self._promised.items() if stream != offer.stream)
-        held += sum(one.size for one in self._handed.values())
-        if len(body) > self.limits.max_body_bytes or held + len(body) > self.limits.max_held_bytes:
-            raise BundleRejected(f"{len(body)} bytes are too many beside the {held} that are held")
-        if digest_of(body) != offer.digest:
+        at_once(self.receiving_copy(offer, body))
+
+    def receiving_copy(self, offer: Offer, body: bytes) -> Steps[None]:
+        """What `receive_copy` does, in slices; it takes effect in the last one."""
+        self._check_copy(offer, len(body))
+        if (yield from digesting(body)) != offer.digest:
             raise HandoverRefused("the copy does not have the digest that was announced")
-        copy = open_copy(body, offer.digest)
+        copy = yield from opening_copy(body, offer.digest)
+        self._check_copy(offer, len(body))  # again: anything may have happened between the slices
         if copy.position != offer.position:
             raise HandoverRefused(f"the copy is of position {copy.position}, not {offer.position}")
         handed = self._handed.get(offer.stream)
@@ -122,6 +124,14 @@ class HintStore:
             offer=offer, copy=copy, size=len(body), since_s=self._now_s()
         )
         self._on_promised(offer.stream)
+
+    def _check_copy(self, offer: Offer, size: int) -> None:
+        self.forget_old()
+        check_offer(self._here(), offer, self.limits)
+        held = sum(one.size for stream, one in self._promised.items() if stream != offer.stream)
+        held += sum(one.size for one in self._handed.values())
+        if size > self.limits.max_body_bytes or held + size > self.limits.max_held_bytes:
+            raise BundleRejected(f"{size} bytes are too many beside the {held} that are held")
 
     def receive_delta(self, completion: Completion, body: bytes) -> None:
         """Completes a copy; from now on the stream's release is expected.

@@ -30,6 +30,7 @@ from services.consumer.handover.messages import (
     parse_length,
     sender_of,
 )
+from services.consumer.stream.slices import in_slices
 from shared.errors import BundleRejected, Conflict, HandoverRefused, InvalidInput, Unauthorized, Unavailable
 from shared.service.signing import Signed, check_signed, digest_of, signed_headers
 
@@ -101,7 +102,7 @@ def install_handovers(app: FastAPI, reception: Callable[[], Reception | None]) -
     async def put_copy(request: Request) -> Response:
         at = here()
         offer = _message_of(request, at, Offer)
-        at.hint_store.receive_copy(offer, await _body(request, at, arriving))
+        await in_slices(at.hint_store.receiving_copy(offer, await _body(request, at, arriving)))
         return Response(status_code=204)
 
     @app.post(

@@ -70,6 +70,8 @@ class StreamWorker:
         self._still, self._end = asyncio.Event(), asyncio.Event()
         self._reader: FragmentReader | None = None
         self._must_reopen = False
+        self._left: Sequence[Record] = ()
+        """Records that were read but not folded, because the commit had no room for what they close."""
         self.retries = Retries(context.uniform)
 
     def __repr__(self) -> str:
@@ -97,8 +99,11 @@ class StreamWorker:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has a reason to read nothing: the stream is not open, or the lease is over."""
-        return self.state in ("opening", "retrying", "rewind") or not self._claimed.lease_alive()
+        """Whether it has a reason to read nothing: the stream is not open, the lease is over, or what was read is
+        being committed in parts.
+        """
+        is_open = self.state not in ("opening", "retrying", "rewind")
+        return not is_open or bool(self._left) or not self._claimed.lease_alive()
 
     def stop(self) -> None:
         """Asks for an orderly end: stop reading, commit, return."""
@@ -168,7 +173,7 @@ class StreamWorker:
     async def _open(self, opening: Opening) -> Stream:
         """Opens the stream and begins to read. Raises LogLost when the log ends below the position."""
         began_s = self._context.now_s()
-        self.state, self.core, self._must_reopen = "opening", None, False
+        self.state, self.core, self._must_reopen, self._left = "opening", None, False, ()
         core, start = await opening.open()
         self.core, self._reader, self.is_warm = core, opening.reader, opening.is_warm
         # not new any more: from here on, a stored head of this epoch may be our own
@@ -195,10 +200,13 @@ class StreamWorker:
         try:
             while not stopping.done():
                 if await self._await_lease():
-                    await seek(core, reader)  # the log may have changed during the pause
-                records = await self._fetch(core, reader, wait_s, stopping)
+                    self._left = ()  # the log may have changed during the pause
+                    await seek(core, reader)
+                records = self._left or await self._fetch(core, reader, wait_s, stopping)
                 wait_s = await self._turn(core, sink, records)
-                if 0 < len(records) < TRICKLE_RECORDS:
+                if wait_s == 0.0:
+                    await asyncio.sleep(0)  # parts of a large commit, one after the other: give way to others
+                elif 0 < len(records) < TRICKLE_RECORDS:
                     await asyncio.wait((stopping,), timeout=TRICKLE_PAUSE_S)
                     # the pause has used up part of the time until the next commit
                     wait_s = max(0.01, wait_s - TRICKLE_PAUSE_S)
@@ -232,6 +240,7 @@ class StreamWorker:
             # the lease may have ended during the fetch: records may be folded, but not committed
             commit_s=claimed.commit_s() if claimed.lease_alive() else None,
         )
+        self._left = turn.left
         self._note_progress(core, records)
         await self._perform(turn.effects, core, sink)
         self.retries.observe(core, self.end, context.now_s())
@@ -260,7 +269,8 @@ class StreamWorker:
         await self._await_lease()
         records: Sequence[Record] = ()
         # a replay cannot commit, so reading on would only delay the stop
-        if self._claimed.lease_alive() and not core.is_replaying:
+        # and the next owner reads again what is left here
+        if self._claimed.lease_alive() and not core.is_replaying and not self._left:
             # the commit may succeed all the same
             with contextlib.suppress(TimeoutError, Unavailable, LogLost, LogChanged):
                 async with asyncio.timeout(LAST_FETCH_S):

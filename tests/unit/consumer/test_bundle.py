@@ -66,6 +66,7 @@ def state_of(stream: Stream) -> dict[str, Any]:
         "w": state.w,
         "a": state.a,
         "open": [fields_of(one) for one in state.open.values()],
+        "pinned": [(key, one.pin) for key, one in state.pinned.items()],
         "pending": [
             (fields_of(closed.session), closed.reason, closed.closed_at) for closed in stream.pending
         ],

@@ -43,7 +43,15 @@ def change_bundles(patch: Patch, **changes: Callable[[BundleWire], Any]) -> None
             msgspec.structs.replace(sent, **{name: change(sent) for name, change in changes.items()})
         )
 
+    copy = bundle.take_copy
+
+    def wrong_copy(stream: Stream) -> tuple[bytes, bundle.SentCopy]:
+        body, base = copy(stream)
+        return wrong(bundle_format.decode_bundle(body)), base
+
     patch.setattr(bundle, "encode_bundle", wrong)
+    patch.setattr("tests.logs.take_copy", wrong_copy)
+    patch.setattr("tests.unit.consumer.test_bundle.take_copy", wrong_copy)
 
 
 def adopt_with(patch: Patch, **changes: Any) -> None:

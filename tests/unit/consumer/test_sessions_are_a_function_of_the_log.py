@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -104,8 +105,7 @@ def commit_the_position_as_safe(patch: Patch) -> None:
     prepare = Stream._prepare_commit
 
     def wrong(self: Stream) -> Any:
-        for session in self.assembler.open.values():
-            session.pin = -1
+        self.assembler.unpin(self.assembler.open.values())
         return prepare(self)
 
     patch.setattr(Stream, "_prepare_commit", wrong)
@@ -115,10 +115,11 @@ def move_w_at_a_marker(patch: Patch) -> None:
     """A marker moves W."""
     fold_keyless = Fold._fold_keyless
 
-    def wrong(self: Fold, raw: bytes, offset: int, closed: list[Any]) -> None:
-        fold_keyless(self, raw, offset, closed)
+    def wrong(self: Fold, raw: bytes, offset: int, closed: list[Any]) -> bool:
+        is_done = fold_keyless(self, raw, offset, closed)
         for session in self.open.values():
             session.w -= 10
+        return is_done
 
     patch.setattr(Fold, "_fold_keyless", wrong)
 
@@ -142,7 +143,7 @@ FAULTS: dict[str, Callable[[Patch], None]] = {
     "a new owner starts without the covered keys": lambda patch: restore_with(
         patch, covered=lambda: CoveredKeys(60)
     ),
-    "a new owner starts without the parked sessions": lambda patch: restore_with(patch, parked=list),
+    "a new owner starts without the parked sessions": lambda patch: restore_with(patch, parked=OrderedDict),
     "a new owner starts without W": lambda patch: begin_with(patch, w=-1),
     "a new owner starts without A": lambda patch: begin_with(patch, a=-1),
     "one record too few is covered": lambda patch: cover_with(

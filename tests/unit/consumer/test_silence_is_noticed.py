@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
+from services.consumer.core.commits.checkpoint import Checkpoint, _order_parked
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.state import OpenSession
+from services.consumer.core.slices import at_once
 from shared.model.group import GroupSettings
+from shared.model.head import Head
 from tests.reference import Rec
 
 SETTINGS = GroupSettings(gap_ms=100, lateness_ms=30, idle_ms=150)
@@ -25,7 +30,15 @@ def fragment(offset: int, key: str, a: int) -> Rec:
 
 def restored(sessions: list[OpenSession], *, safe_offset: int, position: int) -> Assembler:
     state = Assembler(SETTINGS, position=safe_offset, w=-1, a=1_000)
-    state.restore(covered=CoveredKeys(SETTINGS.repeat_ms), parked=sessions, position=position)
+    found = Checkpoint(head=Head(epoch=1, seq=1, position=position, safe_offset=safe_offset))
+    found.parked = OrderedDict((session.key, session) for session in sessions)
+    at_once(_order_parked(found))
+    state.restore(
+        covered=CoveredKeys(SETTINGS.repeat_ms),
+        parked=found.parked,
+        state_bytes=found.parked_bytes,
+        position=position,
+    )
     return state
 
 

@@ -9,7 +9,7 @@ whole set that was never finished is nothing but repeated changes.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -18,8 +18,14 @@ import msgspec
 
 from services.consumer.core.sessions.remembered import NO_IDS, forget_old, newest_a, remember
 from services.consumer.core.sessions.state import Covered, OpenSession, is_droppable
+from services.consumer.core.slices import Steps, at_once, sliced, sorting
 from shared.errors import InvalidInput, InvariantBroken
 from shared.model.head import NOTHING, Head
+
+ID_BYTES = 9
+AGE_BYTES = 7
+FRAGMENT_BYTES = 5
+"""The most that MessagePack adds to an id's hash, an age that no other id has, and a fragment's length."""
 
 
 class CoveredWire(msgspec.Struct, frozen=True, array_like=True):
@@ -76,8 +82,9 @@ class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 class Commit:
     """What one transaction writes, in this order: sessions, checkpoint records, the head.
 
-    `sessions`: pairs of a record's key and value. `begins`: number of the record that begins a whole set;
-    `ends`: whether the last record completes one; `begun_at`: offset where an earlier commit began it.
+    `sessions`: pairs of a record's key and value, encoded as they are read. `begins`: number of the record
+    that begins a whole set; `ends`: whether the last record completes one; `begun_at`: offset where an
+    earlier commit began it.
     """
 
     head: Head
@@ -105,12 +112,18 @@ class Commit:
 
 @dataclass(slots=True, kw_only=True)
 class Checkpoint:
-    """What a new owner starts from. `bytes`: size of the records that were folded into it."""
+    """What a new owner starts from: `covered` in order of offset, `parked` in order of the last fragments.
+
+    `bytes`: size of the records that were folded into it; `whole_bytes`: about that of a whole set of it;
+    `parked_bytes`: of the parked fragments.
+    """
 
     head: Head
     covered: dict[str, Covered] = field(default_factory=dict)
-    parked: dict[str, OpenSession] = field(default_factory=dict)
+    parked: OrderedDict[str, OpenSession] = field(default_factory=OrderedDict)
     bytes: int = 0
+    whole_bytes: int = 0
+    parked_bytes: int = 0
 
 
 def new_stream(first_record: int = 0) -> Checkpoint:
@@ -128,6 +141,11 @@ def fold(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Ch
 
     Raises InvalidInput when a record is missing or cannot be read.
     """
+    return at_once(folding(head, records, repeat_ms))
+
+
+def folding(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Steps[Checkpoint]:
+    """What `fold` returns, in slices of one record or some thousand entries."""
     checkpoint = Checkpoint(head=head)
     seen = -1
     for offset, raw in records:
@@ -139,17 +157,39 @@ def fold(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Ch
         _apply(checkpoint, record)
         checkpoint.bytes += len(raw)
         seen = offset
+        yield
     if seen != head.newest:
         raise InvalidInput(f"checkpoint records end at {seen}, but {head!r}")
-    kept = {
-        key: entry
-        for key, entry in checkpoint.covered.items()
-        if not is_droppable(entry, head.safe_offset, head.a, repeat_ms)
-    }
-    for entry in kept.values():
-        forget_old(entry.ids, head.a, repeat_ms)
-    checkpoint.covered = dict(sorted(kept.items(), key=lambda item: item[1].offset))
+    yield from _order_covered(checkpoint, repeat_ms)
+    yield from _order_parked(checkpoint)
     return checkpoint
+
+
+def _order_covered(checkpoint: Checkpoint, repeat_ms: int) -> Steps[None]:
+    """Drops the covered keys that nobody needs any more, and puts the others in order of offset."""
+    head, kept = checkpoint.head, []
+    for part in sliced(checkpoint.covered.items()):
+        kept += [item for item in part if not is_droppable(item[1], head.safe_offset, head.a, repeat_ms)]
+        for _, entry in part:
+            forget_old(entry.ids, head.a, repeat_ms)
+        yield
+    checkpoint.covered = {}
+    for part in sliced((yield from sorting(kept, lambda item: item[1].offset))):
+        checkpoint.covered.update(part)
+        checkpoint.whole_bytes += sum(size_of_covered(key, entry) for key, entry in part)
+        yield
+
+
+def _order_parked(checkpoint: Checkpoint) -> Steps[None]:
+    """Puts the parked sessions in order of their last fragments."""
+    sessions = yield from sorting(list(dict.values(checkpoint.parked)), lambda session: session.last_offset)
+    checkpoint.parked = OrderedDict()
+    for part in sliced(sessions):
+        for session in part:
+            checkpoint.parked[session.key] = session
+            checkpoint.parked_bytes += session.bytes
+            checkpoint.whole_bytes += size_of_session(session)
+        yield
 
 
 def is_settled(head: Head, stable: int, end: int) -> bool:
@@ -248,6 +288,17 @@ def put_covered(covered: dict[str, Covered], wire: CoveredWire) -> None:
         at += count
     ids = remember(ids, wire.ids[at:], wire.last_a)
     covered[wire.key] = Covered(offset=wire.offset, ids=ids)
+
+
+def size_of_covered(key: str, entry: Covered) -> int:
+    """About how many bytes the whole entry takes in a record, without the ages of its ids. Cost: none."""
+    return len(key) + 40 + ID_BYTES * len(entry.ids)
+
+
+def size_of_session(session: OpenSession) -> int:
+    """About how many bytes the whole session takes in records. Cost: none."""
+    ids = ID_BYTES * len(session.ids or ())
+    return len(session.key) + 80 + session.bytes + FRAGMENT_BYTES * len(session.data) + ids
 
 
 def encode_record(record: CheckpointRecord) -> bytes:

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from services.consumer.core.commits.checkpoint import CoveredWire, ParkedWire
-from services.consumer.core.sessions.state import Covered, OpenSession
-
-ID_BYTES = 9
-AGE_BYTES = 7
-FRAGMENT_BYTES = 5
-"""The most that MessagePack adds to an id's hash, an age that no other id has, and a fragment's length."""
+from services.consumer.core.commits.checkpoint import (
+    AGE_BYTES,
+    FRAGMENT_BYTES,
+    ID_BYTES,
+    CoveredWire,
+    ParkedWire,
+    size_of_session,
+)
+from services.consumer.core.sessions.state import OpenSession
 
 Part = CoveredWire | ParkedWire
 
@@ -27,17 +29,6 @@ def size_of_part(part: Part) -> int:
     if isinstance(part, CoveredWire):
         return size + AGE_BYTES * len(part.ages)
     return size + sum(map(len, part.fragments)) + FRAGMENT_BYTES * len(part.fragments) + 40
-
-
-def size_of_covered(key: str, entry: Covered) -> int:
-    """About how many bytes the whole entry takes in a record, without the ages of its ids. Cost: none."""
-    return len(key) + 40 + ID_BYTES * len(entry.ids)
-
-
-def size_of_session(session: OpenSession) -> int:
-    """About how many bytes the whole session takes in records. Cost: none."""
-    ids = ID_BYTES * len(session.ids or ())
-    return len(session.key) + 80 + session.bytes + FRAGMENT_BYTES * len(session.data) + ids
 
 
 def grouped(parts: Sequence[Part], room: int) -> Iterator[list[Part]]:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from services.consumer.core.commits.chunks import ID_BYTES
+from services.consumer.core.commits.checkpoint import ID_BYTES
 from services.consumer.core.sessions.state import OpenSession
 
 MAX_PARKED_BYTES = 4 * 1024 * 1024
 """The most that one commit parks: about a quarter of a second's work for one broker."""
+SESSION_BYTES = 512
+"""What parking a session costs beside its fragments and ids, as bytes."""
 GAIN = 3
 """After a large batch, this many times its size may be parked, if that is more than `MAX_PARKED_BYTES`. So
 parking gains on reading however fast data comes, and a replay that has become long grows by half of itself at
@@ -23,14 +25,15 @@ most.
 
 
 def choose(pinning: Iterable[OpenSession], last_batch: int, *, rewrites: bool) -> list[OpenSession]:
-    """The sessions that the next commit parks: those with the oldest pins, and always at least one.
+    """The sessions that the next commit parks: the first of `pinning`, which are in order of their pins, and
+    always at least one. It looks at one session more than it chooses.
 
     `last_batch`: bytes of the batch that was read last; `rewrites`: whether the commit writes again what was
     parked before, because it is part of a whole set.
     """
     room = max(MAX_PARKED_BYTES, GAIN * last_batch)
     chosen: list[OpenSession] = []
-    for session in sorted(pinning, key=lambda session: session.pin):
+    for session in pinning:
         room -= size_of(session, rewrites=rewrites)
         if chosen and room < 0:
             break
@@ -39,8 +42,11 @@ def choose(pinning: Iterable[OpenSession], last_batch: int, *, rewrites: bool) -
 
 
 def size_of(session: OpenSession, *, rewrites: bool) -> int:
-    """About how many bytes parking the session writes: fragments and ids that are not parked yet, or all."""
+    """About how much parking the session costs, as bytes: fragments and ids that are not parked yet, or all,
+    and the work for the session itself.
+    """
     ids = len(session.ids or ())
     if rewrites:
-        return session.bytes + ID_BYTES * ids
-    return sum(map(len, session.data[session.parked :])) + ID_BYTES * (ids - session.parked_ids)
+        return session.bytes + ID_BYTES * ids + SESSION_BYTES
+    fragments = sum(map(len, session.data[session.parked :]))
+    return fragments + ID_BYTES * (ids - session.parked_ids) + SESSION_BYTES

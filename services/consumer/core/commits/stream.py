@@ -7,18 +7,21 @@ seconds, `wall_ms` the member's own clock, which only ever proposes a tick.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 from services.consumer.core.commits.checkpoint import Checkpoint, Commit
-from services.consumer.core.commits.delivery import delivered
+from services.consumer.core.commits.delivery import Deliveries
 from services.consumer.core.commits.last_record import LastRecord
 from services.consumer.core.commits.parking import choose
 from services.consumer.core.commits.read_marks import ReadMarks
 from services.consumer.core.commits.writer import CheckpointWriter
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.covered import CoveredKeys
+from services.consumer.core.sessions.fold import CLOSED_AT_ONCE
 from services.consumer.core.sessions.record import Record
 from services.consumer.core.sessions.state import Closed, OpenSession
 from shared.errors import InvariantBroken
@@ -26,7 +29,10 @@ from shared.model.group import GroupSettings
 from shared.model.head import Counts, Head
 
 MAX_PENDING_BYTES = 8 * 1024 * 1024
-"""Finished sessions that wait for their commit; more than this commits at once."""
+"""Finished sessions that wait for their commit (`OpenSession.closing_bytes`). When they reach this, nothing
+more is closed before they are committed, so no commit is larger, however many sessions one record closes: at
+most 4,096 sessions, and one large session more.
+"""
 TICK_EVERY_S = 5.0
 QUIET_S = 2.0
 """A stream without a record for this long is silent."""
@@ -56,10 +62,15 @@ Effect = Commit | Tick
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What must happen now, in this order; then wait up to `wait_s` seconds for more records."""
+    """What must happen now, in this order; then wait up to `wait_s` seconds for more records.
+
+    `left`: records that are not folded yet, because the commit has no room for what they close. The next turn
+    must begin with them.
+    """
 
     effects: tuple[Effect, ...]
     wait_s: float
+    left: Sequence[Record] = ()
 
 
 class Stream:
@@ -88,14 +99,15 @@ class Stream:
         self.assembler = Assembler(settings, position=head.safe_offset, w=head.w, a=head.a)
         self.assembler.restore(
             covered=CoveredKeys(settings.repeat_ms, checkpoint.covered),
-            parked=checkpoint.parked.values(),
+            parked=checkpoint.parked,
+            state_bytes=checkpoint.parked_bytes,
             position=head.position,
         )
         self.last_record = LastRecord(head.position - 1, head.appended)
         self.writer = CheckpointWriter(checkpoint)
         self._counts_before = head.counts
         self._pending: list[Closed] = []
-        self._pending_bytes = 0
+        self.assembler.room = MAX_PENDING_BYTES
         self._closed = self._delivered = self._delivered_bytes = 0
         self.read_marks = ReadMarks([(self.position, 0)])
         self._last_commit_s = self._last_record_s = self._last_tick_s = now_s
@@ -128,36 +140,48 @@ class Stream:
     def turn(self, records: Sequence[Record], *, now_s: float, wall_ms: int, commit_s: float | None) -> Turn:
         """Folds the records, which follow the position, and returns what is due now.
 
-        `commit_s`: seconds between commits; None while the member may not write. 0 commits all that changed.
+        What the records and silence close is committed in parts if it is much: then this turn folds only some
+        of the records, and the next one must come at once. So a turn costs what it reads and what one commit
+        carries, however many sessions are open.
+
+        `commit_s`: seconds between commits; None while the member may not write. 0 commits what has changed.
         Raises InvariantBroken when a record was read before, or when a commit is still under way.
         """
         if self._in_commit:
             raise InvariantBroken(f"a turn before the outcome of the last one's commit: {self!r}")
-        self.fold(records, now_s)
-        self._add_pending(self.assembler.close_due())
+        left = self.fold(records, now_s)
+        closed = self.assembler.close_due()
+        self._add_pending(closed)
         effects: list[Effect] = []
-        wait_s = IDLE_S
+        has_more = left or self._is_full or len(closed) >= CLOSED_AT_ONCE
+        wait_s = 0.0 if has_more else IDLE_S
         if commit_s is not None and self._is_commit_due(now_s, commit_s):
             effects.append(self._prepare_commit())
-        elif commit_s is not None and self.has_changes:
+        elif commit_s is not None and self.has_changes and not has_more:
             wait_s = max(0.01, self._last_commit_s + commit_s - now_s)
         if self._is_tick_due(now_s, wall_ms):
             self._last_tick_s = now_s
             effects.append(Tick())
-        return Turn(tuple(effects), wait_s)
+        return Turn(tuple(effects), wait_s, left)
 
-    def fold(self, records: Sequence[Record], now_s: float) -> None:
-        """Folds the records, which follow the position in offset order, and decides nothing."""
+    def fold(self, records: Sequence[Record], now_s: float) -> Sequence[Record]:
+        """Folds the records, which follow the position in offset order, and decides nothing.
+
+        Returns those that it did not fold to their end, because too much waits for a commit.
+        """
         if not records:
-            return
+            return ()
         if records[0].offset < self.position:
             raise InvariantBroken(f"offset {records[0].offset} read again: {self!r}")
         if records[0].offset > self.position:  # the log has no gaps except those of retention
             self._skip_to(records[0].offset)
-        self._last_record_s = now_s
+        self._last_record_s, before = now_s, self.position
         self._add_pending(self.assembler.feed(records))
-        self.last_record.note_read(records[-1])
-        self.read_marks.add(self.position, self.assembler.bytes_read)
+        left = records[bisect.bisect_left(records, self.position, key=lambda record: record.offset) :]
+        if self.position > before:
+            self.last_record.note_read(records[len(records) - len(left) - 1])
+            self.read_marks.add(self.position, self.assembler.bytes_read)
+        return left
 
     def committed(self, commit: Commit, offsets: Sequence[int], now_s: float) -> int | None:
         """The commit succeeded, and its checkpoint records stand at `offsets`.
@@ -254,6 +278,7 @@ class Stream:
         if not self.is_memory:
             raise InvariantBroken(f"no memory to go on from: {self!r}")
         self.epoch = epoch
+        self.assembler.forget_marker()
         self.last_record.expect()
         self._last_commit_s = self._last_record_s = self._last_tick_s = now_s
 
@@ -267,11 +292,12 @@ class Stream:
         self.last_record = LastRecord(self.position - 1, appended)
         self._counts_before = counts
         self._pending = pending
-        self._pending_bytes = sum(closed.session.bytes for closed in pending)
+        self.assembler.room = MAX_PENDING_BYTES - sum(closed.session.closing_bytes for closed in pending)
         self.read_marks = ReadMarks(read_at)
 
     def _skip_to(self, offset: int) -> None:
         self.cut += offset - self.position
+        self.assembler.forget_marker()
         self.assembler.advance(offset)
         self.last_record.note_log_start(offset)
 
@@ -284,10 +310,15 @@ class Stream:
             return since >= RENEW_S
         return (
             since >= commit_s
-            or self._pending_bytes > MAX_PENDING_BYTES
+            or self._is_full
             or self.position - self.head.position > self.limits.max_replay_fragments // 4
             or self._is_replay_long(self.head.safe_offset)
         )
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether nothing more may be closed before what waits is committed."""
+        return self.assembler.room <= 0
 
     def _is_tick_due(self, now_s: float, wall_ms: int) -> bool:
         """Whether, by the member's own clock, a session is idle on a silent stream."""
@@ -300,16 +331,15 @@ class Stream:
         return wall_ms - oldest.last_a > self.settings.idle_ms
 
     def _prepare_commit(self) -> Commit:
-        """All that one transaction has to write now.
+        """All that one transaction has to write now, at the cost of what has changed.
 
         Raises InvariantBroken when the safe offset would move back.
         """
         state = self.assembler
         self._in_commit = True
         to_park = self._sessions_to_park()
-        parking = {session.key for session in to_park}
-        pinned = [s for s in state.open.values() if s.pin >= 0 and s.key not in parking]
-        first = min(pinned, key=lambda session: session.pin, default=None)
+        state.unpin(to_park)
+        first = next(iter(state.pinned.values()), None)
         safe_offset = state.position if first is None else first.pin
         w, a = (state.w, state.a) if first is None else (first.pin_w, first.pin_a)
         if safe_offset < self.head.safe_offset:
@@ -328,32 +358,29 @@ class Stream:
             counts=self.counts,
         )
         changed = state.covered.take_changes(safe_offset, a)
-        sessions = [
-            delivered(closed, self.group, self.stream, self.epoch, head.log) for closed in self._pending
-        ]
-        self._pending, self._pending_bytes = [], 0
+        sessions = Deliveries(self._pending, self.group, self.stream, self.epoch, head.log)
+        self._pending, state.room = [], MAX_PENDING_BYTES
         return self.writer.commit(head, sessions, state.covered.entries, state.open, changed, to_park)
 
     def _add_pending(self, closed: list[Closed]) -> None:
         self._pending += closed
         self._closed += len(closed)
         for one in closed:
-            self._pending_bytes += one.session.bytes
             self._delivered += len(one.session.data)
             self._delivered_bytes += one.session.bytes
 
     def _sessions_to_park(self) -> list[OpenSession]:
         """Once a replay would be long: of those pinned before the last quarter of its bound, a share."""
         state, limits = self.assembler, self.limits
-        oldest = min((s.pin for s in state.open.values() if s.pin >= 0), default=state.position)
-        if not self._is_replay_long(oldest):
+        oldest = next(iter(state.pinned.values()), None)
+        if oldest is None or not self._is_replay_long(oldest.pin):
             return []
         keep_from = max(
             state.position - limits.max_replay_fragments // 4,
             self.read_marks.first_after(state.bytes_read - limits.max_replay_bytes // 4),
         )
         return choose(
-            (s for s in state.open.values() if 0 <= s.pin < keep_from),
+            takewhile(lambda session: session.pin < keep_from, state.pinned.values()),
             self.read_marks.last_batch,
             rewrites=self.writer.is_whole_next,
         )

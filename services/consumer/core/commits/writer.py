@@ -24,9 +24,7 @@ from services.consumer.core.commits.chunks import (
     Part,
     grouped,
     parked_chunks,
-    size_of_covered,
     size_of_part,
-    size_of_session,
 )
 from services.consumer.core.sessions.covered import Change
 from services.consumer.core.sessions.state import Covered, OpenSession
@@ -38,23 +36,26 @@ and settings keep it below 1 MB."""
 MIN_WHOLE_BYTES = 256 * 1024
 """A whole set begins when the changes outweigh this, and `WHOLE_FACTOR` times the last whole set."""
 WHOLE_FACTOR = 4
-WHOLE_RECORDS_PER_COMMIT = 4
+LOOK_BYTES = 32
+"""What looking at a session costs that is not parked, as bytes of the commit's share."""
+WHOLE_RECORDS_PER_COMMIT = 2
 """How much of a large whole set one commit carries."""
 
 
 class CheckpointWriter:
     """Turns the changes of a stream's state into checkpoint records, and decides when to write everything.
 
-    `written`: bytes since the last whole set began. `remaining`: keys that the whole set under way still has
-    to write, None while there is none; `begun_at`: offset of its first record.
+    `written`: bytes since the last whole set began. `remaining`: covered keys that the whole set under way
+    still has to write, before parked sessions; None while there is none; `begun_at`: offset of its first
+    record.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.written = checkpoint.bytes
-        self.last_whole = sum(size_of_covered(*item) for item in checkpoint.covered.items())
-        self.last_whole += sum(map(size_of_session, checkpoint.parked.values()))
+        self.last_whole = checkpoint.whole_bytes
         self.begun_at = -1
         self.remaining: deque[str] | None = None
+        self._remaining_open: deque[str] = deque()
         self._whole_bytes = 0
         self._never_written = checkpoint.head.checkpoint_from < 0
 
@@ -91,7 +92,7 @@ class CheckpointWriter:
             whole = list(self._whole_part(covered, opened, WHOLE_RECORDS_PER_COMMIT * MAX_CHUNK_BYTES))
             self._whole_bytes += sum(map(size_of_part, whole))
             parts += whole
-        ends = self.remaining is not None and not self.remaining
+        ends = self.remaining is not None and not self.remaining and not self._remaining_open
         groups = list(grouped(parts, MAX_CHUNK_BYTES)) or ([[]] if begins or ends or sessions else [])
         records = [
             encode_record(
@@ -139,11 +140,12 @@ class CheckpointWriter:
         if not (has_changes or self._never_written):
             return False
         self._whole_bytes = 0
+        self._remaining_open = deque()
         if self._never_written:  # the changes are all there is
             self.remaining = deque()
         else:
-            parked = (key for key, session in opened.items() if session.parked)
-            self.remaining = deque(dict.fromkeys((*covered, *parked)))
+            self.remaining = deque(covered)
+            self._remaining_open = deque(dict.keys(opened))  # in any order: that is 10 times as fast
         return True
 
     def _is_whole_due(self) -> bool:
@@ -158,10 +160,14 @@ class CheckpointWriter:
             if (entry := covered.get(key)) is not None:
                 budget -= size_of_part(wire := covered_wire(key, entry))
                 yield wire
-            if (session := opened.get(key)) is not None and session.parked:
+        while self._remaining_open and budget > 0:
+            session = opened.get(self._remaining_open.popleft())
+            if session is not None and session.parked:
                 for chunk in _chunks(session, rewrites=True):
                     budget -= size_of_part(chunk)
                     yield chunk
+            else:
+                budget -= LOOK_BYTES
 
 
 def _chunks(session: OpenSession, *, rewrites: bool) -> Iterator[ParkedWire]:

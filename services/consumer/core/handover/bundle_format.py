@@ -3,12 +3,15 @@ meaning."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
+from typing import TypeVar, cast
 
 import msgspec
 
 from services.consumer.core.commits.checkpoint import CoveredWire
 from services.consumer.core.sessions.state import OpenSession
+from services.consumer.core.slices import SLICE_BYTES, Steps
 from shared.errors import BundleRejected
 from shared.model.head import NOTHING, Counts, Head
 from shared.model.sessions import Reason
@@ -77,6 +80,57 @@ class BundleWire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tail: TailWire | None = None
 
 
+class CopyWire(msgspec.Struct, frozen=True, kw_only=True):
+    """A `BundleWire` without a tail, whose entries are still encoded to be decoded bit by bit."""
+
+    position: int
+    sessions: list[msgspec.Raw]
+    covered: list[msgspec.Raw]
+    tail: msgspec.Raw | None = None
+
+
+class CopyWriter:
+    """Encodes a `BundleWire` without a tail bit by bit: first all sessions, then all covered keys."""
+
+    def __init__(self, position: int) -> None:
+        self._body = bytearray(b"\x83" + _pack("position") + _pack(position) + _pack("sessions"))
+        self._covered = bytearray(_pack("covered"))
+        self._counts = [0, 0]
+        self._counts_at = len(self._body), len(self._covered)
+        for part in (self._body, self._covered):
+            part += _ARRAY + bytes(4)
+
+    def __repr__(self) -> str:
+        return f"<CopyWriter {self._counts[0]} sessions, {self._counts[1]} covered keys>"
+
+    def add_session(self, sent: SessionWire) -> int:
+        """Adds a session; returns how many bytes are written so far."""
+        self._counts[0] += 1
+        _pack_into(sent, self._body, -1)
+        return len(self._body)
+
+    def add_covered(self, sent: CoveredWire) -> None:
+        """Adds a covered key."""
+        self._counts[1] += 1
+        _pack_into(sent, self._covered, -1)
+
+    def finish(self) -> bytes:
+        """The whole body: a bytearray that nobody changes any more, because copying 138 MB takes 50 ms."""
+        for part, count, at in zip((self._body, self._covered), self._counts, self._counts_at, strict=True):
+            part[at + 1 : at + 5] = count.to_bytes(4, "big")
+        self._body += self._covered
+        return cast("bytes", self._body)
+
+
+def digesting(body: bytes) -> Steps[str]:
+    """SHA-256 of a body, in hex, in slices."""
+    digest, view = hashlib.sha256(), memoryview(body)
+    for start in range(0, len(body), SLICE_BYTES):
+        digest.update(view[start : start + SLICE_BYTES])
+        yield
+    return digest.hexdigest()
+
+
 def session_wire(session: OpenSession, data_from: int, ids_from: int) -> SessionWire:
     """The session, with its fragments and ids from these numbers on."""
     ids: Iterable[int] = session.ids or ()
@@ -103,11 +157,37 @@ def session_wire(session: OpenSession, data_from: int, ids_from: int) -> Session
 
 def decode_bundle(body: bytes) -> BundleWire:
     """What a body holds. Raises BundleRejected if it is unreadable."""
+    return _decode(_bundles, body)
+
+
+def decode_copy(body: bytes) -> CopyWire:
+    """A copy's entries, still encoded. Raises BundleRejected if it is unreadable."""
+    return _decode(_copies, body)
+
+
+def decode_sessions(entries: Iterable[msgspec.Raw]) -> list[SessionWire]:
+    """Decodes entries of a copy. Raises BundleRejected."""
+    return [_decode(_sessions, entry) for entry in entries]
+
+
+def decode_covered(entries: Iterable[msgspec.Raw]) -> list[CoveredWire]:
+    """Decodes entries of a copy. Raises BundleRejected."""
+    return [_decode(_covered, entry) for entry in entries]
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[T], raw: bytes | msgspec.Raw) -> T:
     try:
-        return _decode(body)
+        return decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BundleRejected(f"the bundle is unreadable: {error}") from None
 
 
+T = TypeVar("T")
+_ARRAY = b"\xdd"
+"""MessagePack's array with a length of 4 bytes."""
 encode_bundle = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(BundleWire).decode
+_pack, _pack_into = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Encoder().encode_into
+_bundles = msgspec.msgpack.Decoder(BundleWire)
+_copies = msgspec.msgpack.Decoder(CopyWire)
+_sessions = msgspec.msgpack.Decoder(SessionWire)
+_covered = msgspec.msgpack.Decoder(CoveredWire)

@@ -44,13 +44,14 @@ class Assembler(Fold):
         """Whether records below the checkpoint's position are still to come."""
         return self.position < self.replay_until
 
-    def restore(self, *, covered: CoveredKeys, parked: Iterable[OpenSession], position: int) -> None:
-        """Starts from a checkpoint: records from `self.position` up to `position` will be replayed."""
-        self.covered = covered
-        for session in parked:
-            self.open[session.key] = session
-            self.state_bytes += session.bytes
-        self._order_open()
+    def restore(
+        self, *, covered: CoveredKeys, parked: OrderedDict[str, OpenSession], state_bytes: int, position: int
+    ) -> None:
+        """Starts from a checkpoint: records from `self.position` up to `position` will be replayed.
+
+        `parked` are in order of their last fragments; `state_bytes`: size of their fragments.
+        """
+        self.covered, self.open, self.state_bytes = covered, parked, state_bytes
         self.replay_until = max(position, self.position)
 
     def adopt(
@@ -60,6 +61,7 @@ class Assembler(Fold):
         w: int,
         a: int,
         sessions: OrderedDict[str, OpenSession],
+        pinned: dict[str, OpenSession],
         covered: CoveredKeys,
         state_bytes: int,
         bytes_read: int,
@@ -67,35 +69,50 @@ class Assembler(Fold):
         """Starts from another owner's memory: what it had folded up to `position`."""
         self.position = self.replay_until = position
         self.w, self.a = w, a
-        self.open, self.covered = sessions, covered
+        self.open, self.pinned, self.covered = sessions, pinned, covered
         self.state_bytes, self._bytes_read_before = state_bytes, bytes_read
 
     def feed(self, records: Sequence[Record]) -> list[Closed]:
-        """Folds the records, which follow `position` in offset order; returns the sessions they closed."""
+        """Folds the records, which follow `position` in offset order; returns the sessions they closed.
+
+        It stops when no room is left for more of them, and after a part of a marker's search. Then `position`
+        is the offset of the first record that must be fed again.
+        """
         if not records:
             return []
         if self.is_replaying:
             cut = bisect.bisect_left(records, self.replay_until, key=lambda record: record.offset)
             self.replay(records[:cut])
-            # a record above the replay's end shows that the rest of the replay is not in the log
-            self.advance(self.replay_until if cut < len(records) else records[cut - 1].offset + 1)
+            if cut:
+                self.position = records[cut - 1].offset + 1
+            if cut < len(records):  # then the rest of the replay, if any, is not in the log
+                self.advance(self.replay_until)
             records = records[cut:]
-        closed = self.fold(records)
-        if records:
+        closed, unfinished = self.fold(records)
+        if unfinished is not None:
+            self.position = unfinished.offset
+        elif records:
             self.position = records[-1].offset + 1
         return closed
 
     def advance(self, position: int) -> None:
         """Moves on to `position`: nothing below it can be read any more."""
-        was_replaying = self.is_replaying
-        self.position = max(position, self.position)
-        if was_replaying and not self.is_replaying:
+        if position > self.position and self.is_replaying:
+            # parked sessions get their places when their last fragments are replayed, and some never will
             self._order_open()
+        self.position = max(position, self.position)
 
     def close_due(self) -> list[Closed]:
-        """Closes the sessions that silence has ended; none while replaying."""
-        return [] if self.is_replaying else self.close_silent(self.position)
+        """Closes sessions that silence has ended, as far as there is room; none while replaying, or while a
+        marker is searching them.
+        """
+        return [] if self.is_replaying or self._marker is not None else self.close_silent(self.position)
+
+    def unpin(self, sessions: Iterable[OpenSession]) -> None:
+        """Notes that a commit parks these sessions, so that no replay needs to rebuild them."""
+        for session in sessions:
+            self.pinned.pop(session.key, None)
 
     def _order_open(self) -> None:
-        """Mixes parked sessions and replayed ones in the order that one fold would have given them."""
+        """Sorts the sessions into the order that one fold would have given them."""
         self.open = OrderedDict(sorted(self.open.items(), key=lambda item: item[1].last_offset))

@@ -11,6 +11,10 @@ from dataclasses import dataclass, field
 from services.consumer.core.sessions.remembered import NO_IDS, Ids, newest_a
 from shared.model.sessions import Reason
 
+ENVELOPE_BYTES = 2048
+"""What delivering a session costs beside its fragments and ids, as bytes: the work for an empty one is about
+that for copying a few KB."""
+
 
 class OpenSession:
     """A session that has not ended: `low_t <= last_t`, `first_offset <= last_offset`.
@@ -58,6 +62,11 @@ class OpenSession:
             f"<OpenSession {self.key!r} {self.first_offset}…{self.last_offset}, "
             f"{len(self.data)} fragments, {self.parked} parked>"
         )
+
+    @property
+    def closing_bytes(self) -> int:
+        """About how many bytes a commit writes when the session closes: itself and its covered key."""
+        return self.bytes + 9 * len(self.ids or ()) + ENVELOPE_BYTES
 
     def mark_parked(self) -> None:
         """All its fragments stand in the checkpoint now, so it no longer pins the safe offset."""

@@ -1,0 +1,153 @@
+"""The longest turn of the event loop, in CPU time with garbage collections, while much closes or moves.
+
+One process, without servers: the real worker over the log in memory, 400,000 sessions of one fragment, 138 MB
+in all. Run it with `python -m bench turns`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+from bench.report import Row
+
+SESSIONS = 400_000
+SIZE = 345
+ROUNDS = 3
+SHOWN = (
+    ("open", "400,000 fragments are folded"),
+    ("load", "400,000 parked sessions are loaded"),
+    ("copy", "138 MB in 400,000 sessions are copied"),
+    ("receive", "that copy is received"),
+    ("marker", "a marker closes 400,000 sessions, committed in parts"),
+)
+
+
+class TimedLoop(asyncio.SelectorEventLoop):
+    """Measures its turns: `longest_s` is the CPU time of the longest since it was set to 0."""
+
+    longest_s = 0.0
+
+    def _run_once(self) -> None:
+        began_s = time.thread_time()
+        super()._run_once()  # type: ignore[misc]
+        self.longest_s = max(self.longest_s, time.thread_time() - began_s)
+
+
+async def measure() -> dict[str, float]:
+    """Milliseconds of the longest turn in each part."""
+    from services.consumer.adapters.kafka.sink import SENT_AT_ONCE
+    from services.consumer.core.commits.checkpoint import Commit, folding
+    from services.consumer.core.commits.stream import StreamLimits
+    from services.consumer.core.handover.bundle import copying, opening_copy
+    from services.consumer.member.garbage import keep_collections_short
+    from services.consumer.stream.context import Claimed, GroupContext
+    from services.consumer.stream.slices import in_slices
+    from services.consumer.stream.worker import StreamWorker
+    from shared.model.group import GroupSettings
+    from tests.fakes.log import InMemoryLog, InMemorySink, InMemoryStreamLog
+
+    keep_collections_short()
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, TimedLoop)
+    found: dict[str, float] = {}
+
+    async def timed(what: str, work: Coroutine[Any, Any, Any]) -> Any:
+        await asyncio.sleep(0.01)
+        loop.longest_s = 0.0
+        result = await work
+        found[what] = loop.longest_s * 1000
+        return result
+
+    class EncodingSink(InMemorySink):
+        async def commit(self, commit: Commit) -> list[int]:
+            encoded = []
+            for number, record in enumerate(commit.sessions):
+                encoded.append(record)
+                if number % SENT_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            return await super().commit(replace(commit, sessions=encoded))
+
+    class FetchedLog(InMemoryStreamLog):
+        def most_records(self) -> int:
+            return 2_000
+
+        def sink(self, stream: int) -> EncodingSink:
+            return EncodingSink(self, stream)
+
+    async def is_mine() -> bool:
+        return True
+
+    async def until(reached: Callable[[], bool]) -> None:
+        while not reached():
+            await asyncio.sleep(0.001)
+
+    settings = GroupSettings(repeat_ms=0)
+    broker = InMemoryLog(settings)
+    fill(broker)
+    context = GroupContext(
+        group="default",
+        settings=settings,
+        limits=StreamLimits(commit_s=0.2),
+        log=FetchedLog(broker),
+        now_s=time.monotonic,
+        wall_ms=lambda: 0,
+    )
+    claimed = Claimed(is_mine=is_mine, lease_alive=lambda: True, commit_s=lambda: 0.2)
+    worker = StreamWorker(0, 1, context, claimed)
+    running = asyncio.create_task(worker.run())
+    stored = broker.stored(0)
+    await timed("open", until(lambda: stored.head is not None and stored.head.position == SESSIONS))
+    core, head = worker.core, stored.head
+    assert core is not None
+    assert head is not None
+    await timed("load", in_slices(folding(head, sorted(stored.records.items()), settings.repeat_ms)))
+    body, base = await timed("copy", in_slices(copying(core)))
+    await timed("receive", in_slices(opening_copy(body, base.digest)))
+    broker.append(0, None, b'{"time":9000000000000}')
+    await timed("marker", until(lambda: len(broker.sessions) == SESSIONS))
+    worker.stop()
+    await running
+    return found
+
+
+def fill(broker: Any) -> None:
+    """One fragment of each session, in an order that looks random to memory."""
+    keys = list(range(SESSIONS))
+    random.Random(0).shuffle(keys)
+    for number in keys:
+        key = f"visitor-{number}"
+        value = f'{{"key":"{key}","id":"{number}","data":""}}'
+        broker.append(0, key.encode(), value.replace('""', f'"{"x" * (SIZE - len(value))}"').encode(), 1_000)
+
+
+def run(rounds: int = ROUNDS) -> list[Row]:
+    """Measures in a process of its own for each round."""
+    found: list[dict[str, float]] = []
+    for _ in range(rounds):
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.turns"], check=True, capture_output=True, text=True, timeout=600
+        )
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+    return [
+        Row(
+            name=f"longest turn while {what}",
+            unit="ms CPU",
+            baton=[values[part] for values in found],
+            baseline=[],
+            target="≤ 50",
+        )
+        for part, what in SHOWN
+    ]
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=TimedLoop) as runner:
+        print(json.dumps(runner.run(measure())))
