@@ -99,8 +99,8 @@ class StreamWorker:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has a reason to read nothing: the stream is not open, the lease is over, or what was read is
-        being committed in parts.
+        """Whether it has a reason to read nothing: the stream is not open, the lease is over, or what was
+        read is being committed in parts.
         """
         is_open = self.state not in ("opening", "retrying", "rewind")
         return not is_open or bool(self._left) or not self._claimed.lease_alive()
