@@ -87,7 +87,7 @@ class Donation:
     def copy(self) -> tuple[Offer, bytes]:
         """Takes the first copy, as of now."""
         body, self.base = take_copy(self.stream)
-        self.offer = offer_of(self.base, epoch=EPOCH, donor="a", why="test")
+        self.offer = offer_of(self.base, epoch=EPOCH, donor="a", recipient="b", why="test")
         return self.offer, body
 
     def delta(self) -> tuple[Completion, bytes]:
@@ -174,7 +174,7 @@ class PeersContract:
         donation.emit("k", "x" * 100_000)
         donation.commit()
         pair.donor.hint_store.keep(donation.stream)
-        request = BundleRequest(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
+        request = BundleRequest(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b", recipient="a")
 
         found = await pair.back.fetch(pair.address_of("a"), request)
 

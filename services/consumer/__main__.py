@@ -16,6 +16,7 @@ from services.consumer.adapters.kafka.events import KafkaEventSink
 from services.consumer.adapters.kafka.log import KafkaStreamLog
 from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
 from services.consumer.app import create_app
+from services.consumer.handover.nonces import Nonces
 from services.consumer.handover.routes import Reception
 from services.consumer.member.garbage import collect_when_small, count_objects, keep_collections_short
 from services.consumer.member.member import Member
@@ -33,9 +34,11 @@ from shared.kafka.topics import (
     sessions_topic,
 )
 from shared.model.cluster import MemberNode
+from shared.model.secrets import Secrets
 from shared.service.runtime import http_server, main
+from shared.service.signing import Here
 from shared.zookeeper.connection import ZooKeeper
-from shared.zookeeper.secret import ensure_secret
+from shared.zookeeper.secret import ensure_secrets
 from shared.zookeeper.stream_table import wait_for_table
 
 
@@ -50,7 +53,7 @@ class Prepared:
 
     count: int
     log: KafkaStreamLog
-    secret: bytes
+    secrets: Secrets
 
 
 async def serve(settings: ConsumerSettings, stop: asyncio.Event) -> None:
@@ -104,7 +107,7 @@ async def member_of(
     tidying = asyncio.create_task(collect_when_small(lambda: count_objects(members)), name="garbage")
     try:
         async with HttpPeers(
-            settings.member, prepared.secret, wall_ms, max_body_bytes=limits.max_body_bytes
+            here_of(settings), prepared.secrets, wall_ms, max_body_bytes=limits.max_body_bytes
         ) as peers:
             member = Member(
                 coordinator=_coordinator(settings, zookeeper, prepared.count),
@@ -135,7 +138,7 @@ async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper) -> Prepared:
             count = (await wait_for_table(zookeeper, names)).count
             coordinator = _coordinator(settings, zookeeper, count)
             await coordinator.ensure_group(settings.group_settings)
-            secret = await ensure_secret(zookeeper, names, settings.secret)
+            secrets = await ensure_secrets(zookeeper, names, settings.secret, settings.accepted_secret)
             topics = [
                 sessions_topic(names, group, settings.session_partitions, settings.session_retention_ms),
                 checkpoints_topic(names, group, count),
@@ -144,7 +147,7 @@ async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper) -> Prepared:
             await ensure_topics(settings.kafka, topics, settings.replication)
             partitions = await count_partitions(settings.kafka, names.sessions(group))
             log = KafkaStreamLog(settings.kafka, names, group, settings.group_settings, partitions)
-            return Prepared(count=count, log=log, secret=secret)
+            return Prepared(count=count, log=log, secrets=secrets)
         except (Unavailable, NotFound) as error:  # ZooKeeper may be reset while the group is created
             logging.getLogger(__name__).warning("not ready yet", extra={"why": error.detail})
             await asyncio.sleep(backoff.next_s())
@@ -172,12 +175,18 @@ def _group_context(settings: ConsumerSettings, log: KafkaStreamLog) -> GroupCont
     )
 
 
+def here_of(settings: ConsumerSettings) -> Here:
+    """Whom signed requests to this member name."""
+    return Here(member=settings.member, namespace=settings.namespace, group=settings.group)
+
+
 def reception_of(settings: ConsumerSettings, member: Member, prepared: Prepared) -> Reception:
     """What the routes for other members and control work on."""
     return Reception(
-        member=settings.member,
+        here=here_of(settings),
         hint_store=member.hint_store,
-        secret=prepared.secret,
+        secrets=prepared.secrets,
+        nonces=Nonces(wall_ms()),
         drain=member.drain,
         wall_ms=wall_ms,
     )

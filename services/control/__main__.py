@@ -27,7 +27,7 @@ from services.control.live.operations import Operations
 from services.control.settings import ControlSettings, lake_for, spark_jars_for, spark_master_for
 from shared.service.runtime import http_server, main
 from shared.zookeeper.connection import ZooKeeper
-from shared.zookeeper.secret import ensure_secret
+from shared.zookeeper.secret import ensure_secrets
 
 
 async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
@@ -51,7 +51,11 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         operations = Operations(
             view,
             ZooKeeperPins(zookeeper, settings.names),
-            HttpDrain(http, lambda: ensure_secret(zookeeper, settings.names, settings.secret)),
+            HttpDrain(
+                http,
+                lambda: ensure_secrets(zookeeper, settings.names, settings.secret, settings.accepted_secret),
+                settings.namespace,
+            ),
             timeout_s=settings.operation_timeout_s,
             look_every_s=settings.refresh_s,
         )

@@ -44,7 +44,7 @@ class PinStore(Protocol):
 class MemberDrain(Protocol):
     """Makes members drain."""
 
-    async def drain(self, member: str, address: str, why: str) -> None:
+    async def drain(self, group: str, member: str, address: str, why: str) -> None:
         """Returns once the member is draining. Raises PeerUnavailable."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shared.model.names import Names, is_namespace
 from shared.service.settings import between, one_of, setting
-from shared.zookeeper.secret import MIN_BYTES
+from shared.zookeeper.secret import IN_ZOOKEEPER, MIN_BYTES
 
 EVERYWHERE = frozenset({"0.0.0.0", "::"})
 """Hosts that mean all interfaces; they are not addresses that others can connect to."""
@@ -44,6 +44,12 @@ class ServiceSettings:
         "16 bytes; empty: a random one in ZooKeeper",
         secret=True,
     )
+    accepted_secret: str = setting(
+        "",
+        "second secret, accepted but not signed with, while secrets are rotated; `zookeeper`: the random one "
+        "in ZooKeeper",
+        secret=True,
+    )
     log_level: str = setting("INFO", "lowest level to log", one_of("DEBUG", "INFO", "WARNING", "ERROR"))
 
     @property
@@ -64,6 +70,8 @@ class ServiceSettings:
         faults = []
         if not is_namespace(self.namespace):
             faults.append(f"BATON_NAMESPACE={self.namespace!r}: lower-case letters, digits and `-` only")
-        if self.secret and len(self.secret.encode()) < MIN_BYTES:
-            faults.append(f"BATON_SECRET has less than {MIN_BYTES} bytes: it can be guessed")
+        accepted = "" if self.accepted_secret == IN_ZOOKEEPER else self.accepted_secret
+        for variable, secret in (("SECRET", self.secret), ("ACCEPTED_SECRET", accepted)):
+            if secret and len(secret.encode()) < MIN_BYTES:
+                faults.append(f"BATON_{variable} has less than {MIN_BYTES} bytes: it can be guessed")
         return faults

@@ -1,40 +1,68 @@
-"""Signs requests between members, and from control to members, with HMAC-SHA256 and a shared secret.
+"""Seals requests between members, and from control to members, in one signed envelope per request.
 
-The signature covers method, path, epoch, seq, a digest and the time of signing, one line each. The digest is
-that of the header `Baton-Handover` if a request has one (the header contains the body's digest), else that of
-the body. A signature is valid for `ACCEPTED_MS` around its time. A request replayed within that time is still
-true, or is rejected because of its epoch and seq.
+The envelope says everything that a receiver acts on: sender, recipient, namespace, group, time, a nonce,
+method and target, the body's digest and lengths, and the message itself. It travels as base64url of its JSON,
+followed by a dot and the HMAC-SHA256 of exactly those characters, so the signature is checked before anything
+is decoded. It is valid for `ACCEPTED_MS` around its time; the receiver accepts its nonce once
+(`services/consumer/handover/nonces.py`). Used by consumer and control.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
+import secrets as random_secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
 
 from shared.errors import Unauthorized
+from shared.model.secrets import Secrets
 
-MEMBER = "Baton-Member"
-EPOCH = "Baton-Epoch"
-SEQ = "Baton-Seq"
-DIGEST = "Baton-Digest"
-AT = "Baton-At"
-SIGNATURE = "Baton-Signature"
+ENVELOPE = "Baton-Envelope"
 ACCEPTED_MS = 60_000
 """Largest difference between two machines' clocks plus the transfer, which is usually below a second."""
-_MAX_DIGITS = 19
+MAX_ENVELOPE_CHARS = 16 * 1024
+"""About a thousand are usual. Servers accept headers of 64 KB, and no unsigned byte is worth more work."""
+_FORMER_SIGNATURE = "Baton-Signature"
+"""The header with which the version before envelopes signed."""
+_NOTHING = msgspec.Raw(b"null")
+
+Size = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """What is signed with a request, or with an answer (whose `method` is the status).
+
+    `target`: path and query. `digest`, `length`: of the body as it is sent; `encoding` and `decoded_length`
+    say what it decodes to. An answer repeats the nonce of its request.
+    """
+
+    sender: str
+    recipient: str
+    namespace: str
+    group: str
+    at_ms: int
+    nonce: str
+    method: str
+    target: str
+    digest: str
+    length: Size
+    encoding: str = ""
+    decoded_length: Size = 0
+    message: msgspec.Raw = _NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signed:
-    """The signed fields of a request; `member`, the sender, is not covered by the signature."""
+class Here:
+    """Who a process is to others: envelopes for another recipient, namespace or group are refused."""
 
     member: str
-    epoch: int
-    seq: int
-    digest: str
-    at_ms: int
+    namespace: str
+    group: str
 
 
 def digest_of(content: bytes) -> str:
@@ -42,66 +70,57 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def signature(secret: bytes, method: str, path: str, *, epoch: int, seq: int, digest: str, at_ms: int) -> str:
-    """The signature in hex; `path` without the query.
+def new_nonce() -> str:
+    """16 random bytes in hex: unique without coordination."""
+    return random_secrets.token_hex(16)
 
-    >>> signature(b"s", "POST", "/drain", epoch=0, seq=0, digest=digest_of(b""), at_ms=1)[:16]
-    'c5056ec3b9e8a34e'
+
+def sealed_headers(secrets: Secrets, envelope: Envelope) -> dict[str, str]:
+    """The header that carries the envelope and its signature."""
+    payload = base64.urlsafe_b64encode(msgspec.json.encode(envelope))
+    return {ENVELOPE: f"{payload.decode()}.{_signature(secrets.signing, payload)}"}
+
+
+def open_envelope(
+    secrets: Secrets, here: Here, method: str, target: str, headers: Mapping[str, str], *, now_ms: int
+) -> Envelope:
+    """The envelope of this very request to this very process.
+
+    Raises Unauthorized if it is missing, forged, old, or meant for another recipient or request. The caller
+    still has to check its nonce and the body.
     """
-    lines = "\n".join((method, path, str(epoch), str(seq), digest, str(at_ms)))
-    return hmac.new(secret, lines.encode(), hashlib.sha256).hexdigest()
-
-
-def signed_headers(
-    secret: bytes,
-    member: str,
-    method: str,
-    path: str,
-    *,
-    epoch: int = 0,
-    seq: int = 0,
-    digest: str,
-    at_ms: int,
-) -> dict[str, str]:
-    """The headers with which `member` (or control) signs a request."""
-    return {
-        MEMBER: member,
-        EPOCH: str(epoch),
-        SEQ: str(seq),
-        DIGEST: digest,
-        AT: str(at_ms),
-        SIGNATURE: signature(secret, method, path, epoch=epoch, seq=seq, digest=digest, at_ms=at_ms),
-    }
-
-
-def check_signed(secret: bytes, method: str, path: str, headers: Mapping[str, str], *, now_ms: int) -> Signed:
-    """The signed fields in the headers, after checking the signature; the caller must compare the digest.
-
-    Raises Unauthorized for a missing, wrong or old signature.
-    """
-    if SIGNATURE not in headers:
-        raise Unauthorized("the request is not signed")
-    signed = Signed(
-        member=headers.get(MEMBER, ""),
-        epoch=_number(headers, EPOCH),
-        seq=_number(headers, SEQ),
-        digest=headers.get(DIGEST, ""),
-        at_ms=_number(headers, AT),
-    )
-    fields = {"epoch": signed.epoch, "seq": signed.seq, "at_ms": signed.at_ms}
-    valid = signature(secret, method, path, digest=signed.digest, **fields)
-    # takes the same time for every wrong signature
-    if not hmac.compare_digest(valid.encode(), headers[SIGNATURE].encode()):
-        raise Unauthorized("the signature is wrong: do both sides have the same BATON_SECRET?")
+    envelope = _verified(secrets, headers)
     # after the signature: an unsigned time means nothing
-    if abs(now_ms - signed.at_ms) > ACCEPTED_MS:
-        raise Unauthorized(f"signed {now_ms - signed.at_ms} ms ago: do the clocks agree?")
-    return signed
+    if abs(now_ms - envelope.at_ms) > ACCEPTED_MS:
+        raise Unauthorized(f"signed {now_ms - envelope.at_ms} ms ago: do the clocks agree?")
+    for what, signed, actual in (
+        ("member", envelope.recipient, here.member),
+        ("namespace", envelope.namespace, here.namespace),
+        ("group", envelope.group, here.group),
+        ("request", f"{envelope.method} {envelope.target}", f"{method} {target}"),
+    ):
+        if signed != actual:
+            raise Unauthorized(f"signed for {what} {signed!r}, not {actual!r}")
+    return envelope
 
 
-def _number(headers: Mapping[str, str], name: str) -> int:
-    raw = headers.get(name, "")
-    # `isdigit` accepts digits of other scripts, and `int` is slow for very long numbers
-    if not (raw.isascii() and raw.removeprefix("-").isdigit() and len(raw) <= _MAX_DIGITS):
-        raise Unauthorized(f"the header {name} is not a number")
-    return int(raw)
+def _verified(secrets: Secrets, headers: Mapping[str, str]) -> Envelope:
+    value = headers.get(ENVELOPE, "")
+    if not value:
+        former = " in an envelope, but as an earlier version of Baton does" * (_FORMER_SIGNATURE in headers)
+        raise Unauthorized(f"the request is not signed{former}")
+    if len(value) > MAX_ENVELOPE_CHARS:
+        raise Unauthorized(f"the header {ENVELOPE} is longer than {MAX_ENVELOPE_CHARS} characters")
+    payload, _, given = value.encode().partition(b".")
+    keys = [key for key in (secrets.signing, secrets.accepted) if key is not None]
+    # takes the same time for every wrong signature
+    if not any(hmac.compare_digest(_signature(key, payload).encode(), given) for key in keys):
+        raise Unauthorized("the signature is wrong: do both sides have the same BATON_SECRET?")
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(payload), type=Envelope)
+    except (ValueError, msgspec.DecodeError) as error:  # signed, so by another version
+        raise Unauthorized(f"the envelope is unreadable: {error}") from None
+
+
+def _signature(secret: bytes, payload: bytes) -> str:
+    return hmac.new(secret, payload, hashlib.sha256).hexdigest()

@@ -8,26 +8,34 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
 import httpx
+import msgspec
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from services.consumer.adapters.http_peers import HttpPeers, PeerTimeouts
 from services.consumer.app import create_app
-from services.consumer.handover.messages import HANDOVER, Message, header_for, line_for, sender_of
+from services.consumer.handover.messages import Message, envelope_for
+from services.consumer.handover.nonces import Nonces
 from services.consumer.handover.routes import Reception
 from services.consumer.member.metrics import ConsumerMetrics
+from shared.model.secrets import Secrets
 from shared.service.runtime import http_server
-from shared.service.signing import digest_of, signed_headers
+from shared.service.signing import ACCEPTED_MS, Envelope, Here, new_nonce, sealed_headers
 from tests.peers_contract import MAX_BODY_BYTES, End, Pair, new_end
 from tests.servers import free_port
 
-SECRET = b"of these two members"
+SECRETS = Secrets(signing=b"of these two members")
 PATIENT = PeerTimeouts(offer_s=20, complete_s=20, fetch_s=20)
 """For machines that are busy with other tests."""
 
 
 def wall_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def here_of(member: str) -> Here:
+    """A member of the default group."""
+    return Here(member=member, namespace="", group="default")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,9 +57,10 @@ class Face:
     def app(self) -> FastAPI:
         """As `services/consumer/__main__.py` makes it."""
         reception = Reception(
-            member=self.member,
+            here=here_of(self.member),
             hint_store=self.end.hint_store,
-            secret=SECRET,
+            secrets=SECRETS,
+            nonces=Nonces(wall_ms() - ACCEPTED_MS),
             drain=self.drained.append,
             wall_ms=wall_ms,
         )
@@ -106,11 +115,11 @@ async def pair_over_http(host: str = "127.0.0.1") -> AsyncIterator[Pair]:
         )
 
 
-def peers_of(member: str, secret: bytes = SECRET, timeouts: PeerTimeouts = PATIENT) -> HttpPeers:
+def peers_of(member: str, secrets: Secrets = SECRETS, timeouts: PeerTimeouts = PATIENT) -> HttpPeers:
     """The peers of a member."""
     return HttpPeers(
-        member,
-        secret,
+        here_of(member),
+        secrets,
         wall_ms,
         max_body_bytes=MAX_BODY_BYTES,
         timeouts=timeouts,
@@ -133,7 +142,7 @@ class Sent:
     body: bytes = b""
 
     def with_headers(self, **changes: str) -> Sent:
-        """`baton_seq="4"` sets `Baton-Seq`; an empty value removes the header."""
+        """`accept_encoding="zstd"` sets `Accept-Encoding`; an empty value removes the header."""
         named = {name.replace("_", "-").title(): value for name, value in changes.items()}
         headers = {name: value for name, value in (self.headers | named).items() if value}
         return replace(self, headers=headers)
@@ -150,22 +159,18 @@ def sent(
     said: Message,
     body: bytes = b"",
     *,
-    secret: bytes = SECRET,
+    secrets: Secrets = SECRETS,
     late_ms: int = 0,
-    header: str | None = None,
-    sender: str = "",
+    packed: bytes | None = None,
+    **changes: object,
 ) -> Sent:
-    """The signed request of a message; `header`, if given, is signed and sent in place of the message."""
-    line = line_for(said)
-    header = header_for(said) if header is None else header
-    signed = signed_headers(
-        secret,
-        sender or sender_of(said),
-        line.method,
-        line.path,
-        epoch=line.epoch,
-        seq=line.seq,
-        digest=digest_of(header.encode()),
-        at_ms=wall_ms() - late_ms,
-    )
-    return Sent(method=line.method, target=line.target, headers=signed | {HANDOVER: header}, body=body)
+    """The sealed request of a message; `packed`: how the body is sent; `changes`: of the signed envelope."""
+    envelope = envelope_for(said, body, packed, namespace="", at_ms=wall_ms() - late_ms, nonce=new_nonce())
+    envelope = msgspec.structs.replace(envelope, **changes)
+    return sealed(envelope, body if packed is None else packed, secrets)
+
+
+def sealed(envelope: Envelope, body: bytes, secrets: Secrets = SECRETS) -> Sent:
+    """The request of an envelope."""
+    headers = sealed_headers(secrets, envelope)
+    return Sent(method=envelope.method, target=envelope.target, headers=headers, body=body)

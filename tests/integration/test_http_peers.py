@@ -12,14 +12,16 @@ import pytest
 from services.consumer.adapters.http_peers import HttpPeers
 from services.consumer.core.handover.bundle import take_delta
 from services.consumer.core.handover.rules import BundleRequest
-from shared.service.signing import digest_of, signed_headers
+from shared.service.signing import Envelope, digest_of, new_nonce
 from tests.integration.handover_ends import (
     PATIENT,
-    SECRET,
+    SECRETS,
     Face,
+    here_of,
     pair_over_http,
     peers_of,
     plain_client,
+    sealed,
     serving,
     wall_ms,
 )
@@ -62,7 +64,7 @@ async def test_twenty_megabytes_can_be_handed_over_and_fetched(host: str, compre
         await pair.peers.complete(pair.address_of("b"), *donation.delta())
         (hint,) = pair.recipient.hint_store.take(STREAM)
         pair.donor.hint_store.keep(donation.stream)
-        request = BundleRequest(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
+        request = BundleRequest(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b", recipient="a")
         fetched = await pair.back.fetch(pair.address_of("a"), request)
 
     assert len(copy) > 20 * MB
@@ -75,7 +77,7 @@ async def test_a_delta_reuses_the_connection_of_its_copy() -> None:
     donation.emit("k", "x" * 500_000)
 
     # created as the service does, with the library's own transport
-    peers = HttpPeers("a", SECRET, wall_ms, max_body_bytes=MB, timeouts=PATIENT)
+    peers = HttpPeers(here_of("a"), SECRETS, wall_ms, max_body_bytes=MB, timeouts=PATIENT)
     async with serving("b") as b, peers:
         await peers.offer(b.address, *donation.copy())
         await peers.complete(b.address, *donation.delta())
@@ -105,10 +107,20 @@ async def test_bodies_are_compressed_only_between_machines() -> None:
 
 async def drain(face: Face, body: bytes = b"", signed_body: bytes | None = None) -> httpx.Response:
     """Sends a signed drain request and returns the member's answer."""
-    digest = digest_of(body if signed_body is None else signed_body)
-    headers = signed_headers(SECRET, "control", "POST", "/drain", digest=digest, at_ms=wall_ms())
-    async with plain_client() as client:
-        return await client.post(f"{face.address}/drain", content=body, headers=headers)
+    announced = body if signed_body is None else signed_body
+    envelope = Envelope(
+        sender="control",
+        recipient=face.member,
+        namespace="",
+        group="default",
+        at_ms=wall_ms(),
+        nonce=new_nonce(),
+        method="POST",
+        target="/drain",
+        digest=digest_of(announced),
+        length=len(announced),
+    )
+    return await sealed(envelope, body).to(face)
 
 
 @pytest.mark.parametrize(

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import cramjam
 import httpx
+import msgspec
 import pytest
 
 from services.consumer.adapters.http_peers import HttpPeers, PeerTimeouts, is_loopback
 from services.consumer.core.handover.rules import BundleRequest, Offer
-from services.consumer.handover.messages import LENGTH
 from shared.errors import HandoverRefused, PeerUnavailable
+from shared.model.secrets import Secrets
 from shared.service.http import PROBLEM
-from shared.service.signing import ACCEPTED_MS, digest_of, signed_headers
-from tests.integration.handover_ends import SECRET, peers_of, serving, wall_ms
+from shared.service.signing import ACCEPTED_MS, ENVELOPE, Envelope, digest_of, sealed_headers
+from tests.integration.handover_ends import SECRETS, here_of, peers_of, serving, wall_ms
 from tests.peers_contract import EPOCH, STREAM, Donation
 
 MAX_BYTES = 100_000
 LONG_HOST = "http://" + "b" * 70
 QUICK = PeerTimeouts(offer_s=0.2, complete_s=0.2, fetch_s=0.2)
-REQUEST = BundleRequest(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b")
-PATH = "/handover/default/1"
+REQUEST = BundleRequest(group="default", stream=STREAM, epoch=EPOCH, seq=1, member="b", recipient="a")
 Call = Callable[[HttpPeers, str], Awaitable[object]]
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -61,7 +62,9 @@ def answering(
 ) -> HttpPeers:
     """Peers whose every request gets this answer."""
     transport = httpx.MockTransport(answer)
-    return HttpPeers("a", SECRET, wall_ms, max_body_bytes=MAX_BYTES, timeouts=timeouts, transport=transport)
+    return HttpPeers(
+        here_of("b"), SECRETS, wall_ms, max_body_bytes=MAX_BYTES, timeouts=timeouts, transport=transport
+    )
 
 
 def response(status: int, content: bytes = b"", headers: dict[str, str] | None = None) -> httpx.Response:
@@ -73,11 +76,32 @@ def problem(status: int, content: bytes, kind: str = PROBLEM) -> httpx.Response:
     return response(status, content, {"content-type": kind})
 
 
-def signed(body: bytes, *, secret: bytes = SECRET, seq: int = 1, late_ms: int = 0) -> dict[str, str]:
-    """The headers with which a member signs an answer that carries this bundle."""
-    return signed_headers(
-        secret, "a", "200", PATH, epoch=EPOCH, seq=seq, digest=digest_of(body), at_ms=wall_ms() - late_ms
+def bundle(
+    request: httpx.Request,
+    body: bytes,
+    *,
+    secrets: Secrets = SECRETS,
+    sent: bytes | None = None,
+    **changes: object,
+) -> httpx.Response:
+    """A member's answer to this request, `changes` of its envelope signed; the body is sent as `sent`."""
+    asked = msgspec.json.decode(
+        base64.urlsafe_b64decode(request.headers[ENVELOPE].partition(".")[0]), type=Envelope
     )
+    answer = Envelope(
+        sender="a",
+        recipient="b",
+        namespace="",
+        group="default",
+        at_ms=wall_ms(),
+        nonce=asked.nonce,
+        method="200",
+        target=asked.target,
+        digest=digest_of(body),
+        length=len(body),
+    )
+    answer = msgspec.structs.replace(answer, **changes)
+    return response(200, body if sent is None else sent, sealed_headers(secrets, answer))
 
 
 FOREIGN_ANSWERS: dict[str, tuple[Callable[[], httpx.Response], str]] = {
@@ -127,24 +151,31 @@ async def test_a_refusal_raises_with_the_peers_reason(call: Call, status: int) -
 
 BUNDLE = b"bundle"
 LARGE = bytes(cramjam.zstd.compress(bytes(MAX_BYTES * 9)))
-BAD_BUNDLES: dict[str, tuple[Callable[[], httpx.Response], str]] = {
-    "nothing": (lambda: response(204), "status 204"),
-    "not signed": (lambda: response(200, BUNDLE), "not signed"),
-    "another secret": (lambda: response(200, BUNDLE, signed(BUNDLE, secret=b"x")), "signature is wrong"),
-    "old": (lambda: response(200, BUNDLE, signed(BUNDLE, late_ms=ACCEPTED_MS + 5000)), "do the clocks agree"),
-    "another head": (lambda: response(200, BUNDLE, signed(BUNDLE, seq=2)), "not the bundle that was signed"),
-    "another body": (lambda: response(200, b"bent", signed(BUNDLE)), "not the bundle that was signed"),
-    "too large": (lambda: response(200, bytes(MAX_BYTES + 1), signed(BUNDLE)), "more than 100000 bytes"),
-    "unknown encoding": (lambda: zstd(BUNDLE, "6", encoding="gzip"), "the encoding 'gzip'"),
-    "zstd of unknown length": (lambda: zstd(BUNDLE, "many"), "'many' is not a length"),
-    "not zstd": (lambda: zstd(b"garbage", "7"), "not zstd of 7 bytes"),
-    "too large, decoded": (lambda: zstd(LARGE, str(MAX_BYTES * 9)), "a body of 900000 bytes"),
-    "longer than announced": (lambda: zstd(LARGE, str(MAX_BYTES)), "not zstd of 100000 bytes"),
+OLD_MS = ACCEPTED_MS + 5000
+BAD_BUNDLES: dict[str, tuple[Callable[[httpx.Request], httpx.Response], str]] = {
+    "nothing": (lambda _: response(204), "status 204"),
+    "not signed": (lambda _: response(200, BUNDLE), "not signed"),
+    "another secret": (
+        lambda asked: bundle(asked, BUNDLE, secrets=Secrets(signing=b"x")),
+        "signature is wrong",
+    ),
+    "old": (lambda asked: bundle(asked, BUNDLE, at_ms=wall_ms() - OLD_MS), "do the clocks agree"),
+    "another head": (lambda asked: bundle(asked, BUNDLE, target="/handover/x"), "signed for request"),
+    "to another member": (lambda asked: bundle(asked, BUNDLE, recipient="c"), "signed for member 'c'"),
+    "of another member": (lambda asked: bundle(asked, BUNDLE, sender="c"), "not the answer to this request"),
+    "to an earlier request": (lambda asked: bundle(asked, BUNDLE, nonce="0"), "not the answer to this"),
+    "another body": (lambda asked: bundle(asked, BUNDLE, sent=b"bent"), "not the one that was signed"),
+    "longer than signed": (lambda asked: bundle(asked, BUNDLE, sent=BUNDLE + b"x"), "not the one that was"),
+    "too large": (lambda asked: bundle(asked, bytes(MAX_BYTES + 1)), "at most 100000 bytes"),
+    "unknown encoding": (lambda asked: bundle(asked, BUNDLE, encoding="gzip"), "the encoding 'gzip'"),
+    "not zstd": (lambda asked: zstd(asked, b"garbage", 7), "not zstd of 7 bytes"),
+    "too large, decoded": (lambda asked: zstd(asked, LARGE, MAX_BYTES * 9), "at most 100000 bytes"),
+    "longer than announced": (lambda asked: zstd(asked, LARGE, MAX_BYTES), "not zstd of 100000 bytes"),
 }
 
 
-def zstd(packed: bytes, length: str, encoding: str = "zstd") -> httpx.Response:
-    return response(200, packed, signed(BUNDLE) | {"content-encoding": encoding, LENGTH: length})
+def zstd(request: httpx.Request, packed: bytes, length: int) -> httpx.Response:
+    return bundle(request, packed, encoding="zstd", decoded_length=length)
 
 
 @pytest.mark.parametrize("answer", BAD_BUNDLES)
@@ -152,7 +183,7 @@ async def test_a_bundle_must_be_signed_by_the_member_and_bounded(answer: str) ->
     """Otherwise any process at the address could plant sessions or exhaust the memory."""
     make, reason = BAD_BUNDLES[answer]
 
-    async with answering(lambda _: make()) as peers:
+    async with answering(make) as peers:
         with pytest.raises(PeerUnavailable, match=f"http://a does not answer: .*{reason}"):
             await fetch(peers, "http://a")
 
@@ -161,9 +192,9 @@ async def test_a_signed_bundle_is_accepted() -> None:
     """So each bundle above is rejected for its one fault."""
     packed = bytes(cramjam.zstd.compress(BUNDLE))
 
-    async with answering(lambda _: response(200, BUNDLE, signed(BUNDLE))) as peers:
+    async with answering(lambda asked: bundle(asked, BUNDLE)) as peers:
         assert await fetch(peers, "http://a") == BUNDLE
-    async with answering(lambda _: zstd(packed, "6")) as peers:
+    async with answering(lambda asked: zstd(asked, packed, 6)) as peers:
         assert await fetch(peers, "http://a") == BUNDLE
 
 

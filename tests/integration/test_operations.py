@@ -16,7 +16,7 @@ from services.control.core.operations import Operation, Wish
 from services.control.live.cluster_view import ClusterView
 from services.control.live.operations import Operations
 from shared.zookeeper.connection import ZooKeeper
-from shared.zookeeper.secret import ensure_secret
+from shared.zookeeper.secret import ensure_secrets
 from tests.e2e.fleet import Visits
 from tests.integration.consumers import Group, group
 from tests.integration.test_consumer_moves import judged
@@ -63,7 +63,7 @@ async def control(found: Group, zookeeper: str) -> AsyncIterator[Control]:
         http = await stack.enter_async_context(http_client())
         cluster = ZooKeeperCluster(znodes, where.names)
         members, pins = HttpMembers(http), ZooKeeperPins(znodes, where.names)
-        drain = HttpDrain(http, lambda: ensure_secret(znodes, where.names, ""))
+        drain = HttpDrain(http, lambda: ensure_secrets(znodes, where.names, ""), where.names.namespace)
         view = ClusterView(cluster, offsets, members, where.names, refresh_s=0.1, status_window_s=20.0)
         yield Control(view, Operations(view, pins, drain, timeout_s=60.0, look_every_s=0.1))
 

@@ -90,7 +90,7 @@ class HandoverScenario:
         """The owner takes a copy under this name."""
         body, base = take_copy(self._running[self._owner])
         assert self._claim is not None
-        offer = offer_of(base, epoch=self._claim.epoch, donor=self._claim.member, why="a test")
+        offer = offer_of(base, epoch=self._claim.epoch, donor=self._claim.member, recipient="", why="a test")
         self._copies[name], self._messages[name] = (base, offer), (offer, body)
         return f"{name}: {offer.sessions} sessions at {offer.position}"
 
@@ -151,7 +151,9 @@ class HandoverScenario:
 
     def do_ask(self, name: str, of: str, epoch: str, seq: str, group: str = "g", stream: str = "0") -> str:
         """A member asks another one for the bundle of a head."""
-        request = BundleRequest(group=group, stream=int(stream), epoch=int(epoch), seq=int(seq), member=name)
+        request = BundleRequest(
+            group=group, stream=int(stream), epoch=int(epoch), seq=int(seq), member=name, recipient=of
+        )
         return f"{len(self._stores[of].give(request))} bytes"
 
     def do_view(
@@ -224,7 +226,7 @@ class HandoverScenario:
         )
 
     def _request(self, name: str, head: Head) -> BundleRequest:
-        return BundleRequest(group="g", stream=0, epoch=head.epoch, seq=head.seq, member=name)
+        return BundleRequest(group="g", stream=0, epoch=head.epoch, seq=head.seq, member=name, recipient="")
 
     def _load(self, epoch: int) -> Stream:
         return Stream(

@@ -17,21 +17,12 @@ import httpx
 import msgspec
 
 from services.consumer.core.handover.rules import BundleRequest, Completion, Offer
-from services.consumer.handover.messages import (
-    HANDOVER,
-    LENGTH,
-    ZSTD,
-    Message,
-    compress,
-    decompress,
-    header_for,
-    line_for,
-    parse_length,
-    sender_of,
-)
+from services.consumer.handover.messages import ZSTD, Message, compress, envelope_for
+from services.consumer.handover.sealed_body import SealedBody
 from shared.errors import BundleRejected, HandoverRefused, PeerUnavailable, Unauthorized
+from shared.model.secrets import Secrets
 from shared.service.http import PROBLEM
-from shared.service.signing import check_signed, digest_of, signed_headers
+from shared.service.signing import Envelope, Here, new_nonce, open_envelope, sealed_headers
 
 CONNECT_S = 2.0
 """A neighbouring machine answers within a millisecond; a lost packet is sent again after a second."""
@@ -82,16 +73,16 @@ class HttpPeers:
 
     def __init__(
         self,
-        member: str,
-        secret: bytes,
+        here: Here,
+        secrets: Secrets,
         wall_ms: Callable[[], int],
         *,
         max_body_bytes: int,
         timeouts: PeerTimeouts | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._member = member
-        self._secret = secret
+        self._here = here
+        self._secrets = secrets
         self._wall_ms = wall_ms
         self._max_body_bytes = max_body_bytes
         self._timeouts = timeouts or PeerTimeouts()
@@ -110,7 +101,7 @@ class HttpPeers:
         )
 
     def __repr__(self) -> str:
-        return f"<HttpPeers of {self._member}>"
+        return f"<HttpPeers of {self._here.member}>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -128,78 +119,67 @@ class HttpPeers:
 
     async def fetch(self, address: str, request: BundleRequest) -> bytes:
         """Asks a former owner for its frozen bundle."""
-        headers = self._headers_for(request)
-        headers["Accept-Encoding"] = "identity" if is_loopback(address) else ZSTD
-        return await self._call(address, request, headers, b"", self._timeouts.fetch_s)
+        encoding = "identity" if is_loopback(address) else ZSTD
+        return await self._call(
+            address,
+            self._seal(request, b"", None),
+            b"",
+            self._timeouts.fetch_s,
+            {"Accept-Encoding": encoding},
+        )
 
     async def _send(self, address: str, message: Offer | Completion, body: bytes, within_s: float) -> None:
-        headers = self._headers_for(message)
         # measured: on loopback 20 MB take 40 ms as they are, and compressing alone takes 60
         packed = None if is_loopback(address) else await asyncio.to_thread(compress, body)
-        if packed is not None:
-            headers |= {"Content-Encoding": ZSTD, LENGTH: str(len(body))}
-        await self._call(address, message, headers, body if packed is None else packed, within_s)
+        envelope = self._seal(message, body, packed)
+        sent = body if packed is None else packed
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(len(sent))}
+        await self._call(address, envelope, sent, within_s, headers)
 
-    def _headers_for(self, message: Message) -> dict[str, str]:
-        line, header = line_for(message), header_for(message)
-        signed = signed_headers(
-            self._secret,
-            sender_of(message),
-            line.method,
-            line.path,
-            epoch=line.epoch,
-            seq=line.seq,
-            digest=digest_of(header.encode()),
+    def _seal(self, message: Message, body: bytes, packed: bytes | None) -> Envelope:
+        return envelope_for(
+            message,
+            body,
+            packed,
+            namespace=self._here.namespace,
             at_ms=self._wall_ms(),
+            nonce=new_nonce(),
         )
-        return signed | {HANDOVER: header}
 
     async def _call(
-        self, address: str, message: Message, headers: dict[str, str], body: bytes, within_s: float
+        self, address: str, envelope: Envelope, body: bytes, within_s: float, headers: dict[str, str]
     ) -> bytes:
-        line = line_for(message)
-        if line.method != "GET":
-            headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(len(body))}
         try:
             async with (
                 asyncio.timeout(within_s),
                 self._client.stream(
-                    line.method,
-                    f"{address}{line.target}",
-                    headers=headers,
-                    content=_chunks(body) if line.method != "GET" else None,
+                    envelope.method,
+                    f"{address}{envelope.target}",
+                    headers=headers | sealed_headers(self._secrets, envelope),
+                    content=_chunks(body) if envelope.method != "GET" else None,
                 ) as response,
             ):
-                return await self._answer(response, message)
+                return await self._answer(response, envelope)
         except FAULTS as error:
             raise PeerUnavailable(f"{address} does not answer: {_reason(error, within_s)}") from error
 
-    async def _answer(self, response: httpx.Response, message: Message) -> bytes:
+    async def _answer(self, response: httpx.Response, sent: Envelope) -> bytes:
         """The body of a member's answer. Raises HandoverRefused, and any of FAULTS."""
         if 400 <= response.status_code < 500:
             raise HandoverRefused(_refusal(response, await _read(response, MAX_REFUSAL_BYTES)))
-        if response.status_code != (200 if isinstance(message, BundleRequest) else 204):
+        if response.status_code != (200 if sent.method == "GET" else 204):
             raise _NotAMember(f"status {response.status_code}")
-        if isinstance(message, BundleRequest):
-            return await self._bundle(response, message)
+        if sent.method == "GET":
+            return await self._bundle(response, sent)
         return await _read(response, 0)
 
-    async def _bundle(self, response: httpx.Response, request: BundleRequest) -> bytes:
-        line = line_for(request)
-        signed = check_signed(self._secret, "200", line.path, response.headers, now_ms=self._wall_ms())
-        body = await _read(response, self._max_body_bytes)
-        encoding = response.headers.get("content-encoding", "")
-        if encoding == ZSTD:
-            length = parse_length(response.headers.get(LENGTH, ""))
-            if length > self._max_body_bytes:
-                raise _NotAMember(f"a body of {length} bytes")
-            body = await asyncio.to_thread(decompress, body, length)
-        elif encoding:
-            raise _NotAMember(f"the encoding {encoding!r}")
-        digest = await asyncio.to_thread(digest_of, body)
-        if (line.epoch, line.seq, digest) != (signed.epoch, signed.seq, signed.digest):
-            raise _NotAMember("not the bundle that was signed")
-        return body
+    async def _bundle(self, response: httpx.Response, sent: Envelope) -> bytes:
+        answer = open_envelope(
+            self._secrets, self._here, "200", sent.target, response.headers, now_ms=self._wall_ms()
+        )
+        if (answer.sender, answer.nonce) != (sent.recipient, sent.nonce):
+            raise _NotAMember("not the answer to this request")
+        return await SealedBody(answer, self._max_body_bytes).read(response.aiter_raw())
 
 
 def is_loopback(address: str) -> bool:

@@ -39,7 +39,13 @@ class Donor:
         """
         started_s = self._now_s()
         body, base = await in_slices(copying(core))
-        offer = offer_of(base, epoch=effect.epoch, donor=self._coordinator.member, why=effect.why)
+        offer = offer_of(
+            base,
+            epoch=effect.epoch,
+            donor=self._coordinator.member,
+            recipient=effect.target,
+            why=effect.why,
+        )
         await self._peers.offer(address, offer, body)
         return base, offer, (self._now_s() - started_s) * 1000
 

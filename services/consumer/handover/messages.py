@@ -1,14 +1,12 @@
-"""How a handover looks in HTTP: each message's request line, its header, and the compression of its body.
+"""How a handover looks in HTTP: each message's request line, its envelope, and the compression of its body.
 
 Pure, and the one place where both ends agree: `adapters/http_peers.py` sends, `routes.py` receives. A message
-(`core/handover/rules.py`) is base64url of its JSON in the header `Baton-Handover`. The header's digest is
-signed (`shared/service/signing.py`), and the message holds the digest of the uncompressed body.
+(`core/handover/rules.py`) travels in the signed envelope of its request (`shared/service/signing.py`), and
+holds the digest of the uncompressed body; the envelope has that of the body as it is sent.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import NamedTuple, TypeVar
 
 import cramjam
@@ -16,53 +14,40 @@ import msgspec
 
 from services.consumer.core.handover.rules import BundleRequest, Completion, Offer
 from shared.errors import BundleRejected
+from shared.service.signing import Envelope, digest_of
 
-HANDOVER = "Baton-Handover"
-LENGTH = "Baton-Length"
-"""The length of the decoded body, where it is encoded: the reader allocates exactly this much."""
 ZSTD = "zstd"
 COMPRESS_FROM_BYTES = 64 * 1024
 """A smaller body is a few packets, compressed or not."""
 LEAST_SAVING = 0.1
 """A body that compression shrinks by less is sent as it is: the other side need not decode it."""
-MAX_MESSAGE_BYTES = 8 * 1024
-"""A few hundred bytes are usual; servers accept headers of 8 KB and more."""
 _LEVEL = 1
 """The fastest one: compression is to save time."""
-_MAX_DIGITS = 18
 
 Message = Offer | Completion | BundleRequest
 M = TypeVar("M", Offer, Completion, BundleRequest)
 
 
 class Line(NamedTuple):
-    """The request line of a message, and those parts of it that are signed."""
+    """The request line of a message; `target`: path and query."""
 
     method: str
-    path: str
-    epoch: int
-    seq: int
-    query: str
-
-    @property
-    def target(self) -> str:
-        """Path and query."""
-        return f"{self.path}?{self.query}"
+    target: str
 
 
 def line_for(message: Message) -> Line:
     """The request line that a message is sent with.
 
-    >>> line_for(BundleRequest(group="default", stream=3, epoch=7, seq=41, member="m1")).target
+    >>> line_for(BundleRequest(group="default", stream=3, epoch=7, seq=41, member="b", recipient="a")).target
     '/handover/default/3?epoch=7&seq=41'
     """
     path = f"/handover/{message.group}/{message.stream}"
     if isinstance(message, Offer):
-        return Line("PUT", path, message.epoch, 0, f"epoch={message.epoch}")
+        return Line("PUT", f"{path}?epoch={message.epoch}")
     query = f"epoch={message.epoch}&seq={message.seq}"
     if isinstance(message, Completion):
-        return Line("POST", f"{path}/commit", message.epoch, message.seq, query)
-    return Line("GET", path, message.epoch, message.seq, query)
+        return Line("POST", f"{path}/commit?{query}")
+    return Line("GET", f"{path}?{query}")
 
 
 def sender_of(message: Message) -> str:
@@ -70,26 +55,40 @@ def sender_of(message: Message) -> str:
     return message.member if isinstance(message, BundleRequest) else message.donor
 
 
-def header_for(message: Message) -> str:
-    """The message as a header's value."""
-    return base64.urlsafe_b64encode(msgspec.json.encode(message)).decode()
+def envelope_for(
+    message: Message, body: bytes, packed: bytes | None, *, namespace: str, at_ms: int, nonce: str
+) -> Envelope:
+    """The envelope of a message with this body, which is sent as `packed` (None: as it is)."""
+    line, sent = line_for(message), body if packed is None else packed
+    # what is sent as it is has the message's digest: hash it once
+    digest = digest_of(sent) if packed or isinstance(message, BundleRequest) else message.digest
+    return Envelope(
+        sender=sender_of(message),
+        recipient=message.recipient,
+        namespace=namespace,
+        group=message.group,
+        at_ms=at_ms,
+        nonce=nonce,
+        method=line.method,
+        target=line.target,
+        digest=digest,
+        length=len(sent),
+        encoding="" if packed is None else ZSTD,
+        decoded_length=0 if packed is None else len(body),
+        message=msgspec.Raw(msgspec.json.encode(message)),
+    )
 
 
-def parse_header(value: str, kind: type[M]) -> M:
-    """The message of a header's value. Raises BundleRejected if it is not one of this kind."""
-    if len(value) > MAX_MESSAGE_BYTES:
-        raise BundleRejected(f"the header {HANDOVER} is longer than {MAX_MESSAGE_BYTES} bytes")
+def parse_message(envelope: Envelope, kind: type[M]) -> M:
+    """The message in an envelope. Raises BundleRejected if it is not one of this kind, sent as it is here."""
     try:
-        return msgspec.json.decode(base64.b64decode(value, b"-_", validate=True), type=kind)
-    except (binascii.Error, ValueError, msgspec.DecodeError) as error:
-        raise BundleRejected(f"the header {HANDOVER} is not a valid {kind.__name__}: {error}") from None
-
-
-def parse_length(raw: str) -> int:
-    """The number of bytes that a header states. Raises BundleRejected if it does not."""
-    if not (raw.isascii() and raw.isdigit() and len(raw) <= _MAX_DIGITS):
-        raise BundleRejected(f"{raw[:_MAX_DIGITS]!r} is not a length")
-    return int(raw)
+        message = msgspec.json.decode(envelope.message, type=kind)
+    except msgspec.DecodeError as error:
+        raise BundleRejected(f"the envelope does not contain a valid {kind.__name__}: {error}") from None
+    signed = Line(envelope.method, envelope.target), envelope.sender, envelope.recipient, envelope.group
+    if signed != (line_for(message), sender_of(message), message.recipient, message.group):
+        raise BundleRejected(f"the envelope does not fit its message: {message!r}")
+    return message
 
 
 def compress(body: bytes) -> bytes | None:

@@ -162,6 +162,7 @@ class EffectRunner:
                 epoch=head.epoch,
                 seq=head.seq,
                 member=self._coordinator.member,
+                recipient=node.owner,
             )
             try:
                 return self._hint_store.open_fetched(stream, await self._peers.fetch(address, request))

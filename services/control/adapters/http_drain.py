@@ -15,7 +15,8 @@ import httpx
 import msgspec
 
 from shared.errors import PeerUnavailable
-from shared.service.signing import digest_of, signed_headers
+from shared.model.secrets import Secrets
+from shared.service.signing import Envelope, digest_of, new_nonce, sealed_headers
 
 ANSWER_TIMEOUT_S = 5.0
 PATH = "/drain"
@@ -24,26 +25,41 @@ SENDER = "control"
 
 
 class HttpDrain:
-    """A `MemberDrain`; `secret` returns the key that signs requests between Baton's processes."""
+    """A `MemberDrain`; `secrets` returns the keys of requests between the processes of this namespace."""
 
     def __init__(
         self,
         http: httpx.AsyncClient,
-        secret: Callable[[], Awaitable[bytes]],
+        secrets: Callable[[], Awaitable[Secrets]],
+        namespace: str = "",
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._http = http
-        self._secret = secret
+        self._secrets = secrets
+        self._namespace = namespace
         self._wall_ms = wall_ms
 
-    async def drain(self, member: str, address: str, why: str) -> None:
+    async def drain(self, group: str, member: str, address: str, why: str) -> None:
         """Returns once the member is draining. Raises PeerUnavailable."""
         body = msgspec.json.encode({"why": why})
-        secret = await self._secret()
-        headers = signed_headers(secret, SENDER, "POST", PATH, digest=digest_of(body), at_ms=self._wall_ms())
+        secrets = await self._secrets()
+        envelope = Envelope(
+            sender=SENDER,
+            recipient=member,
+            namespace=self._namespace,
+            group=group,
+            at_ms=self._wall_ms(),
+            nonce=new_nonce(),
+            method="POST",
+            target=PATH,
+            digest=digest_of(body),
+            length=len(body),
+        )
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                response = await self._http.post(f"{address}{PATH}", content=body, headers=headers)
+                response = await self._http.post(
+                    f"{address}{PATH}", content=body, headers=sealed_headers(secrets, envelope)
+                )
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise PeerUnavailable(f"{member} does not answer: {str(error) or type(error).__name__}") from None
         if not response.is_success:

@@ -155,7 +155,7 @@ class Operations:
         # the drain first: if it fails, the pins are as before and the operator may simply try again
         if wish.member is not None:
             member = self._view.group(wish.group).view.members[wish.member]
-            await self._drain.drain(wish.member, member.address, "drained by an operator")
+            await self._drain.drain(wish.group, wish.member, member.address, "drained by an operator")
         await self._pins.change(wish.group, lambda pins: pins_after(wish, pins))
 
     def _forget(self) -> None:

@@ -70,6 +70,7 @@ class GroupWorld(StreamWorld):
         self.peers = PeerNetwork()
         self.event_sink = InMemoryEventSink()
         self.pace = Pace(drain_s=RELEASE_S)
+        self.limits = HandoverLimits()
 
     async def join(self, name: str) -> Joined:
         """Starts a member."""
@@ -92,7 +93,7 @@ class GroupWorld(StreamWorld):
             peers=InMemoryPeers(self.peers, f"http://{name}"),
             settings=OwnershipSettings(),
             pace=self.pace,
-            limits=HandoverLimits(),
+            limits=self.limits,
             emit=self.event_sink.emit,
         )
         self.peers.hint_stores[f"http://{name}"] = member.hint_store

@@ -1,19 +1,21 @@
-"""Messages of a handover between members of different versions, as in a rolling update."""
+"""Messages of a handover in their envelopes: the two must agree, and a later version may add fields."""
 
 from __future__ import annotations
 
-import base64
-
 import msgspec
+import pytest
 
-from services.consumer.core.handover.rules import Completion
-from services.consumer.handover.messages import header_for, parse_header
+from services.consumer.core.handover.rules import BundleRequest, Completion, Offer
+from services.consumer.handover.messages import envelope_for, parse_message
+from shared.errors import BundleRejected
+from shared.service.signing import Envelope
 
 COMPLETION = Completion(
     group="default",
     stream=3,
     epoch=7,
     donor="a",
+    recipient="b",
     head_epoch=7,
     seq=41,
     base_position=100,
@@ -24,25 +26,34 @@ COMPLETION = Completion(
     copy_ms=1.5,
     stopped_at_ms=5,
 )
+ENVELOPE = envelope_for(COMPLETION, b"body", None, namespace="", at_ms=1, nonce="n")
 
 
-class _OlderCompletion(Completion, frozen=True, kw_only=True):
-    """As older members read it (docs/adr/0022); -1: the donor does not say."""
-
-    node_version: int = -1
-
-
-def test_an_older_donors_delta_is_read() -> None:
-    """Its `node_version` is ignored."""
-    fields = msgspec.to_builtins(COMPLETION) | {"node_version": 12}
-    header = base64.urlsafe_b64encode(msgspec.json.encode(fields)).decode()
-
-    assert parse_header(header, Completion) == COMPLETION
+def with_message(**changes: object) -> Envelope:
+    """The envelope around a message with other fields."""
+    fields = msgspec.to_builtins(COMPLETION) | changes
+    return msgspec.structs.replace(ENVELOPE, message=msgspec.Raw(msgspec.json.encode(fields)))
 
 
-def test_an_older_recipient_reads_the_delta() -> None:
-    """Without the field it expects no release, and reads the stream's node before it claims."""
-    read = msgspec.json.decode(base64.urlsafe_b64decode(header_for(COMPLETION)), type=_OlderCompletion)
+def test_a_message_is_read_from_its_envelope() -> None:
+    """Fields that a later version adds are ignored."""
+    assert parse_message(ENVELOPE, Completion) == COMPLETION
+    assert parse_message(with_message(added_later=12), Completion) == COMPLETION
 
-    assert read.node_version == -1
-    assert read.position == COMPLETION.position
+
+def test_a_message_of_another_kind_is_rejected() -> None:
+    """So a delta cannot be sent to the route of a copy."""
+    with pytest.raises(BundleRejected, match="does not contain a valid Offer"):
+        parse_message(ENVELOPE, Offer)
+    with pytest.raises(BundleRejected, match="does not contain a valid BundleRequest"):
+        parse_message(ENVELOPE, BundleRequest)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"stream": 4}, {"epoch": 8}, {"seq": 42}, {"donor": "c"}, {"recipient": "c"}, {"group": "other"}],
+)
+def test_a_message_that_contradicts_its_envelope_is_rejected(changes: dict[str, object]) -> None:
+    """The routes check the envelope, and the hint store acts on the message."""
+    with pytest.raises(BundleRejected, match="does not fit its message"):
+        parse_message(with_message(**changes), Completion)

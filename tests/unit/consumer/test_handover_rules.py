@@ -36,7 +36,16 @@ SITUATION = Situation(
     lease_ms=4000,
 )
 OFFER = Offer(
-    group="g", stream=3, epoch=7, donor="donor", position=5, digest="d", sessions=1, bytes=2, why="a reason"
+    group="g",
+    stream=3,
+    epoch=7,
+    donor="donor",
+    recipient="me",
+    position=5,
+    digest="d",
+    sessions=1,
+    bytes=2,
+    why="a reason",
 )
 
 

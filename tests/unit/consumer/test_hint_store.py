@@ -59,7 +59,7 @@ class HintWorld:
         """A first copy of the donor's stream as it stands, labelled as stream `stream`."""
         self.donor.stream.stream = stream
         body, base = take_copy(self.donor.stream)
-        offer = offer_of(base, epoch=7, donor="donor", why="a reason")
+        offer = offer_of(base, epoch=7, donor="donor", recipient="recipient", why="a reason")
         self.donor.stream.stream = STREAM
         return offer, body, base
 
@@ -74,7 +74,7 @@ def test_a_member_that_has_not_joined_refuses_everything() -> None:
     world = HintWorld()
     world.has_joined = False
     offer, copy, base = world.copy()
-    request = BundleRequest(group="g", stream=STREAM, epoch=1, seq=1, member="donor")
+    request = BundleRequest(group="g", stream=STREAM, epoch=1, seq=1, member="donor", recipient="recipient")
 
     for call in (
         lambda: world.hint_store.receive_copy(offer, copy),
@@ -92,7 +92,9 @@ def test_an_unreadable_body_is_rejected_even_with_the_right_digest() -> None:
     garbage = replace(base, digest=digest_of(b"garbage"))
 
     with pytest.raises(BundleRejected):
-        world.hint_store.receive_copy(offer_of(garbage, epoch=7, donor="donor", why=offer.why), b"garbage")
+        world.hint_store.receive_copy(
+            offer_of(garbage, epoch=7, donor="donor", recipient="recipient", why=offer.why), b"garbage"
+        )
 
     assert world.hint_store.promised == set()
 
@@ -143,7 +145,9 @@ def test_a_hint_equals_the_donors_stream_in_every_field() -> None:
 
     (handed,) = world.hint_store.take(STREAM)
     world.hint_store.keep(world.donor.stream)
-    request = BundleRequest(group="g", stream=STREAM, epoch=head.epoch, seq=head.seq, member="donor")
+    request = BundleRequest(
+        group="g", stream=STREAM, epoch=head.epoch, seq=head.seq, member="donor", recipient="recipient"
+    )
     fetched = world.hint_store.open_fetched(STREAM, world.hint_store.give(request))
 
     assert fetched.has_changes

@@ -133,7 +133,7 @@ class InMemoryDrain:
     is_down: bool = False
     asked: list[tuple[str, str, str]] = field(default_factory=list)
 
-    async def drain(self, member: str, address: str, why: str) -> None:
+    async def drain(self, group: str, member: str, address: str, why: str) -> None:
         if self.is_down:
             raise PeerUnavailable(f"{member} does not answer")
         self.asked.append((member, address, why))

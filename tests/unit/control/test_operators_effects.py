@@ -12,13 +12,14 @@ from services.control.adapters.http_drain import SENDER, HttpDrain
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
 from shared.errors import Conflict, PeerUnavailable, ZooKeeperUnavailable
 from shared.model.names import Names
-from shared.service.signing import ACCEPTED_MS, check_signed, digest_of
+from shared.model.secrets import Secrets
+from shared.service.signing import ACCEPTED_MS, Here, digest_of, open_envelope
 from shared.zookeeper.znodes import Set
 from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore
 
 NAMES = Names()
 PATH = NAMES.pins("default")
-SECRET = b"s" * 32
+SECRETS = Secrets(signing=b"s" * 32)
 AT_MS = 1_000_000
 
 
@@ -144,20 +145,25 @@ class Member:
     async def drain(self) -> None:
         """Sends it the request to drain."""
         http = httpx.AsyncClient(transport=httpx.MockTransport(self))
-        drain = HttpDrain(http, _secret, wall_ms=lambda: AT_MS)
-        await drain.drain("m1", "http://m1:8010", "drained by an operator")
+        drain = HttpDrain(http, _secrets, "x", wall_ms=lambda: AT_MS)
+        await drain.drain("default", "m1", "http://m1:8010", "drained by an operator")
 
 
 async def test_the_request_to_drain_is_signed() -> None:
-    """With its body, by the shared secret; it goes to the member's registered address."""
+    """With its body and its recipient; it goes to the member's registered address."""
     member = Member(lambda: httpx.Response(202))
 
     await member.drain()
 
     (request,) = member.asked
-    signed = check_signed(SECRET, "POST", "/drain", request.headers, now_ms=AT_MS + ACCEPTED_MS)
+    here = Here(member="m1", namespace="x", group="default")
+    signed = open_envelope(SECRETS, here, "POST", "/drain", request.headers, now_ms=AT_MS + ACCEPTED_MS)
     assert str(request.url) == "http://m1:8010/drain"
-    assert (signed.member, signed.digest) == (SENDER, digest_of(request.content))
+    assert (signed.sender, signed.digest, signed.length) == (
+        SENDER,
+        digest_of(request.content),
+        len(request.content),
+    )
     assert msgspec.json.decode(request.content) == {"why": "drained by an operator"}
 
 
@@ -186,8 +192,8 @@ async def test_a_refusal_is_reported_in_the_members_words(
     assert len(member.asked) == 1
 
 
-async def _secret() -> bytes:
-    return SECRET
+async def _secrets() -> Secrets:
+    return SECRETS
 
 
 def _set(data: bytes) -> Set:

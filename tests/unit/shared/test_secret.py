@@ -8,7 +8,8 @@ import pytest
 
 from shared.errors import InvalidInput, ZooKeeperUnavailable
 from shared.model.names import Names
-from shared.zookeeper.secret import MIN_BYTES, SECRET_BYTES, ensure_secret
+from shared.model.secrets import Secrets
+from shared.zookeeper.secret import IN_ZOOKEEPER, MIN_BYTES, SECRET_BYTES, ensure_secrets
 from tests.fakes.coordinator import InMemoryZooKeeper, ZnodeStore
 
 NAMES = Names("x")
@@ -18,21 +19,31 @@ async def test_concurrent_processes_get_the_same_secret() -> None:
     """It is as long as the hash, and each Baton has its own."""
     store = ZnodeStore()
 
-    found = await asyncio.gather(*(ensure_secret(InMemoryZooKeeper(store), NAMES, "") for _ in range(5)))
+    found = await asyncio.gather(*(ensure_secrets(InMemoryZooKeeper(store), NAMES, "") for _ in range(5)))
 
-    assert set(found) == {store.znodes["/baton-x/secret"].data}
-    assert len(found[0]) == SECRET_BYTES
-    assert await ensure_secret(InMemoryZooKeeper(store), Names(), "") != found[0]
+    assert {one.signing for one in found} == {store.znodes["/baton-x/secret"].data}
+    assert (len(found[0].signing), found[0].accepted) == (SECRET_BYTES, None)
+    assert await ensure_secrets(InMemoryZooKeeper(store), Names(), "") != found[0]
 
 
 async def test_a_configured_secret_is_not_written_to_zookeeper() -> None:
     """An operator who configures it may not want it there."""
     store = ZnodeStore()
 
-    found = await ensure_secret(InMemoryZooKeeper(store), NAMES, "a secret of our own")
+    found = await ensure_secrets(InMemoryZooKeeper(store), NAMES, "a secret of our own")
 
-    assert found == b"a secret of our own"
+    assert found == Secrets(signing=b"a secret of our own")
     assert set(store.znodes) == {"/"}
+
+
+async def test_a_rotation_can_begin_and_end_with_the_secret_in_zookeeper() -> None:
+    """Its random bytes do not fit into a variable, so the setting names the znode."""
+    client = InMemoryZooKeeper(ZnodeStore())
+
+    before = await ensure_secrets(client, NAMES, "", "a secret of our own")
+    after = await ensure_secrets(client, NAMES, "a secret of our own", IN_ZOOKEEPER)
+
+    assert (before.signing, before.accepted) == (after.accepted, after.signing)
 
 
 async def test_a_short_secret_is_rejected() -> None:
@@ -42,7 +53,7 @@ async def test_a_short_secret_is_rejected() -> None:
     await client.create(NAMES.secret, b"x" * (MIN_BYTES - 1))
 
     with pytest.raises(InvalidInput, match="/baton-x/secret holds less than 16 bytes"):
-        await ensure_secret(client, NAMES, "")
+        await ensure_secrets(client, NAMES, "")
 
 
 async def test_without_zookeeper_there_is_no_secret_yet() -> None:
@@ -51,4 +62,4 @@ async def test_without_zookeeper_there_is_no_secret_yet() -> None:
     client.disconnect()
 
     with pytest.raises(ZooKeeperUnavailable):
-        await ensure_secret(client, NAMES, "")
+        await ensure_secrets(client, NAMES, "")

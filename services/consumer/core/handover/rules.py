@@ -21,7 +21,8 @@ from shared.service.signing import digest_of
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """Goes with a first copy: who offers the stream, in which epoch of its claim, and as of which position.
+    """Goes with a first copy: who offers the stream to whom, in which epoch of its claim, and as of which
+    position.
 
     `digest`: SHA-256 of the body, in hex. `sessions`, `bytes`: how many are open, and their fragments' size.
     """
@@ -30,6 +31,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     stream: int
     epoch: int
     donor: str
+    recipient: str
     position: int
     digest: str
     sessions: int
@@ -49,6 +51,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     stream: int
     epoch: int
     donor: str
+    recipient: str
     head_epoch: int
     seq: int
     base_position: int
@@ -61,13 +64,14 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BundleRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Asks a former owner for the bundle of exactly this head."""
+    """`member` asks a former owner, the `recipient` of this message, for the bundle of exactly this head."""
 
     group: str
     stream: int
     epoch: int
     seq: int
     member: str
+    recipient: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +103,7 @@ class HandoverLimits:
     """How long a hint is held, whether received or of this member's own, and a frozen bundle for others."""
 
 
-def offer_of(base: SentCopy, *, epoch: int, donor: str, why: str) -> Offer:
+def offer_of(base: SentCopy, *, epoch: int, donor: str, recipient: str, why: str) -> Offer:
     """The offer of a copy, as of the moment the copy was taken."""
     stream = base.stream
     return Offer(
@@ -107,6 +111,7 @@ def offer_of(base: SentCopy, *, epoch: int, donor: str, why: str) -> Offer:
         stream=stream.stream,
         epoch=epoch,
         donor=donor,
+        recipient=recipient,
         position=base.position,
         digest=base.digest,
         sessions=stream.open_sessions,
@@ -130,6 +135,7 @@ def completion_of(
         stream=offer.stream,
         epoch=offer.epoch,
         donor=offer.donor,
+        recipient=offer.recipient,
         head_epoch=stream.head.epoch,
         seq=stream.head.seq,
         base_position=base.position,
