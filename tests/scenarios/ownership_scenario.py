@@ -150,13 +150,21 @@ class OwnershipScenario:
         """The member no longer runs a stream that it holds the claim of."""
         del self._processes[name].running[int(stream)]
 
-    def do_refused(self, donor: str, target: str) -> None:
+    def do_refused(self, donor: str, target: str, stream: str = "0") -> None:
         """The target refuses what the donor offers."""
-        self._processes[donor].dampers.note_failed_handover(target, self._now_ms, silent=False)
+        dampers = self._processes[donor].dampers
+        dampers.note_failed_handover(int(stream), target, self._now_ms, silent=False)
 
-    def do_silent(self, donor: str, target: str) -> None:
+    def do_silent(self, donor: str, target: str, stream: str = "0") -> None:
         """The target does not answer the donor."""
-        self._processes[donor].dampers.note_failed_handover(target, self._now_ms, silent=True)
+        dampers = self._processes[donor].dampers
+        dampers.note_failed_handover(int(stream), target, self._now_ms, silent=True)
+
+    def do_large(self, donor: str, *streams: str) -> None:
+        """The donor finds these streams too large to copy."""
+        for stream in streams:
+            failed_moves = self._processes[donor].dampers.failed_moves
+            failed_moves.note(int(stream), self._now_ms, is_too_large=True)
 
     def do_look(self, *names: str) -> str:
         """These members (by default all) look once, now."""

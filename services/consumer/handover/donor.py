@@ -17,17 +17,24 @@ from services.consumer.core.ownership.decide import HandOver
 from services.consumer.ports import Coordinator, Peers
 from services.consumer.stream.slices import in_slices
 from services.consumer.stream.worker import StreamWorker
+from shared.errors import BundleRejected
 
 logger = logging.getLogger(__name__)
 
 
 class Donor:
-    """The donor's part, for all streams of a member; `now_s` measures how long the copy takes."""
+    """The donor's part, for all streams of a member; `now_s` measures how long the copy takes.
 
-    def __init__(self, coordinator: Coordinator, peers: Peers, now_s: Callable[[], float]) -> None:
+    It sends no body of more than `max_body_bytes`: the recipients have the same bound.
+    """
+
+    def __init__(
+        self, coordinator: Coordinator, peers: Peers, now_s: Callable[[], float], max_body_bytes: int
+    ) -> None:
         self._coordinator = coordinator
         self._peers = peers
         self._now_s = now_s
+        self._max_body_bytes = max_body_bytes
 
     def __repr__(self) -> str:
         return f"<Donor {self._coordinator.member}>"
@@ -35,10 +42,13 @@ class Donor:
     async def offer(self, effect: HandOver, address: str, core: Stream) -> tuple[SentCopy, Offer, float]:
         """Step 1: sends all open sessions. Returns what the recipient now holds and how many ms it took.
 
-        Raises HandoverRefused, PeerUnavailable; nothing has changed then.
+        Raises HandoverRefused, PeerUnavailable, BundleRejected if it is too large; nothing has changed then.
         """
         started_s = self._now_s()
+        # a bundle contains the fragments as they are, so these alone may show that encoding is in vain
+        self._check_size(core.state_bytes)
         body, base = await in_slices(copying(core))
+        self._check_size(len(body))
         offer = offer_of(
             base,
             epoch=effect.epoch,
@@ -59,8 +69,9 @@ class Donor:
     ) -> bool:
         """Steps 2 and 3: stops, sends what has changed, committed or not, and releases; whether it did.
 
-        Raises HandoverRefused, PeerUnavailable, ZooKeeperUnavailable. The stream is stopped then; after the
-        last of these it is unknown whether it was released.
+        Raises HandoverRefused, PeerUnavailable, BundleRejected if the delta is too large, and
+        ZooKeeperUnavailable. The stream is stopped then; after the last of these it is unknown whether it was
+        released.
         """
         base, offer, copy_ms = accepted
         await freeze()
@@ -71,6 +82,11 @@ class Donor:
             logger.warning("handover abandoned: unknown commit", extra={"stream": effect.stream})
             return False
         delta = take_delta(core, base)
+        self._check_size(len(delta))
         completion = completion_of(base, delta, offer, copy_ms=copy_ms, stopped_at_ms=worker.stopped_at_ms)
         await self._peers.complete(address, completion, delta)
         return await self._coordinator.release(effect.stream, effect.epoch, core.head.seq, effect.target)
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max_body_bytes:
+            raise BundleRejected(f"too large to hand over: {size} bytes, at most {self._max_body_bytes}")

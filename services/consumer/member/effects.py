@@ -25,7 +25,7 @@ from services.consumer.member.workers import StreamWorkers
 from services.consumer.ports import Coordinator, Peers
 from services.consumer.stream.context import Ask, GroupContext
 from services.consumer.stream.worker import Outcome, StreamWorker
-from shared.errors import BatonError, HandoverRefused, PeerUnavailable, Unavailable
+from shared.errors import BatonError, BundleRejected, HandoverRefused, PeerUnavailable, Unavailable
 from shared.model.cluster import View
 from shared.model.head import Head
 
@@ -39,6 +39,8 @@ DRAIN_OFFERS = 5
 REOFFER_S = 0.1
 """How often and after which pause a draining member repeats an offer that was refused. The recipient may see
 the drain a moment later than the donor, and until then its share is full."""
+FAILURES = (HandoverRefused, PeerUnavailable, BundleRejected)
+"""Why a handover fails: the recipient refuses, or does not answer, or the stream is too large to copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ class EffectRunner:
         self._dampers = dampers
         self._events = events
         self._wake = wake
-        self._donor = Donor(coordinator, peers, context.now_s)
+        self._donor = Donor(coordinator, peers, context.now_s, hint_store.limits.max_body_bytes)
         self._slots = asyncio.Semaphore(CALLS_AT_ONCE)
         self._tasks: asyncio.TaskGroup | None = None
         self._under_way: set[asyncio.Task[None]] = set()
@@ -196,7 +198,7 @@ class EffectRunner:
                     released = await self._donor.finish(effect, node.address, worker, freeze, accepted)
                 finally:
                     await self.workers.stop(effect.stream)
-            except (HandoverRefused, PeerUnavailable) as error:
+            except FAILURES as error:
                 self._note_failure(effect, error)
             else:
                 self._note_release(effect, released)
@@ -213,10 +215,10 @@ class EffectRunner:
         while worker.core is not None:
             try:
                 return await self._donor.offer(effect, address, worker.core)
-            except (HandoverRefused, PeerUnavailable) as error:
+            except FAILURES as error:
                 self._note_failure(effect, error)
                 offers -= 1
-                if offers == 0 or isinstance(error, PeerUnavailable):
+                if offers == 0 or not isinstance(error, HandoverRefused):
                     break
             await asyncio.sleep(REOFFER_S)
         return None
@@ -230,11 +232,14 @@ class EffectRunner:
             )
         self._note_release(release, released)
 
-    def _note_failure(self, effect: HandOver, error: HandoverRefused | PeerUnavailable) -> None:
+    def _note_failure(self, effect: HandOver, error: BatonError) -> None:
         logger.info("handover failed", extra={"effect": effect, "why": error.detail})
         now_ms = int(self._coordinator.now_s() * 1000)
+        if isinstance(error, BundleRejected):  # not the target's fault: it gets other streams
+            self._dampers.failed_moves.note(effect.stream, now_ms, is_too_large=True)
+            return
         silent = isinstance(error, PeerUnavailable)
-        self._dampers.note_failed_handover(effect.target, now_ms, silent=silent)
+        self._dampers.note_failed_handover(effect.stream, effect.target, now_ms, silent=silent)
 
     def _note_release(self, effect: HandOver | Release, released: bool) -> None:
         logger.info("stream released", extra={"stream": effect.stream, "to": effect.target, "done": released})

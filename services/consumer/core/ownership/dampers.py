@@ -13,12 +13,14 @@ beside the view. Two bounds, moves and openings under way, are settings. Everyth
 | the member itself | its ZooKeeper session begins | `settle_ms` | claim what was another's |
 
 A later not-before wins over an earlier one. A drain waits for none of them, an operator's pin not for a rest.
+Which streams could not be handed over, `failed_moves.py` remembers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from services.consumer.core.ownership.failed_moves import FailedMoves
 from shared.model.balance import plan
 from shared.model.cluster import View
 
@@ -56,6 +58,7 @@ class Dampers:
         self.me = me
         self.settings = settings
         self.now_ms = 0
+        self.failed_moves = FailedMoves()
         self._streams: dict[int, int] = {}
         self._members: dict[str, int] = {}
         self._last_owners: dict[int, str] = {}
@@ -73,13 +76,15 @@ class Dampers:
         """
         self.now_ms = now_ms
         self._members = {name: at for name, at in self._members.items() if at > now_ms}
+        self.failed_moves.forget(view.streams_of(self.me), now_ms)
         self._note_claims(view)
         self._note_arrivals(view)
         self._note_missed_turns(view)
         self._members[self.me] = now_ms - session_age_ms + self.settings.settle_ms
 
-    def note_failed_handover(self, target: str, now_ms: int, *, silent: bool) -> None:
-        """The target refused a handover, or was silent: it gets no other for a while."""
+    def note_failed_handover(self, stream: int, target: str, now_ms: int, *, silent: bool) -> None:
+        """The target refused a handover of the stream, or was silent: it gets no other for a while."""
+        self.failed_moves.note(stream, now_ms)
         self._hold_back(target, now_ms + (self.settings.silent_ms if silent else self.settings.refused_ms))
 
     def rests(self, stream: int) -> bool:

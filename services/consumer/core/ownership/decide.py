@@ -171,10 +171,14 @@ def _drain(member: _Member, planned: Plan) -> list[Effect]:
     return effects[: member.free_moves]
 
 
-def _moves(member: _Member, planned: Plan) -> list[HandOver]:
-    """Running streams that the plan gives to another member, unless a damper holds them here."""
-    view, dampers, moves = member.view, member.dampers, []
-    for stream, epoch in member.mine:
+def _moves(member: _Member, planned: Plan) -> list[HandOver | Release]:
+    """Running streams that the plan gives to another member, unless a damper holds them here.
+
+    Those whose handover has failed come last, in turns; after a few failures they are released.
+    """
+    view, dampers = member.view, member.dampers
+    moves: list[HandOver | Release] = []
+    for stream, epoch in sorted(member.mine, key=lambda mine: dampers.failed_moves.turn(mine[0])):
         target, run = planned.owner.get(stream), member.running.get(stream)
         if target is None or target == member.me or dampers.holds_back(target):
             continue
@@ -186,7 +190,8 @@ def _moves(member: _Member, planned: Plan) -> list[HandOver]:
             continue
         else:
             why = f"the share of {member.me} is {planned.quota.get(member.me, 0)} of {view.count}"
-        moves.append(HandOver(stream=stream, epoch=epoch, target=target, why=why))
+        kind = Release if dampers.failed_moves.must_replay(stream) else HandOver
+        moves.append(kind(stream=stream, epoch=epoch, target=target, why=why))
     return moves[: member.free_moves]
 
 

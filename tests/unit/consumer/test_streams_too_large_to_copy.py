@@ -1,0 +1,100 @@
+"""Streams that cannot be handed over live: they are released and replayed, and hold up no others."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.handover.bundle import SentCopy, take_copy
+from services.consumer.core.handover.rules import HandoverLimits
+from services.consumer.handover import donor
+from tests.fakes.virtual_time import virtual_time
+from tests.unit.consumer.handover_world import HandoverWorld
+
+LARGE = {4, 5}
+MOVED = {4, 5, 6, 7}
+"""What the plan gives to the second of two members, in its order."""
+MAX_BODY_BYTES = 20_000
+
+
+async def two_large_streams(bytes_of_each: int) -> HandoverWorld:
+    """Member `a` runs eight streams; the first two that a second member will get have so many bytes open."""
+    world = HandoverWorld(8)
+    world.limits = HandoverLimits(max_body_bytes=MAX_BODY_BYTES)
+    await world.join("a")
+    await world.settled()
+    world.fill()
+    for stream in LARGE:
+        for n in range(10):
+            world.emit(f"large{n}", stream=stream, data="x" * (bytes_of_each // 10))
+    await world.committed()
+    return world
+
+
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The stream of each copy that is encoded."""
+    streams: list[int] = []
+
+    def counted(stream: Stream) -> tuple[bytes, SentCopy]:
+        streams.append(stream.stream)
+        return take_copy(stream)
+
+    monkeypatch.setattr(donor, "take_copy", counted)
+    return streams
+
+
+@virtual_time
+async def test_two_large_streams_at_the_head_of_the_order_hold_up_no_others(copied: list[int]) -> None:
+    """They are released and replayed without being encoded; the rest move live."""
+    world = await two_large_streams(2 * MAX_BODY_BYTES)
+
+    await world.join("b")
+    await world.settled()
+
+    assert {stream for stream, owner in world.owners().items() if owner == "b"} == MOVED
+    assert set(copied) == MOVED - LARGE
+    await world.finish()
+    assert {event.stream for event in world.events("handover") if event.warm} == MOVED - LARGE
+
+
+@virtual_time
+async def test_a_stream_whose_bundle_turns_out_too_large_is_encoded_once(copied: list[int]) -> None:
+    """Its fragments alone would fit, but not what the bundle holds besides."""
+    world = await two_large_streams(MAX_BODY_BYTES - 300)
+
+    await world.join("b")
+    await world.settled()
+
+    assert sorted(copied) == sorted(MOVED)
+    await world.finish()
+    assert {event.stream for event in world.events("handover") if event.warm} == MOVED - LARGE
+
+
+@virtual_time
+async def test_a_drain_releases_what_is_too_large_at_once(copied: list[int]) -> None:
+    """Five more offers would be five more copies, each in vain."""
+    world = await two_large_streams(2 * MAX_BODY_BYTES)
+    await world.join("b")
+    await world.settled()
+    copied.clear()
+
+    await world.stop("b")
+    await world.settled()
+
+    assert set(copied) == MOVED - LARGE
+    await world.finish()
+
+
+@virtual_time
+async def test_a_stream_that_is_refused_again_and_again_is_released(copied: list[int]) -> None:
+    """The recipient's bound may be lower; three copies are encoded for nothing, not one every 2 s."""
+    world = await two_large_streams(MAX_BODY_BYTES // 2)
+    recipient = await world.join("b")
+    recipient.member.hint_store.limits = HandoverLimits(max_body_bytes=MAX_BODY_BYTES // 4)
+
+    await world.settled()
+
+    assert {stream: copied.count(stream) for stream in LARGE} == dict.fromkeys(LARGE, 3)
+    await world.finish()
+    assert {event.stream for event in world.events("handover") if event.warm} == MOVED - LARGE
