@@ -19,6 +19,13 @@ FAULTS = (
         kinds=("move", "bad_log"),
     ),
     PlantedFault(
+        name="streams that are too large offered again and again",
+        file=f"{CONSUMER}/core/ownership/failed_moves.py",
+        text="        return self._failed.get(stream, (0, 0))[0] >= TRIES\n",
+        instead="        return False\n",
+        kinds=("grow_streams", "join"),
+    ),
+    PlantedFault(
         name="release before commit",
         file=f"{CONSUMER}/member/effects.py",
         text="""        await self.workers.stop(release.stream)

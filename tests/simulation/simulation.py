@@ -20,7 +20,7 @@ from shared.model.group import DELIVERIES
 from tests.fakes.virtual_time import NoEnd
 from tests.simulation.schedule import Schedule
 from tests.simulation.trace import Listener, Trace
-from tests.simulation.verdict import is_quiet, judge, shares
+from tests.simulation.verdict import is_quiet, is_shared_out, judge, shares
 from tests.simulation.world import World
 
 QUIET_WITHIN_S = 90.0
@@ -125,13 +125,18 @@ async def _course(world: World, schedule: Schedule) -> list[str]:
     world.trace.note("", "begins", f"seed {world.seed}, {world.delivery}, {world.streams} streams")
     await schedule.run()
     wrong = []
+    repair = schedule.regrown_logs.start_over
+    if schedule.large_streams.are_large:
+        if not await _is_so_in_time(is_shared_out, world, repair):
+            wrong.append(f"large streams do not move: {shares(world)} of {world.streams} streams")
+        schedule.large_streams.shrink()
     if world.lost:
-        if not await _is_quiet_in_time(world, schedule.regrown_logs.start_over):
+        if not await _is_so_in_time(is_quiet, world, repair):
             wrong.append(f"no quiescence beside lost logs: {shares(world)} of {world.streams} streams")
         world.restore_logs()
     for stream in range(world.streams):
         world.append_marker(stream, END_OF_TIME_MS)
-    if not await _is_quiet_in_time(world, schedule.regrown_logs.start_over):
+    if not await _is_so_in_time(is_quiet, world, repair):
         wrong.append(f"no quiescence: {shares(world)} of {world.streams} streams")
     wrong += await _unrest(world)
     wrong += judge(world)
@@ -141,9 +146,9 @@ async def _course(world: World, schedule: Schedule) -> list[str]:
     return wrong
 
 
-async def _is_quiet_in_time(world: World, repair: Callable[[], None]) -> bool:
+async def _is_so_in_time(is_so: Callable[[World], bool], world: World, repair: Callable[[], None]) -> bool:
     deadline_s = world.loop.now_s + QUIET_WITHIN_S
-    while not is_quiet(world):
+    while not is_so(world):
         world.loop.call_soon(repair, context=world.context)
         if world.loop.now_s > deadline_s:
             return False

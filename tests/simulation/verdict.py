@@ -56,8 +56,18 @@ def shares(world: World) -> list[list[int]]:
 
 
 def is_quiet(world: World) -> bool:
-    """Whether every stream is read by one member, who holds its claim; shares differ by one at most; and all
-    is committed. While logs are lost, their streams only need an owner, and stay where they are.
+    """Whether the group is shared out and all is committed, up to the end of each log that is whole."""
+    return is_shared_out(world) and all(
+        (stored.head.position if stored.head is not None else 0) == stored.end
+        for stored in _stored(world)
+        if stored.whole is None
+    )
+
+
+def is_shared_out(world: World) -> bool:
+    """Whether every stream is read by one member, who holds its claim, and shares differ by one at most.
+
+    While logs are lost, their streams only need an owner, and stay where they are.
     """
     found = shares(world)
     if not all(
@@ -72,11 +82,7 @@ def is_quiet(world: World) -> bool:
     ):
         return False
     sizes = [len(share) for share in found]
-    return (max(sizes) - min(sizes) <= 1 or bool(world.lost)) and all(
-        (stored.head.position if stored.head is not None else 0) == stored.end
-        for stored in _stored(world)
-        if stored.whole is None
-    )
+    return max(sizes) - min(sizes) <= 1 or bool(world.lost)
 
 
 def hammered(world: World) -> Iterator[str]:

@@ -74,6 +74,7 @@ class World:
     rest_s: float = 1.0
     openings_at_once: int = 32
     drain_s: float = 8.0
+    max_body_bytes: int = HandoverLimits().max_body_bytes
     is_calm: bool = False
     loop: VirtualLoop = field(default_factory=VirtualLoop)
     processes: dict[str, Process] = field(default_factory=dict)
@@ -209,7 +210,7 @@ class World:
                 OWNERSHIP, rest_ms=int(self.rest_s * 1000), openings_at_once=self.openings_at_once
             ),
             pace=Pace(drain_s=self.drain_s),
-            limits=HandoverLimits(min_lease_ms=300, hold_s=self.hold_s),
+            limits=HandoverLimits(min_lease_ms=300, hold_s=self.hold_s, max_body_bytes=self.max_body_bytes),
             emit=partial(self._note_event, process.name),
         )
 
