@@ -49,7 +49,7 @@ def test_every_seed_keeps_every_promise(tally: Tally) -> None:
         ("is garbled", 500),
         ("zookeeper is down", 300),
         ("commits a part", 2000),
-        ("grow too large", 100),
+        ("grow too large", 50),
         ("is damaged", 300),
         ("log loses its end", 300),
         ("log is started over", 100),
