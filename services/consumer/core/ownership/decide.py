@@ -162,7 +162,8 @@ def _drain(member: _Member, planned: Plan) -> list[Effect]:
     effects: list[Effect] = []
     for stream, epoch in member.mine:
         target, run = planned.owner.get(stream), member.running.get(stream)
-        if target is not None and run is not None and run.is_ready:
+        can_travel = run is not None and run.is_ready and not member.dampers.failed_moves.must_replay(stream)
+        if target is not None and can_travel:
             effects.append(
                 HandOver(stream=stream, epoch=epoch, target=target, why="draining", or_release=True)
             )
