@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from services.control.adapters.http_drain import HttpDrain
@@ -25,6 +26,7 @@ from services.control.live.feed import EventFeed
 from services.control.live.metrics import registry_for
 from services.control.live.operations import Operations
 from services.control.settings import ControlSettings, lake_for, spark_jars_for, spark_master_for
+from shared.model.secrets import Secrets
 from shared.service.runtime import http_server, main
 from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.secret import ensure_secrets
@@ -51,11 +53,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         operations = Operations(
             view,
             ZooKeeperPins(zookeeper, settings.names),
-            HttpDrain(
-                http,
-                lambda: ensure_secrets(zookeeper, settings.names, settings.secret, settings.accepted_secret),
-                settings.namespace,
-            ),
+            HttpDrain(http, partial(_secrets, settings, zookeeper), settings.namespace),
             timeout_s=settings.operation_timeout_s,
             look_every_s=settings.refresh_s,
         )
@@ -85,6 +83,10 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
                 for task in tasks:
                     task.cancel()
                 await runner.stop()
+
+
+async def _secrets(settings: ControlSettings, zookeeper: ZooKeeper) -> Secrets:
+    return await ensure_secrets(zookeeper, settings.names, settings.secret, settings.accepted_secret)
 
 
 def _place(settings: ControlSettings) -> SparkPlace:

@@ -14,9 +14,15 @@ from tests.simulation.world import World
 
 MAX_BODY_BYTES = 3_000
 """More than the sessions of four keys, which `SETTINGS` bounds to 400 bytes each, and what else there is."""
+SHARE = 0.1
 KEYS = 40
 FEED_EVERY_S = 1.4
 """Shorter than the silence that ends a session; longer than the time between commits, so all can be quiet."""
+
+
+def are_drawn(seed: int) -> bool:
+    """Whether there are such streams in the run of a seed; drawn apart, so that other runs stay the same."""
+    return random.Random(f"{seed} large streams").random() < SHARE
 
 
 class LargeStreams:

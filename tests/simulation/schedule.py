@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from tests.simulation.large_streams import MAX_BODY_BYTES, LargeStreams
+from tests.simulation.large_streams import MAX_BODY_BYTES, LargeStreams, are_drawn
 from tests.simulation.process import Process
 from tests.simulation.regrown_logs import RegrownLogs
 from tests.simulation.standstills import Standstills
@@ -21,8 +21,6 @@ from tests.simulation.world import EPOCH_MS, World
 from tests.simulation.zookeeper import TIMEOUT_S
 
 MEMBER_IDS = "abcdef"
-LARGE_SHARE = 0.1
-"""Of the runs have streams that are too large to copy (`grow_streams`)."""
 MOST_MEMBERS = 4
 KINDS = (
     "crash",
@@ -70,10 +68,9 @@ class Schedule(Standstills):
         self._was_reset = False
         self.regrown_logs = RegrownLogs(world, rng, self._fragment)
         self.large_streams = LargeStreams(world, rng)
+        self.grow_streams = self.large_streams.grow
         drawn = [kind for kind in KINDS if rng.random() < 0.3] or [rng.choice(KINDS)]
-        # drawn apart, so that the other runs stay as they are
-        if random.Random(f"{world.seed} large streams").random() < LARGE_SHARE:
-            drawn.append("grow_streams")
+        drawn += ["grow_streams"] * are_drawn(world.seed)
         if "grow_streams" in (kinds or drawn):
             world.max_body_bytes = MAX_BODY_BYTES
         self.kinds = [getattr(self, kind) for kind in kinds or drawn]
@@ -155,10 +152,6 @@ class Schedule(Standstills):
             world.append(stream, {"key": key, "time": self.event_ms + 60, "end": rng.random() < 0.5})
 
     # faults
-
-    def grow_streams(self) -> None:
-        """Two streams are too large to copy from now on."""
-        self.large_streams.grow()
 
     def crash(self) -> None:
         """kill -9; the ZooKeeper session lives on until its time-out."""
