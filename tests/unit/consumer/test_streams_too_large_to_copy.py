@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from services.consumer.core.commits.stream import Stream
-from services.consumer.core.handover.bundle import SentCopy, take_copy
+from services.consumer.core.handover.bundle import SentCopy, copying
 from services.consumer.core.handover.rules import HandoverLimits
+from services.consumer.core.slices import Steps
 from services.consumer.handover import donor
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.consumer.handover_world import HandoverWorld
@@ -36,11 +37,11 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The stream of each copy that is encoded."""
     streams: list[int] = []
 
-    def counted(stream: Stream) -> tuple[bytes, SentCopy]:
+    def counted(stream: Stream) -> Steps[tuple[bytes, SentCopy]]:
         streams.append(stream.stream)
-        return take_copy(stream)
+        return copying(stream)
 
-    monkeypatch.setattr(donor, "take_copy", counted)
+    monkeypatch.setattr(donor, "copying", counted)
     return streams
 
 
