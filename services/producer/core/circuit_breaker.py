@@ -38,7 +38,7 @@ class CircuitBreaker:
         first_pause_s: float = 1.0,
         max_pause_s: float = 10.0,
         max_costly_pause_s: float = 60.0,
-        trial_s: float = 10.0,
+        trial_s: float,
     ) -> None:
         self._first_pause_s = first_pause_s
         self._max_pause_s = max_pause_s
@@ -73,7 +73,7 @@ class CircuitBreaker:
         if circuit is not None:
             circuit.is_half_open, circuit.rejects_until_s = True, now_s + self._trial_s
 
-    def record_failure(self, stream: int, reason: str, now_s: float, *, is_costly: bool = False) -> None:
+    def record_failure(self, stream: int, reason: str, now_s: float, *, is_costly: bool) -> None:
         """Opens the circuit; only a failed trial makes the pause longer."""
         before = self._circuits.get(stream)
         # several batches may have been in flight when the first one failed: only a trial is evidence anew

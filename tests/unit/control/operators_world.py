@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from services.control.core.observed import Answers, Cluster, MemberStatus, Observed, StreamStatus
+from services.control.core.observed import Answers, Cluster, MemberStatus, Observed, StreamState, StreamStatus
 from services.control.core.observed import Group as ObservedGroup
 from services.control.live.operations import Operations
 from shared.errors import PeerUnavailable, ZooKeeperUnavailable
@@ -32,7 +32,7 @@ class Group:
         nodes = {name: MemberNode(address=f"http://{name}") for name in members}
         self.view = View(count=count, members=nodes)
         self.silent: set[str] = set()
-        self.opening: set[int] = set()
+        self.states: dict[int, StreamState] = {}
         self.act()
 
     def act(self, streams: int | None = None) -> None:
@@ -93,7 +93,7 @@ class Group:
                     StreamStatus(
                         stream=n,
                         epoch=self.view.claims[n].epoch,
-                        state="opening" if n in self.opening else "running",
+                        state=self.states.get(n, "running"),
                         open_sessions=SESSIONS,
                         state_bytes=BYTES,
                     )

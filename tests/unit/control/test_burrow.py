@@ -32,6 +32,11 @@ def samples(*rows: tuple[int, int, int]) -> list[Sample]:
         ),
         pytest.param("OK", [(0, 5, 0), *[(1, 10 + n, 1) for n in range(5)]], id="one commit is no trend"),
         pytest.param("WARN", [(n * 10, n * 20 + 1, n) for n in range(6)], id="progress, but falling behind"),
+        pytest.param(
+            "WARN",
+            [(0, 5, 0), (10, 20, 1), (10, 20, 1), (20, 40, 2), (30, 60, 3), (30, 60, 3)],
+            id="the least number of commits that is a trend",
+        ),
         pytest.param("STOP", [(10, 20 + n, 1) for n in range(6)], id="lag and not a single commit"),
         pytest.param("STOP", [(0, 1, 0)] * 6, id="lag and nobody ever committed"),
         pytest.param("STALL", [(10, 20, n) for n in range(6)], id="commits that do not advance"),

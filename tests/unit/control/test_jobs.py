@@ -27,7 +27,7 @@ def test_every_job_runs_without_parameters(name: str) -> None:
 
 def test_all_faults_are_reported_at_once() -> None:
     """A wrong name, a wrong type and a value out of range are three faults in one error."""
-    with pytest.raises(ParametersInvalid) as caught:
+    with pytest.raises(ParametersInvalid, match="the parameters of job 'reports' have faults") as caught:
         parse_parameters(JOBS["reports"], {"tip": 1, "top": 0, "item_path": 5})
 
     assert [name for name, _ in caught.value.faults] == ["tip", "item_path", "top"]

@@ -145,22 +145,29 @@ def test_an_operation_is_pending_until_its_effect_shows() -> None:
 
     before = seen(operation, group)
     group.pin({0: "a"})
-    after = seen(before, group)
+    group.states = {0: "opening"}
+    opening = seen(before, group)
+    group.states = {0: "rewind"}
+    after = seen(opening, group)
 
-    assert (before.state, after.state) == ("pending", "done")
+    assert (before.state, opening.state, after.state) == ("pending", "running", "done")
+    assert opening.why == "a does not report stream 0 as running yet"
 
 
 def test_a_move_is_done_when_the_recipient_reports_the_stream_as_running() -> None:
     """The claim alone is not enough."""
     group, operation = pinned()
     started = seen(operation, group)
-    group.opening = {0}
+    group.give(0, None)
+    released = seen(started, group)
+    group.states = {0: "opening"}
     group.act()
 
     opening = seen(started, group)
-    group.opening = set()
+    group.states = {}
 
     assert (started.state, started.done, started.why) == ("running", 0, "stream 0 is still with a")
+    assert (released.state, released.why) == ("running", "b has not claimed stream 0 yet")
     assert (opening.state, opening.why) == ("running", "b does not report stream 0 as running yet")
     assert (seen(opening, group).state, seen(opening, group).done) == ("done", 1)
 
@@ -169,6 +176,7 @@ def test_a_drain_is_done_when_the_member_has_left() -> None:
     """Owning nothing is not enough. Where its streams went does not matter: others may have joined."""
     group = Group(4, "ab")
     operation = begun(drain("a"), group)
+    before = seen(operation, group)
     group.member("a", MemberNode(address="", state="draining"))
     group.member("c", MemberNode(address="http://c"))
     for stream in group.view.streams_of("a"):
@@ -177,6 +185,7 @@ def test_a_drain_is_done_when_the_member_has_left() -> None:
     lingering = seen(operation, group)
     group.act()
 
+    assert before.state == "pending"
     assert (lingering.state, lingering.done, lingering.why) == ("running", 2, "a has not left yet")
     assert seen(lingering, group).state == "done"
 

@@ -69,26 +69,27 @@ def test_the_next_step_follows_from_what_is_seen(seen: DriverState, state: str, 
     step = decide(RUN, seen)
 
     assert (step.run.state, step.kill) == (state, kill)
+    assert step.run.ended_at == (seen.at_ms if step.run.has_ended else None)
 
 
 @pytest.mark.parametrize(
     ("seen", "condition", "words"),
     [
         (dead(error=ERROR, exit_code=1), "DIVIDE_BY_ZERO", "division by zero"),
-        (dead(exit_code=3), "DriverLost", "exited with code 3"),
-        (dead(exit_code=1, last_words="no memory"), "DriverLost", "no memory"),
-        (dead(exit_code=-9), "DriverLost", "signal 9"),
-        (dead(), "DriverLost", "is gone"),
-        (alive(99_000), "RunTimeout", "60 s"),
+        (dead(exit_code=0), "DriverLost", "the driver exited with code 0 without a result"),
+        (
+            dead(exit_code=1, last_words="no memory"),
+            "DriverLost",
+            "the driver exited with code 1 without a result; its last output: no memory",
+        ),
+        (dead(exit_code=-9), "DriverLost", "the driver was killed by signal 9 without a result"),
+        (dead(), "DriverLost", "the driver is gone without a result"),
+        (alive(99_000), "RunTimeout", "the run exceeded its limit of 60 s"),
     ],
 )
 def test_a_failed_run_says_why(seen: DriverState, condition: str, words: str) -> None:
     """Spark's condition is kept. A driver that died without a result is DriverLost, with its last output."""
-    error = decide(RUN, seen).run.error
-
-    assert error is not None
-    assert error.condition == condition
-    assert words in error.message
+    assert decide(RUN, seen).run.error == RunError(condition=condition, message=words)
 
 
 def test_a_result_published_before_the_cancel_counts() -> None:

@@ -20,6 +20,13 @@ from services.producer.core.form import (
 )
 
 JSON = (b"application/json",)
+SUPPORTED = "supported: application/json, application/x-ndjson, text/plain"
+
+
+@pytest.fixture(autouse=True)
+def forget() -> None:
+    """Answers that an earlier test has cached would hide a fault."""
+    wrapping_for.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -57,36 +64,51 @@ def test_the_content_encoding_decides_the_coding(encodings: tuple[bytes, ...], c
 
 
 @pytest.mark.parametrize(
-    "types",
+    ("types", "detail"),
     [
-        (),
-        (b"",),
-        (b"text/html",),
-        (b"application/jsonx",),
-        (b"application/json, application/json",),
-        (b"application/json", b"application/x-ndjson"),
-        (b"text/plain;charset=utf-16",),
-        (b"\xff\xfe",),
+        ((), f"the request has no Content-Type; {SUPPORTED}"),
+        ((b"",), f"the content type '' is not supported; {SUPPORTED}"),
+        ((b"x" * 81,), f"the content type '{'x' * 80}' is not supported; {SUPPORTED}"),
+        ((b"application/jsonx",), f"the content type 'application/jsonx' is not supported; {SUPPORTED}"),
+        (
+            (b"text/html, text/plain",),
+            f"the content type 'text/html, text/plain' is not supported; {SUPPORTED}",
+        ),
+        (
+            (b"application/json", b"application/x-ndjson"),
+            f"the request has more than one Content-Type; {SUPPORTED}",
+        ),
+        ((b"text/plain;charset= utf-16",), "the charset 'utf-16' is not supported, only UTF-8"),
+        ((b"text/plain;charset=x=utf-8",), "the charset 'x=utf-8' is not supported, only UTF-8"),
+        ((b"\xff\xfe",), f"the content type 'ÿþ' is not supported; {SUPPORTED}"),
     ],
 )
-def test_other_types_are_not_supported(types: tuple[bytes, ...]) -> None:
+def test_other_types_are_not_supported(types: tuple[bytes, ...], detail: str) -> None:
     """Exactly one supported type, in UTF-8; the error names the supported ones."""
     with pytest.raises(UnsupportedType) as caught:
         wrapping_for(types, ())
 
-    assert caught.value.accept == ACCEPT
+    assert (caught.value.accept, caught.value.detail) == (ACCEPT, detail)
 
 
 @pytest.mark.parametrize(
-    "encodings",
-    [(b"br",), (b"deflate",), (b"gzip, gzip",), (b"gzip", b"zstd"), (b"zstd, identity, br",), (b"\xff",)],
+    ("encodings", "shown"),
+    [
+        ((b"br",), "br"),
+        ((b"Deflate",), "deflate"),
+        ((b"gzip, gzip",), "gzip, gzip"),
+        ((b"gzip", b"zstd"), "gzip, zstd"),
+        ((b"zstd, identity, br",), "zstd, br"),
+        ((b"\xff",), "ÿ"),
+    ],
 )
-def test_other_and_several_encodings_are_not_supported(encodings: tuple[bytes, ...]) -> None:
+def test_other_and_several_encodings_are_not_supported(encodings: tuple[bytes, ...], shown: str) -> None:
     """At most one layer; the error names the supported ones."""
     with pytest.raises(UnsupportedType) as caught:
         wrapping_for(JSON, encodings)
 
-    assert caught.value.accept == ACCEPT_ENCODING
+    detail = f"the content encoding '{shown}' is not supported; supported is one of: gzip, zstd"
+    assert (caught.value.accept, caught.value.detail) == (ACCEPT_ENCODING, detail)
 
 
 @pytest.mark.parametrize(

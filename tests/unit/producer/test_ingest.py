@@ -200,6 +200,14 @@ def test_many_commas_inside_a_fragment_do_not_count_as_items() -> None:
     assert reasons(take(b"[" + large + b',{"key":"b"}]')) == [(0, "size")]
 
 
+def test_a_deep_fragment_does_not_cost_the_others_of_a_large_array() -> None:
+    """It is read where it stands: with more than 100,000 tokens the array cannot be salvaged."""
+    deep = b'{"key":"a","data":' + b"[" * 999 + b"]" * 999 + b"}"
+    wide = b'{"key":"b","data":[' + b"0," * 15_000 + b"0]}"
+
+    assert take(b"[" + b",".join([*[wide] * 7, deep]) + b"]").count == 8
+
+
 def test_a_fragment_of_exactly_32_kb_is_accepted() -> None:
     """The limit belongs to what is accepted."""
     frame = b'{"key":"a","data":""}'

@@ -72,8 +72,11 @@ def test_an_offset_without_a_head_is_rejected(metadata: str) -> None:
 
 def test_a_head_with_a_position_below_its_offset_is_rejected() -> None:
     """`0 <= safe_offset <= position` always holds."""
-    with pytest.raises(InvalidInput):
-        parse_head(13, Head(epoch=1, seq=1, position=12, safe_offset=12).metadata())
+    head = Head(epoch=1, seq=1, position=12, safe_offset=12)
+
+    assert parse_head(12, head.metadata()) == head
+    with pytest.raises(InvalidInput, match="position 12 is below its offset 13"):
+        parse_head(13, head.metadata())
 
 
 @given(
@@ -150,6 +153,8 @@ def test_other_topics_do_not_belong_to_a_stream(namespace: str) -> None:
     names, prefix = Names(namespace), f"{namespace}." if namespace else ""
 
     assert names.rejected == f"{prefix}fragments.rejected"
+    assert names.sessions("default") == f"{prefix}sessions"
+    assert names.sessions("fraud") == f"{prefix}sessions.fraud"
     for topic in ("fragments", "fragments.1", "fragments.00001", "fragments.rejected", "sessions"):
         assert names.stream_of(prefix + topic) is None
 

@@ -42,6 +42,16 @@ def test_a_long_detail_is_cut() -> None:
     assert dict(headers)["detail"] == ("é" * (MAX_DETAIL_BYTES // 2)).encode()
 
 
+def test_a_cut_reject_has_the_headers_of_the_protocol() -> None:
+    """Other programs read them; half a surrogate pair in the detail does no harm."""
+    headers = headers_of("size", "\ud800", 7, 3, is_cut=True)
+
+    assert headers == [
+        ("reason", b"size"), ("detail", b"?"), ("size", b"7"), ("index", b"3"), ("cut", b"1")
+    ]  # fmt: skip
+    assert parse_reject(b"ab", headers) == Reject(value=b"ab", reason="size", detail="?", size=7, index=3)
+
+
 @given(
     value=st.none() | st.binary(max_size=20),
     headers=st.lists(
@@ -61,6 +71,8 @@ def test_any_record_can_be_read(value: bytes | None, headers: list[tuple[str, by
 def test_a_record_without_headers_has_the_reason_unknown() -> None:
     """It is listed and can be replayed by that reason."""
     assert parse_reject(b"{}", []) == Reject(value=b"{}", reason=UNKNOWN, detail="", size=2, index=0)
+    assert parse_reject(b"{}", [("cut", b"1")]).size == 3
+    assert [parse_reject(b"", [("index", b"9" * n)]).index for n in (18, 19)] == [10**18 - 1, 0]
 
 
 def test_the_kafka_group_of_a_replay_is_never_that_of_a_group() -> None:

@@ -83,5 +83,5 @@ def test_every_slot_must_have_exactly_one_stream(raw: bytes, words: str) -> None
 @pytest.mark.parametrize("count", [0, -1, SLOTS + 1])
 def test_there_are_between_one_and_4096_streams(count: int) -> None:
     """A stream owns at least one slot."""
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match=f"the number of streams must be 1 … 4096, not {count}"):
         initial_table(count)
