@@ -137,6 +137,24 @@ async def test_a_member_in_a_new_zookeeper_session_holds_nothing(store: ZnodeSto
     assert a.lease_of(3, 2) is not None
 
 
+@pytest.mark.parametrize("steps", range(1, 12))
+async def test_a_claim_decided_in_one_zookeeper_session_is_not_made_in_the_next(
+    store: ZnodeStore, steps: int
+) -> None:
+    """Wherever the expiry falls between the reads and the transaction."""
+    a, b = await joined(store, "a"), await joined(store, "b")
+    claiming = asyncio.ensure_future(a.claim(3))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+
+    assert a.session_id is not None
+    store.expire(a.session_id)
+    a.zookeeper.reconnect()
+    await asyncio.gather(claiming, return_exceptions=True)
+
+    assert await b.read_claim(3) is None
+
+
 async def test_ephemerals_of_a_former_process_are_replaced(store: ZnodeStore) -> None:
     """The next process with the same id does not adopt them, but deletes them in its own transactions."""
     former = await joined(store, "a")

@@ -59,20 +59,33 @@ def claimed_by_me(*streams: int) -> View:
     return replace(VIEW, claims=dict(VIEW.claims) | dict.fromkeys(streams, ClaimNode(member="me", epoch=3)))
 
 
-REFUSED: dict[str, tuple[type[BatonError], dict[str, Any], dict[str, Any]]] = {
-    "a negative stream": (NotFound, {}, {"stream": -1}),
-    "a future epoch": (HandoverRefused, {}, {"epoch": 8}),
-    "another member's claim": (HandoverRefused, {"view": claimed_by_me(3)}, {}),
-    "a stream without an owner": (HandoverRefused, {"view": replace(VIEW, claims={})}, {}),
+FULL = HandoverRefused("the share of me is full: it holds or has promised 2 streams")
+REFUSED: dict[str, tuple[BatonError, dict[str, Any], dict[str, Any]]] = {
+    "a negative stream": (NotFound("there is no stream -1"), {}, {"stream": -1}),
+    "a future epoch": (
+        HandoverRefused("epoch 8 of donor is stale: donor owns stream 3 in epoch 7"),
+        {},
+        {"epoch": 8},
+    ),
+    "another member's claim": (
+        HandoverRefused("epoch 7 of donor is stale: me owns stream 3 in epoch 3"),
+        {"view": claimed_by_me(3)},
+        {},
+    ),
+    "a stream without an owner": (
+        HandoverRefused("epoch 7 of donor is stale: it has no owner"),
+        {"view": replace(VIEW, claims={})},
+        {},
+    ),
     "this member is not in the group": (
-        HandoverRefused,
+        HandoverRefused("me has not joined"),
         {"view": replace(VIEW, members={"donor": VIEW.members["donor"]})},
         {},
     ),
-    "this member holds its share": (HandoverRefused, {"view": claimed_by_me(1, 2)}, {"stream": 0}),
-    "this member has promised its share": (HandoverRefused, {"promised": (1, 2)}, {"stream": 0}),
+    "this member holds its share": (FULL, {"view": claimed_by_me(1, 2)}, {"stream": 0}),
+    "this member has promised its share": (FULL, {"promised": (1, 2)}, {"stream": 0}),
     "this member's share is partly held, partly promised": (
-        HandoverRefused,
+        FULL,
         {"view": claimed_by_me(1), "promised": (2,)},
         {"stream": 0},
     ),
@@ -81,13 +94,13 @@ REFUSED: dict[str, tuple[type[BatonError], dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("error", "situation", "offer"), REFUSED.values(), ids=REFUSED.keys())
 def test_an_unexpected_offer_is_refused(
-    error: type[BatonError], situation: dict[str, Any], offer: dict[str, Any]
+    error: BatonError, situation: dict[str, Any], offer: dict[str, Any]
 ) -> None:
     """Each reason alone suffices, and raises the error that the donor acts on."""
-    with pytest.raises(error) as raised:
+    with pytest.raises(type(error)) as raised:
         check_offer(replace(SITUATION, **situation), msgspec.structs.replace(OFFER, **offer), LIMITS)
 
-    assert type(raised.value) is error
+    assert (type(raised.value), raised.value.detail) == (type(error), error.detail)
 
 
 ACCEPTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -31,6 +31,7 @@ def test_a_member_is_alive_exactly_while_time_is_left(sent_s: float, timeout_s: 
 
     assert left_s >= 0
     assert (left_s > 0) == lease.is_alive(now_s)
+    assert not lease.is_alive(lease.end_s)
 
 
 def test_a_lease_outlives_a_lost_connection() -> None:

@@ -134,6 +134,17 @@ def test_only_what_will_be_written_counts() -> None:
     assert len(choose(sessions, 0, rewrites=True)) == 1
 
 
+def test_a_commit_is_due_after_a_quarter_of_what_may_be_replayed() -> None:
+    """Whatever the time since the last commit, so that a crash never costs more than the bound."""
+    fast = FastLog()
+    fast.stream.limits = StreamLimits(max_replay_fragments=12)
+    records = [Rec(offset, 1_000, b"k", b'{"key":"k"}') for offset in range(4)]
+
+    assert fast.stream.turn(records[:3], now_s=0.0, wall_ms=0, commit_s=60.0).effects == ()
+    (commit,) = fast.stream.turn(records[3:], now_s=0.0, wall_ms=0, commit_s=60.0).effects
+    assert isinstance(commit, Commit)
+
+
 def test_how_much_was_read_is_known_at_the_last_point_at_or_below_an_offset() -> None:
     """Between two batches the lower one counts, so a replay is estimated too long rather than too short."""
     marks = ReadMarks([(10, 100), (20, 250), (30, 300)])

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from services.consumer.core.commits.stream import StreamLimits
-from services.consumer.stream.worker import LEASE_POLL_S
+from services.consumer.stream.worker import LAST_FETCH_S, LEASE_POLL_S
 from shared.model.group import Delivery, GroupSettings
 from tests.fakes.log import Loss
 from tests.fakes.virtual_time import until, virtual_time
@@ -184,11 +184,43 @@ async def test_a_stop_while_replaying_writes_nothing() -> None:
         world.log.hanging.update(world.log.readers[1:])
     assert follower.state == "replaying"
 
+    stopped_s = asyncio.get_running_loop().time()
     follower.stop()
 
     assert await ended == "stopped"
+    assert asyncio.get_running_loop().time() - stopped_s < LAST_FETCH_S
     assert world.broker.stored(0).head == before
     assert follower.seq == before.seq
+
+
+@virtual_time
+async def test_a_stop_reads_once_more_and_a_freeze_leaves_the_commit_to_the_next_owner() -> None:
+    """What arrived before the stop is in memory and, after a stop within the lease, committed."""
+    world = StreamWorld(LONG, StreamLimits(commit_s=60))
+    worker, ended = await world.running()
+    world.emit("first", end=True)  # its commit is due at once
+    await world.until_committed()
+
+    worker.freeze()
+    world.emit("a", end=True)
+    await worker.frozen.wait()
+    frozen = (worker.position, world.broker.commits)
+    worker.stop()
+    await ended
+    stopping, ended = await world.running(epoch=2)
+    stopping.stop()
+    world.emit("b", end=True)
+    await ended
+    stored = world.keys()
+    expired, ended = await world.running(epoch=3)
+    world.emit("c", end=True)
+    world.alive = False
+    expired.stop()
+    await ended
+
+    assert frozen == (2, 1)
+    assert stored == ["first", "a", "b"]
+    assert world.keys() == stored
 
 
 @pytest.mark.parametrize("loss", [None, "before", "after"])

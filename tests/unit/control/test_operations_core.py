@@ -57,9 +57,9 @@ def seen(operation: Operation, group: Group, *, age_ms: float = 0) -> Operation:
     return follow(operation, now, at_ms=9, age_ms=age_ms, limit_ms=LIMIT_MS)
 
 
-def pinned() -> tuple[Group, Operation]:
+def pinned(count: int = 5) -> tuple[Group, Operation]:
     """A group in which stream 0 is pinned to b, which does not own it yet, and the operation of that move."""
-    group = Group(5, "ab")
+    group = Group(count, "ab")
     operation = begun(move(0, "b"), group)
     group.pin({0: "b"})
     return group, operation
@@ -215,16 +215,31 @@ def test_a_move_fails_when_its_pin_is_replaced() -> None:
     assert seen(running, group).why == "stream 0 is no longer pinned to b"
 
 
+def test_a_rebalance_goes_on_when_another_pin_is_set() -> None:
+    """Another operator's pin does not undo it: once its effect has shown, it waits for its streams alone."""
+    group = Group(6, "ab")
+    group.pin(dict.fromkeys(range(6), "b"))
+    group.act()
+    operation = begun(REBALANCE, group)
+    group.pin({})
+    running = seen(operation, group)
+
+    group.pin({5: "b"})
+
+    assert (running.state, seen(running, group).state) == ("running", "running")
+
+
 def test_an_operation_fails_at_the_time_limit_with_what_it_waited_for() -> None:
-    """It stays failed, even if the stream moves later."""
-    group, operation = pinned()
+    """It stays failed, even if the stream moves later. It names the first stream that it waited for."""
+    group, operation = pinned(6)
 
     in_time = seen(operation, group, age_ms=LIMIT_MS)
     late = seen(operation, group, age_ms=LIMIT_MS + 1)
     group.act()
 
     assert in_time.state == "running"
-    assert (late.state, late.why) == ("failed", "not done within 60 s: stream 0 is still with a")
+    assert (late.state, late.ended_at) == ("failed", 9)
+    assert late.why == "not done within 60 s: stream 0 is still with a"
     assert seen(late, group) == late
 
 

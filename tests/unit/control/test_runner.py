@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from services.control.adapters.process_group import born_of
+from services.control.adapters.process_group import ProcessGroup, born_of
 from services.control.adapters.run_store import RunStore
 from services.control.adapters.spark_runner import SparkPlace, SparkRunner
 from services.control.core.runs import ENDED, JobAlreadyRunning, Progress, Run, Submission, UnknownRun
@@ -272,6 +273,27 @@ async def test_a_foreign_process_is_never_signalled(bench: Bench) -> None:
     assert bench.runner.run_of(run.id).state == "failed"
     assert len(bench.leftovers(run)) == 2
     await older.cancel(run.id)
+
+
+def test_a_group_of_zombies_is_empty() -> None:
+    """Its number cannot be used again before their parent has waited for them, which may take any time."""
+    spawn = (
+        "import subprocess\n"
+        "print(subprocess.Popen(['true'], start_new_session=True).pid, flush=True)\n"
+        "input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", spawn], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        leader = int(parent.stdout.readline())
+        deadline = time.monotonic() + DEADLINE_S
+        while born_of(leader) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+        os.killpg(leader, 0)  # it is still there
+        assert ProcessGroup(leader, "").is_empty()
+        parent.communicate(b"\n")
 
 
 async def test_a_record_without_a_process_signals_nobody(bench: Bench) -> None:

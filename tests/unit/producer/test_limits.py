@@ -33,6 +33,7 @@ def test_a_flood_of_tiny_requests_is_bounded() -> None:
     held.append(begin())
 
     assert (inflight.requests, inflight.bytes) == (19, 19)
+    assert [inflight.is_full(more) for more in (REQUEST_BYTES - 19, REQUEST_BYTES - 18)] == [False, True]
 
 
 BODIES = st.lists(st.lists(st.sampled_from([0, 1, 10_000, 40_000]), min_size=1, max_size=4), max_size=8)
