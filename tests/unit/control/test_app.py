@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -152,6 +152,19 @@ async def test_lists_page_by_name(face: Face, path: str, name: str, ids: list[st
 
     assert [row[name] for row in rows] == ids
     assert [row[name] for row in rest] == ids[1:2]
+
+
+async def test_a_page_of_groups_has_at_most_limit_rows() -> None:
+    """The rest follows after the last name."""
+    sources = small_baton()
+    groups = sources.cluster.cluster.groups
+    sources.cluster.cluster = replace(sources.cluster.cluster, groups={**groups, "fraud": groups["default"]})
+    face = await face_of(sources)
+
+    async with face.http:
+        pages = [(await face.get("/groups", limit=1, after=after))["groups"] for after in ("", "default")]
+
+    assert [[row["name"] for row in page] for page in pages] == [["default"], ["fraud"]]
 
 
 async def test_members_can_be_filtered_by_group(face: Face) -> None:
