@@ -92,7 +92,7 @@ class HandoverScenario:
         assert self._claim is not None
         offer = offer_of(base, epoch=self._claim.epoch, donor=self._claim.member, recipient="", why="a test")
         self._copies[name], self._messages[name] = (base, offer), (offer, body)
-        return f"{name}: {offer.sessions} sessions at {offer.position}"
+        return f"{name}: {offer.sessions} sessions of {offer.bytes} bytes at {offer.position}"
 
     def do_delta(self, name: str, on: str) -> str:
         """The owner takes a delta on a copy."""

@@ -21,6 +21,7 @@ def log(first: int, end: int, *, hour: int = 0) -> list[Rec]:
         (log(0, 8), "same", [5, 6, 7]),
         (log(5, 8), "gone", [5, 6, 7]),
         (log(7, 8), "gone", [7]),
+        ([*log(2, 4), *log(6, 8)], "gone", [6, 7]),
         (log(2, 4), "pending", []),
         ([], "pending", []),
     ],
@@ -41,7 +42,7 @@ def test_another_record_in_its_place_is_another_log() -> None:
     """What was committed is lost; what was only read is read anew."""
     with pytest.raises(LogLost, match="record at 4 was appended at 3840, not at 240"):
         LastRecord(4, 240).admit(log(4, 8, hour=1), 5, 5)
-    with pytest.raises(LogChanged):
+    with pytest.raises(LogChanged, match="record at 4 was appended at 3840, not at 240"):
         LastRecord(4, 240).admit(log(4, 8, hour=1), 5, 4)
 
 
@@ -58,6 +59,7 @@ def test_a_replay_compares_when_it_has_come_as_far_as_before() -> None:
     """It begins at the safe offset, below the last record, which it must not take for the newest."""
     last = LastRecord(4, 240)
     assert last.first_to_read(1) == 1
+    assert LastRecord(0, 0).first_to_read(1) == 0
 
     for position in (1, 3):
         records = last.admit(log(position, position + 2), position, 5)
