@@ -17,10 +17,21 @@ from dataclasses import replace
 from typing import Any
 
 from bench.report import Row
+from services.consumer.adapters.kafka.sink import SENT_AT_ONCE
+from services.consumer.core.commits.checkpoint import Commit, folding
+from services.consumer.core.commits.stream import StreamLimits
+from services.consumer.core.handover.bundle import copying, opening_copy
+from services.consumer.member.garbage import keep_collections_short
+from services.consumer.stream.context import Claimed, GroupContext
+from services.consumer.stream.slices import in_slices
+from services.consumer.stream.worker import StreamWorker
+from shared.model.group import GroupSettings
+from tests.fakes.log import InMemoryLog, InMemorySink, InMemoryStreamLog
 
 SESSIONS = 400_000
 SIZE = 345
 ROUNDS = 3
+SETTINGS = GroupSettings(repeat_ms=0)
 SHOWN = (
     ("open", "400,000 fragments are folded"),
     ("load", "400,000 parked sessions are loaded"),
@@ -41,19 +52,52 @@ class TimedLoop(asyncio.SelectorEventLoop):
         self.longest_s = max(self.longest_s, time.thread_time() - began_s)
 
 
+class EncodingSink(InMemorySink):
+    """Encodes a commit's sessions in slices, as the sink on Kafka does."""
+
+    async def commit(self, commit: Commit) -> list[int]:
+        encoded = []
+        for number, record in enumerate(commit.sessions):
+            encoded.append(record)
+            if number % SENT_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return await super().commit(replace(commit, sessions=encoded))
+
+
+class FetchedLog(InMemoryStreamLog):
+    """Fetches as many records at once as the reader of Kafka."""
+
+    def most_records(self) -> int:
+        return 2_000
+
+    def sink(self, stream: int) -> EncodingSink:
+        return EncodingSink(self, stream)
+
+
+async def _is_mine() -> bool:
+    return True
+
+
+async def _until(reached: Callable[[], bool]) -> None:
+    while not reached():
+        await asyncio.sleep(0.001)
+
+
+def _worker(broker: InMemoryLog) -> StreamWorker:
+    context = GroupContext(
+        group="default",
+        settings=SETTINGS,
+        limits=StreamLimits(commit_s=0.2),
+        log=FetchedLog(broker),
+        now_s=time.monotonic,
+        wall_ms=lambda: 0,
+    )
+    claimed = Claimed(is_mine=_is_mine, lease_alive=lambda: True, commit_s=lambda: 0.2)
+    return StreamWorker(0, 1, context, claimed)
+
+
 async def measure() -> dict[str, float]:
     """Milliseconds of the longest turn in each part."""
-    from services.consumer.adapters.kafka.sink import SENT_AT_ONCE
-    from services.consumer.core.commits.checkpoint import Commit, folding
-    from services.consumer.core.commits.stream import StreamLimits
-    from services.consumer.core.handover.bundle import copying, opening_copy
-    from services.consumer.member.garbage import keep_collections_short
-    from services.consumer.stream.context import Claimed, GroupContext
-    from services.consumer.stream.slices import in_slices
-    from services.consumer.stream.worker import StreamWorker
-    from shared.model.group import GroupSettings
-    from tests.fakes.log import InMemoryLog, InMemorySink, InMemoryStreamLog
-
     keep_collections_short()
     loop = asyncio.get_running_loop()
     assert isinstance(loop, TimedLoop)
@@ -66,53 +110,20 @@ async def measure() -> dict[str, float]:
         found[what] = loop.longest_s * 1000
         return result
 
-    class EncodingSink(InMemorySink):
-        async def commit(self, commit: Commit) -> list[int]:
-            encoded = []
-            for number, record in enumerate(commit.sessions):
-                encoded.append(record)
-                if number % SENT_AT_ONCE == 0:
-                    await asyncio.sleep(0)
-            return await super().commit(replace(commit, sessions=encoded))
-
-    class FetchedLog(InMemoryStreamLog):
-        def most_records(self) -> int:
-            return 2_000
-
-        def sink(self, stream: int) -> EncodingSink:
-            return EncodingSink(self, stream)
-
-    async def is_mine() -> bool:
-        return True
-
-    async def until(reached: Callable[[], bool]) -> None:
-        while not reached():
-            await asyncio.sleep(0.001)
-
-    settings = GroupSettings(repeat_ms=0)
-    broker = InMemoryLog(settings)
+    broker = InMemoryLog(SETTINGS)
     fill(broker)
-    context = GroupContext(
-        group="default",
-        settings=settings,
-        limits=StreamLimits(commit_s=0.2),
-        log=FetchedLog(broker),
-        now_s=time.monotonic,
-        wall_ms=lambda: 0,
-    )
-    claimed = Claimed(is_mine=is_mine, lease_alive=lambda: True, commit_s=lambda: 0.2)
-    worker = StreamWorker(0, 1, context, claimed)
+    worker = _worker(broker)
     running = asyncio.create_task(worker.run())
     stored = broker.stored(0)
-    await timed("open", until(lambda: stored.head is not None and stored.head.position == SESSIONS))
+    await timed("open", _until(lambda: stored.head is not None and stored.head.position == SESSIONS))
     core, head = worker.core, stored.head
     assert core is not None
     assert head is not None
-    await timed("load", in_slices(folding(head, sorted(stored.records.items()), settings.repeat_ms)))
+    await timed("load", in_slices(folding(head, sorted(stored.records.items()), SETTINGS.repeat_ms)))
     body, base = await timed("copy", in_slices(copying(core)))
     await timed("receive", in_slices(opening_copy(body, base.digest)))
     broker.append(0, None, b'{"time":9000000000000}')
-    await timed("marker", until(lambda: len(broker.sessions) == SESSIONS))
+    await timed("marker", _until(lambda: len(broker.sessions) == SESSIONS))
     worker.stop()
     await running
     return found

@@ -50,13 +50,8 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             status_window_s=settings.status_window_s,
             ownership_history=feed.recent_events.ownership_history,
         )
-        operations = Operations(
-            view,
-            ZooKeeperPins(zookeeper, settings.names),
-            HttpDrain(http, partial(_secrets, settings, zookeeper), settings.namespace),
-            timeout_s=settings.operation_timeout_s,
-            look_every_s=settings.refresh_s,
-        )
+        drain = HttpDrain(http, partial(_secrets, settings, zookeeper), settings.namespace)
+        operations = _operations(settings, view, ZooKeeperPins(zookeeper, settings.names), drain)
         runner = SparkRunner(
             RunStore(Path(settings.runs)),
             _place(settings),
@@ -83,6 +78,13 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
                 for task in tasks:
                     task.cancel()
                 await runner.stop()
+
+
+def _operations(
+    settings: ControlSettings, view: ClusterView, pins: ZooKeeperPins, drain: HttpDrain
+) -> Operations:
+    timeout_s, look_every_s = settings.operation_timeout_s, settings.refresh_s
+    return Operations(view, pins, drain, timeout_s=timeout_s, look_every_s=look_every_s)
 
 
 async def _secrets(settings: ControlSettings, zookeeper: ZooKeeper) -> Secrets:
