@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ async def test_a_demo_is_exact_and_leaves_nothing_running(tmp_path: Path) -> Non
 
     assert (code, err) == (0, "")
     assert "moving stream 0 to consumer-" in out
-    assert "handed over 1 stream" in out
+    assert re.search(r"live\n  handed over [12] streams?,", out)  # the plan may exchange two streams
     assert "killing consumer-1 with SIGKILL" in out
     assert "consumer-1 died (SIGKILL)" in out
     assert "draining consumer-2" in out

@@ -29,7 +29,9 @@ PROMISES = [name for name in dir(Contracts) if name.startswith("test_")]
 
 @pytest.mark.parametrize("slow", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("promise", PROMISES)
-def test_the_log_keeps_its_contract_over_a_wire(promise: str, slow: float) -> None:
+def test_the_log_keeps_its_contract_over_a_wire(
+    promise: str, slow: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Requests and answers take their time, up to a fifth of a client's patience."""
 
     async def test() -> None:
@@ -43,7 +45,12 @@ def test_the_log_keeps_its_contract_over_a_wire(promise: str, slow: float) -> No
         async def append(stream: int, key: bytes | None, value: bytes) -> int:
             return broker.append(stream, key, value)
 
-        fixtures = {"stream_log": log, "append": append, "operator": InMemoryOperator(broker)}
+        fixtures = {
+            "stream_log": log,
+            "append": append,
+            "operator": InMemoryOperator(broker),
+            "monkeypatch": monkeypatch,
+        }
         check = getattr(Contracts(), promise)
         await check(**{name: fixtures[name] for name in inspect.signature(check).parameters})
         assert broker.wrong == []
