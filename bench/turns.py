@@ -18,9 +18,11 @@ from typing import Any
 
 from bench.report import Row
 from services.consumer.adapters.kafka.sink import SENT_AT_ONCE
-from services.consumer.core.commits.checkpoint import Commit, folding
+from services.consumer.core.commits.checkpoint import folding_records
+from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.stream import StreamLimits
-from services.consumer.core.handover.bundle import copying, opening_copy
+from services.consumer.core.handover.received import opening_copy
+from services.consumer.core.handover.sent import copying
 from services.consumer.member.garbage import keep_collections_short
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.slices import in_slices
@@ -119,7 +121,7 @@ async def measure() -> dict[str, float]:
     core, head = worker.core, stored.head
     assert core is not None
     assert head is not None
-    await timed("load", in_slices(folding(head, sorted(stored.records.items()), SETTINGS.repeat_ms)))
+    await timed("load", in_slices(folding_records(head, sorted(stored.records.items()), SETTINGS.repeat_ms)))
     body, base = await timed("copy", in_slices(copying(core)))
     await timed("receive", in_slices(opening_copy(body, base.digest)))
     broker.append(0, None, b'{"time":9000000000000}')

@@ -10,7 +10,7 @@ import asyncio
 import pytest
 
 from services.consumer.core.commits import stream as commits
-from services.consumer.core.commits.checkpoint import Commit
+from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.stream import Stream, StreamLimits
 from services.consumer.ports import Fenced, FragmentReader, SessionSink, StreamLog
 from shared.errors import KafkaUnavailable

@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 
-from services.consumer.core.commits.checkpoint import Checkpoint, Commit, find_head, fold, new_stream
+from services.consumer.core.commits.checkpoint import Checkpoint, find_head, fold_records, new_stream
+from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.stream import Stream, StreamLimits
-from services.consumer.core.handover.bundle import Copy, SentCopy, complete, open_copy, take_copy, take_delta
+from services.consumer.core.handover.received import Copy, complete, open_copy
 from services.consumer.core.handover.rules import is_valid
+from services.consumer.core.handover.sent import SentCopy, take_copy, take_delta
 from shared.model.group import GroupSettings
 from shared.model.head import Head
 from shared.model.sessions import parse_session
@@ -103,7 +105,7 @@ class Store:
         if head is None:
             return new_stream()
         kept = [(offset, raw) for offset, raw in records if head.checkpoint_from <= offset <= head.newest]
-        return fold(head, kept, SETTINGS.repeat_ms)
+        return fold_records(head, kept, SETTINGS.repeat_ms)
 
 
 class Owner:

@@ -14,7 +14,6 @@ import pytest
 
 from services.consumer.core.commits.checkpoint import Checkpoint
 from services.consumer.core.commits.stream import Stream, StreamLimits
-from services.consumer.core.handover.bundle import SentCopy, take_copy, take_delta
 from services.consumer.core.handover.rules import (
     BundleRequest,
     Completion,
@@ -24,6 +23,7 @@ from services.consumer.core.handover.rules import (
     completion_of,
     offer_of,
 )
+from services.consumer.core.handover.sent import SentCopy, take_copy, take_delta
 from services.consumer.handover.hints import HintStore
 from services.consumer.ports import Peers
 from shared.errors import HandoverRefused, PeerUnavailable

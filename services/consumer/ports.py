@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from services.consumer.core.commits.checkpoint import Checkpoint, Commit
+from services.consumer.core.commits.checkpoint import Checkpoint
+from services.consumer.core.commits.commit import Commit
 from services.consumer.core.handover.rules import BundleRequest, Completion, Offer
 from services.consumer.core.ownership.lease import Lease
 from services.consumer.core.sessions.record import Record

@@ -15,12 +15,12 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from services.consumer.core.commits.checkpoint import (
     Checkpoint,
-    Commit,
     check_reaches,
     find_head,
-    fold,
+    fold_records,
     new_stream,
 )
+from services.consumer.core.commits.commit import Commit
 from services.consumer.ports import Fenced
 from shared.errors import KafkaUnavailable
 from shared.model.fragments import encode_marker
@@ -198,7 +198,7 @@ class InMemoryLog:
             return Checkpoint(head=head)
         records = sorted(self.stored(stream).records.items())
         kept = [(o, raw) for o, raw in records if head.checkpoint_from <= o <= head.newest]
-        return fold(head, kept, self.settings.repeat_ms)
+        return fold_records(head, kept, self.settings.repeat_ms)
 
     def commit(self, stream: int, producer: int, process: str, commit: Commit) -> list[int]:
         """One transaction; in exactly_once the sessions are part of it. Raises Fenced."""

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from services.consumer.adapters.http_peers import HttpPeers
-from services.consumer.core.handover.bundle import take_delta
 from services.consumer.core.handover.rules import BundleRequest
+from services.consumer.core.handover.sent import take_delta
 from shared.service.signing import Envelope, digest_of, new_nonce
 from tests.integration.handover_ends import (
     PATIENT,

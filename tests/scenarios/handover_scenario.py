@@ -14,7 +14,6 @@ import msgspec
 
 from services.consumer.core.commits.checkpoint import new_stream
 from services.consumer.core.commits.stream import Stream, StreamLimits
-from services.consumer.core.handover.bundle import SentCopy, take_copy, take_delta
 from services.consumer.core.handover.rules import (
     BundleRequest,
     Completion,
@@ -25,6 +24,7 @@ from services.consumer.core.handover.rules import (
     is_valid,
     offer_of,
 )
+from services.consumer.core.handover.sent import SentCopy, take_copy, take_delta
 from services.consumer.handover.hints import HintStore
 from shared.errors import BatonError
 from shared.model.cluster import ClaimNode, MemberNode, View

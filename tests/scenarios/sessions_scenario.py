@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from services.consumer.core.commits.checkpoint import Commit, fold, new_stream
+from services.consumer.core.commits.checkpoint import fold_records, new_stream
+from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.stream import Stream, StreamLimits, Tick
 from services.consumer.core.sessions.state import OpenSession
 from shared.model.group import GroupSettings
@@ -166,7 +167,7 @@ class SessionsScenario:
         if self._head is not None:
             head = self._head
             kept = list(enumerate(self._records))[head.checkpoint_from : head.newest + 1]
-            checkpoint = fold(head, kept, self._settings.repeat_ms)
+            checkpoint = fold_records(head, kept, self._settings.repeat_ms)
         return Stream(
             group="g",
             stream=0,

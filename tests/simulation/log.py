@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
-from services.consumer.core.commits.checkpoint import Commit
+from services.consumer.core.commits.commit import Commit
 from shared.errors import KafkaUnavailable
 from tests.fakes.log import CALL_S, InMemoryLog, InMemoryReader, InMemorySink, InMemoryStreamLog
 from tests.reference import Rec

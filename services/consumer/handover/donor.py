@@ -11,8 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from services.consumer.core.commits.stream import Stream
-from services.consumer.core.handover.bundle import SentCopy, copying, take_delta
 from services.consumer.core.handover.rules import Offer, completion_of, offer_of
+from services.consumer.core.handover.sent import SentCopy, copying, take_delta
 from services.consumer.core.ownership.decide import HandOver
 from services.consumer.ports import Coordinator, Peers
 from services.consumer.stream.slices import in_slices

@@ -1,6 +1,6 @@
 """The hints of a member: what it was handed, and what it remembers of streams that it ran itself.
 
-The shell around `core/handover/rules.py` and `core/handover/bundle.py`; the HTTP routes and the in-memory
+The shell around `core/handover/rules.py` and `core/handover/received.py`; the HTTP routes and the in-memory
 peers call `receive_copy`, `receive_delta` and `give`. A hint is only a guess: the worker that opens the
 stream checks it against the stored head. Calls are synchronous, so no caller sees a half-made change. Hints
 are bounded in size and age.
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from services.consumer.core.commits.stream import Stream, StreamLimits
-from services.consumer.core.handover.bundle import Copy, complete, opening_copy, take_delta
 from services.consumer.core.handover.bundle_format import digesting
+from services.consumer.core.handover.received import Copy, complete, opening_copy
 from services.consumer.core.handover.rules import (
     BundleRequest,
     Completion,
@@ -26,6 +26,7 @@ from services.consumer.core.handover.rules import (
     check_sender,
     extends,
 )
+from services.consumer.core.handover.sent import take_delta
 from services.consumer.core.slices import Steps, at_once
 from shared.errors import BundleRejected, HandoverRefused, NotFound
 from shared.model.group import GroupSettings

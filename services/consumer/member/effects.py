@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from services.consumer.core.commits.stream import Stream
-from services.consumer.core.handover.bundle import SentCopy
 from services.consumer.core.handover.rules import BundleRequest, Offer
+from services.consumer.core.handover.sent import SentCopy
 from services.consumer.core.ownership.dampers import Dampers
 from services.consumer.core.ownership.decide import Adopt, Claim, Drop, Effect, HandOver, Release
 from services.consumer.handover.donor import Donor

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from services.consumer.core.commits.checkpoint import Commit
+from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.last_record import LogChanged, LogLost
 from services.consumer.core.commits.stream import Effect, Stream, Tick
 from services.consumer.core.sessions.record import Record

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.consumer.core.commits.checkpoint import covered_wire
+from services.consumer.core.commits.checkpoint_format import covered_wire
 from services.consumer.core.commits.stream import Stream, StreamLimits
-from services.consumer.core.handover.bundle import open_copy, take_copy, take_delta
 from services.consumer.core.handover.bundle_format import BundleWire
+from services.consumer.core.handover.received import open_copy
+from services.consumer.core.handover.sent import take_copy, take_delta
 from services.consumer.core.sessions.state import Covered, OpenSession, is_droppable
 from shared.errors import BundleRejected, InvariantBroken
 from tests.effort import effort

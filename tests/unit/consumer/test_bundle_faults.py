@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.consumer.core.commits import checkpoint
+from services.consumer.core.commits import checkpoint_format
 from services.consumer.core.commits.stream import Stream
-from services.consumer.core.handover import bundle, bundle_format
-from services.consumer.core.handover.bundle import Copy
+from services.consumer.core.handover import bundle_format, received
+from services.consumer.core.handover import sent as sending
 from services.consumer.core.handover.bundle_format import BundleWire, SessionWire
+from services.consumer.core.handover.received import Copy
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.state import OpenSession
 from shared.model.head import Counts
@@ -31,7 +32,7 @@ def change_sessions(patch: Patch, **changes: Callable[[SessionWire], Any]) -> No
         sent = wire(*args)
         return msgspec.structs.replace(sent, **{name: change(sent) for name, change in changes.items()})
 
-    patch.setattr(bundle, "session_wire", wrong)
+    patch.setattr(sending, "session_wire", wrong)
 
 
 def change_bundles(patch: Patch, **changes: Callable[[BundleWire], Any]) -> None:
@@ -43,13 +44,13 @@ def change_bundles(patch: Patch, **changes: Callable[[BundleWire], Any]) -> None
             msgspec.structs.replace(sent, **{name: change(sent) for name, change in changes.items()})
         )
 
-    copy = bundle.take_copy
+    copy = sending.take_copy
 
-    def wrong_copy(stream: Stream) -> tuple[bytes, bundle.SentCopy]:
+    def wrong_copy(stream: Stream) -> tuple[bytes, sending.SentCopy]:
         body, base = copy(stream)
         return wrong(bundle_format.decode_bundle(body)), base
 
-    patch.setattr(bundle, "encode_bundle", wrong)
+    patch.setattr(sending, "encode_bundle", wrong)
     patch.setattr("tests.logs.take_copy", wrong_copy)
     patch.setattr("tests.unit.consumer.test_bundle.take_copy", wrong_copy)
 
@@ -77,12 +78,12 @@ def change_tails(patch: Patch, **changes: Any) -> None:
 
 def lose_keys_covered_by_silence(patch: Patch) -> None:
     """Changes since the copy are assumed to start at its position, but silence covers an offset below it."""
-    delta = bundle.take_delta
+    delta = sending.take_delta
 
     def wrong(stream: Stream, base: Any) -> bytes:
         if base is None:
             return delta(stream, base)
-        later = bundle.SentCopy(
+        later = sending.SentCopy(
             stream=base.stream,
             head=base.head,
             position=base.position + 1,
@@ -97,9 +98,9 @@ def lose_keys_covered_by_silence(patch: Patch) -> None:
 
 def lose_remembered_ids(patch: Patch) -> None:
     """Covered keys arrive without the ids that they remember."""
-    wire = checkpoint.covered_wire
+    wire = checkpoint_format.covered_wire
     patch.setattr(
-        bundle, "covered_wire", lambda key, entry: msgspec.structs.replace(wire(key, entry), ids=[])
+        sending, "covered_wire", lambda key, entry: msgspec.structs.replace(wire(key, entry), ids=[])
     )
 
 
@@ -110,7 +111,7 @@ def keep_the_order_of_the_copy(patch: Patch) -> None:
         def move_to_end(self, key: str, last: bool = True) -> None:
             pass
 
-    patch.setattr(bundle, "Copy", lambda **fields: Copy(sessions=Unmoved(), **fields))
+    patch.setattr(received, "Copy", lambda **fields: Copy(sessions=Unmoved(), **fields))
 
 
 def trust_hints(patch: Patch, is_memory: Callable[[Stream], bool]) -> None:

@@ -13,7 +13,8 @@ from aiokafka.client import AIOKafkaClient
 from services.consumer.adapters.kafka import checkpoints as kafka_checkpoints
 from services.consumer.adapters.kafka.clients import START_TIMEOUT_S, SharedClients
 from services.consumer.adapters.kafka.sink import KafkaSessionSink
-from services.consumer.core.commits.checkpoint import Checkpoint, CheckpointRecord, CoveredWire, encode_record
+from services.consumer.core.commits.checkpoint import Checkpoint
+from services.consumer.core.commits.checkpoint_format import CheckpointRecord, CoveredWire, encode_record
 from shared.errors import KafkaUnavailable
 from shared.model.group import GroupSettings
 from shared.model.head import Head

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from services.consumer.core.commits import stream as commits
-from services.consumer.core.commits.checkpoint import Commit, new_stream
+from services.consumer.core.commits.checkpoint import new_stream
+from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.stream import Stream, StreamLimits, Turn
-from services.consumer.core.handover.bundle import take_delta
 from services.consumer.core.handover.rules import is_valid
+from services.consumer.core.handover.sent import take_delta
 from services.consumer.core.sessions import fold
 from services.consumer.core.sessions.record import Record
 from services.consumer.core.sessions.state import OpenSession

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from services.consumer.core.commits.stream import StreamLimits
-from services.consumer.core.handover.bundle import SentCopy, take_copy, take_delta
 from services.consumer.core.handover.rules import (
     BundleRequest,
     Completion,
@@ -21,6 +20,7 @@ from services.consumer.core.handover.rules import (
     completion_of,
     offer_of,
 )
+from services.consumer.core.handover.sent import SentCopy, take_copy, take_delta
 from services.consumer.handover.hints import HintStore
 from shared.errors import BundleRejected, HandoverRefused
 from shared.service.signing import digest_of

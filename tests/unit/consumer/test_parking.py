@@ -9,7 +9,9 @@ import pytest
 
 from services.consumer.core.commits import parking
 from services.consumer.core.commits import writer as checkpoint_writer
-from services.consumer.core.commits.checkpoint import Commit, decode_record, new_stream
+from services.consumer.core.commits.checkpoint import new_stream
+from services.consumer.core.commits.checkpoint_format import decode_record
+from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.parking import GAIN, choose
 from services.consumer.core.commits.read_marks import ReadMarks
 from services.consumer.core.commits.stream import Stream, StreamLimits

@@ -8,15 +8,13 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from services.consumer.core.commits.checkpoint import (
-    Checkpoint,
+from services.consumer.core.commits.checkpoint import Checkpoint, fold_records, new_stream
+from services.consumer.core.commits.checkpoint_format import (
     CheckpointRecord,
     CoveredWire,
     covered_wire,
     decode_record,
     encode_record,
-    fold,
-    new_stream,
     put_covered,
 )
 from services.consumer.core.commits.stream import Stream, StreamLimits
@@ -138,7 +136,7 @@ def test_a_checkpoint_holds_the_ids_that_its_owner_holds() -> None:
     records = list(enumerate(committed(stream, short_sessions(12_000, every_ms=100), per_commit=7)))
     kept = records[stream.head.checkpoint_from :]
 
-    loaded = stream_of(fold(stream.head, kept, REPEAT_MS))
+    loaded = stream_of(fold_records(stream.head, kept, REPEAT_MS))
 
     assert len(kept) < len(records)
     assert loaded.assembler.covered.entries == stream.assembler.covered.entries
@@ -209,7 +207,7 @@ def test_a_checkpoint_of_the_version_before_is_read() -> None:
         parked=[("p", 1, 2, 3, 4, 5, 6, 7, [8, 9], 0, [b"a", b"b"])],
     )
 
-    found = fold(HEAD, [(0, msgspec.msgpack.encode(record))], REPEAT_MS)
+    found = fold_records(HEAD, [(0, msgspec.msgpack.encode(record))], REPEAT_MS)
 
     assert found.covered == {"k": Covered(offset=12, ids={1: 300, 2: 300})}
     assert (found.parked["p"].data, list(found.parked["p"].ids or ())) == ([b"a", b"b"], [8, 9])

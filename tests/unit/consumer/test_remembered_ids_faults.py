@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.consumer.core.commits import checkpoint
+from services.consumer.core.commits import checkpoint, checkpoint_format
 from services.consumer.core.commits import writer as checkpoint_writer
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.writer import CheckpointWriter
@@ -99,7 +99,7 @@ def write_too_few_new_ids(patch: Patch) -> None:
 
 def replace_ids_instead_of_adding(patch: Patch) -> None:
     """A new owner keeps only the ids that the last commit wrote of a key."""
-    put = checkpoint.put_covered
+    put = checkpoint_format.put_covered
     patch.setattr(
         checkpoint,
         "put_covered",
@@ -109,7 +109,7 @@ def replace_ids_instead_of_adding(patch: Patch) -> None:
 
 def store_no_ages(patch: Patch) -> None:
     """A checkpoint stores ids as if all were as young as the newest."""
-    wire = checkpoint.covered_wire
+    wire = checkpoint_format.covered_wire
     patch.setattr(
         checkpoint_writer, "covered_wire", lambda *given: msgspec.structs.replace(wire(*given), ages=[])
     )

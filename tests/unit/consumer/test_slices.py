@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from services.consumer.core import slices
-from services.consumer.core.commits.checkpoint import folding
+from services.consumer.core.commits.checkpoint import folding_records
 from services.consumer.core.commits.stream import StreamLimits
-from services.consumer.core.handover import bundle, bundle_format
-from services.consumer.core.handover.bundle import SentCopy, copying, open_copy, opening_copy, take_delta
+from services.consumer.core.handover import bundle_format, sent
+from services.consumer.core.handover import received as receiving
+from services.consumer.core.handover.received import open_copy, opening_copy
+from services.consumer.core.handover.sent import SentCopy, copying, take_delta
 from services.consumer.core.sessions.state import Covered, OpenSession
 from services.consumer.core.slices import Steps, at_once
 from services.consumer.stream.slices import in_slices
@@ -96,8 +98,8 @@ def test_no_slice_of_a_copy_visits_more_than_its_share(monkeypatch: pytest.Monke
     owner = Owner([fragment(n, f"k{n}") for n in range(200)], random.Random(0), Store(), StreamLimits())
     owner.stream.fold(owner.log, 0.0)
     visited: list[object] = []
-    monkeypatch.setattr(bundle, "session_wire", noting(visited, bundle_format.session_wire))
-    monkeypatch.setattr(bundle, "_extend", noting(visited, bundle._extend))
+    monkeypatch.setattr(sent, "session_wire", noting(visited, bundle_format.session_wire))
+    monkeypatch.setattr(receiving, "_extend", noting(visited, receiving._extend))
 
     out = list(steps_of(copying(owner.stream), visited))
     body, _ = at_once(copying(owner.stream))
@@ -114,7 +116,7 @@ def test_a_large_session_ends_its_slice(monkeypatch: pytest.MonkeyPatch) -> None
     owner = Owner(log, random.Random(0), Store(), StreamLimits())
     owner.stream.fold(log, 0.0)
     visited: list[object] = []
-    monkeypatch.setattr(bundle, "session_wire", noting(visited, bundle_format.session_wire))
+    monkeypatch.setattr(sent, "session_wire", noting(visited, bundle_format.session_wire))
 
     assert max(steps_of(copying(owner.stream), visited)) <= 2
 
@@ -130,8 +132,8 @@ def test_a_checkpoint_is_loaded_a_record_or_a_slice_at_a_time(monkeypatch: pytes
     assert store.head is not None
     records = sorted(store.records.items())
 
-    steps = sum(1 for _ in folding(store.head, records, SETTINGS.repeat_ms))
-    found = at_once(folding(store.head, records, SETTINGS.repeat_ms))
+    steps = sum(1 for _ in folding_records(store.head, records, SETTINGS.repeat_ms))
+    found = at_once(folding_records(store.head, records, SETTINGS.repeat_ms))
 
     offsets = [session.last_offset for session in found.parked.values()]
     assert steps >= len(records) + len(offsets) // 10 > 10

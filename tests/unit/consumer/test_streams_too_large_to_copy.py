@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from services.consumer.core.commits.stream import Stream
-from services.consumer.core.handover.bundle import SentCopy, copying
 from services.consumer.core.handover.rules import HandoverLimits
+from services.consumer.core.handover.sent import SentCopy, copying
 from services.consumer.core.slices import Steps
 from services.consumer.handover import donor
 from tests.fakes.virtual_time import virtual_time

@@ -25,12 +25,12 @@ from services.consumer.adapters.kafka.checkpoints import KafkaCheckpoints
 from services.consumer.adapters.kafka.clients import PRODUCER_OPTIONS, SharedClients
 from services.consumer.core.commits.checkpoint import (
     Checkpoint,
-    Commit,
     check_reaches,
-    folding,
+    folding_records,
     is_settled,
     new_stream,
 )
+from services.consumer.core.commits.commit import Commit
 from services.consumer.ports import Fenced
 from services.consumer.stream.slices import in_slices
 from shared.errors import KafkaUnavailable
@@ -110,7 +110,7 @@ class KafkaSessionSink:
         if head.checkpoint_from < 0:
             return Checkpoint(head=head)
         records = [pair async for pair in self._checkpoints.records(head.checkpoint_from, head.newest)]
-        return await in_slices(folding(head, records, self._settings.repeat_ms))
+        return await in_slices(folding_records(head, records, self._settings.repeat_ms))
 
     @property
     def records_read(self) -> int:

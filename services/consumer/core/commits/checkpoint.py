@@ -1,113 +1,32 @@
-"""What a commit writes beside the sessions, and how a new owner reads it back.
+"""What a new owner starts from, and how it reads that back from the stream's checkpoints partition.
 
 Pure. A checkpoint is a head (shared/model/head.py) and what the records from `checkpoint_from` to `newest` of
-the stream's checkpoints partition fold to: covered keys and parked sessions. Each record carries what changed
-since the one before. Now and then everything is written again, a *whole set*, over several commits if it is
-large. An entry of a whole set is the entry as of its commit, so later changes simply overwrite it, and a
-whole set that was never finished is nothing but repeated changes.
+the partition fold to: covered keys and parked sessions. Each record carries what changed since the one
+before. Now and then everything is written again, a *whole set*, over several commits if it is large.
+`writer.py` decides when, `checkpoint_format.py` has the records.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
 import msgspec
 
-from services.consumer.core.sessions.remembered import NO_IDS, forget_old, newest_a, remember
+from services.consumer.core.commits.checkpoint_format import (
+    CheckpointRecord,
+    decode_record,
+    put_covered,
+    size_of_covered,
+    size_of_session,
+)
+from services.consumer.core.sessions.remembered import forget_old
 from services.consumer.core.sessions.state import Covered, OpenSession, is_droppable
 from services.consumer.core.slices import Steps, at_once, sliced, sorting
-from shared.errors import InvalidInput, InvariantBroken
-from shared.model.head import NOTHING, Head
-
-ID_BYTES = 9
-AGE_BYTES = 7
-FRAGMENT_BYTES = 5
-"""The most that MessagePack adds to an id's hash, an age that no other id has, and a fragment's length."""
-
-
-class CoveredWire(msgspec.Struct, frozen=True, array_like=True):
-    """A covered key as it is stored, with the newest of its ids or all of them, oldest first.
-
-    `last_a`: A at the last fragment of the newest id's session. `ages`: pairs of (how many ms less than
-    `last_a`, for how many ids), in the order of `ids`; without a pair an id is not older. `adds`: the ids are
-    added to those that the records before have of the key, instead of replacing them.
-    """
-
-    key: str
-    offset: int
-    last_a: int
-    ids: list[int] = []
-    ages: list[tuple[int, int]] = []
-    adds: bool = False
-
-
-class ParkedWire(msgspec.Struct, frozen=True, array_like=True):
-    """A parked session as it is stored: its fold state, and some of its fragments and ids, from the numbers
-    `start` and `ids_start` on. One that is too large for a record is stored as several, in order.
-    """
-
-    key: str
-    first_offset: int
-    last_offset: int
-    opened_at: int
-    low_t: int
-    last_t: int
-    w: int
-    last_a: int
-    ids: list[int]
-    start: int
-    fragments: list[bytes]
-    ids_start: int = 0
-
-
-class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One record of the checkpoints topic (MessagePack).
-
-    `head`: the head of its commit, without the two offsets of checkpoint records, which only the broker
-    knows. A whole set begins with the record that says `begins` and is complete with the one that says
-    `ends`.
-    """
-
-    head: Head
-    begins: bool = False
-    ends: bool = False
-    covered: list[CoveredWire] = []
-    parked: list[ParkedWire] = []
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """What one transaction writes, in this order: sessions, checkpoint records, the head.
-
-    `sessions`: pairs of a record's key and value, encoded as they are read. `begins`: number of the record
-    that begins a whole set; `ends`: whether the last record completes one; `begun_at`: offset where an
-    earlier commit began it.
-    """
-
-    head: Head
-    sessions: Sequence[tuple[bytes, bytes]] = ()
-    records: Sequence[bytes] = ()
-    begins: int | None = None
-    ends: bool = False
-    begun_at: int = -1
-
-    def head_at(self, offsets: Sequence[int]) -> Head:
-        """The head to commit, now that the broker has assigned `offsets` to the records."""
-        if len(offsets) != len(self.records):
-            raise InvariantBroken(f"{len(self.records)} checkpoint records, but {len(offsets)} offsets")
-        checkpoint_from = self.head.checkpoint_from
-        if self.ends:
-            checkpoint_from = self.whole_begun_at(offsets)
-        return msgspec.structs.replace(
-            self.head, checkpoint_from=checkpoint_from, newest=offsets[-1] if offsets else self.head.newest
-        )
-
-    def whole_begun_at(self, offsets: Sequence[int]) -> int:
-        """Offset at which the whole set under way began, -1 when there is none."""
-        return self.begun_at if self.begins is None else offsets[self.begins]
+from shared.errors import InvalidInput
+from shared.model.head import Head
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,17 +54,17 @@ def new_stream(first_record: int = 0) -> Checkpoint:
     return Checkpoint(head=Head(epoch=0, seq=0, position=0, safe_offset=0, log=first_record))
 
 
-def fold(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Checkpoint:
+def fold_records(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Checkpoint:
     """The checkpoint that the records fold to; they are pairs of (offset, value), from `head.checkpoint_from`
-    through `head.newest`.
+    through `head.newest`. The log is folded elsewhere (core/sessions/fold.py).
 
     Raises InvalidInput when a record is missing or cannot be read.
     """
-    return at_once(folding(head, records, repeat_ms))
+    return at_once(folding_records(head, records, repeat_ms))
 
 
-def folding(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Steps[Checkpoint]:
-    """What `fold` returns, in slices of one record or some thousand entries."""
+def folding_records(head: Head, records: Iterable[tuple[int, bytes]], repeat_ms: int) -> Steps[Checkpoint]:
+    """What `fold_records` returns, in slices of one record or some thousand entries."""
     checkpoint = Checkpoint(head=head)
     seen = -1
     for offset, raw in records:
@@ -193,8 +112,9 @@ def _order_parked(checkpoint: Checkpoint) -> Steps[None]:
 
 
 def is_settled(head: Head, stable: int, end: int) -> bool:
-    """Whether the stream's checkpoints partition ends with what the head knows: its newest record, and the
-    broker's marker of that commit. `stable`: first undecided offset; `end`: next offset to be written.
+    """Whether the stream's checkpoints partition ends with what the head knows: its newest record, and
+    Kafka's transaction marker of that commit, which takes an offset too (hence + 2). `stable`: first
+    undecided offset; `end`: next offset to be written.
 
     Every commit writes there before it delivers, so anything that a broken commit left behind shows there.
     A head without records is of a new stream, whose partition begins with `Head.log`.
@@ -206,14 +126,6 @@ def check_reaches(head: Head, end: int) -> None:
     """Raises InvalidInput if the checkpoints partition ends below the head's newest record: it was lost."""
     if head.newest >= end:
         raise InvalidInput(f"the checkpoints end at {end}, but {head!r}")
-
-
-def decode_record(raw: bytes) -> CheckpointRecord:
-    """The checkpoint record in these bytes. Raises InvalidInput when they hold none."""
-    try:
-        return _decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(f"a checkpoint record cannot be read: {error}") from None
 
 
 def find_head(records: Iterable[tuple[int, bytes]]) -> Head | None:
@@ -254,57 +166,3 @@ def _apply(checkpoint: Checkpoint, record: CheckpointRecord) -> None:
         session.mark_parked()
         session.last_offset, session.low_t, session.last_t = chunk.last_offset, chunk.low_t, chunk.last_t
         session.w, session.last_a = chunk.w, chunk.last_a
-
-
-def covered_wire(key: str, entry: Covered, new_ids: int | None = None) -> CoveredWire:
-    """A covered key as it is stored, and as it travels: with its newest `new_ids` ids (None: with all)."""
-    ids = entry.ids
-    if not ids:
-        return CoveredWire(key, entry.offset, NOTHING)
-    count = len(ids) if new_ids is None else min(new_ids, len(ids))
-    newest = newest_a(ids)
-    sent = list(islice(reversed(ids), count))[::-1]
-    # `last_a` never falls from one id to the next, so equal ones stand together
-    ages: list[tuple[int, int]] = []
-    if sent and ids[sent[0]] != newest:
-        ages = [(newest - last_a, n) for last_a, n in Counter(map(ids.__getitem__, sent)).items()]
-    return CoveredWire(
-        key,
-        entry.offset,
-        newest,
-        sent,
-        ages,
-        count < len(ids),
-    )
-
-
-def put_covered(covered: dict[str, Covered], wire: CoveredWire) -> None:
-    """Adds a stored key as the newest of `covered`, which are in order of offset."""
-    entry = covered.pop(wire.key, None)
-    ids = entry.ids if entry is not None and wire.adds else NO_IDS
-    at = 0
-    for age, count in wire.ages:
-        ids = remember(ids, wire.ids[at : at + count], wire.last_a - age)
-        at += count
-    ids = remember(ids, wire.ids[at:], wire.last_a)
-    covered[wire.key] = Covered(offset=wire.offset, ids=ids)
-
-
-def size_of_covered(key: str, entry: Covered) -> int:
-    """About how many bytes the whole entry takes in a record, without the ages of its ids. Cost: none."""
-    return len(key) + 40 + ID_BYTES * len(entry.ids)
-
-
-def size_of_session(session: OpenSession) -> int:
-    """About how many bytes the whole session takes in records. Cost: none."""
-    ids = ID_BYTES * len(session.ids or ())
-    return len(session.key) + 80 + session.bytes + FRAGMENT_BYTES * len(session.data) + ids
-
-
-def encode_record(record: CheckpointRecord) -> bytes:
-    """A checkpoint record as it is stored."""
-    return _encode(record)
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(CheckpointRecord).decode

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from services.consumer.core.commits.checkpoint import (
+from services.consumer.core.commits.checkpoint_format import (
     AGE_BYTES,
     FRAGMENT_BYTES,
     ID_BYTES,
@@ -58,6 +58,7 @@ def parked_chunks(session: OpenSession, room: int, *, rewrites: bool) -> Iterato
     if size_of_session(session) <= room:
         yield _chunk(session, start, data, ids_start, ids)
         return
+    # what every chunk costs before its first id or fragment
     empty = size_of_part(_chunk(session, 0, [], 0, []))
     while ids or data:
         left = room - empty

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from services.consumer.core.commits.checkpoint import ID_BYTES
+from services.consumer.core.commits.checkpoint_format import ID_BYTES
 from services.consumer.core.sessions.state import OpenSession
 
 MAX_PARKED_BYTES = 4 * 1024 * 1024

@@ -54,4 +54,5 @@ class ReadMarks:
     def points(self) -> list[tuple[int, int]]:
         """At most `POINTS` + 1 of the marks, evenly spread, the first among them."""
         marks = list(self._marks)
+        # -(-a // b) rounds up
         return marks[:: max(1, -(-len(marks) // POINTS))]

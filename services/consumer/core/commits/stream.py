@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal
 
-from services.consumer.core.commits.checkpoint import Checkpoint, Commit
+from services.consumer.core.commits.checkpoint import Checkpoint
+from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.delivery import Deliveries
 from services.consumer.core.commits.last_record import LastRecord
 from services.consumer.core.commits.parking import choose

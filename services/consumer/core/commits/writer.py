@@ -3,7 +3,7 @@
 Pure. A new owner reads every record since the last *whole set*, so that pile must not grow without end. Once
 the changes outweigh the state they changed, a new whole set begins; a large one rides on several commits, so
 that none of them takes long. When it is complete, everything below it can be deleted. `Stream` asks for a
-commit's records; `checkpoint.py` says what they mean.
+commit's records; `checkpoint_format.py` says what they hold.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from services.consumer.core.commits.checkpoint import (
-    Checkpoint,
+from services.consumer.core.commits.checkpoint import Checkpoint
+from services.consumer.core.commits.checkpoint_format import (
     CheckpointRecord,
-    Commit,
     CoveredWire,
     ParkedWire,
     covered_wire,
@@ -26,6 +25,7 @@ from services.consumer.core.commits.chunks import (
     parked_chunks,
     size_of_part,
 )
+from services.consumer.core.commits.commit import Commit
 from services.consumer.core.sessions.covered import Change
 from services.consumer.core.sessions.state import Covered, OpenSession
 from shared.model.head import Head
@@ -36,6 +36,7 @@ and settings keep it below 1 MB."""
 MIN_WHOLE_BYTES = 256 * 1024
 """A whole set begins when the changes outweigh this, and `WHOLE_FACTOR` times the last whole set."""
 WHOLE_FACTOR = 4
+"""So writing whole sets costs at most a quarter of what writing changes does."""
 LOOK_BYTES = 32
 """What looking at a session costs that is not parked, as bytes of the commit's share."""
 WHOLE_RECORDS_PER_COMMIT = 2
@@ -93,6 +94,8 @@ class CheckpointWriter:
             self._whole_bytes += sum(map(size_of_part, whole))
             parts += whole
         ends = self.remaining is not None and not self.remaining and not self._remaining_open
+        # a commit with sessions needs a record even if nothing changed: by it the next owner sees a
+        # commit that the broker has left undecided (`is_settled`)
         groups = list(grouped(parts, MAX_CHUNK_BYTES)) or ([[]] if begins or ends or sessions else [])
         records = [
             encode_record(

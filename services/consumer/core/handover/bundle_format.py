@@ -1,4 +1,4 @@
-"""The encoding of a bundle: MessagePack, with fragments' bytes as they were posted. `bundle.py` has the
+"""The encoding of a bundle: MessagePack, with fragments' bytes as they were posted. `sent.py` has the
 meaning."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from services.consumer.core.commits.checkpoint import CoveredWire
+from services.consumer.core.commits.checkpoint_format import CoveredWire
 from services.consumer.core.sessions.state import OpenSession
 from services.consumer.core.slices import SLICE_BYTES, Steps
 from shared.errors import BundleRejected

@@ -1,6 +1,6 @@
 """The rules of a handover: what is offered, what a recipient accepts, and when a hint may be used.
 
-Pure. `handover/donor.py` and `handover/hints.py` carry them out, and `bundle.py` defines what travels; the
+Pure. `handover/donor.py` and `handover/hints.py` carry them out, and `sent.py` defines what travels; the
 steps are in docs/handover.md. Only the head in Kafka decides whether a hint is valid (`is_valid`). The view
 of ZooKeeper may be stale, so these rules use it only to refuse early.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from services.consumer.core.commits.stream import Stream
-from services.consumer.core.handover.bundle import SentCopy
+from services.consumer.core.handover.sent import SentCopy
 from shared.errors import HandoverRefused, NotFound, Unauthorized
 from shared.model.cluster import View
 from shared.model.head import Head
@@ -193,9 +193,9 @@ def check_claim(situation: Situation, stream: int, donor: str, epoch: int) -> No
         raise HandoverRefused(f"epoch {epoch} of {donor} is stale: {now}")
 
 
-def is_valid(memory: Stream, stored: Head) -> bool:
-    """Whether a stream may continue from memory: the memory stands on `stored`, the head read after fencing.
+def is_valid(hint: Stream, stored: Head) -> bool:
+    """Whether a stream may continue from the hint: it stands on `stored`, the head read after fencing.
 
     Then no other owner has committed since, and folding the log again would give the same state.
     """
-    return memory.is_memory and memory.head == stored
+    return hint.is_memory and hint.head == stored
