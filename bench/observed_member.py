@@ -17,7 +17,8 @@ from typing import Any
 
 from services.consumer.__main__ import serve
 from services.consumer.adapters.http_peers import HttpPeers
-from services.consumer.core.commits.stream import Stream, Turn
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.turn import Turn
 from services.consumer.core.handover.rules import BundleRequest
 from services.consumer.core.ownership.decide import HandOver, Release
 from services.consumer.core.sessions.record import Record

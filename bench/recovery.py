@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaProducer
 
 from bench.report import Row
 from services.consumer.adapters.kafka.log import KafkaStreamLog
-from services.consumer.core.commits.stream import StreamLimits
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.worker import StreamWorker
 from shared.kafka.topics import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic

@@ -102,7 +102,7 @@ async def bare(kafka: str, group: str) -> int:
 async def baton(kafka: str, group: str) -> int:
     """Runs the real stream workers on the real log; returns the number of delivered sessions."""
     from services.consumer.adapters.kafka.log import KafkaStreamLog
-    from services.consumer.core.commits.stream import StreamLimits
+    from services.consumer.core.commits.turn import StreamLimits
     from services.consumer.stream.context import Claimed, GroupContext
     from services.consumer.stream.worker import StreamWorker
     from shared.kafka.topics import checkpoints_topic, ensure_topics, sessions_topic

@@ -20,7 +20,7 @@ from bench.report import Row
 from services.consumer.adapters.kafka.sink import SENT_AT_ONCE
 from services.consumer.core.commits.checkpoint import folding_records
 from services.consumer.core.commits.commit import Commit
-from services.consumer.core.commits.stream import StreamLimits
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover.received import opening_copy
 from services.consumer.core.handover.sent import copying
 from services.consumer.member.garbage import keep_collections_short

@@ -11,7 +11,8 @@ import pytest
 
 from services.consumer.core.commits import stream as commits
 from services.consumer.core.commits.commit import Commit
-from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.ports import Fenced, FragmentReader, SessionSink, StreamLog
 from shared.errors import KafkaUnavailable
 from shared.model.fragments import encode_marker

@@ -10,7 +10,8 @@ import msgspec
 
 from services.consumer.core.commits.checkpoint import Checkpoint, find_head, fold_records, new_stream
 from services.consumer.core.commits.commit import Commit
-from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover.received import Copy, complete, open_copy
 from services.consumer.core.handover.rules import is_valid
 from services.consumer.core.handover.sent import SentCopy, take_copy, take_delta

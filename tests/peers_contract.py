@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from services.consumer.core.commits.checkpoint import Checkpoint
-from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover.rules import (
     BundleRequest,
     Completion,

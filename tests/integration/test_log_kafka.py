@@ -12,7 +12,8 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from services.consumer.adapters.kafka import clients as kafka_shared
 from services.consumer.adapters.kafka.log import KafkaStreamLog
 from services.consumer.core.commits.checkpoint import new_stream
-from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.ports import SessionSink
 from shared.kafka.heads import StoredHeads, read_heads
 from shared.kafka.topics import admin_client

@@ -12,7 +12,7 @@ from aiokafka.conn import CloseReason
 
 from services.consumer.adapters.kafka.log import KafkaStreamLog
 from services.consumer.adapters.kafka.source import KafkaFragmentReader
-from services.consumer.core.commits.stream import StreamLimits
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.worker import StreamWorker
 from shared.model.names import Names

@@ -13,7 +13,8 @@ from dataclasses import replace
 import msgspec
 
 from services.consumer.core.commits.checkpoint import new_stream
-from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover.rules import (
     BundleRequest,
     Completion,

@@ -12,7 +12,8 @@ import msgspec
 
 from services.consumer.core.commits.checkpoint import fold_records, new_stream
 from services.consumer.core.commits.commit import Commit
-from services.consumer.core.commits.stream import Stream, StreamLimits, Tick
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.turn import StreamLimits, Tick
 from services.consumer.core.sessions.state import OpenSession
 from shared.model.group import GroupSettings
 from shared.model.head import Head

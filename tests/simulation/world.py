@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
-from services.consumer.core.commits.stream import StreamLimits
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover.rules import HandoverLimits
 from services.consumer.core.ownership.dampers import OwnershipSettings
 from services.consumer.member.effects import Pace

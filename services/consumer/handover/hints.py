@@ -12,7 +12,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover.bundle_format import digesting
 from services.consumer.core.handover.received import Copy, complete, opening_copy
 from services.consumer.core.handover.rules import (

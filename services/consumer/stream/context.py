@@ -6,7 +6,8 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.ports import StreamLog
 from services.consumer.stream.warm_clients import WarmClients
 from shared.model.group import GroupSettings

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 
-from services.consumer.core.commits.stream import Start, Stream
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.turn import Start
 from services.consumer.core.handover.rules import is_valid
 from services.consumer.stream.context import Claimed, GroupContext
 from shared.errors import KafkaUnavailable, StaleEpoch

@@ -17,7 +17,8 @@ from typing import Literal
 
 from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.last_record import LogChanged, LogLost
-from services.consumer.core.commits.stream import Effect, Stream, Tick
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.turn import Effect, Tick
 from services.consumer.core.sessions.record import Record
 from services.consumer.ports import Fenced, FragmentReader, SessionSink
 from services.consumer.stream.admission import admit, seek, warn_if_not_compared

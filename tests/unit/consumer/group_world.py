@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from services.consumer.core.commits.stream import StreamLimits
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover.rules import HandoverLimits
 from services.consumer.core.ownership.dampers import OwnershipSettings
 from services.consumer.member.effects import Pace

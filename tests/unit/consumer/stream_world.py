@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from services.consumer.core.commits.commit import Commit
-from services.consumer.core.commits.stream import StreamLimits
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.worker import StreamWorker
 from shared.errors import KafkaUnavailable

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.consumer.core.commits.checkpoint_format import covered_wire
-from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover.bundle_format import BundleWire
 from services.consumer.core.handover.received import open_copy
 from services.consumer.core.handover.sent import take_copy, take_delta

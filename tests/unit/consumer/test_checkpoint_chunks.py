@@ -12,7 +12,8 @@ from services.consumer.core.commits.checkpoint import fold_records, new_stream
 from services.consumer.core.commits.checkpoint_format import ParkedWire
 from services.consumer.core.commits.chunks import parked_chunks
 from services.consumer.core.commits.commit import Commit
-from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.sessions.state import OpenSession
 from services.consumer.settings import ConsumerSettings
 from shared.kafka.topics import MAX_RECORD_BYTES

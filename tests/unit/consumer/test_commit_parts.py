@@ -14,10 +14,11 @@ import pytest
 from services.consumer.core.commits import stream as commits
 from services.consumer.core.commits.checkpoint import new_stream
 from services.consumer.core.commits.commit import Commit
-from services.consumer.core.commits.stream import Stream, StreamLimits, Turn
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.turn import StreamLimits, Turn
 from services.consumer.core.handover.rules import is_valid
 from services.consumer.core.handover.sent import take_delta
-from services.consumer.core.sessions import fold
+from services.consumer.core.sessions import fold, marker_search
 from services.consumer.core.sessions.record import Record
 from services.consumer.core.sessions.state import OpenSession
 from shared.model.sessions import parse_session
@@ -131,7 +132,7 @@ def test_nothing_more_is_closed_while_the_member_may_not_write() -> None:
 
 def test_a_marker_searches_a_bounded_number_of_sessions_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A marker that closes nothing among many sessions does not stop the others either."""
-    monkeypatch.setattr(fold, "SEARCHED_AT_ONCE", 4)
+    monkeypatch.setattr(marker_search, "SEARCHED_AT_ONCE", 4)
     stream = opened(fragment(n, f"k{n}") for n in range(10))
     batch = [Rec(10, 2000, None, b'{"time":5}'), fragment(11, "k0")]
     stream.assembler.open = Visited(stream.assembler.open)
@@ -204,7 +205,7 @@ def test_parts_of_any_size_deliver_the_sessions_of_one_eager_fold(
 ) -> None:
     """With random logs, batches, commits, crashes and moves."""
     monkeypatch.setattr(commits, "MAX_PENDING_BYTES", room)
-    monkeypatch.setattr(fold, "SEARCHED_AT_ONCE", 2)
+    monkeypatch.setattr(marker_search, "SEARCHED_AT_ONCE", 2)
 
     assert not [text for seed in range(700) if (text := difference(seed))]
 
@@ -310,6 +311,7 @@ def test_a_turn_closes_a_bounded_number_of_sessions(record: bytes, monkeypatch: 
     """Even with room for more, and the next turn goes on at once."""
     monkeypatch.setattr(commits, "MAX_PENDING_BYTES", 1_000_000)
     monkeypatch.setattr(fold, "CLOSED_AT_ONCE", 4)
+    monkeypatch.setattr(marker_search, "CLOSED_AT_ONCE", 4)
     monkeypatch.setattr(commits, "CLOSED_AT_ONCE", 4)
     stream = opened(fragment(n, f"k{n}") for n in range(10))
     left: Sequence[Record] = [Rec(10, 2_000 + LONG.idle_ms * (record == b"{}"), None, record)]

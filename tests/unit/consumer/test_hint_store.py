@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from services.consumer.core.commits.stream import StreamLimits
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover.rules import (
     BundleRequest,
     Completion,

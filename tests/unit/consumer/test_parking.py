@@ -14,7 +14,8 @@ from services.consumer.core.commits.checkpoint_format import decode_record
 from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.parking import GAIN, choose
 from services.consumer.core.commits.read_marks import ReadMarks
-from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.sessions.state import OpenSession
 from shared.model.group import GroupSettings
 from tests.reference import Rec

@@ -17,7 +17,8 @@ from services.consumer.core.commits.checkpoint_format import (
     encode_record,
     put_covered,
 )
-from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.sessions import remembered
 from services.consumer.core.sessions.record import hash_id
 from services.consumer.core.sessions.remembered import REMEMBERED_ID_BYTES, REMEMBERED_IDS

@@ -10,7 +10,7 @@ import pytest
 
 from services.consumer.core import slices
 from services.consumer.core.commits.checkpoint import folding_records
-from services.consumer.core.commits.stream import StreamLimits
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover import bundle_format, sent
 from services.consumer.core.handover import received as receiving
 from services.consumer.core.handover.received import open_copy, opening_copy

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from services.consumer.core.commits.stream import StreamLimits
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.stream.worker import LAST_FETCH_S, LEASE_POLL_S
 from shared.model.group import Delivery, GroupSettings
 from tests.fakes.log import Loss

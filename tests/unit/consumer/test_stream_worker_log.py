@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from services.consumer.core.commits.stream import TICK_EVERY_S
+from services.consumer.core.commits.ticks import TICK_EVERY_S
 from services.consumer.member.status import stream_status
 from shared.model.head import Head
 from tests.fakes.virtual_time import until, virtual_time

@@ -9,8 +9,12 @@ gains on reading.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
 
 from services.consumer.core.commits.checkpoint_format import ID_BYTES
+from services.consumer.core.commits.read_marks import ReadMarks
+from services.consumer.core.commits.turn import StreamLimits
+from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.state import OpenSession
 
 MAX_PARKED_BYTES = 4 * 1024 * 1024
@@ -22,6 +26,35 @@ GAIN = 3
 parking gains on reading however fast data comes, and a replay that has become long grows by half of itself at
 most.
 """
+
+
+def sessions_to_park(
+    state: Assembler, read_marks: ReadMarks, limits: StreamLimits, *, rewrites: bool
+) -> list[OpenSession]:
+    """What the next commit parks, once a replay would be long: of the sessions pinned before the last quarter
+    of its bound, a share.
+    """
+    oldest = next(iter(state.pinned.values()), None)
+    if oldest is None or not is_replay_long(oldest.pin, state, read_marks, limits):
+        return []
+    # a session that is young may end by itself soon, and parking it would have been for nothing
+    keep_from = max(
+        state.position - limits.max_replay_fragments // 4,
+        read_marks.first_after(state.bytes_read - limits.max_replay_bytes // 4),
+    )
+    return choose(
+        takewhile(lambda session: session.pin < keep_from, state.pinned.values()),
+        read_marks.last_batch,
+        rewrites=rewrites,
+    )
+
+
+def is_replay_long(safe_offset: int, state: Assembler, read_marks: ReadMarks, limits: StreamLimits) -> bool:
+    """Whether a replay from there would pass half of one of its bounds."""
+    return (
+        state.position - safe_offset > limits.max_replay_fragments // 2
+        or state.bytes_read - read_marks.bytes_at(safe_offset) > limits.max_replay_bytes // 2
+    )
 
 
 def choose(pinning: Iterable[OpenSession], last_batch: int, *, rewrites: bool) -> list[OpenSession]:

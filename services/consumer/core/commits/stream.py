@@ -1,30 +1,32 @@
-"""One owned stream: folds what was read, and decides when to commit, what to park, when to append a tick.
+"""One owned stream: folds what was read, and decides what must happen next: a commit, a tick, or a wait.
 
 `turn` is the one question: given records and the time, it returns what must happen next, in order. The worker
 (stream/worker.py) performs it and reports back by `committed`. Time comes as arguments: `now_s` is monotonic
-seconds, `wall_ms` the member's own clock, which only ever proposes a tick.
+seconds, `wall_ms` the member's own clock, which only ever proposes a tick. Parts of the decision:
+`turn.py` has what a turn returns, `parking.py` what a commit parks, `ticks.py` when a tick is due, and
+`writer.py` which checkpoint records a commit has.
 """
 
 from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import takewhile
-from typing import Literal
 
 from services.consumer.core.commits.checkpoint import Checkpoint
 from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.delivery import Deliveries
+from services.consumer.core.commits.figures import StreamFigures
 from services.consumer.core.commits.last_record import LastRecord
-from services.consumer.core.commits.parking import choose
+from services.consumer.core.commits.parking import is_replay_long, sessions_to_park
 from services.consumer.core.commits.read_marks import ReadMarks
+from services.consumer.core.commits.ticks import Ticks
+from services.consumer.core.commits.turn import Effect, Start, StreamLimits, Tick, Turn
 from services.consumer.core.commits.writer import CheckpointWriter
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.covered import CoveredKeys
-from services.consumer.core.sessions.fold import CLOSED_AT_ONCE
+from services.consumer.core.sessions.marker_search import CLOSED_AT_ONCE
 from services.consumer.core.sessions.record import Record
-from services.consumer.core.sessions.state import Closed, OpenSession
+from services.consumer.core.sessions.state import Closed
 from shared.errors import InvariantBroken
 from shared.model.group import GroupSettings
 from shared.model.head import Counts, Head
@@ -32,49 +34,15 @@ from shared.model.head import Counts, Head
 MAX_PENDING_BYTES = 8 * 1024 * 1024
 """Finished sessions that wait for their commit (`OpenSession.closing_bytes`). When they reach this, nothing
 more is closed before they are committed, so no commit is larger, however many sessions one record closes: at
-most 4,096 sessions, and one large session more.
+most 4,096 sessions, and one large session more. So it bounds memory and the size of a transaction.
 """
-TICK_EVERY_S = 5.0
-QUIET_S = 2.0
-"""A stream without a record for this long is silent."""
 IDLE_S = 5.0
 """How long to wait for records when nothing is due."""
 RENEW_S = 86_400.0
 """Kafka forgets committed offsets after 7 idle days; owners renew theirs daily."""
-Start = Literal["as_stored", "cut", "rewind"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamLimits:
-    """`commit_s`: seconds between commits; the others bound what a new owner has to replay."""
-
-    commit_s: float = 1.0
-    max_replay_fragments: int = 100_000
-    max_replay_bytes: int = 100 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Append a tick to the stream: the broker's time on it shows how late it is."""
-
-
-Effect = Commit | Tick
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What must happen now, in this order; then wait up to `wait_s` seconds for more records.
-
-    `left`: records that are not folded yet, because the commit has no room for what they close. The next turn
-    must begin with them.
-    """
-
-    effects: tuple[Effect, ...]
-    wait_s: float
-    left: Sequence[Record] = ()
-
-
-class Stream:
+class Stream(StreamFigures):
     """The state of one owned stream, in one epoch.
 
     After a turn with a commit, the next call is `committed`, or the stream is dropped: with a commit whose
@@ -111,7 +79,7 @@ class Stream:
         self.assembler.room = MAX_PENDING_BYTES
         self._closed = self._delivered = self._delivered_bytes = 0
         self.read_marks = ReadMarks([(self.position, 0)])
-        self._last_commit_s = self._last_record_s = self._last_tick_s = now_s
+        self._last_commit_s, self._ticks = now_s, Ticks(now_s)
         self._in_commit = False
 
     def __repr__(self) -> str:
@@ -123,6 +91,7 @@ class Stream:
         `rewind`: the log ends below the position, so it was lost: do not go on. `cut`: retention removed
         records that were still needed; `cut` counts them, and reading begins at the log's start.
         """
+        # the position may be above the head's: a hint has read on without a commit
         if log_end < max(self.head.position, self.position):
             return "rewind"
         self.last_record.note_log_start(log_start)
@@ -154,6 +123,7 @@ class Stream:
         closed = self.assembler.close_due()
         self._add_pending(closed)
         effects: list[Effect] = []
+        # more work waits, though nothing needs to be read for it: come back at once
         has_more = left or self._is_full or len(closed) >= CLOSED_AT_ONCE
         wait_s = 0.0 if has_more else IDLE_S
         if commit_s is not None and self._is_commit_due(now_s, commit_s):
@@ -161,7 +131,7 @@ class Stream:
         elif commit_s is not None and self.has_changes and not has_more:
             wait_s = max(0.01, self._last_commit_s + commit_s - now_s)
         if self._is_tick_due(now_s, wall_ms):
-            self._last_tick_s = now_s
+            self._ticks.last_tick_s = now_s
             effects.append(Tick())
         return Turn(tuple(effects), wait_s, left)
 
@@ -172,11 +142,11 @@ class Stream:
         """
         if not records:
             return ()
-        if records[0].offset < self.position:
+        if records[0].offset < self.position:  # folding it again would count it twice
             raise InvariantBroken(f"offset {records[0].offset} read again: {self!r}")
         if records[0].offset > self.position:  # the log has no gaps except those of retention
             self._skip_to(records[0].offset)
-        self._last_record_s, before = now_s, self.position
+        self._ticks.last_record_s, before = now_s, self.position
         self._add_pending(self.assembler.feed(records))
         left = records[bisect.bisect_left(records, self.position, key=lambda record: record.offset) :]
         if self.position > before:
@@ -206,37 +176,6 @@ class Stream:
         return self.last_record.first_to_read(self.position)
 
     @property
-    def open_sessions(self) -> int:
-        """How many sessions are open."""
-        return len(self.assembler.open)
-
-    @property
-    def state_bytes(self) -> int:
-        """Size of the open sessions' fragments."""
-        return self.assembler.state_bytes
-
-    @property
-    def covered_keys(self) -> int:
-        """How many keys are covered."""
-        return len(self.assembler.covered)
-
-    @property
-    def remembered_ids(self) -> int:
-        """How many ids of closed sessions all keys together hold."""
-        return self.assembler.covered.remembered_ids
-
-    @property
-    def checkpoint_bytes(self) -> int:
-        """Size of the checkpoint records that a new owner would read: the last whole set and the changes
-        since. Before the first whole set is complete, all that was written."""
-        return self.writer.written
-
-    @property
-    def last_unreadable(self) -> tuple[int, str] | None:
-        """Offset of the last record that was set aside, and why."""
-        return self.assembler.last_unreadable
-
-    @property
     def is_replaying(self) -> bool:
         """Whether records below the stored position are still to come."""
         return self.assembler.is_replaying
@@ -258,30 +197,15 @@ class Stream:
         """Finished sessions that no commit has delivered yet."""
         return self._pending
 
-    @property
-    def counts(self) -> Counts:
-        """Totals through the position, those of earlier owners included."""
-        before, state = self._counts_before, self.assembler
-        return Counts(
-            fragments=before.fragments + state.fragments,
-            bytes=before.bytes + state.bytes,
-            repeats=before.repeats + state.repeats,
-            markers=before.markers + state.markers,
-            ticks=before.ticks + state.ticks,
-            unreadable=before.unreadable + state.unreadable,
-            sessions=before.sessions + self._closed,
-            delivered=before.delivered + self._delivered,
-            delivered_bytes=before.delivered_bytes + self._delivered_bytes,
-        )
-
     def resume(self, epoch: int, now_s: float) -> None:
         """Goes on from memory in a new epoch, after the stored head was found to be this one's."""
         if not self.is_memory:
             raise InvariantBroken(f"no memory to go on from: {self!r}")
         self.epoch = epoch
+        # the log is read anew: what is remembered about reading it no longer holds
         self.assembler.forget_marker()
         self.last_record.expect()
-        self._last_commit_s = self._last_record_s = self._last_tick_s = now_s
+        self._last_commit_s, self._ticks = now_s, Ticks(now_s)
 
     def take_over(
         self, *, counts: Counts, pending: list[Closed], read_at: Sequence[tuple[int, int]], appended: int
@@ -304,7 +228,7 @@ class Stream:
 
     def _is_commit_due(self, now_s: float, commit_s: float) -> bool:
         """Whether to commit now: something changed and `commit_s` passed, or too much waits."""
-        if self.is_replaying:
+        if self.is_replaying:  # the stored head is further on
             return False
         since = now_s - self._last_commit_s
         if not self.has_changes:
@@ -312,8 +236,10 @@ class Stream:
         return (
             since >= commit_s
             or self._is_full
+            # commits must be closer together than parking's steps, or parking could not keep up
             or self.position - self.head.position > self.limits.max_replay_fragments // 4
-            or self._is_replay_long(self.head.safe_offset)
+            # one commit parks only a share, so the next follows until a replay is short again
+            or is_replay_long(self.head.safe_offset, self.assembler, self.read_marks, self.limits)
         )
 
     @property
@@ -324,11 +250,9 @@ class Stream:
     def _is_tick_due(self, now_s: float, wall_ms: int) -> bool:
         """Whether, by the member's own clock, a session is idle on a silent stream."""
         state = self.assembler
-        if not state.open or self.is_replaying:
+        if not state.open or self.is_replaying or not self._ticks.may_come(now_s):
             return False
-        if now_s - self._last_record_s < QUIET_S or now_s - self._last_tick_s < TICK_EVERY_S:
-            return False
-        oldest = next(iter(state.open.values()))
+        oldest = next(iter(state.open.values()))  # `open` is in order of last fragments
         return wall_ms - oldest.last_a > self.settings.idle_ms
 
     def _prepare_commit(self) -> Commit:
@@ -338,8 +262,9 @@ class Stream:
         """
         state = self.assembler
         self._in_commit = True
-        to_park = self._sessions_to_park()
+        to_park = sessions_to_park(state, self.read_marks, self.limits, rewrites=self.writer.is_whole_next)
         state.unpin(to_park)
+        # what is parked in this very commit pins nothing any more
         first = next(iter(state.pinned.values()), None)
         safe_offset = state.position if first is None else first.pin
         w, a = (state.w, state.a) if first is None else (first.pin_w, first.pin_a)
@@ -369,27 +294,3 @@ class Stream:
         for one in closed:
             self._delivered += len(one.session.data)
             self._delivered_bytes += one.session.bytes
-
-    def _sessions_to_park(self) -> list[OpenSession]:
-        """Once a replay would be long: of those pinned before the last quarter of its bound, a share."""
-        state, limits = self.assembler, self.limits
-        oldest = next(iter(state.pinned.values()), None)
-        if oldest is None or not self._is_replay_long(oldest.pin):
-            return []
-        keep_from = max(
-            state.position - limits.max_replay_fragments // 4,
-            self.read_marks.first_after(state.bytes_read - limits.max_replay_bytes // 4),
-        )
-        return choose(
-            takewhile(lambda session: session.pin < keep_from, state.pinned.values()),
-            self.read_marks.last_batch,
-            rewrites=self.writer.is_whole_next,
-        )
-
-    def _is_replay_long(self, safe_offset: int) -> bool:
-        """Whether a replay from there would pass half of one of its bounds."""
-        state, limits = self.assembler, self.limits
-        return (
-            state.position - safe_offset > limits.max_replay_fragments // 2
-            or state.bytes_read - self.read_marks.bytes_at(safe_offset) > limits.max_replay_bytes // 2
-        )

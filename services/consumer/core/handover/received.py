@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from services.consumer.core.commits.checkpoint import Checkpoint
 from services.consumer.core.commits.checkpoint_format import put_covered
-from services.consumer.core.commits.stream import Stream, StreamLimits
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover.bundle_format import (
     BundleWire,
     ClosedWire,

@@ -80,6 +80,7 @@ class Dampers:
         self._note_claims(view)
         self._note_arrivals(view)
         self._note_missed_turns(view)
+        # last, and no maximum: a new ZooKeeper session starts this wait anew
         self._members[self.me] = now_ms - session_age_ms + self.settings.settle_ms
 
     def note_failed_handover(self, stream: int, target: str, now_ms: int, *, silent: bool) -> None:
@@ -97,6 +98,7 @@ class Dampers:
 
     def unowned_ms(self, stream: int) -> int:
         """For how long a stream that the last view showed without a claim has been so."""
+        # the stream's not before is when the grace ends, so it has been unowned since `grace_ms` before
         return self.now_ms + self.settings.grace_ms - self._streams[stream]
 
     def _hold_back(self, member: str, until_ms: int) -> None:

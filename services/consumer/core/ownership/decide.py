@@ -185,6 +185,7 @@ def _moves(member: _Member, planned: Plan) -> list[HandOver | Release]:
             continue
         if run is None or run.epoch != epoch or not run.is_ready:
             continue
+        # an operator knows better than a damper, so a pin overrides the rest that the stream needs
         if view.pins.get(stream) == target:
             why = f"pinned to {target}"
         elif dampers.rests(stream):
@@ -224,7 +225,8 @@ def _claims(member: _Member, planned: Plan) -> Iterator[Claim]:
 
 def _bounded(member: _Member, claims: Iterator[Claim]) -> Iterator[Claim]:
     """All claims of streams that are meant for this member or were its own; of the others as many as may be
-    opened now.
+    opened now. The others are left to members that start a moment later; but what was meant for this member
+    keeps the others waiting, so it claims that at once.
     """
     free = member.free_openings
     for claim in claims:

@@ -1,9 +1,10 @@
 """How long a member may act: as long as its ZooKeeper session is certainly alive.
 
-Pure. ZooKeeper counts a session's time-out from a moment after the member *sent* a request, so until the
-sending time of the last request that the leader answered plus the time-out, no other member can have taken
-over. A factor below 1 leaves time to stop, and for a follower that reports its sessions to the leader late.
-Used by the member and the coordinator; all times are of one clock that counts suspension.
+Pure. ZooKeeper counts a session's time-out from when it receives a request. The member knows only when it
+sent one, which is earlier. So for one time-out after it sent the last request that the leader answered, no
+other member can have taken over. A factor below 1 leaves time to stop, and for a follower that reports its
+sessions to the leader late. Used by the member and the coordinator; all times are of one clock that counts
+suspension.
 """
 
 from __future__ import annotations

@@ -2,20 +2,25 @@
 nothing.
 
 `fold.py` has the rules. The assembler adds the position (the next offset to read) and the offset up to which
-an earlier owner had committed: below that, records are replayed instead of folded. `Stream`
+an earlier owner had committed: below that, records are replayed instead of folded, which rebuilds open
+sessions and closes nothing. `Stream`
 (core/commits/stream.py) drives it and decides what a commit writes.
 """
 
 from __future__ import annotations
 
 import bisect
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+
+from msgspec import UNSET
 
 from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.fold import Fold
 from services.consumer.core.sessions.record import Record
 from services.consumer.core.sessions.state import Closed, OpenSession
+from shared.model.fragments import FragmentRejected, parse_fragment
 from shared.model.group import GroupSettings
 from shared.model.head import NOTHING
 
@@ -95,6 +100,35 @@ class Assembler(Fold):
             self.position = records[-1].offset + 1
         return closed
 
+    def replay(self, records: Iterable[Record]) -> None:
+        """Folds records below the committed position: rebuilds what was open there, and closes nothing."""
+        self._lift_thresholds()
+        for record in records:
+            a_before, appended = self.a, record.timestamp
+            raw, offset = record.value or b"", record.offset
+            if appended > a_before:
+                self.a = appended
+            if record.key is None:
+                continue
+            try:
+                fragment = parse_fragment(raw)
+                t = appended if fragment.time is UNSET else self._event_time(fragment, appended)
+            except FragmentRejected:
+                continue
+            key = fragment.key
+            if key.encode() != record.key:
+                continue
+            self._bytes_read_before += len(raw)
+            session = self.open.get(key)
+            if self.covered.covers(key, offset) or (session is not None and offset <= session.last_offset):
+                self.w = max(self.w, t)  # it stands in a session that was delivered, or in a parked one
+                if session is not None and offset == session.last_offset:
+                    self.open.move_to_end(key)  # its place among those that the replay rebuilds
+            else:
+                # the list stays empty: the thresholds are lifted
+                self._add(fragment, t, raw, record, a_before, [])
+        self._set_thresholds()
+
     def advance(self, position: int) -> None:
         """Moves on to `position`: nothing below it can be read any more."""
         if position > self.position and self.is_replaying:
@@ -112,6 +146,11 @@ class Assembler(Fold):
         """Notes that a commit parks these sessions, so that no replay needs to rebuild them."""
         for session in sessions:
             self.pinned.pop(session.key, None)
+
+    def _lift_thresholds(self) -> None:
+        """So that neither silence nor a limit closes anything."""
+        self._gap = self._silence = self._idle = math.inf
+        self._max_fragments = self._max_bytes = self._max_span = math.inf
 
     def _order_open(self) -> None:
         """Sorts the sessions into the order that one fold would have given them."""

@@ -17,10 +17,11 @@ A session's life:
                               └── a fragment says `end` ──► closed, reason `end`
 
 There are two clocks, and neither is ours. Clients choose a fragment's event time, `t`. The broker stamps
-its append time, `a`. `W` is the highest t so far, and `A` is the highest a. A member's own clock has no
-say. So sessions depend on the log alone: anyone who folds it finds the same ones, in batches of any size,
-after any crash. That is why a successor may replay, an auditor may recompute, and a handover can be
-checked.
+its append time, `a`. `W` is the highest t so far, and `A` is the highest a. Both are needed: by W an
+imported log of last year closes its sessions as fast as it is read; by A sessions close while the clients'
+clocks stand still. A member's own clock has no say. So sessions depend on the log alone: anyone who folds
+it finds the same ones, in batches of any size, after any crash. That is why a successor may replay, an
+auditor may recompute, and a handover can be checked.
 
 For each record, in this order:
 
@@ -30,7 +31,7 @@ For each record, in this order:
 3. A fragment that comes after silence first closes its key's open session. Silence means one of three
    things. The fragment's t is more than `gap` after the session's newest. Or W has risen by more than
    `gap + lateness` since the session's last fragment. Or A has risen by more than `idle`. A fragment that
-   is only late joins.
+   is only late, its t below the session's newest, joins: lateness widens the limit for W, not the one for t.
 4. A repeated id is dropped: one that the open session has, or that the key remembers from a session that
    closed (`remembered.py`). Only W rises.
 5. If the fragment would take the session past a limit (fragments, bytes, time span), it closes it first.
@@ -38,9 +39,9 @@ For each record, in this order:
    with it.
 
 Sessions that silence has ended may be closed now or later (`close_silent`). Any later fragment of the key
-would split them by rule 3, so the moment at which we look does not change what they hold. A session's W
-and A never fall from one last fragment to the next, so the silent sessions are always the first ones in
-`open`.
+would split them by rule 3, so the moment at which we look does not change what they hold. `open` is
+in order of last fragments, and W and A never fall along the log. So the silent sessions are always the
+first ones in `open`.
 
 A single record may close more sessions than one commit can carry: a marker, or the first record after an
 outage. So closing stops when `room` is used up, and goes on after the commit. Silence can wait anyway. A
@@ -50,32 +51,27 @@ still read the marker. That is safe because a marker that is folded twice closes
 
 *Replaying* rebuilds what an earlier owner had open, from the log below the position that it committed.
 Nothing closes or counts there. Fragments that are covered or parked are skipped; every other one belongs
-to a session that was open at that position. `docs/protocol.md` states these rules as a contract,
-`tests/reference.py` follows them as slowly and plainly as possible, and `services/control/spark/fold.py`
-is the audit's second opinion.
+to a session that was open at that position (`assembly.py`). `docs/protocol.md` states these rules as a
+contract, `tests/reference.py` follows them as slowly and plainly as possible, and
+`services/control/spark/fold.py` is the audit's second opinion.
 """
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET
 
 from services.consumer.core.sessions.covered import CoveredKeys
+from services.consumer.core.sessions.marker_search import CLOSED_AT_ONCE, due_by
 from services.consumer.core.sessions.record import Record, hash_id
 from services.consumer.core.sessions.state import Closed, OpenSession
 from shared.model.fragments import Fragment, FragmentRejected, parse_fragment, parse_marker, time_of
 from shared.model.group import GroupSettings
 from shared.model.head import NOTHING
 from shared.model.sessions import Reason
-
-SEARCHED_AT_ONCE = 20_000
-"""How many open sessions a marker looks at before the fold stops to give way: 2 to 6 ms."""
-CLOSED_AT_ONCE = 1_000
-"""How many sessions a marker or silence closes before the fold stops to give way: 4 to 10 ms."""
 
 
 class Fold:
@@ -146,38 +142,11 @@ class Fold:
                 break
         return closed, next(todo, None)
 
-    def replay(self, records: Iterable[Record]) -> None:
-        """Folds records below the committed position: rebuilds what was open there, and closes nothing."""
-        self._lift_thresholds()
-        for record in records:
-            a_before, appended = self.a, record.timestamp
-            raw, offset = record.value or b"", record.offset
-            if appended > a_before:
-                self.a = appended
-            if record.key is None:
-                continue
-            try:
-                fragment = parse_fragment(raw)
-                t = appended if fragment.time is UNSET else self._event_time(fragment, appended)
-            except FragmentRejected:
-                continue
-            key = fragment.key
-            if key.encode() != record.key:
-                continue
-            self._bytes_read_before += len(raw)
-            session = self.open.get(key)
-            if self.covered.covers(key, offset) or (session is not None and offset <= session.last_offset):
-                self.w = max(self.w, t)  # it stands in a session that was delivered, or in a parked one
-                if session is not None and offset == session.last_offset:
-                    self.open.move_to_end(key)  # its place among those that the replay rebuilds
-            else:
-                self._add(fragment, t, raw, record, a_before, [])
-        self._set_thresholds()
-
     def close_silent(self, position: int) -> list[Closed]:
         """Closes sessions that silence has ended, at most `CLOSED_AT_ONCE` and until no room is left.
 
-        It visits no others. `position`: the next offset to fold.
+        It visits no others. `position`: the next offset to fold. Their keys are covered through the
+        offset before it: no record of theirs lies between their last fragments and there.
         """
         closed: list[Closed] = []
         while self.open and self.room > 0 and len(closed) < CLOSED_AT_ONCE:
@@ -200,11 +169,6 @@ class Fold:
         self._max_bytes: float = settings.max_session_bytes
         self._max_span: float = settings.max_session_span_ms
 
-    def _lift_thresholds(self) -> None:
-        """So that neither silence nor a limit closes anything."""
-        self._gap = self._silence = self._idle = math.inf
-        self._max_fragments = self._max_bytes = self._max_span = math.inf
-
     def _event_time(self, fragment: Fragment, appended: int) -> int:
         """t of a fragment with a time: a client's clock may be ahead, but must not carry W away with it."""
         time = time_of(fragment)
@@ -223,6 +187,7 @@ class Fold:
             or self.w - session.w > self._silence
             or self.a - session.last_a > self._idle
         ):  # rule 3
+            # not through this offset: the fragment that splits is part of the next session
             closed.append(self._close(session, "gap", offset - 1))
             session = None
         hashed = None
@@ -299,7 +264,7 @@ class Fold:
             self.ticks += 1
             return True
         if self._marker is None or self._marker[0] != offset:
-            self._marker = offset, self._due_by(marker.time)
+            self._marker = offset, due_by(marker.time, self.open.values())
         for session in self._marker[1]:
             if session is None:
                 return False
@@ -310,22 +275,6 @@ class Fold:
         self._marker = None
         self.markers += 1
         return True
-
-    def _due_by(self, time_ms: int) -> Iterator[OpenSession | None]:
-        """The sessions that a marker closes. A None after each part of the search, and between the sessions,
-        says that it is time to give way. `open` must not change until the first of them is closed.
-        """
-        due: list[OpenSession] = []
-        sessions = iter(self.open.values())
-        while part := list(islice(sessions, SEARCHED_AT_ONCE)):
-            due += [session for session in part if session.last_t <= time_ms]
-            if len(part) == SEARCHED_AT_ONCE:
-                yield None
-        remaining = iter(due)
-        while part := list(islice(remaining, CLOSED_AT_ONCE)):
-            yield from part
-            if len(part) == CLOSED_AT_ONCE:
-                yield None
 
     def _set_aside(self, offset: int, why: str) -> None:
         self.unreadable += 1

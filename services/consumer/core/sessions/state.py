@@ -21,8 +21,9 @@ class OpenSession:
 
     `w`, `last_a`: W right after its last fragment, and A at it. `parked`, `parked_ids`: how many of its
     fragments and of its ids stand in the checkpoint. `pin`: offset of the first fragment that does not, -1
-    when all do; a replay must start there, with `pin_w` and `pin_a`, W and A just before that offset. `ids`:
-    hashes of its fragments' ids in order of arrival; None for none.
+    when all do; a replay must start there, with `pin_w` and `pin_a`, W and A just before that offset, because
+    it must judge silence as the first owner did. `ids`: hashes of its fragments' ids in order of arrival;
+    None for none.
     """
 
     __slots__ = (
