@@ -3,7 +3,8 @@
 The shell around `core/commits/stream.py`. A worker's run is a series of lives. Each one opens the stream
 (`opening.py`), runs until it is asked to stop, finishes, and closes its clients. After any unknown outcome
 the life ends, the worker waits (`retries.py`) and reads its claim afresh, and the next life opens anew: from
-memory where the stored head allows it, else from the checkpoint. It acts only while the lease is alive.
+memory where the stored head allows it, else from the checkpoint. It acts only while the lease is alive
+(`tenure.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from services.consumer.stream.admission import admit, seek, warn_if_not_compared
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.opening import Opening
 from services.consumer.stream.retries import Retries
+from services.consumer.stream.tenure import Tenure
 from shared.errors import InvalidInput, KafkaUnavailable, NotOwner, StaleEpoch, Unavailable
 from shared.model.head import Counts
 
@@ -37,7 +39,6 @@ LAST_FETCH_S = 0.2
 TRICKLE_RECORDS = 100
 TRICKLE_PAUSE_S = 0.05
 """After a small batch, wait a moment for more: this divides the cost of a trickle by 3 to 5."""
-LEASE_POLL_S = 0.1
 
 State = Literal["opening", "replaying", "running", "retrying", "stopping", "rewind"]
 Outcome = Literal["stopped", "lost", "outgrown"]
@@ -69,6 +70,7 @@ class StreamWorker:
         self._claimed = claimed
         self._claimed_s = context.now_s()
         self._still, self._end = asyncio.Event(), asyncio.Event()
+        self._tenure = Tenure(stream, epoch, claimed, self._still)
         self._reader: FragmentReader | None = None
         self._must_reopen = False
         self._left: Sequence[Record] = ()
@@ -129,12 +131,13 @@ class StreamWorker:
                 self.rewound.set()
                 await self._still.wait()
                 return "stopped"
+            # not a failure to retry: it has stopped, or another member is the owner now
             if outcome != "again":
                 return outcome
             self.state = "retrying"
-            await self._pause(self.retries.wait_s)
+            await self._tenure.pause(self.retries.wait_s)
             # opening again would fence a member that has claimed the stream meanwhile
-            if not await self._is_still_mine():
+            if not await self._tenure.is_still_mine():
                 return "stopped" if self._still.is_set() else "lost"
 
     async def _live(self) -> Outcome | Literal["rewind", "again"]:
@@ -160,7 +163,7 @@ class StreamWorker:
                 self.core = None  # no memory: what it read beyond the stored head is gone
             logger.warning("stream reopens", extra={"stream": self.stream, **self.retries.status})
             return "again"
-        except InvalidInput as error:
+        except InvalidInput as error:  # reading it again would give the same bytes
             self.retries.why = error.detail
             logger.error("stored state unreadable", extra={"stream": self.stream, "why": error.detail})
             return "rewind"
@@ -200,7 +203,7 @@ class StreamWorker:
         wait_s = 0.0  # the first turn says when to commit changes that came with a handover
         try:
             while not stopping.done():
-                if await self._await_lease():
+                if await self._tenure.await_lease():
                     self._left = ()  # the log may have changed during the pause
                     await seek(core, reader)
                 records = self._left or await self._fetch(core, reader, wait_s, stopping)
@@ -267,7 +270,7 @@ class StreamWorker:
         """
         context = self._context
         self.state = "stopping"
-        await self._await_lease()
+        await self._tenure.await_lease()
         records: Sequence[Record] = ()
         # a replay cannot commit, so reading on would only delay the stop
         # and the next owner reads again what is left here
@@ -290,30 +293,3 @@ class StreamWorker:
             self.first_record_after_s = self._context.now_s() - self._claimed_s
             self.first_record_at_ms = self._context.wall_ms()
             self.reading.set()
-
-    async def _await_lease(self) -> bool:
-        """Past its lease the member neither reads nor commits; back in it, the claim is read afresh. Returns
-        whether it had to wait.
-        """
-        if self._claimed.lease_alive() or self._still.is_set():
-            return False
-        logger.warning("lease expired, pausing", extra={"stream": self.stream})
-        while not self._claimed.lease_alive() and not self._still.is_set():
-            await self._pause(LEASE_POLL_S)
-        if not await self._is_still_mine():
-            raise NotOwner(f"stream {self.stream}: the claim of epoch {self.epoch} is gone")
-        return True
-
-    async def _is_still_mine(self) -> bool:
-        while not self._still.is_set():
-            try:
-                return await self._claimed.is_mine()
-            except Unavailable:
-                await self._pause(LEASE_POLL_S)
-        return False
-
-    async def _pause(self, seconds: float) -> None:
-        """Waits, but not beyond a request to stop."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._still.wait()

@@ -146,6 +146,7 @@ def find_head(records: Iterable[tuple[int, bytes]]) -> Head | None:
 def _apply(checkpoint: Checkpoint, record: CheckpointRecord) -> None:
     for wire in record.covered:
         parked = checkpoint.parked.get(wire.key)
+        # the session closed after it was parked; one that begins above the offset is the key's next
         if parked is not None and parked.first_offset <= wire.offset:
             del checkpoint.parked[wire.key]
         put_covered(checkpoint.covered, wire)
@@ -157,6 +158,7 @@ def _apply(checkpoint: Checkpoint, record: CheckpointRecord) -> None:
         ids = session.ids or {}
         if chunk.start > len(session.data) or chunk.ids_start > len(ids):
             raise InvalidInput(f"of the parked session of {chunk.key!r} fragments or ids are missing")
+        # a whole set writes a session from its start again: what was there before is replaced, not doubled
         if chunk.ids_start < len(ids):
             ids = dict.fromkeys(islice(ids, chunk.ids_start))
         ids.update(dict.fromkeys(chunk.ids))

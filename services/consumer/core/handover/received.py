@@ -173,7 +173,7 @@ def _update_sessions(copy: Copy, sessions: Iterable[SessionWire], copied_to: int
         pin = copy.pinned[sent.key].pin if sent.key in copy.pinned else -1
         copy.bytes += _extend(session, sent)
         if session.pin != pin or session.pin >= copied_to:
-            copy.pinned.pop(sent.key, None)
+            copy.pinned.pop(sent.key, None)  # its place among the pins changes, so `_pin` adds it again
             repinned += [session] if session.pin >= 0 else []
     return repinned
 
@@ -219,6 +219,7 @@ def _extend(session: OpenSession, sent: SessionWire) -> int:
 
 
 def _is_sound(session: OpenSession) -> bool:
+    """Whether a fold can have made this session."""
     return (
         0 <= session.first_offset <= session.last_offset
         and session.low_t <= session.last_t

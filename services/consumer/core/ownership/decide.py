@@ -185,7 +185,7 @@ def _moves(member: _Member, planned: Plan) -> list[HandOver | Release]:
             continue
         if run is None or run.epoch != epoch or not run.is_ready:
             continue
-        # an operator knows better than a damper, so a pin overrides the rest that the stream needs
+        # an operator knows better than a damper, so a pin does not wait for the stream's rest
         if view.pins.get(stream) == target:
             why = f"pinned to {target}"
         elif dampers.rests(stream):
@@ -225,8 +225,7 @@ def _claims(member: _Member, planned: Plan) -> Iterator[Claim]:
 
 def _bounded(member: _Member, claims: Iterator[Claim]) -> Iterator[Claim]:
     """All claims of streams that are meant for this member or were its own; of the others as many as may be
-    opened now. The others are left to members that start a moment later; but what was meant for this member
-    keeps the others waiting, so it claims that at once.
+    opened now. Why: other members wait for what is meant for this one, but may claim the rest themselves.
     """
     free = member.free_openings
     for claim in claims:

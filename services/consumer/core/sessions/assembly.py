@@ -116,7 +116,7 @@ class Assembler(Fold):
             except FragmentRejected:
                 continue
             key = fragment.key
-            if key.encode() != record.key:
+            if key.encode() != record.key:  # it was set aside when it was folded
                 continue
             self._bytes_read_before += len(raw)
             session = self.open.get(key)
