@@ -193,10 +193,7 @@ class Fold:
         hashed = None
         if fragment.id is not UNSET:  # rule 4
             hashed = hash_id(fragment.id)
-            entry = self.covered.entries.get(key)
-            if (session is not None and session.ids is not None and hashed in session.ids) or (
-                entry is not None and hashed in entry.ids and self.covered.remembers(key, hashed, self.a)
-            ):
+            if self._is_repeat(key, session, hashed):
                 self._drop_repeat(key, session, offset, t)
                 return None
         if session is not None and (
@@ -227,10 +224,14 @@ class Fold:
         session.bytes += size
         self.state_bytes += size
         if hashed is not None:
-            if session.ids is None:
-                session.ids = {}
-            session.ids[hashed] = None
+            session.remember(hashed)
         return session
+
+    def _is_repeat(self, key: str, session: OpenSession | None, hashed: int) -> bool:
+        if session is not None and session.ids is not None and hashed in session.ids:
+            return True
+        entry = self.covered.entries.get(key)
+        return entry is not None and hashed in entry.ids and self.covered.remembers(key, hashed, self.a)
 
     def _open(self, key: str, t: int, record: Record, a_before: int) -> OpenSession:
         session = OpenSession(key, record.offset, record.timestamp, t, self.w, a_before)
