@@ -7,24 +7,32 @@ causes; where it sleeps, that is how long the fault itself lasts.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
+from shared.errors import BatonError
+from shared.model.head import Head
 from tests.e2e.chaos_ground import Ground, Struck
 from tests.e2e.chaos_leaving import (
     add_consumer,
     cut_handovers,
     drain_by_request,
     drain_consumer,
+    drain_late,
+    expire_while_claiming,
     swallow_claims,
     swallow_handovers,
 )
+from tests.e2e.chaos_stored import damage_znodes, fail_after_opening, rewind_streams
 from tests.e2e.fleet import ACK_TIMEOUT_S, ZOOKEEPER_TIMEOUT_S
 from tests.e2e.proxy import END_TXN, PRODUCE
 from tests.waiting import until
 
 DELAYS_S = (0.05, 0.4)
+FLOOD = 1_200
+"""Sessions of one fragment: about six parts of a commit for each stream (`SMALL_COMMIT_BYTES`)."""
 
 
 async def kill_consumer(ground: Ground) -> Struck:
@@ -72,6 +80,38 @@ async def signal_in_commit(ground: Ground, place: str, number: signal.Signals) -
             assert await consumer.ended() == -number, world.tail()
             world.start_consumer(victim.index)
     return Struck(f"consumer-{victim.index} got {number.name} {place}", 1)
+
+
+async def huge_commit(ground: Ground) -> Struck:
+    """A marker closes thousands of sessions at once; an owner dies while it commits them in parts."""
+    world, load = ground.world, ground.load
+    await load.flood(FLOOD)
+    async with ground.victim() as victim:
+        consumer = world.consumer(victim.index)
+        before = await _heads(ground)
+        marks = await load.leap()
+        is_killed = ground.rng.random() < 0.5
+        if is_killed:
+            await ground.at_a_commit(lambda: consumer.signal(signal.SIGKILL), of=victim.index)
+            await consumer.ended()
+            world.start_consumer(victim.index)
+        await world.committed(marks)
+    commits = sum(head.seq - before[stream].seq for stream, head in (await _heads(ground)).items())
+    killed = f", consumer-{victim.index} killed" if is_killed else ""
+    return Struck(f"a marker closed {FLOOD} sessions; {commits} commits until then{killed}", commits)
+
+
+async def _heads(ground: Ground) -> Mapping[int, Head]:
+    """The stored heads, once all can be read."""
+    found: dict[int, Head] = {}
+
+    async def are_read() -> bool:
+        with contextlib.suppress(BatonError):
+            found.update(await ground.world.where.heads())
+        return len(found) == ground.world.where.streams
+
+    await until(are_read, lambda: f"heads {found}:\n{ground.world.tail()}")
+    return found
 
 
 async def kill_producer(ground: Ground) -> Struck:
@@ -196,4 +236,10 @@ FAULTS: Mapping[str, Callable[[Ground], Awaitable[Struck]]] = {
     "swallow handovers": swallow_handovers,
     "cut handovers": cut_handovers,
     "swallow acks": swallow_acknowledgements,
+    "drain too late": drain_late,
+    "huge commit": huge_commit,
+    "rewind streams": rewind_streams,
+    "damage znodes": damage_znodes,
+    "expire in claims": expire_while_claiming,
+    "fail after opening": fail_after_opening,
 }

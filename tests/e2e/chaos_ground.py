@@ -101,22 +101,26 @@ class Ground:
         kind: int,
         strike: Strike = nothing,
         unless: Callable[[], bool] = lambda: False,
+        skip: int = 0,
     ) -> int:
         """Strikes right before or right after a link passes such a request on; how many are in flight.
 
-        It is 0 when `unless` becomes true before the first one.
+        It is 0 when `unless` becomes true before the first one. `skip`: requests that pass before.
         """
         links, loop = list(links), asyncio.get_running_loop()
         counts: list[int] = []
         struck = asyncio.Event()
         is_before = self.rng.random() < 0.5
+        to_skip = skip
 
         def do() -> None:
             strike()
             struck.set()
 
         def seen() -> None:
-            if not counts:
+            nonlocal to_skip
+            to_skip -= 1
+            if not counts and to_skip < 0:
                 counts.append(sum(link.in_flight(kind) for link in links))
                 do() if is_before else loop.call_soon(do)
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 
+from shared.errors import Unavailable
 from tests.e2e.chaos_ground import FEWEST_CONSUMERS, Ground, Struck, Victim
 from tests.e2e.chaos_world import MOST_CONSUMERS
 from tests.e2e.fleet import ZOOKEEPER_TIMEOUT_S
@@ -93,6 +94,78 @@ async def cut_handovers(ground: Ground) -> Struck:
         await _leave(ground, victim)
         ground.world.start_consumer(victim.index)
     return Struck(f"{cut} when consumer-{victim.index} left", cut)
+
+
+async def drain_late(ground: Ground) -> Struck:
+    """A consumer drains, but reaches neither Kafka nor the others until BATON_RELEASE_S is over."""
+    world = ground.world
+    async with _leaving(ground) as victim:
+        consumer, links = world.consumer(victim.index), world.links_of(victim.index)
+        consumer.signal(signal.SIGKILL)
+        await consumer.ended()
+        world.start_consumer(victim.index, release_s=1)
+        await world.claimed(by=victim.index)
+        await ground.at_a_commit(of=victim.index)
+        since, http = consumer.log_end, [world.links_of(index).http for index in _others(ground, victim)]
+        for link in http:
+            link.cut_off()
+        links.kafka.cut_off()
+        consumer.signal(signal.SIGTERM)
+        await consumer.ended()
+        for link in http:
+            link.heal()
+        await world.claimed(without=victim.index)
+        links.kafka.heal()
+        world.start_consumer(victim.index)
+    late = [len(line["streams"]) for line in consumer.logged("drain timed out", since)]
+    return Struck(f"consumer-{victim.index} left with {sum(late)} streams still claimed", sum(late))
+
+
+async def expire_while_claiming(ground: Ground) -> Struck:
+    """Two consumers die, one comes back, and its ZooKeeper session ends while its claims queue."""
+    world = ground.world
+    names, group = world.where.names, world.where.group
+    async with ground.victim() as gone, ground.victim() as victim:
+        consumers = [world.consumer(one.index) for one in (gone, victim)]
+        await ground.at_a_commit(lambda: [one.signal(signal.SIGKILL) for one in consumers])
+        for one in consumers:
+            await one.ended()
+        link, since = world.links_of(victim.index).zookeeper, consumers[1].log_end
+        joined_and_claims = asyncio.ensure_future(
+            ground.at_a_request([link], MULTI, link.cut_off, skip=1)  # the first one joins the group
+        )
+        world.start_consumer(victim.index)
+        await joined_and_claims
+        unowned = world.where.streams - len(await _claims(ground))
+
+        async def is_expired() -> bool:
+            with contextlib.suppress(Unavailable):
+                return await world.znodes.get(names.member(group, f"consumer-{victim.index}")) is None
+            return False
+
+        await until(is_expired, lambda: f"its session does not end:\n{world.tail()}")
+        link.heal()
+        world.start_consumer(gone.index)
+        await world.claimed()
+        expired = "ZooKeeper session expired"
+        await until(
+            lambda: consumers[1].logged(expired, since), lambda: f"it has not noticed:\n{world.tail()}"
+        )
+    return Struck(f"session of consumer-{victim.index} ended when {unowned} streams had no owner", unowned)
+
+
+async def _claims(ground: Ground) -> dict[int, int]:
+    found: dict[int, int] = {}
+
+    async def are_read() -> bool:
+        nonlocal found
+        with contextlib.suppress(Unavailable):
+            found = await ground.world.claims()
+            return True
+        return False
+
+    await until(are_read, lambda: "ZooKeeper is away")
+    return found
 
 
 @contextlib.asynccontextmanager

@@ -8,6 +8,7 @@ once, so one of those may or may not be in the log after its request failed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections import Counter
@@ -20,6 +21,9 @@ import httpx
 LANES = 8
 KEYS_PER_LANE = 25
 LARGEST_BATCH = 40
+FLOOD_BATCH = 300
+LEAP_MS = 120_000
+"""More than gap and lateness of the group, so that a marker at this distance ends every session."""
 WITHOUT_ID = 0.1
 REPEATED = 0.02
 RETRY_S = 0.2
@@ -57,13 +61,21 @@ class Ledger:
 
 
 class Load:
-    """Posts from `LANES` lanes until `finish`, at about `per_s` fragments a second, and `total` at least."""
+    """Posts from `LANES` lanes until `finish`, at about `per_s` fragments a second, and `total` at least.
 
-    def __init__(self, url: str, seed: int, per_s: float) -> None:
+    `visitors`: how its keys begin. `batch`: fragments of its largest request.
+    """
+
+    def __init__(
+        self, url: str, seed: int, per_s: float, *, visitors: str = "visitor", batch: int = LARGEST_BATCH
+    ) -> None:
         self.ledger = Ledger()
         self.per_s = per_s
         self._url = url
         self._seed = seed
+        self._visitors = visitors
+        self._batch_size = batch
+        self._floods = 0
         self._now_ms = 1_700_000_000_000
         self._total: int | None = None
 
@@ -85,10 +97,47 @@ class Load:
                 rng = random.Random(f"{self._seed} {lane}")
                 tasks.create_task(self._post(http, lane, rng), name=f"lane {lane}")
 
+    async def flood(self, count: int) -> None:
+        """Posts that many fragments, each of a key of its own, which stay open; all are acknowledged."""
+        self._floods += 1
+        limits = httpx.Limits(max_connections=LANES)
+        http = httpx.AsyncClient(base_url=self._url, timeout=POST_TIMEOUT_S, limits=limits)
+        async with http, asyncio.TaskGroup() as tasks:
+            for first in range(0, count, FLOOD_BATCH):
+                posted, bodies = self._flood(first, min(count, first + FLOOD_BATCH))
+                tasks.create_task(self._deliver(http, posted, bodies), name=f"flood {first}")
+
+    def _flood(self, first: int, after: int) -> tuple[list[Posted], list[dict[str, Any]]]:
+        posted: list[Posted] = []
+        for number in range(first, after):
+            key = f"{self._visitors}-flood-{self._floods}-{number}"
+            posted.append(Posted(len(self.ledger.fragments), key=key, has_id=True))
+            self.ledger.fragments.append(posted[-1])
+        bodies = [
+            {"key": one.key, "time": self._now_ms, "id": f"f{one.number}", "data": {"n": one.number}}
+            for one in posted
+        ]
+        return posted, bodies
+
+    async def leap(self) -> dict[int, int]:
+        """Moves event time on, past the end of every open session, by a marker: stream → its offset."""
+        self._now_ms += LEAP_MS
+        return await self._marked(self._now_ms)
+
     async def end_of_time(self) -> dict[int, int]:
-        """A marker that closes every session: stream → its offset."""
+        """A marker that closes every session: stream → its offset. Raises HTTPError."""
+        return await self._mark(LAST_TIME_MS)
+
+    async def _marked(self, time_ms: int) -> dict[int, int]:
+        """Repeats a marker until it is written to all streams; only the last one counts."""
+        while True:
+            with contextlib.suppress(httpx.HTTPError):
+                return await self._mark(time_ms)
+            await asyncio.sleep(RETRY_S)
+
+    async def _mark(self, time_ms: int) -> dict[int, int]:
         async with httpx.AsyncClient(base_url=self._url, timeout=POST_TIMEOUT_S) as http:
-            answer = await http.post("/markers", json={"time": LAST_TIME_MS})
+            answer = await http.post("/markers", json={"time": time_ms})
         answer.raise_for_status()
         return {row["stream"]: row["offset"] for row in answer.json()["markers"]}
 
@@ -105,10 +154,10 @@ class Load:
         """The next fragments of a lane, some of them twice."""
         posted: list[Posted] = []
         bodies: list[dict[str, Any]] = []
-        for _ in range(rng.randint(1, LARGEST_BATCH)):
+        for _ in range(rng.randint(1, self._batch_size)):
             one = Posted(
                 len(self.ledger.fragments),
-                key=f"visitor-{lane}-{rng.randrange(KEYS_PER_LANE)}",
+                key=f"{self._visitors}-{lane}-{rng.randrange(KEYS_PER_LANE)}",
                 has_id=rng.random() >= WITHOUT_ID,
             )
             self.ledger.fragments.append(one)

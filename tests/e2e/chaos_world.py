@@ -13,13 +13,18 @@ import signal
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 from shared.zookeeper.connection import ZooKeeper
+from tests.e2e.crashing_consumer import SMALL
 from tests.e2e.fleet import PARTITIONS, SETTINGS, Fleet
 from tests.e2e.proxy import Proxy
 from tests.e2e.readers import Where
+from tests.e2e.service import CHECKOUT
 from tests.servers import KafkaServer, Server, ZooKeeperServer, free_port
 
 STREAMS = 6
@@ -76,6 +81,7 @@ class World(Fleet):
         self.zookeeper = ZooKeeperServer(home / "zookeeper")
         where = Where(self.kafka.address, Names(), STREAMS, PARTITIONS)
         super().__init__(where, self.zookeeper.address, home, settings)
+        self.environment[SMALL] = "1"
         self.links = {
             name: Links(
                 Proxy(f"127.0.0.1:{listeners[name]}", "kafka"),
@@ -104,6 +110,26 @@ class World(Fleet):
     def control_url(self) -> str:
         """Where to request operations."""
         return f"http://{self.links['control'].http.address}"
+
+    def logged(self, message: str, since: Mapping[str, int]) -> list[dict[str, Any]]:
+        """The lines with this message in the logs of all services since `log_ends`."""
+        return [
+            line for name, one in self.services.items() for line in one.logged(message, since.get(name, 0))
+        ]
+
+    @property
+    def log_ends(self) -> dict[str, int]:
+        """Where each service's log ends now."""
+        return {name: service.log_end for name, service in self.services.items()}
+
+    async def rows(self) -> dict[int, dict[str, Any]]:
+        """The rows of `GET /streams` by stream; none while control does not answer."""
+        with contextlib.suppress(httpx.TransportError):
+            async with httpx.AsyncClient(base_url=self.control_url) as control:
+                answer = await control.get("/streams")
+            if answer.status_code == 200:
+                return {row["stream"]: row for row in answer.json()["streams"]}
+        return {}
 
     def links_of(self, index: int) -> Links:
         """The connections of a consumer."""
@@ -137,9 +163,10 @@ class World(Fleet):
 
 
 @contextlib.asynccontextmanager
-async def chaos_world(home: Path, consumers: int) -> AsyncIterator[World]:
-    """A world in which everything runs; nothing of it outlives the block."""
+async def chaos_world(home: Path, consumers: int, checkout: Path = CHECKOUT) -> AsyncIterator[World]:
+    """A world in which everything runs, by the code of `checkout`; nothing of it outlives the block."""
     world = World(home, SETTINGS)
+    world.checkout = checkout
     async with contextlib.AsyncExitStack() as stack:
         for proxy in world.proxies:
             await stack.enter_async_context(proxy.running())

@@ -4,6 +4,9 @@ BATON_TEST_CRASH=`where:n:signal` plants SIGKILL or SIGSTOP in the n-th commit o
 `before_offsets` (sessions sent, offsets not), `before_commit` (all sent, the transaction still open),
 `after_commit` (ended, its answer unused) or `after_sessions` (weaker deliveries: sessions sent outside a
 transaction).
+
+With BATON_TEST_SMALL the limits that only large groups reach are small: commits are split at 64 KB of
+sessions, and claims queue one behind the other.
 """
 
 from __future__ import annotations
@@ -18,10 +21,14 @@ from aiokafka import AIOKafkaProducer
 from services.consumer.__main__ import serve
 from services.consumer.adapters.kafka import log as kafka_log
 from services.consumer.adapters.kafka import sink as kafka_sink
+from services.consumer.core.commits import stream
+from services.consumer.member import effects
 from services.consumer.settings import ConsumerSettings
 from shared.service.runtime import main
 
 CRASH = "BATON_TEST_CRASH"
+SMALL = "BATON_TEST_SMALL"
+SMALL_COMMIT_BYTES = 65_536
 
 
 class CrashingProducer(AIOKafkaProducer):  # type: ignore[misc]
@@ -70,4 +77,7 @@ if __name__ == "__main__":
         )
         for module, name, crashing in planted:
             setattr(module, name, crashing)
+    if SMALL in os.environ:
+        vars(stream)["MAX_PENDING_BYTES"] = SMALL_COMMIT_BYTES
+        vars(effects)["CALLS_AT_ONCE"] = 1
     sys.exit(main("consumer", ConsumerSettings, serve))

@@ -29,7 +29,7 @@ from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.stream_table import ensure_table
 from tests.e2e.crashing_consumer import CRASH
 from tests.e2e.readers import Where
-from tests.e2e.service import Service
+from tests.e2e.service import CHECKOUT, Service
 from tests.servers import free_port
 from tests.waiting import until
 
@@ -64,6 +64,11 @@ def new_seed() -> int:
     seed = int(os.environ.get("BATON_TEST_SEED", random.SystemRandom().randrange(1_000_000)))
     print(f"BATON_TEST_SEED={seed}")
     return seed
+
+
+def _environment(settings: Mapping[str, object]) -> dict[str, str]:
+    """`ack_timeout_s=1` as BATON_ACK_TIMEOUT_S."""
+    return {f"BATON_{name.upper()}": str(value) for name, value in settings.items()}
 
 
 class Visits:
@@ -107,6 +112,8 @@ class Fleet:
         self.home = home
         self.services: dict[str, Service] = {}
         self.znodes: ZooKeeper
+        self.checkout = CHECKOUT
+        """Whose code services that are started from now on run."""
         self._ports: dict[str, int] = {}
         fixed = {name: getattr(settings, name) for name in settings.__struct_fields__}
         self.environment = {f"BATON_{name.upper()}": str(value) for name, value in fixed.items()} | {
@@ -139,16 +146,19 @@ class Fleet:
         """The process of a consumer."""
         return self.services[f"consumer-{index}"]
 
-    def start_consumer(self, index: int, crash: str | None = None) -> Service:
-        """Starts consumer `index` for the first time or again; `crash`: see `crashing_consumer.py`."""
+    def start_consumer(self, index: int, crash: str | None = None, **settings: object) -> Service:
+        """Starts consumer `index` for the first time or again, this once with these settings.
+
+        `crash`: see `crashing_consumer.py`.
+        """
         service = self._service("consumer", f"consumer-{index}", BATON_MEMBER=f"consumer-{index}")
-        service.start(**({} if crash is None else {CRASH: crash}))
+        planted = {} if crash is None else {CRASH: crash}
+        service.start(**planted, **_environment(settings))
         return service
 
     def start_producer(self, **settings: object) -> Service:
         """Starts the producer with these settings: `ack_timeout_s=1` sets BATON_ACK_TIMEOUT_S."""
-        own = {f"BATON_{name.upper()}": str(value) for name, value in settings.items()}
-        service = self._service("producer", "producer", BATON_PRODUCER="producer", **own)
+        service = self._service("producer", "producer", BATON_PRODUCER="producer", **_environment(settings))
         service.start()
         return service
 
@@ -173,6 +183,7 @@ class Fleet:
         if name not in self.services:
             environment = self.environment | {"BATON_PORT": str(self.port_of(name))} | self._ways(name) | own
             self.services[name] = Service(MODULES[kind], self.home / f"{name}.log", environment)
+        self.services[name].checkout = self.checkout
         return self.services[name]
 
     def _ways(self, name: str) -> dict[str, str]:
@@ -211,13 +222,14 @@ class Fleet:
     # claims and commits
 
     async def claims(self) -> dict[int, int]:
-        """Stream → index of the consumer that has claimed it. Raises Unavailable."""
+        """Stream → index of the consumer that has claimed it, as far as claims are readable. Raises Unavailable."""
         names, group, found = self.where.names, self.where.group, {}
         for child in await self.znodes.children(names.claims(group)):
             znode = await self.znodes.get(names.claim(group, int(child)))
             if znode is not None:
-                member = msgspec.json.decode(znode.data, type=ClaimNode).member
-                found[int(child)] = int(member.removeprefix("consumer-"))
+                with contextlib.suppress(msgspec.DecodeError):
+                    member = msgspec.json.decode(znode.data, type=ClaimNode).member
+                    found[int(child)] = int(member.removeprefix("consumer-"))
         return found
 
     async def claimed(self, without: int | None = None, by: int | None = None) -> dict[int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from cli.stack.leash import on_leash
 from tests.waiting import until
@@ -25,6 +28,8 @@ class Service:
     def __init__(self, module: str, log: Path, environment: Mapping[str, str]) -> None:
         self._argv = on_leash([sys.executable, "-m", "tests.e2e.traced", module])
         self._log = log
+        self.checkout = CHECKOUT
+        """Whose code its next start runs."""
         self._environment = {**os.environ, **environment}
         self._process: subprocess.Popen[bytes] | None = None
         self.has_sigterm = False
@@ -48,8 +53,8 @@ class Service:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._argv,
-                cwd=CHECKOUT,
-                env=self._environment | environment,
+                cwd=self.checkout,
+                env=self._environment | {"PYTHONPATH": str(self.checkout)} | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -80,6 +85,24 @@ class Service:
         while self._log.stat().st_size == before and time.monotonic() < deadline:
             time.sleep(0.1)
         return self._log.read_text(errors="replace")[before:] or self.tail()
+
+    @property
+    def log_end(self) -> int:
+        """Where its log ends now, for `logged`."""
+        return self._log.stat().st_size if self._log.exists() else 0
+
+    def logged(self, message: str, since: int = 0) -> list[dict[str, Any]]:
+        """The lines with this message that it has logged since `log_end` was `since`."""
+        if not self._log.exists():
+            return []
+        with self._log.open("rb") as log:
+            log.seek(since)
+            lines = [line for line in log if message.encode() in line and line.endswith(b"}\n")]
+        found = []
+        for line in lines:
+            with contextlib.suppress(ValueError):  # a killed process may have left half a line before it
+                found.append(json.loads(line))
+        return [one for one in found if one.get("message") == message]
 
     def end(self) -> None:
         """Kills it if it still runs."""
