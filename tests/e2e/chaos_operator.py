@@ -50,7 +50,7 @@ class _OffsetDeleteRequestV0(RequestStruct):
         ("group_id", String("utf-8")),
         (
             "topics",
-            Array(("name", String("utf-8")), ("partitions", Array(("partition_index", Int32)))),
+            Array(("name", String("utf-8")), ("partitions", Array(Int32))),
         ),
     )
 
@@ -66,7 +66,7 @@ class _OffsetDelete(Request[_OffsetDeleteRequestV0]):
 
     def build(self, request_struct_class: type[_OffsetDeleteRequestV0]) -> _OffsetDeleteRequestV0:
         """The request in its only version."""
-        return request_struct_class(self._group, [(topic, [(0,)]) for topic in self._topics])
+        return request_struct_class(self._group, [(topic, [0]) for topic in self._topics])
 
 
 async def damage_heads(where: Where, streams: Collection[int]) -> None:

@@ -222,7 +222,7 @@ class Fleet:
     # claims and commits
 
     async def claims(self) -> dict[int, int]:
-        """Stream → index of the consumer that has claimed it, as far as claims are readable. Raises Unavailable."""
+        """Stream → index of the consumer that has claimed it, from readable claims. Raises Unavailable."""
         names, group, found = self.where.names, self.where.group, {}
         for child in await self.znodes.children(names.claims(group)):
             znode = await self.znodes.get(names.claim(group, int(child)))
