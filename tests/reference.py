@@ -7,6 +7,7 @@ it needs from lists. The assembler (lazy, incremental, restored from checkpoints
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,14 +75,20 @@ def fold_eagerly(log: list[Rec], s: GroupSettings) -> tuple[list[RefSession], li
     a_max = w_max = -1
     open_: dict[str, RefSession] = {}
     closed: list[RefSession] = []
+    count: Counter[str] = Counter()
+    ids: dict[tuple[str, str], tuple[int, int]] = {}
+    """Key and id → the id's number among the key's, and A of its session; chaos runs have many."""
 
     def close(session: RefSession, reason: str) -> None:
         session.reason = reason
         closed.append(open_.pop(session.key))
+        for name in session.ids:
+            count[session.key] += 1
+            ids[session.key, name] = count[session.key], session.last_a
 
-    def remembered(key: str) -> list[str]:
-        of_key = [(name, one.last_a) for one in closed if one.key == key for name in one.ids]
-        return [name for name, last_a in of_key[-REMEMBERED_IDS:] if a_max <= last_a + s.repeat_ms]
+    def is_remembered(key: str, name: str) -> bool:
+        number, last_a = ids.get((key, name), (0, -1))
+        return number > max(0, count[key] - REMEMBERED_IDS) and a_max <= last_a + s.repeat_ms
 
     def is_silent(session: RefSession) -> bool:
         return w_max - session.w > s.gap_ms + s.lateness_ms or a_max - session.last_a > s.idle_ms
@@ -104,8 +111,8 @@ def fold_eagerly(log: list[Rec], s: GroupSettings) -> tuple[list[RefSession], li
             if current and (t - max(current.times) > s.gap_ms or is_silent(current)):
                 close(current, "gap")
                 current = None
-            seen = remembered(key) + (current.ids if current else [])
-            if "id" in fields and fields["id"] in seen:
+            name = fields.get("id")
+            if name is not None and (is_remembered(key, name) or (current and name in current.ids)):
                 w_max = max(w_max, t)
             else:
                 if current:
@@ -122,8 +129,8 @@ def fold_eagerly(log: list[Rec], s: GroupSettings) -> tuple[list[RefSession], li
                 current.offsets.append(rec.offset)
                 current.values.append(rec.value)
                 current.times.append(t)
-                if "id" in fields:
-                    current.ids.append(fields["id"])
+                if name is not None:
+                    current.ids.append(name)
                 w_max = max(w_max, t)
                 current.w = w_max
                 current.last_a = a_max

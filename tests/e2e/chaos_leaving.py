@@ -136,7 +136,6 @@ async def expire_while_claiming(ground: Ground) -> Struck:
         )
         world.start_consumer(victim.index)
         await joined_and_claims
-        unowned = world.where.streams - len(await _claims(ground))
 
         async def is_expired() -> bool:
             with contextlib.suppress(Unavailable):
@@ -151,21 +150,9 @@ async def expire_while_claiming(ground: Ground) -> Struck:
         await until(
             lambda: consumers[1].logged(expired, since), lambda: f"it has not noticed:\n{world.tail()}"
         )
-    return Struck(f"session of consumer-{victim.index} ended when {unowned} streams had no owner", unowned)
-
-
-async def _claims(ground: Ground) -> dict[int, int]:
-    found: dict[int, int] = {}
-
-    async def are_read() -> bool:
-        nonlocal found
-        with contextlib.suppress(Unavailable):
-            found = await ground.world.claims()
-            return True
-        return False
-
-    await until(are_read, lambda: "ZooKeeper is away")
-    return found
+    unknown = {line["stream"] for line in consumers[1].logged("outcome unknown", since)}
+    what = f"session of consumer-{victim.index} ended while its claims of {len(unknown)} streams waited"
+    return Struck(what, len(unknown))
 
 
 @contextlib.asynccontextmanager

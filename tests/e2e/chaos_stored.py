@@ -22,8 +22,8 @@ NOT_JSON = b"\xff{"
 FAILURES = 3
 """This many failures in a row are more than one unlucky life."""
 REFUSED_BYTES = 200
-"""Less than a session takes. A transaction's marker (78 bytes) still fits: a broker that cannot write one never
-ends the transaction, not even when the limit is back.
+"""Less than a session takes. A transaction's marker (78 bytes) still fits: a broker that cannot write it
+never ends the transaction, not even when the limit is back.
 """
 
 
