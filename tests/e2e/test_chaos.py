@@ -6,17 +6,20 @@ moments still vary).
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from cli.stack.jars import fetch_jars
 from tests.e2e.chaos import Plan, chaos
+from tests.e2e.chaos_regrown import regrown_logs
+from tests.e2e.chaos_update import checkout_of, rolling_update
 from tests.e2e.fleet import new_seed
 from tests.e2e.stack import left_running
 
 SHORT = Plan(fragments=20_000, per_s=250, rounds=1, at_once=1)
-LONG = Plan(fragments=200_000, per_s=500, rounds=4, at_once=2)
+LONG = Plan(fragments=1_000_000, per_s=700, rounds=8, at_once=2, batch=100)
 
 
 @pytest.mark.parametrize(
@@ -35,3 +38,24 @@ async def test_chaos_loses_and_doubles_nothing(tmp_path: Path, plan: Plan) -> No
         left = left_running(tmp_path)
 
     assert left == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+async def test_logs_that_grew_again_stop_their_streams_until_these_are_started_over(tmp_path: Path) -> None:
+    """Nothing goes on silently, no other stream is affected, and no session id comes twice."""
+    await regrown_logs(tmp_path, new_seed())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+async def test_a_rolling_update_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """From the commit in `BATON_TEST_FROM` (`make chaos FROM=…`), service by service, under load."""
+    commit = os.environ.get("BATON_TEST_FROM")
+    if not commit:
+        pytest.skip("no commit to update from: make chaos FROM=<commit>")
+    earlier = tmp_path / "earlier"
+    if not checkout_of(commit, earlier):
+        pytest.skip(f"this clone does not have the commit {commit}")
+    fetch_jars("spark", quiet=True)
+    await rolling_update(tmp_path, new_seed(), earlier)
