@@ -127,7 +127,12 @@ async def expire_while_claiming(ground: Ground) -> Struck:
     names, group = world.where.names, world.where.group
     async with ground.victim() as gone, ground.victim() as victim:
         consumers = [world.consumer(one.index) for one in (gone, victim)]
-        await ground.at_a_commit(lambda: [one.signal(signal.SIGKILL) for one in consumers])
+
+        def kill() -> None:
+            for one in consumers:
+                one.signal(signal.SIGKILL)
+
+        await ground.at_a_commit(kill)
         for one in consumers:
             await one.ended()
         link, since = world.links_of(victim.index).zookeeper, consumers[1].log_end

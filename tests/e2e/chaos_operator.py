@@ -28,7 +28,7 @@ TIMEOUT_S = 30.0
 UNKNOWN_GROUP = 69
 
 
-class _OffsetDeleteResponse(Response):
+class _OffsetDeleteResponse(Response):  # type: ignore[misc]
     API_KEY, API_VERSION = 47, 0
     SCHEMA = Schema(
         ("error_code", Int16),
@@ -43,7 +43,7 @@ class _OffsetDeleteResponse(Response):
     )
 
 
-class _OffsetDeleteRequestV0(RequestStruct):
+class _OffsetDeleteRequestV0(RequestStruct):  # type: ignore[misc]
     API_KEY, API_VERSION = 47, 0
     RESPONSE_TYPE = _OffsetDeleteResponse
     SCHEMA = Schema(
@@ -55,7 +55,7 @@ class _OffsetDeleteRequestV0(RequestStruct):
     )
 
 
-class _OffsetDelete(Request[_OffsetDeleteRequestV0]):
+class _OffsetDelete(Request[_OffsetDeleteRequestV0]):  # type: ignore[misc]
     """aiokafka has no request of this kind."""
 
     API_KEY = 47

@@ -1,4 +1,4 @@
-"""A rolling update under load: every service begins with the code of an earlier commit, and ends with this one.
+"""A rolling update under load: every service begins with an earlier commit's code, and ends with this one's.
 
 Control is updated first, as CHANGELOG.md says, then the producer, then one consumer after the other: stopped
 in order or killed, as the seed says, and started with the present code. Heads, checkpoints and requests
@@ -49,10 +49,10 @@ async def rolling_update(home: Path, seed: int, earlier: Path) -> None:
             names = ["control", "producer", *(f"consumer-{index}" for index in world.consumers)]
             killed = rng.choice(names[2:])
             for name in names:
-                await _update(world, name, signal.SIGKILL if name == killed else signal.SIGTERM)
-                run.report(
-                    f"{name} updated{', killed' if name == killed else ''}; {await run.until_at_work()}"
-                )
+                how = signal.SIGKILL if name == killed else signal.SIGTERM
+                await _update(world, name, how)
+                run.struck[f"update by {how.name}"] = run.struck.get(f"update by {how.name}", 0) + 1
+                run.report(f"{name} updated after {how.name}; {await run.until_at_work()}")
             load.finish(FRAGMENTS, CATCH_UP_PER_S)
             await until(posting.done, lambda: f"still posting: {load}\n{world.tail()}")
         await run.settle()
