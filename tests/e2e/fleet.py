@@ -30,6 +30,7 @@ from shared.zookeeper.stream_table import ensure_table
 from tests.e2e.crashing_consumer import CRASH
 from tests.e2e.readers import Where
 from tests.e2e.service import CHECKOUT, Service
+from tests.e2e.visits import Visits
 from tests.servers import free_port
 from tests.waiting import until
 
@@ -69,39 +70,6 @@ def new_seed() -> int:
 def _environment(settings: Mapping[str, object]) -> dict[str, str]:
     """`ack_timeout_s=1` as BATON_ACK_TIMEOUT_S."""
     return {f"BATON_{name.upper()}": str(value) for name, value in settings.items()}
-
-
-class Visits:
-    """An endless, seeded log: sessions ended by END, silence, limits; disorder, repeats, poison."""
-
-    def __init__(self, rng: random.Random, keys: int = 120) -> None:
-        self._rng = rng
-        self._keys = [f"visitor-{n}" for n in range(keys)]
-        self._now_ms = 1_700_000_000_000
-        self._last: dict[str, bytes] = {}
-        self._number = self.count = 0
-
-    def next(self) -> tuple[str, bytes]:
-        """Key and value of the next record; `count` counts them."""
-        self.count += 1
-        rng = self._rng
-        key = rng.choice(self._keys)
-        kind = rng.random()
-        if kind < 0.02 and key in self._last:
-            return key, self._last[key]
-        if kind < 0.022:
-            return key, b"poison"
-        self._now_ms += rng.randrange(200)
-        self._number += 1
-        fragment = {
-            "key": key,
-            "time": self._now_ms - rng.randrange(3000),
-            "id": f"f{self._number}",
-            "end": kind > 0.95,
-            "data": "x" * rng.choice((5, 50, 500)),
-        }
-        self._last[key] = msgspec.json.encode(fragment)
-        return key, self._last[key]
 
 
 class Fleet:

@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from shared.model.group import Delivery
-from tests.e2e.fleet import SETTINGS, Fleet, Visits, fleet, new_seed
+from tests.e2e.fleet import SETTINGS, Fleet, fleet, new_seed
+from tests.e2e.visits import Visits
 from tests.reference import delivered_row, fold_eagerly
 
 CONSUMERS = 3

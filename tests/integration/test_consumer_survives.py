@@ -16,8 +16,8 @@ from aiokafka import AIOKafkaProducer
 from services.consumer.adapters.kafka.source import KafkaFragmentReader
 from services.consumer.core.sessions.record import Record
 from services.consumer.stream import watchdog
-from tests.e2e.fleet import Visits
 from tests.e2e.readers import judge
+from tests.e2e.visits import Visits
 from tests.integration.consumers import SETTINGS, Group, group
 from tests.servers import ZooKeeperServer
 from tests.topics import delete_below

@@ -17,7 +17,7 @@ from services.control.live.cluster_view import ClusterView
 from services.control.live.operations import Operations
 from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.secret import ensure_secrets
-from tests.e2e.fleet import Visits
+from tests.e2e.visits import Visits
 from tests.integration.consumers import Group, group
 from tests.integration.test_consumer_moves import judged
 from tests.waiting import until
