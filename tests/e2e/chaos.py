@@ -31,7 +31,8 @@ from tests.topics import records_of
 from tests.waiting import until
 
 CATCH_UP_PER_S = 4_000
-AUDIT_TIMEOUT_S = 300.0
+AUDIT_TIMEOUT_S = 900.0
+"""For a million fragments on two cores."""
 TRIES = 4
 """A fault that hits nothing (another one may be in its way) strikes again."""
 
@@ -142,11 +143,13 @@ class Run:
         events = [parse_event(record.value) for record in await records_of(where.kafka, where.names.events)]
         handovers = [event for event in events if event.kind == "handover"]
         warm = sum(bool(event.warm) for event in handovers)
+        opened = Counter(event.warm for event in events if event.kind == "claim")
         self.report(f"events: {dict(Counter(event.kind for event in events))}, {warm} handovers from memory")
         self.found |= {
             "fragments": found,
             "sessions": len(delivered),
-            "handovers": f"{warm} warm and {len(handovers) - warm} cold",
+            "handovers": f"{warm} of {len(handovers)} live",
+            "openings": f"{opened[True]} warm and {opened[False]} cold",
         }
         if not warm:
             wrong.append("no handover was live")
@@ -185,7 +188,8 @@ class Run:
         return (
             f"seed {self._seed}: {minutes:.1f} minutes, {what}; "
             f"{sum(self.struck.values())} faults ({kinds}); "
-            f"handovers: {self.found.get('handovers')}; audit: {self.found.get('audit')}"
+            f"handovers: {self.found.get('handovers')}; openings: {self.found.get('openings')}; "
+            f"audit: {self.found.get('audit')}"
         )
 
 
