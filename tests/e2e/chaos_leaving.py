@@ -13,7 +13,7 @@ from shared.errors import Unavailable
 from tests.e2e.chaos_ground import FEWEST_CONSUMERS, Ground, Struck, Victim
 from tests.e2e.chaos_world import MOST_CONSUMERS
 from tests.e2e.fleet import ZOOKEEPER_TIMEOUT_S
-from tests.e2e.proxy import COMPLETE, MULTI, OFFER, Proxy
+from tests.e2e.proxy import COMPLETE, END_TXN, MULTI, OFFER, Proxy
 from tests.waiting import until
 
 CUT_OFF_S = 1.0
@@ -97,7 +97,7 @@ async def cut_handovers(ground: Ground) -> Struck:
 
 
 async def drain_late(ground: Ground) -> Struck:
-    """A consumer drains, but reaches neither Kafka nor the others until BATON_RELEASE_S is over."""
+    """A consumer drains, but its commits and the others do not answer until BATON_RELEASE_S is over."""
     world = ground.world
     async with _leaving(ground) as victim:
         consumer, links = world.consumer(victim.index), world.links_of(victim.index)
@@ -105,17 +105,19 @@ async def drain_late(ground: Ground) -> Struck:
         await consumer.ended()
         world.start_consumer(victim.index, release_s=1)
         await world.claimed(by=victim.index)
-        await ground.at_a_commit(of=victim.index)
         since, http = consumer.log_end, [world.links_of(index).http for index in _others(ground, victim)]
         for link in http:
             link.cut_off()
-        links.kafka.cut_off()
+        # a worker stops only when its commit has ended
+        before = links.kafka.swallowed[END_TXN]
+        links.kafka.swallow(END_TXN)
+        await until(lambda: links.kafka.swallowed[END_TXN] > before, lambda: f"no commit:\n{world.tail()}")
         consumer.signal(signal.SIGTERM)
         await consumer.ended()
         for link in http:
             link.heal()
         await world.claimed(without=victim.index)
-        links.kafka.heal()
+        links.kafka.drop()
         world.start_consumer(victim.index)
     late = [len(line["streams"]) for line in consumer.logged("drain timed out", since)]
     return Struck(f"consumer-{victim.index} left with {sum(late)} streams still claimed", sum(late))
