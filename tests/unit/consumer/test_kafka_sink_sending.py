@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from aiokafka import TopicPartition
 
+from services.consumer.adapters.kafka.clients import SharedClients
 from services.consumer.adapters.kafka.sink import SENT_AT_ONCE, KafkaSessionSink
+from shared.model.group import GroupSettings
+from shared.model.names import Names
 
 TO = TopicPartition("sessions", 0)
 
@@ -61,3 +64,37 @@ async def test_a_record_that_cannot_be_written_fails_the_whole_call() -> None:
     """The others' outcomes are looked at as well, so that asyncio reports none of them as forgotten."""
     with pytest.raises(OSError, match="gone"):
         await send_all(InstantProducer(fails_at=3), 10, [])
+
+
+class SilentProducer:
+    """Takes records and never reports an outcome."""
+
+    async def send(self, topic: str, **record: Any) -> asyncio.Future[int]:
+        return asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.xfail(strict=True, reason="a cancelled send drops the producer that all streams share")
+async def test_a_cancelled_send_leaves_the_shared_producer_to_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Under `at_most_once` the heads are committed first, so what the others send by it would be lost."""
+    shared, dropped = SharedClients("127.0.0.1:1", Names(), "default"), list[Any]()
+
+    async def plain_producer() -> Any:
+        return SilentProducer()
+
+    async def drop(producer: Any) -> None:
+        dropped.append(producer)
+
+    monkeypatch.setattr(shared, "plain_producer", plain_producer)
+    monkeypatch.setattr(shared, "drop", drop)
+    sink = KafkaSessionSink(shared, 0, GroupSettings(delivery="at_most_once"), 1)
+    sending = asyncio.ensure_future(sink._deliver_apart([(b"k", b"v")]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+
+    await sink.close()
+    assert dropped == []
