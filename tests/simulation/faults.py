@@ -74,7 +74,7 @@ FAULTS = (
         text="FACTOR = 0.75\n",
         instead="FACTOR = 1.0\n",
         kinds=("cut_zookeeper", "bad_log"),
-        seeds=3000,
+        seeds=8000,
         is_rare=True,
     ),
     PlantedFault(
@@ -197,7 +197,7 @@ FAULTS = (
         text="session.w, session.last_a, session.parked = sent.w, sent.last_a, sent.parked",
         instead="session.w, session.last_a = sent.w, sent.last_a",
         kinds=("move", "crash_and_come_back"),
-        seeds=3000,
+        seeds=8000,
         is_rare=True,
     ),
     PlantedFault(
