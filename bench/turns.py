@@ -142,7 +142,7 @@ def fill(broker: Any) -> None:
 
 
 def run(rounds: int = ROUNDS) -> list[Row]:
-    """Measures in a process of its own for each round."""
+    """Runs each round in a separate process."""
     found: list[dict[str, float]] = []
     for _ in range(rounds):
         done = subprocess.run(

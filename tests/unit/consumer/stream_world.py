@@ -162,6 +162,14 @@ class StreamWorld:
         await until(lambda: worker.state == "running")
         return worker, ended
 
+    async def start_committed(self, sessions: int) -> tuple[StreamWorker, asyncio.Task[str]]:
+        """Like `start`, once that many sessions, of keys k0, k1, …, are committed."""
+        started = self.start()
+        for n in range(sessions):
+            self.emit(f"k{n}", end=True)
+        await self.until_committed()
+        return started
+
     async def until_committed(self, stream: int = 0) -> None:
         """Returns when all of the stream's log is committed."""
         await until(lambda: self.is_committed(stream))

@@ -68,10 +68,7 @@ async def test_a_log_that_grew_again_only_to_the_position_is_recognized_too() ->
 async def test_a_log_that_is_lost_between_two_fetches_stops_a_running_stream() -> None:
     """The reader connects anew and repeats the last record."""
     world = StreamWorld(LONG)
-    worker, ended = world.start()
-    for n in range(4):
-        world.emit(f"k{n}", end=True)
-    await world.until_committed()
+    worker, ended = await world.start_committed(4)
 
     await asyncio.sleep(1)
     replace_end(world, 2, 7)
@@ -86,10 +83,7 @@ async def test_a_log_that_is_lost_between_two_fetches_stops_a_running_stream() -
 async def test_a_log_that_is_lost_during_a_pause_stops_the_stream() -> None:
     """Past its lease a member reads nothing; afterwards it looks at the last record again."""
     world = StreamWorld(LONG)
-    worker, ended = world.start()
-    for n in range(4):
-        world.emit(f"k{n}", end=True)
-    await world.until_committed()
+    worker, ended = await world.start_committed(4)
     world.alive = False
     await asyncio.sleep(20)
     link = world.broker.stored(0).link

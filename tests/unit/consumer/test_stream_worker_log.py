@@ -154,10 +154,7 @@ async def test_a_mute_broker_is_survived() -> None:
 async def test_a_log_that_is_lost_under_a_running_worker_stops_its_stream() -> None:
     """When offsets that it has read come again, it writes nothing more: an operator decides."""
     world = StreamWorld(LONG)
-    worker, ended = world.start()
-    for n in range(4):
-        world.emit(f"k{n}", end=True)
-    await world.until_committed()
+    worker, ended = await world.start_committed(4)
 
     world.broker.stored(0).log.clear()
     for _ in range(2):
