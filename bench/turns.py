@@ -20,9 +20,11 @@ from bench.report import Row
 from services.consumer.adapters.kafka.sink import SENT_AT_ONCE
 from services.consumer.core.commits.checkpoint import folding_records
 from services.consumer.core.commits.commit import Commit
+from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
-from services.consumer.core.handover.received import opening_copy
-from services.consumer.core.handover.sent import copying
+from services.consumer.core.handover.received import Copy, completing, opening_copy
+from services.consumer.core.handover.sent import copying, taking_delta
+from services.consumer.core.slices import Steps
 from services.consumer.member.garbage import keep_collections_short
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.slices import in_slices
@@ -39,6 +41,10 @@ SHOWN = (
     ("load", "400,000 parked sessions are loaded"),
     ("copy", "138 MB in 400,000 sessions are copied"),
     ("receive", "that copy is received"),
+    ("delta", "a delta of that copy is taken"),
+    ("complete", "the delta completes the copy"),
+    ("whole", "a whole bundle is taken for a recipient that asks"),
+    ("fetched", "that bundle is opened"),
     ("marker", "a marker closes 400,000 sessions, committed in parts"),
 )
 
@@ -98,6 +104,12 @@ def _worker(broker: InMemoryLog) -> StreamWorker:
     return StreamWorker(0, 1, context, claimed)
 
 
+def _completing(copy: Copy | None, body: bytes) -> Steps[Stream]:
+    return completing(
+        copy, body, group="default", stream=0, settings=SETTINGS, limits=StreamLimits(commit_s=0.2), now_s=0.0
+    )
+
+
 async def measure() -> dict[str, float]:
     """Milliseconds of the longest turn in each part."""
     keep_collections_short()
@@ -123,7 +135,13 @@ async def measure() -> dict[str, float]:
     assert head is not None
     await timed("load", in_slices(folding_records(head, sorted(stored.records.items()), SETTINGS.repeat_ms)))
     body, base = await timed("copy", in_slices(copying(core)))
-    await timed("receive", in_slices(opening_copy(body, base.digest)))
+    copy = await timed("receive", in_slices(opening_copy(body, base.digest)))
+    broker.append(0, b"visitor-0", b'{"key":"visitor-0"}', 1_000)
+    await _until(lambda: stored.head != base.head)  # every session may have changed since
+    delta = await timed("delta", in_slices(taking_delta(core, base)))
+    await timed("complete", in_slices(_completing(copy, delta)))
+    whole = await timed("whole", in_slices(taking_delta(core, None)))
+    await timed("fetched", in_slices(_completing(None, whole)))
     broker.append(0, None, b'{"time":9000000000000}')
     await timed("marker", _until(lambda: len(broker.sessions) == SESSIONS))
     worker.stop()

@@ -31,6 +31,7 @@ from shared.errors import HandoverRefused, PeerUnavailable
 from shared.model.cluster import ClaimNode, MemberNode, View
 from shared.model.group import GroupSettings
 from shared.model.head import Head
+from shared.service.signing import digest_of
 from tests.logs import commit_of
 from tests.reference import Rec
 
@@ -97,7 +98,9 @@ class Donation:
         assert self.offer is not None
         self.commit()
         body = take_delta(self.stream, self.base)
-        completion = completion_of(self.base, body, self.offer, copy_ms=1.5, stopped_at_ms=1_700_000_000_000)
+        completion = completion_of(
+            self.base, digest_of(body), self.offer, copy_ms=1.5, stopped_at_ms=1_700_000_000_000
+        )
         return completion, body
 
 

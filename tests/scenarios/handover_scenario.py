@@ -30,6 +30,7 @@ from services.consumer.handover.hints import HintStore
 from shared.errors import BatonError
 from shared.model.cluster import ClaimNode, MemberNode, View
 from shared.model.head import Head
+from shared.service.signing import digest_of
 from tests.logs import SETTINGS, Store, commit_of, delivered_rows
 from tests.reference import Rec, fold_eagerly
 from tests.scenarios.datadriven import Command
@@ -99,7 +100,7 @@ class HandoverScenario:
         """The owner takes a delta on a copy."""
         base, offer = self._copies[on]
         body = take_delta(base.stream, base)
-        completion = completion_of(base, body, offer, copy_ms=1.0, stopped_at_ms=5)
+        completion = completion_of(base, digest_of(body), offer, copy_ms=1.0, stopped_at_ms=5)
         self._messages[name] = completion, body
         return f"{name}: to {completion.position}, on head {completion.head_epoch}/{completion.seq}"
 

@@ -11,8 +11,9 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from services.consumer.core.commits.stream import Stream
+from services.consumer.core.handover.bundle_format import digesting
 from services.consumer.core.handover.rules import Offer, completion_of, offer_of
-from services.consumer.core.handover.sent import SentCopy, copying, take_delta
+from services.consumer.core.handover.sent import SentCopy, copying, taking_delta
 from services.consumer.core.ownership.decide import HandOver
 from services.consumer.ports import Coordinator, Peers
 from services.consumer.stream.slices import in_slices
@@ -81,9 +82,15 @@ class Donor:
         if core is None or core is not base.stream or not core.is_memory:
             logger.warning("handover abandoned: unknown commit", extra={"stream": effect.stream})
             return False
-        delta = take_delta(core, base)
+        delta = await in_slices(taking_delta(core, base))
         self._check_size(len(delta))
-        completion = completion_of(base, delta, offer, copy_ms=copy_ms, stopped_at_ms=worker.stopped_at_ms)
+        completion = completion_of(
+            base,
+            await in_slices(digesting(delta)),
+            offer,
+            copy_ms=copy_ms,
+            stopped_at_ms=worker.stopped_at_ms,
+        )
         await self._peers.complete(address, completion, delta)
         return await self._coordinator.release(effect.stream, effect.epoch, core.head.seq, effect.target)
 

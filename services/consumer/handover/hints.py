@@ -1,9 +1,9 @@
 """The hints of a member: what it was handed, and what it remembers of streams that it ran itself.
 
 The shell around `core/handover/rules.py` and `core/handover/received.py`; the HTTP routes and the in-memory
-peers call `receive_copy`, `receive_delta` and `give`. A hint is only a guess: the worker that opens the
-stream checks it against the stored head. Calls are synchronous, so no caller sees a half-made change. Hints
-are bounded in size and age.
+peers call `receive_copy`, `receive_delta` and `give`, or the same in slices. A hint is only a guess: the
+worker that opens the stream checks it against the stored head. A change takes effect in one slice, so no
+caller sees it half made. Hints are bounded in size and age.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover.bundle_format import digesting
-from services.consumer.core.handover.received import Copy, complete, opening_copy
+from services.consumer.core.handover.received import Copy, completing, opening_copy
 from services.consumer.core.handover.rules import (
     BundleRequest,
     Completion,
@@ -27,11 +27,10 @@ from services.consumer.core.handover.rules import (
     check_sender,
     extends,
 )
-from services.consumer.core.handover.sent import take_delta
-from services.consumer.core.slices import Steps, at_once
+from services.consumer.core.handover.sent import taking_delta
+from services.consumer.core.slices import Steps, at_once, while_true
 from shared.errors import BundleRejected, HandoverRefused, NotFound
 from shared.model.group import GroupSettings
-from shared.service.signing import digest_of
 
 logger = logging.getLogger(__name__)
 
@@ -108,10 +107,13 @@ class HintStore:
         """
         at_once(self.receiving_copy(offer, body))
 
-    def receiving_copy(self, offer: Offer, body: bytes) -> Steps[None]:
-        """What `receive_copy` does, in slices; it takes effect in the last one."""
+    def receiving_copy(self, offer: Offer, body: bytes, digest: str | None = None) -> Steps[None]:
+        """What `receive_copy` does, in slices; it takes effect in the last one.
+
+        `digest`: of the body, if it was computed while the body arrived.
+        """
         self._check_copy(offer, len(body))
-        if (yield from digesting(body)) != offer.digest:
+        if (digest or (yield from digesting(body))) != offer.digest:
             raise HandoverRefused("the copy does not have the digest that was announced")
         copy = yield from opening_copy(body, offer.digest)
         self._check_copy(offer, len(body))  # again: anything may have happened between the slices
@@ -141,22 +143,27 @@ class HintStore:
         Raises NotFound, Unauthorized, HandoverRefused, BundleRejected. A delta that matched its copy but
         could not be applied has used the copy up: the donor goes on, and starts again with a new one.
         """
-        self.forget_old()
-        situation, stream = self._here(), completion.stream
-        check_sender(situation, completion.group, stream, completion.donor)
-        check_claim(situation, stream, completion.donor, completion.epoch)
+        at_once(self.receiving_delta(completion, body))
+
+    def receiving_delta(self, completion: Completion, body: bytes, digest: str | None = None) -> Steps[None]:
+        """What `receive_delta` does, in slices; it takes effect in the last one. `digest`: of the body, if it
+        was computed while the body arrived.
+        """
+        self._check_delta(completion)
+        stream = completion.stream
         handed = self._handed.get(stream)
         if handed is not None and handed.completion == completion:
             return  # a repeated message
+        if len(body) > self.limits.max_body_bytes:
+            raise BundleRejected(f"{len(body)} bytes are too many")
+        if (digest or (yield from digesting(body))) != completion.digest:
+            raise HandoverRefused("the delta does not have the digest that was announced")
         promised = self._promised.get(stream)
         if promised is None or not extends(completion, promised.offer):
             raise HandoverRefused(f"no copy of stream {stream} is held here that this delta extends")
-        if digest_of(body) != completion.digest:
-            raise HandoverRefused("the delta does not have the digest that was announced")
-        if len(body) > self.limits.max_body_bytes:
-            raise BundleRejected(f"{len(body)} bytes are too many")
         del self._promised[stream]
-        state = self._complete(promised.copy, stream, body)
+        state = yield from self._completing(promised.copy, stream, body)
+        self._check_delta(completion)  # again: anything may have happened between the slices
         head = state.head
         if (head.epoch, head.seq, state.position) != (
             completion.head_epoch,
@@ -169,20 +176,38 @@ class HintStore:
         )
         self._on_expected(completion)
 
+    def _check_delta(self, completion: Completion) -> None:
+        self.forget_old()
+        check_sender(self._here(), completion.group, completion.stream, completion.donor)
+        check_claim(self._here(), completion.stream, completion.donor, completion.epoch)
+
     def give(self, request: BundleRequest) -> bytes:
         """The whole bundle of a stream that this member has stopped. Raises NotFound, Unauthorized."""
+        return at_once(self.giving(request))
+
+    def giving(self, request: BundleRequest) -> Steps[bytes]:
+        """What `give` returns, in slices."""
         self.forget_old()
         check_sender(self._here(), request.group, request.stream, request.member)
         hint = self._own.get(request.stream)
         if hint is not None and hint.state.is_memory:
             head = hint.state.head
             if (head.epoch, head.seq) == (request.epoch, request.seq):
-                return take_delta(hint.state, None)
+                # once it is taken from here, the stream may run again, and change
+                body = yield from while_true(
+                    lambda: self._own.get(request.stream) is hint, taking_delta(hint.state, None)
+                )
+                if body is not None:
+                    return body
         raise NotFound(f"no bundle of stream {request.stream} with epoch {request.epoch}, seq {request.seq}")
 
     def open_fetched(self, stream: int, body: bytes) -> Stream:
         """The stream of a bundle that another member gave. Raises BundleRejected."""
-        return self._complete(None, stream, body)
+        return at_once(self.opening_fetched(stream, body))
+
+    def opening_fetched(self, stream: int, body: bytes) -> Steps[Stream]:
+        """What `open_fetched` returns, in slices."""
+        return self._completing(None, stream, body)
 
     def keep(self, state: Stream) -> None:
         """Remembers a stream that this member has stopped, if an owner can go on from it."""
@@ -215,9 +240,9 @@ class HintStore:
             raise HandoverRefused("this member has not joined yet")
         return situation
 
-    def _complete(self, copy: Copy | None, stream: int, body: bytes) -> Stream:
+    def _completing(self, copy: Copy | None, stream: int, body: bytes) -> Steps[Stream]:
         here = self._here()
-        return complete(
+        return completing(
             copy,
             body,
             group=here.group,

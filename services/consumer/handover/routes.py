@@ -3,7 +3,7 @@
 A request is refused at the first of these: the member has not joined; the envelope is missing, forged, old,
 or for another recipient or request; it was accepted before; its message is not that of the request line; the
 body is too long. Only then is the body read, within bounds of size and time; it is decoded only if it is the
-signed one. Whether the message fits is decided by the hint store (`hints.py`), in one synchronous call.
+signed one. Whether the message fits is decided by the hint store (`hints.py`), in slices.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def install_handovers(app: FastAPI, reception: Callable[[], Reception | None]) -
         envelope = _envelope_of(request, at)
         offer = parse_message(envelope, Offer)
         async with arriving.receive(request, envelope, *_limits(at)) as body:
-            await in_slices(at.hint_store.receiving_copy(offer, body))
+            await in_slices(at.hint_store.receiving_copy(offer, body, _known_digest(envelope)))
         return Response(status_code=204)
 
     @app.post(
@@ -112,7 +112,7 @@ def install_handovers(app: FastAPI, reception: Callable[[], Reception | None]) -
         envelope = _envelope_of(request, at)
         completion = parse_message(envelope, Completion)
         async with arriving.receive(request, envelope, *_limits(at)) as body:
-            at.hint_store.receive_delta(completion, body)
+            await in_slices(at.hint_store.receiving_delta(completion, body, _known_digest(envelope)))
         return Response(status_code=204)
 
     @app.get("/handover/{group}/{stream}", tags=["handover"], summary="Give a frozen bundle")
@@ -159,6 +159,11 @@ def _target_of(request: Request) -> str:
     return f"{path}?{query}" if query else f"{path}"
 
 
+def _known_digest(envelope: Envelope) -> str | None:
+    """The decoded body's digest, if the body arrived as it is: then it was checked on arrival."""
+    return None if envelope.encoding else envelope.digest
+
+
 def _limits(at: Reception) -> tuple[int, int]:
     """How large one body may be, and all that arrive at once."""
     limit = at.hint_store.limits.max_body_bytes
@@ -167,7 +172,7 @@ def _limits(at: Reception) -> tuple[int, int]:
 
 async def _bundle_response(request: Request, at: Reception, asked: Envelope) -> Response:
     """The bundle, sealed like a request whose method is the status; compressed if the client accepts that."""
-    bundle = at.hint_store.give(parse_message(asked, BundleRequest))
+    bundle = await in_slices(at.hint_store.giving(parse_message(asked, BundleRequest)))
     packed = None
     if request.headers.get("accept-encoding") == ZSTD:
         packed = await asyncio.to_thread(compress, bundle)

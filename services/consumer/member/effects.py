@@ -24,6 +24,7 @@ from services.consumer.member.events import MemberEvents
 from services.consumer.member.workers import StreamWorkers
 from services.consumer.ports import Coordinator, Peers
 from services.consumer.stream.context import Ask, GroupContext
+from services.consumer.stream.slices import in_slices
 from services.consumer.stream.worker import Outcome, StreamWorker
 from shared.errors import BatonError, BundleRejected, HandoverRefused, PeerUnavailable, Unavailable
 from shared.model.cluster import View
@@ -167,7 +168,8 @@ class EffectRunner:
                 recipient=node.owner,
             )
             try:
-                return self._hint_store.open_fetched(stream, await self._peers.fetch(address, request))
+                bundle = await self._peers.fetch(address, request)
+                return await in_slices(self._hint_store.opening_fetched(stream, bundle))
             except BatonError as error:
                 logger.info("bundle not fetched", extra={"stream": stream, "why": error.detail})
                 return None

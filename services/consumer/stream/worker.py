@@ -26,6 +26,7 @@ from services.consumer.stream.admission import admit, seek, warn_if_not_compared
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.opening import Opening
 from services.consumer.stream.retries import Retries
+from services.consumer.stream.slices import in_slices
 from services.consumer.stream.tenure import Tenure
 from shared.errors import InvalidInput, KafkaUnavailable, NotOwner, StaleEpoch, Unavailable
 from shared.model.head import Counts
@@ -237,12 +238,14 @@ class StreamWorker:
     async def _turn(self, core: Stream, sink: SessionSink, records: Sequence[Record]) -> float:
         """Passes the records to the core and performs its effects; returns how long to wait for more."""
         context, claimed = self._context, self._claimed
-        turn = core.turn(
-            records,
-            now_s=context.now_s(),
-            wall_ms=context.wall_ms(),
-            # the lease may have ended during the fetch: records may be folded, but not committed
-            commit_s=claimed.commit_s() if claimed.lease_alive() else None,
+        turn = await in_slices(
+            core.turning(
+                records,
+                now_s=context.now_s(),
+                wall_ms=context.wall_ms(),
+                # the lease may have ended during the fetch: records may be folded, but not committed
+                commit_s=claimed.commit_s() if claimed.lease_alive() else None,
+            )
         )
         self._left = turn.left
         self._note_progress(core, records)

@@ -37,22 +37,25 @@ def change_sessions(patch: Patch, **changes: Callable[[SessionWire], Any]) -> No
 
 def change_bundles(patch: Patch, **changes: Callable[[BundleWire], Any]) -> None:
     """Every bundle is sent with these fields changed."""
-    encode = bundle_format.encode_bundle
 
-    def wrong(sent: BundleWire) -> bytes:
-        return encode(
+    def wrong(body: bytes) -> bytes:
+        sent = bundle_format.decode_bundle(body)
+        return msgspec.msgpack.encode(
             msgspec.structs.replace(sent, **{name: change(sent) for name, change in changes.items()})
         )
 
-    copy = sending.take_copy
+    copy, delta = sending.take_copy, sending.take_delta
 
     def wrong_copy(stream: Stream) -> tuple[bytes, sending.SentCopy]:
         body, base = copy(stream)
-        return wrong(bundle_format.decode_bundle(body)), base
+        return wrong(body), base
 
-    patch.setattr(sending, "encode_bundle", wrong)
-    patch.setattr("tests.logs.take_copy", wrong_copy)
-    patch.setattr("tests.unit.consumer.test_bundle.take_copy", wrong_copy)
+    def wrong_delta(stream: Stream, base: sending.SentCopy | None) -> bytes:
+        return wrong(delta(stream, base))
+
+    for module in ("tests.logs", "tests.unit.consumer.test_bundle"):
+        patch.setattr(f"{module}.take_copy", wrong_copy)
+        patch.setattr(f"{module}.take_delta", wrong_delta)
 
 
 def adopt_with(patch: Patch, **changes: Any) -> None:

@@ -93,6 +93,7 @@ def _order_covered(checkpoint: Checkpoint, repeat_ms: int) -> Steps[None]:
             forget_old(entry.ids, head.a, repeat_ms)
         yield
     checkpoint.covered = {}
+    yield
     for part in sliced((yield from sorting(kept, lambda item: item[1].offset))):
         checkpoint.covered.update(part)
         checkpoint.whole_bytes += sum(size_of_covered(key, entry) for key, entry in part)
@@ -103,6 +104,7 @@ def _order_parked(checkpoint: Checkpoint) -> Steps[None]:
     """Puts the parked sessions in order of their last fragments."""
     sessions = yield from sorting(list(dict.values(checkpoint.parked)), lambda session: session.last_offset)
     checkpoint.parked = OrderedDict()
+    yield
     for part in sliced(sessions):
         for session in part:
             checkpoint.parked[session.key] = session

@@ -12,6 +12,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 
+from services.consumer.core import slices
 from services.consumer.core.commits.checkpoint import Checkpoint
 from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.delivery import Deliveries
@@ -20,13 +21,14 @@ from services.consumer.core.commits.last_record import LastRecord
 from services.consumer.core.commits.parking import is_replay_long, sessions_to_park
 from services.consumer.core.commits.read_marks import ReadMarks
 from services.consumer.core.commits.ticks import Ticks
-from services.consumer.core.commits.turn import Effect, Start, StreamLimits, Tick, Turn
+from services.consumer.core.commits.turn import IDLE_S, RENEW_S, Effect, Start, StreamLimits, Tick, Turn
 from services.consumer.core.commits.writer import CheckpointWriter
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.marker_search import CLOSED_AT_ONCE
 from services.consumer.core.sessions.record import Record
 from services.consumer.core.sessions.state import Closed
+from services.consumer.core.slices import Steps, at_once
 from shared.errors import InvariantBroken
 from shared.model.group import GroupSettings
 from shared.model.head import Counts, Head
@@ -34,12 +36,7 @@ from shared.model.head import Counts, Head
 MAX_PENDING_BYTES = 8 * 1024 * 1024
 """Finished sessions that wait for their commit (`OpenSession.closing_bytes`). When they reach this, nothing
 more is closed before they are committed, so no commit is larger, however many sessions one record closes: at
-most 4,096 sessions, and one large session more. So it bounds memory and the size of a transaction.
-"""
-IDLE_S = 5.0
-"""How long to wait for records when nothing is due."""
-RENEW_S = 86_400.0
-"""Kafka forgets committed offsets after 7 idle days; owners renew theirs daily."""
+most 4,096 sessions, and one large session more. So it bounds memory and the size of a transaction."""
 
 
 class Stream(StreamFigures):
@@ -117,6 +114,12 @@ class Stream(StreamFigures):
         `commit_s`: seconds between commits; None while the member may not write. 0 commits what has changed.
         Raises InvariantBroken when a record was read before, or when a commit is still under way.
         """
+        return at_once(self.turning(records, now_s=now_s, wall_ms=wall_ms, commit_s=commit_s))
+
+    def turning(
+        self, records: Sequence[Record], *, now_s: float, wall_ms: int, commit_s: float | None
+    ) -> Steps[Turn]:
+        """What `turn` returns, in slices; between them, the stream must not be asked for anything else."""
         if self._in_commit:
             raise InvariantBroken(f"a turn before the outcome of the last one's commit: {self!r}")
         left = self.fold(records, now_s)
@@ -127,7 +130,9 @@ class Stream(StreamFigures):
         has_more = left or self._is_full or len(closed) >= CLOSED_AT_ONCE
         wait_s = 0.0 if has_more else IDLE_S
         if commit_s is not None and self._is_commit_due(now_s, commit_s):
-            effects.append(self._prepare_commit())
+            if len(records) >= slices.SLICE:
+                yield  # folding them has taken its part already
+            effects.append((yield from self._preparing_commit()))
         elif commit_s is not None and self.has_changes and not has_more:
             wait_s = max(0.01, self._last_commit_s + commit_s - now_s)
         if self._is_tick_due(now_s, wall_ms):
@@ -255,7 +260,7 @@ class Stream(StreamFigures):
         oldest = next(iter(state.open.values()))  # `open` is in order of last fragments
         return wall_ms - oldest.last_a > self.settings.idle_ms
 
-    def _prepare_commit(self) -> Commit:
+    def _preparing_commit(self) -> Steps[Commit]:
         """All that one transaction has to write now, at the cost of what has changed.
 
         Raises InvariantBroken when the safe offset would move back.
@@ -286,7 +291,7 @@ class Stream(StreamFigures):
         changed = state.covered.take_changes(safe_offset, a)
         sessions = Deliveries(self._pending, self.group, self.stream, self.epoch, head.log)
         self._pending, state.room = [], MAX_PENDING_BYTES
-        return self.writer.commit(head, sessions, state.covered.entries, state.open, changed, to_park)
+        return (yield from self.writer.committing(head, sessions, state, changed, to_park))
 
     def _add_pending(self, closed: list[Closed]) -> None:
         self._pending += closed

@@ -12,6 +12,11 @@ from typing import Literal
 from services.consumer.core.commits.commit import Commit
 from services.consumer.core.sessions.record import Record
 
+IDLE_S = 5.0
+"""How long to wait for records when nothing is due."""
+RENEW_S = 86_400.0
+"""Kafka forgets committed offsets after 7 idle days; owners renew theirs daily."""
+
 Start = Literal["as_stored", "cut", "rewind"]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+from services.consumer.core import slices
 from services.consumer.core.commits.checkpoint import Checkpoint
 from services.consumer.core.commits.checkpoint_format import (
     CheckpointRecord,
@@ -26,8 +27,10 @@ from services.consumer.core.commits.chunks import (
     size_of_part,
 )
 from services.consumer.core.commits.commit import Commit
+from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.covered import Change
 from services.consumer.core.sessions.state import Covered, OpenSession
+from services.consumer.core.slices import Steps, sliced
 from shared.model.head import Head
 
 MAX_CHUNK_BYTES = 900 * 1024
@@ -69,34 +72,41 @@ class CheckpointWriter:
         """Whether the next commit is part of a whole set: then it writes what it parks from its start."""
         return self.remaining is not None or self._is_whole_due()
 
-    def commit(
+    def committing(
         self,
         head: Head,
         sessions: Sequence[tuple[bytes, bytes]],
-        covered: dict[str, Covered],
-        opened: dict[str, OpenSession],
+        state: Assembler,
         changed: dict[str, Change],
         to_park: Sequence[OpenSession],
-    ) -> Commit:
-        """The commit of `head`, and marks the sessions of `to_park` as parked.
+    ) -> Steps[Commit]:
+        """The commit of `head`, in slices; marks the sessions of `to_park` as parked.
 
         `changed`: covered keys that changed since the last commit; `to_park`: open sessions whose fragments
         move into the checkpoint now, so that the safe offset can pass them.
         """
+        covered, opened = state.covered.entries, state.open
         begins = self._begin_whole_if_due(covered, opened, has_changes=bool(changed or to_park))
         parts: list[Part] = [covered_wire(key, *change) for key, change in changed.items()]
-        for session in to_park:
-            # a chunk from before the whole set under way will be deleted, so nothing may build on it
-            parts += _chunks(session, rewrites=self.remaining is not None)
-            session.mark_parked()
+        for some in sliced(to_park):
+            for session in some:
+                # a chunk from before the whole set under way will be deleted, so nothing may build on it
+                parts += _chunks(session, rewrites=self.remaining is not None)
+                session.mark_parked()
+            yield
         if self.remaining is not None:
-            whole = list(self._whole_part(covered, opened, WHOLE_RECORDS_PER_COMMIT * MAX_CHUNK_BYTES))
-            self._whole_bytes += sum(map(size_of_part, whole))
-            parts += whole
+            yield
+            room = WHOLE_RECORDS_PER_COMMIT * MAX_CHUNK_BYTES
+            for whole in sliced(self._whole_part(covered, opened, room)):
+                self._whole_bytes += sum(map(size_of_part, whole))
+                parts += whole
+                yield
         ends = self.remaining is not None and not self.remaining and not self._remaining_open
         # a commit with sessions needs a record even if nothing changed: by it the next owner sees a
         # commit that the broker has left undecided (`is_settled`)
         groups = list(grouped(parts, MAX_CHUNK_BYTES)) or ([[]] if begins or ends or sessions else [])
+        if len(parts) >= slices.SLICE:
+            yield
         records = [
             encode_record(
                 CheckpointRecord(

@@ -16,14 +16,10 @@ from services.consumer.core.commits.checkpoint_format import put_covered
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover.bundle_format import (
-    BundleWire,
+    BundleReader,
     ClosedWire,
     SessionWire,
     TailWire,
-    decode_bundle,
-    decode_copy,
-    decode_covered,
-    decode_sessions,
 )
 from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.state import Closed, Covered, OpenSession
@@ -58,22 +54,12 @@ def open_copy(body: bytes, digest: str) -> Copy:
 
 def opening_copy(body: bytes, digest: str) -> Steps[Copy]:
     """What `open_copy` returns, in slices."""
-    wire = decode_copy(body)
-    if wire.tail is not None:
+    reader = BundleReader(body)
+    if reader.wire.tail is not None:
         raise BundleRejected("a first copy has no head")
     yield
-    copy = Copy(position=wire.position, digest=digest)
-    pinned: list[OpenSession] = []
-    for part in sliced(wire.sessions):
-        pinned += _update_sessions(copy, decode_sessions(part), copy.position)
-        yield
-    for session in (yield from sorting(pinned, lambda session: session.pin)):
-        copy.pinned[session.key] = session
-    yield
-    for entries in sliced(wire.covered):
-        for covered in decode_covered(entries):
-            put_covered(copy.covered, covered)
-        yield
+    copy = Copy(digest=digest)
+    yield from _applying(copy, reader)
     return copy
 
 
@@ -91,17 +77,34 @@ def complete(
 
     Raises BundleRejected if the delta is unreadable or does not fit.
     """
-    wire = decode_bundle(body)
-    tail = wire.tail
+    return at_once(
+        completing(copy, body, group=group, stream=stream, settings=settings, limits=limits, now_s=now_s)
+    )
+
+
+def completing(
+    copy: Copy | None,
+    body: bytes,
+    *,
+    group: str,
+    stream: int,
+    settings: GroupSettings,
+    limits: StreamLimits,
+    now_s: float,
+) -> Steps[Stream]:
+    """What `complete` returns, in slices."""
+    reader = BundleReader(body)
+    wire, tail = reader.wire, reader.wire.tail
     if tail is None or tail.head.position > wire.position:
         raise BundleRejected("a delta needs a head, at its position or below")
     copy = copy or Copy()
     if wire.position < copy.position:
         raise BundleRejected(f"the delta ends at {wire.position}, below its copy")
-    _apply(copy, wire)
+    yield
+    yield from _applying(copy, reader)
     head = tail.head
     # the last chance to reject: once the stream runs, its commits become the truth
-    if not _stands_on(copy, head) or not tail.read_at or tail.read_at != sorted(tail.read_at):
+    if not (yield from _standing_on(copy, head)) or not tail.read_at or tail.read_at != sorted(tail.read_at):
         raise BundleRejected(f"the bundle does not fit its head: {head!r}")
     if not copy.covered.keys() >= {*tail.changed, *tail.unparked}:
         raise BundleRejected("keys that were covered since its head are missing")
@@ -145,17 +148,25 @@ def _fill(found: Stream, copy: Copy, tail: TailWire) -> None:
     found.writer.last_whole = tail.last_whole
 
 
-def _apply(copy: Copy, wire: BundleWire) -> None:
+def _applying(copy: Copy, reader: BundleReader) -> Steps[None]:
     """Updates the copy; checks what is sent, but not what the copy held before."""
-    copied_to, copy.position = copy.position, wire.position
+    copied_to, copy.position = copy.position, reader.wire.position
     # closed keys first: the same key may have a new session in this very delta
-    for key in wire.closed:
-        if (gone := copy.sessions.pop(key, None)) is not None:
-            copy.bytes -= gone.bytes
-            copy.pinned.pop(key, None)
-    _pin(copy, _update_sessions(copy, wire.sessions, copied_to))
-    for entry in wire.covered:
-        put_covered(copy.covered, entry)
+    for keys in sliced(reader.wire.closed):
+        for key in keys:
+            if (gone := copy.sessions.pop(key, None)) is not None:
+                copy.bytes -= gone.bytes
+                copy.pinned.pop(key, None)
+        yield
+    repinned: list[OpenSession] = []
+    for sessions in reader.sessions():
+        repinned += _update_sessions(copy, sessions, copied_to)
+        yield
+    yield from _pinning(copy, repinned)
+    for entries in reader.covered():
+        for entry in entries:
+            put_covered(copy.covered, entry)
+        yield
 
 
 def _update_sessions(copy: Copy, sessions: Iterable[SessionWire], copied_to: int) -> list[OpenSession]:
@@ -178,16 +189,17 @@ def _update_sessions(copy: Copy, sessions: Iterable[SessionWire], copied_to: int
     return repinned
 
 
-def _pin(copy: Copy, sessions: list[OpenSession]) -> None:
+def _pinning(copy: Copy, sessions: list[OpenSession]) -> Steps[None]:
     """Adds sessions that pin the safe offset anew, in order of their pins: all of them follow the others,
     because a pin is the offset of a record that was read after them.
     """
     last = next(reversed(copy.pinned.values()), None)
-    sessions.sort(key=lambda session: session.pin)
-    if last is not None and sessions and sessions[0].pin < last.pin:
-        raise BundleRejected(f"the session of {sessions[0].key!r} pins an offset that was read before")
-    for session in sessions:
-        copy.pinned[session.key] = session
+    for part in sliced((yield from sorting(sessions, lambda session: session.pin))):
+        if last is not None and part[0].pin < last.pin:
+            raise BundleRejected(f"the session of {part[0].key!r} pins an offset that was read before")
+        for session in part:
+            copy.pinned[session.key] = session
+        yield
 
 
 def _new_session(sent: SessionWire) -> OpenSession:
@@ -229,14 +241,16 @@ def _is_sound(session: OpenSession) -> bool:
     )
 
 
-def _stands_on(copy: Copy, head: Head) -> bool:
+def _standing_on(copy: Copy, head: Head) -> Steps[bool]:
     """Whether these can be the sessions and covered keys of a stream whose last commit has this head."""
     if not 0 <= head.safe_offset <= head.position:
         return False
     before = -1
-    for session in copy.sessions.values():
-        if session.last_offset < before or 0 <= session.pin < head.safe_offset:
-            return False
-        before = session.last_offset
+    for part in sliced(copy.sessions.values()):
+        for session in part:
+            if session.last_offset < before or 0 <= session.pin < head.safe_offset:
+                return False
+            before = session.last_offset
+        yield
     last = next(reversed(copy.covered.values()), None)
     return before < copy.position and (last is None or last.offset < copy.position)

@@ -17,7 +17,6 @@ from services.consumer.core.handover.sent import SentCopy
 from shared.errors import HandoverRefused, NotFound, Unauthorized
 from shared.model.cluster import View
 from shared.model.head import Head
-from shared.service.signing import digest_of
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,13 +121,13 @@ def offer_of(base: SentCopy, *, epoch: int, donor: str, recipient: str, why: str
 
 def completion_of(
     base: SentCopy,
-    delta: bytes,
+    digest: str,
     offer: Offer,
     *,
     copy_ms: float,
     stopped_at_ms: int,
 ) -> Completion:
-    """What completes an offer: the delta of the stream that the copy was of, as it stands now."""
+    """What completes an offer: the delta with this digest, of the stream that the copy was of, as it stands now."""
     stream = base.stream
     return Completion(
         group=offer.group,
@@ -141,7 +140,7 @@ def completion_of(
         base_position=base.position,
         base_digest=base.digest,
         position=stream.position,
-        digest=digest_of(delta),
+        digest=digest,
         why=offer.why,
         copy_ms=round(copy_ms, 1),
         stopped_at_ms=stopped_at_ms,

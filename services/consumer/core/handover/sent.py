@@ -8,22 +8,21 @@ is a delta without a copy. `received.py` makes a stream of them again. The forma
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from services.consumer.core import slices
 from services.consumer.core.commits.checkpoint_format import covered_wire
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.handover.bundle_format import (
-    BundleWire,
+    BundleWriter,
     ClosedWire,
-    CopyWriter,
     SessionWire,
     TailWire,
     digesting,
-    encode_bundle,
     session_wire,
 )
-from services.consumer.core.sessions.state import OpenSession
+from services.consumer.core.sessions.state import Covered, OpenSession
 from services.consumer.core.slices import Steps, at_once, sliced, sorting
 from shared.errors import InvariantBroken
 from shared.model.head import Head
@@ -60,29 +59,33 @@ def copying(stream: Stream) -> Steps[tuple[bytes, SentCopy]]:
     parked by a later commit, so the delta corrects it like any other change since the copy.
     """
     state = stream.assembler
-    head, writer, known = stream.head, CopyWriter(state.position), dict[str, tuple[int, int, int, int]]()
+    head, writer, known = stream.head, BundleWriter(state.position), dict[str, tuple[int, int, int, int]]()
     # of the plain dict below: to list an OrderedDict in its own order is one step of 70 ms for 400,000 keys
-    position, keys, covered = state.position, list(dict.keys(state.open)), list(state.covered.entries)
+    position, keys = state.position, list(dict.keys(state.open))
     yield
     found = []
     for part in sliced(keys):
         found += [session for key in part if (session := state.open.get(key)) is not None]
         yield
-    pause_at = slices.SLICE_BYTES
-    for number, sorted_one in enumerate((yield from sorting(found, lambda one: one.last_offset)), start=1):
-        key = sorted_one.key
-        if (session := state.open.get(key)) is not None:
-            known[key] = _mark(session)
-            size = writer.add_session(session_wire(session, 0, 0))
-            if size >= pause_at or number % slices.SLICE == 0:
-                pause_at = size + slices.SLICE_BYTES
-                yield
-    for part in sliced(covered):
-        for key in part:
-            if (entry := state.covered.entries.get(key)) is not None:
-                writer.add_covered(covered_wire(key, entry))
-        yield
+    keys.clear()
+    in_order = yield from sorting(found, lambda session: session.last_offset)
+
+    def to_send() -> Iterator[SessionWire | None]:
+        for one in in_order:
+            if (session := state.open.get(one.key)) is not None:
+                known[one.key] = _mark(session)
+                yield session_wire(session, 0, 0)
+            else:
+                yield None
+
+    yield from _adding_sessions(writer, to_send())
+    covered = list(state.covered.entries)
+    yield
+    yield from _adding_covered(
+        writer, ((key, entry) for key in covered if (entry := state.covered.entries.get(key)) is not None)
+    )
     body = writer.finish()
+    yield
     digest = yield from digesting(body)
     return body, SentCopy(stream=stream, head=head, position=position, digest=digest, known=known)
 
@@ -92,19 +95,37 @@ def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
 
     Raises InvariantBroken if the copy is of another `Stream`: a reopened one may be at a lower position.
     """
+    return at_once(taking_delta(stream, base))
+
+
+def taking_delta(stream: Stream, base: SentCopy | None) -> Steps[bytes]:
+    """What `take_delta` returns, in slices between which the stream must stand still."""
     if base is not None and base.stream is not stream:
         raise InvariantBroken(f"the copy is not of this stream: {stream!r}")
-    state = stream.assembler
-    from_position = base.position if base is not None else 0
-    sessions, closed = _changed_sessions(stream, base)
+    state, writer = stream.assembler, BundleWriter(stream.assembler.position)
+    if base is None:
+        closed: list[str] = []
+        yield from _adding_sessions(writer, (session_wire(one, 0, 0) for one in state.open.values()))
+    else:
+        changed, anew = yield from _changed_since(stream, base)
+        yield from _adding_sessions(writer, (session_wire(*one) for one in reversed(changed)))
+        closed = yield from _closed_since(stream, base, anew)
     # silence covers keys up to the offset before the position, so changes since the copy start one below it
-    covered = []
-    for key, entry in reversed(state.covered.entries.items()):
-        if entry.offset < from_position - 1:
+    since = base.position - 1 if base is not None else -1
+    covered: list[tuple[str, Covered]] = []
+    for part in sliced(reversed(state.covered.entries.items())):
+        newer = [item for item in part if item[1].offset >= since]
+        covered += newer
+        if len(newer) < len(part):
             break
-        covered.append(covered_wire(key, entry))
-    covered.reverse()
-    tail = TailWire(
+        yield
+    yield from _adding_covered(writer, reversed(covered))
+    return writer.finish(closed, _tail(stream))
+
+
+def _tail(stream: Stream) -> TailWire:
+    state = stream.assembler
+    return TailWire(
         stream.head,
         state.w,
         state.a,
@@ -121,39 +142,61 @@ def take_delta(stream: Stream, base: SentCopy | None) -> bytes:
         stream.read_marks.points(),
         stream.last_record.appended_before(state.position),
     )
-    return encode_bundle(
-        BundleWire(position=state.position, sessions=sessions, covered=covered, closed=closed, tail=tail)
-    )
 
 
-def _changed_sessions(stream: Stream, base: SentCopy | None) -> tuple[list[SessionWire], list[str]]:
-    """What the recipient lacks of open sessions, and the keys of sessions that have closed since the copy.
-
-    The sessions are in the order of their last fragments. The stream stands still meanwhile, so this looks
-    only at those that have changed.
+def _changed_since(
+    stream: Stream, base: SentCopy
+) -> Steps[tuple[list[tuple[OpenSession, int, int]], set[str]]]:
+    """What the recipient lacks of open sessions, the newest first: each with the numbers of the first fragment
+    and id to send. Also the keys of those sessions that are not in the copy.
     """
-    opened = stream.assembler.open
-    if base is None:
-        return [session_wire(session, 0, 0) for session in opened.values()], []
     # Sessions are ordered by their last fragments, so those that changed come last. Only a commit can change
     # another one, by parking its fragments.
     has_parked = stream.head != base.head
-    sessions, anew = [], []
-    for key, session in reversed(opened.items()):
-        is_recent = session.last_offset >= base.position
-        if not (is_recent or has_parked):
-            break
-        first_offset, fragments, ids, parked = base.known.get(key, UNKNOWN)
-        # unknown, or its key has closed and opened again since the copy: send the new session whole
-        if first_offset != session.first_offset:
-            sessions.append(session_wire(session, 0, 0))
-            anew.append(key)
-        elif is_recent or parked != session.parked:
-            sessions.append(session_wire(session, fragments, ids))
-    sessions.reverse()
-    # & binds tighter than |: sessions that are gone, and those whose key has a new session
-    closed = base.known.keys() - opened.keys() | base.known.keys() & anew
-    return sessions, sorted(closed)
+    changed, anew = [], set()
+    for part in sliced(reversed(stream.assembler.open.items())):
+        for key, session in part:
+            is_recent = session.last_offset >= base.position
+            if not (is_recent or has_parked):
+                return changed, anew
+            first_offset, fragments, ids, parked = base.known.get(key, UNKNOWN)
+            # unknown, or its key has closed and opened again since the copy: send the new session whole
+            if first_offset != session.first_offset:
+                changed.append((session, 0, 0))
+                anew.add(key)
+            elif is_recent or parked != session.parked:
+                changed.append((session, fragments, ids))
+        yield
+    return changed, anew
+
+
+def _closed_since(stream: Stream, base: SentCopy, anew: set[str]) -> Steps[list[str]]:
+    """The keys of the copy whose session has closed since, perhaps for a new one."""
+    opened, closed = stream.assembler.open, []
+    for part in sliced(base.known):
+        closed += [key for key in part if key not in opened or key in anew]
+        yield
+    return closed
+
+
+def _adding_sessions(writer: BundleWriter, sessions: Iterable[SessionWire | None]) -> Steps[None]:
+    """Encodes sessions in parts of bounded length and size; a None is one that has gone."""
+    pause_at = writer.size + slices.SLICE_BYTES
+    for number, sent in enumerate(sessions, start=1):
+        if sent is not None:
+            writer.add_session(sent)
+        if writer.size >= pause_at or number % slices.SLICE == 0:
+            pause_at = writer.size + slices.SLICE_BYTES
+            writer.end_part()
+            yield
+
+
+def _adding_covered(writer: BundleWriter, entries: Iterable[tuple[str, Covered]]) -> Steps[None]:
+    for part in sliced(entries):
+        for key, entry in part:
+            writer.add_covered(covered_wire(key, entry))
+        writer.end_part()
+        yield
 
 
 def _mark(session: OpenSession) -> tuple[int, int, int, int]:

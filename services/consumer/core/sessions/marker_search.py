@@ -28,8 +28,10 @@ def due_by(time_ms: int, open_sessions: Iterable[OpenSession]) -> Iterator[OpenS
         due += [session for session in part if session.last_t <= time_ms]
         if len(part) == SEARCHED_AT_ONCE:
             yield None
-    remaining = iter(due)
-    while part := list(islice(remaining, CLOSED_AT_ONCE)):
-        yield from part
-        if len(part) == CLOSED_AT_ONCE:
+    due.reverse()
+    # keeps no session that was closed: freeing 400,000 of them at the end would be one step of 90 ms
+    while due:
+        for _ in range(min(CLOSED_AT_ONCE, len(due))):
+            yield due.pop()
+        if due:
             yield None
