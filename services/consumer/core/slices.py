@@ -59,8 +59,8 @@ def sorting(items: list[T], key: Callable[[T], int]) -> Steps[Iterable[T]]:
 
     Items whose keys are close to each other go into the same bucket, and each bucket is sorted by itself: one
     sort of all would be one long step. An item whose key rises between two slices may stand anywhere behind
-    its old place. Makes no second list of all, because a garbage collection looks at each entry of a new list:
-    15 ms for 400,000.
+    its old place. Makes no second list of all, because a garbage collection looks at each entry of a
+    new list: 15 ms for 400,000.
     """
     if len(items) <= SLICE:
         return sorted(items, key=key)

@@ -127,7 +127,7 @@ def completion_of(
     copy_ms: float,
     stopped_at_ms: int,
 ) -> Completion:
-    """What completes an offer: the delta with this digest, of the stream that the copy was of, as it stands now."""
+    """What completes an offer: the delta with this digest, of the copied stream as it stands now."""
     stream = base.stream
     return Completion(
         group=offer.group,

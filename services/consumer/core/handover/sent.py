@@ -147,8 +147,8 @@ def _tail(stream: Stream) -> TailWire:
 def _changed_since(
     stream: Stream, base: SentCopy
 ) -> Steps[tuple[list[tuple[OpenSession, int, int]], set[str]]]:
-    """What the recipient lacks of open sessions, the newest first: each with the numbers of the first fragment
-    and id to send. Also the keys of those sessions that are not in the copy.
+    """What the recipient lacks of open sessions, the newest first: each with the numbers of the first
+    fragment and id to send. Also the keys of those sessions that are not in the copy.
     """
     # Sessions are ordered by their last fragments, so those that changed come last. Only a commit can change
     # another one, by parking its fragments.
