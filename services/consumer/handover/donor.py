@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.handover.bundle_format import digesting
@@ -21,6 +22,14 @@ from services.consumer.stream.worker import StreamWorker
 from shared.errors import BundleRejected
 
 logger = logging.getLogger(__name__)
+
+
+class Copied(NamedTuple):
+    """A stream's first copy, encoded, and how many ms that took."""
+
+    body: bytes
+    base: SentCopy
+    ms: float
 
 
 class Donor:
@@ -40,16 +49,22 @@ class Donor:
     def __repr__(self) -> str:
         return f"<Donor {self._coordinator.member}>"
 
-    async def offer(self, effect: HandOver, address: str, core: Stream) -> tuple[SentCopy, Offer, float]:
-        """Step 1: sends all open sessions. Returns what the recipient now holds and how many ms it took.
-
-        Raises HandoverRefused, PeerUnavailable, BundleRejected if it is too large; nothing has changed then.
-        """
-        started_s = self._now_s()
+    async def copy(self, core: Stream) -> Copied:
+        """All open sessions, to be offered. Raises BundleRejected if they are too large to hand over."""
+        began_s = self._now_s()
         # a bundle contains the fragments as they are, so these alone may show that encoding is in vain
         self._check_size(core.state_bytes)
         body, base = await in_slices(copying(core))
         self._check_size(len(body))
+        return Copied(body, base, (self._now_s() - began_s) * 1000)
+
+    async def offer(self, effect: HandOver, address: str, copied: Copied) -> tuple[SentCopy, Offer, float]:
+        """Step 1: sends a copy. Returns what the recipient now holds, and how many ms copying and sending took.
+
+        Raises HandoverRefused, PeerUnavailable; nothing has changed then, and the copy can be offered again.
+        """
+        began_s = self._now_s()
+        body, base, copy_ms = copied
         offer = offer_of(
             base,
             epoch=effect.epoch,
@@ -58,7 +73,7 @@ class Donor:
             why=effect.why,
         )
         await self._peers.offer(address, offer, body)
-        return base, offer, (self._now_s() - started_s) * 1000
+        return base, offer, copy_ms + (self._now_s() - began_s) * 1000
 
     async def finish(
         self,

@@ -18,7 +18,7 @@ from services.consumer.core.handover.rules import BundleRequest, Offer
 from services.consumer.core.handover.sent import SentCopy
 from services.consumer.core.ownership.dampers import Dampers
 from services.consumer.core.ownership.decide import Adopt, Claim, Drop, Effect, HandOver, Release
-from services.consumer.handover.donor import Donor
+from services.consumer.handover.donor import Copied, Donor
 from services.consumer.handover.hints import HintStore
 from services.consumer.member.events import MemberEvents
 from services.consumer.member.workers import StreamWorkers
@@ -214,9 +214,13 @@ class EffectRunner:
     ) -> tuple[SentCopy, Offer, float] | None:
         """What the recipient has accepted, and how many ms that took; None if it has not."""
         offers = DRAIN_OFFERS if effect.or_release else 1
-        while worker.core is not None:
+        copied: Copied | None = None
+        while (core := worker.core) is not None:
             try:
-                return await self._donor.offer(effect, address, worker.core)
+                # a refused copy can be offered again: the delta has what has changed since, on the same stream
+                if copied is None or copied.base.stream is not core:
+                    copied = await self._donor.copy(core)
+                return await self._donor.offer(effect, address, copied)
             except FAILURES as error:
                 self._note_failure(effect, error)
                 offers -= 1

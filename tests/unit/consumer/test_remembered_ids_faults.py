@@ -70,14 +70,14 @@ def age_ids_by_the_newest_session(patch: Patch) -> None:
 
 def forget_what_is_old_at_the_commit(patch: Patch) -> None:
     """A checkpoint drops the ids that are old when it is written, but a replay begins at an earlier A."""
-    prepare = Stream._prepare_commit
+    prepare = Stream._preparing_commit
 
     def wrong(self: Stream) -> Any:
         for entry in self.assembler.covered.entries.values():
             forget_old(entry.ids, self.assembler.a, self.settings.repeat_ms)
         return prepare(self)
 
-    patch.setattr(Stream, "_prepare_commit", wrong)
+    patch.setattr(Stream, "_preparing_commit", wrong)
     patch.setattr(CheckpointWriter, "_is_whole_due", lambda self: True)
 
 

@@ -102,13 +102,13 @@ def drop_covered_below(patch: Patch, margin: int) -> None:
 
 def commit_the_position_as_safe(patch: Patch) -> None:
     """The safe offset ignores the open sessions."""
-    prepare = Stream._prepare_commit
+    prepare = Stream._preparing_commit
 
     def wrong(self: Stream) -> Any:
         self.assembler.unpin(self.assembler.open.values())
         return prepare(self)
 
-    patch.setattr(Stream, "_prepare_commit", wrong)
+    patch.setattr(Stream, "_preparing_commit", wrong)
 
 
 def move_w_at_a_marker(patch: Patch) -> None:

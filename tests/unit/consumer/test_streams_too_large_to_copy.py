@@ -9,6 +9,7 @@ from services.consumer.core.handover.rules import HandoverLimits
 from services.consumer.core.handover.sent import SentCopy, copying
 from services.consumer.core.slices import Steps
 from services.consumer.handover import donor
+from services.consumer.member.effects import DRAIN_OFFERS
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.consumer.handover_world import HandoverWorld
 
@@ -74,7 +75,7 @@ async def test_a_stream_whose_bundle_turns_out_too_large_is_encoded_once(copied:
 
 @virtual_time
 async def test_a_drain_releases_what_is_too_large_at_once(copied: list[int]) -> None:
-    """Five more offers would be five more copies, each in vain."""
+    """Offering it would be in vain."""
     world = await two_large_streams(2 * MAX_BODY_BYTES)
     await world.join("b")
     await world.settled()
@@ -99,3 +100,21 @@ async def test_a_stream_that_is_refused_again_and_again_is_released(copied: list
     assert {stream: copied.count(stream) for stream in LARGE} == dict.fromkeys(LARGE, 3)
     await world.finish()
     assert {event.stream for event in world.events("handover") if event.warm} == MOVED - LARGE
+
+
+@virtual_time
+async def test_a_drain_offers_the_same_copy_again(copied: list[int]) -> None:
+    """A stream that is refused is encoded once, however often it is offered."""
+    world = await two_large_streams(MAX_BODY_BYTES // 2)
+    await world.join("b")
+    await world.settled()
+    copied.clear()
+    world.peers.sent.clear()
+    world.members["a"].member.hint_store.limits = HandoverLimits(max_held_bytes=0)
+
+    await world.stop("b")
+    await world.settled()
+
+    assert sorted(copied) == sorted(MOVED)
+    assert world.peers.sent.count("offer") == DRAIN_OFFERS * len(MOVED)
+    await world.finish()

@@ -251,8 +251,10 @@ def _array(count: int) -> bytes:
 
 
 def _index_mark(size: int) -> bytes:
-    """What stands before an index of that size: its name, and MessagePack's byte string with 4 bytes of length.
-    Its size follows it once more, so that a reader finds it from the end of the bundle."""
+    """What stands before an index of that size: its name, and MessagePack's byte string with a 4-byte length.
+
+    The size follows the index once more, so that a reader finds it from the end of the bundle.
+    """
     return _pack("index") + b"\xc6" + (size + 4).to_bytes(4, "big")
 
 

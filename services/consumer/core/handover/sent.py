@@ -153,7 +153,8 @@ def _changed_since(
     # Sessions are ordered by their last fragments, so those that changed come last. Only a commit can change
     # another one, by parking its fragments.
     has_parked = stream.head != base.head
-    changed, anew = [], set()
+    changed: list[tuple[OpenSession, int, int]] = []
+    anew: set[str] = set()
     for part in sliced(reversed(stream.assembler.open.items())):
         for key, session in part:
             is_recent = session.last_offset >= base.position
