@@ -16,6 +16,7 @@ from services.consumer.core.commits import stream as commits
 from services.consumer.core.commits import writer as checkpoint_writer
 from services.consumer.core.sessions import marker_search
 from services.consumer.member import effects
+from services.consumer.stream import slices as running
 from shared.model.group import DELIVERIES
 from tests.fakes.virtual_time import NoEnd
 from tests.simulation.schedule import Schedule
@@ -200,13 +201,13 @@ def _calls_at_once(most: int) -> Iterator[None]:
 @contextmanager
 def _small_parts(seed: int) -> Iterator[None]:
     """Commits in parts of one or two sessions, and copies in slices of one: every run splits some."""
-    before = commits.MAX_PENDING_BYTES, marker_search.SEARCHED_AT_ONCE, slices.SLICE
+    before = commits.MAX_PENDING_BYTES, marker_search.SEARCHED_AT_ONCE, slices.SLICE, running.TURN_S
     commits.MAX_PENDING_BYTES = random.Random(f"{seed} parts").choice([1, 4000])
-    marker_search.SEARCHED_AT_ONCE, slices.SLICE = 2, 1
+    marker_search.SEARCHED_AT_ONCE, slices.SLICE, running.TURN_S = 2, 1, 0.0
     try:
         yield
     finally:
-        commits.MAX_PENDING_BYTES, marker_search.SEARCHED_AT_ONCE, slices.SLICE = before
+        commits.MAX_PENDING_BYTES, marker_search.SEARCHED_AT_ONCE, slices.SLICE, running.TURN_S = before
 
 
 @contextmanager

@@ -59,7 +59,7 @@ class Donor:
         return Copied(body, base, (self._now_s() - began_s) * 1000)
 
     async def offer(self, effect: HandOver, address: str, copied: Copied) -> tuple[SentCopy, Offer, float]:
-        """Step 1: sends a copy. Returns what the recipient now holds, and how many ms copying and sending took.
+        """Step 1: sends a copy. Returns what the recipient now holds, and how many ms this took with copying.
 
         Raises HandoverRefused, PeerUnavailable; nothing has changed then, and the copy can be offered again.
         """

@@ -217,7 +217,7 @@ class EffectRunner:
         copied: Copied | None = None
         while (core := worker.core) is not None:
             try:
-                # a refused copy can be offered again: the delta has what has changed since, on the same stream
+                # a refused copy can be offered again: the delta will have what has changed since
                 if copied is None or copied.base.stream is not core:
                     copied = await self._donor.copy(core)
                 return await self._donor.offer(effect, address, copied)

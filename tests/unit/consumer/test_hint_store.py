@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from services.consumer.core import slices
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover.rules import (
     BundleRequest,
@@ -21,8 +22,9 @@ from services.consumer.core.handover.rules import (
     offer_of,
 )
 from services.consumer.core.handover.sent import SentCopy, take_copy, take_delta
+from services.consumer.core.slices import at_once
 from services.consumer.handover.hints import HintStore
-from shared.errors import BundleRejected, HandoverRefused
+from shared.errors import BundleRejected, HandoverRefused, NotFound
 from shared.service.signing import digest_of
 from tests.logs import SETTINGS, commit_of, fragment, owner_of
 from tests.unit.consumer.test_bundle import state_of
@@ -177,3 +179,39 @@ def test_a_stream_without_valid_memory_is_not_kept(spoil: Callable[[HintWorld], 
     world.hint_store.keep(world.donor.stream)
 
     assert world.hint_store.take(STREAM) == []
+
+
+def test_a_bundle_is_not_given_once_its_member_goes_on_with_the_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between two slices the member may claim the stream again, and change it."""
+    monkeypatch.setattr(slices, "SLICE", 1)
+    world = HintWorld()
+    world.hint_store.keep(world.donor.stream)
+    head = world.donor.stream.head
+    request = BundleRequest(
+        group="g", stream=STREAM, epoch=head.epoch, seq=head.seq, member="donor", recipient="recipient"
+    )
+    giving = world.hint_store.giving(request)
+
+    next(giving)
+    world.hint_store.take(STREAM)
+
+    with pytest.raises(NotFound):
+        at_once(giving)
+
+
+def test_a_delta_counts_for_nothing_if_its_donor_has_lost_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anything may have happened between two slices."""
+    monkeypatch.setattr(slices, "SLICE", 1)
+    world = HintWorld()
+    offer, copy, base = world.copy()
+    world.hint_store.receive_copy(offer, copy)
+    receiving = world.hint_store.receiving_delta(*world.delta(offer, base))
+
+    next(receiving)
+    world.has_joined = False
+
+    with pytest.raises(HandoverRefused):
+        at_once(receiving)
+    assert not world.hint_store.expects

@@ -4,36 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import TypeVar
 
+import msgspec
 import pytest
 
 from services.consumer.core import slices
 from services.consumer.core.commits.checkpoint import folding_records
+from services.consumer.core.commits.commit import Commit
+from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover import bundle_format, sent
 from services.consumer.core.handover import received as receiving
-from services.consumer.core.handover.received import open_copy, opening_copy
-from services.consumer.core.handover.sent import SentCopy, copying, take_delta
+from services.consumer.core.handover.received import completing, open_copy, opening_copy
+from services.consumer.core.handover.sent import SentCopy, copying, take_delta, taking_delta
 from services.consumer.core.sessions.state import Covered, OpenSession
 from services.consumer.core.slices import Steps, at_once
+from services.consumer.stream import slices as running
 from services.consumer.stream.slices import in_slices
 from tests.logs import SETTINGS, Owner, Store, fragment, random_log, received
 from tests.unit.consumer.test_bundle import state_of
 
+T = TypeVar("T")
 LIMITS = StreamLimits(max_replay_fragments=12)
 
 
-def steps_of(work: Steps[object], visited: list[object]) -> Iterator[int]:
-    """How much each slice visits."""
+def counted(work: Steps[T], visited: list[object]) -> tuple[T, list[int]]:
+    """The result of the work, and how much each slice visits."""
+    counts: list[int] = []
     while True:
         before = len(visited)
         try:
             next(work)
-        except StopIteration:
-            return
+        except StopIteration as end:
+            result: T = end.value
+            return result, counts
         finally:
-            yield len(visited) - before
+            counts.append(len(visited) - before)
 
 
 def noting(visited: list[object], act: Callable[..., object]) -> Callable[..., object]:
@@ -44,6 +52,11 @@ def noting(visited: list[object], act: Callable[..., object]) -> Callable[..., o
         return act(*given)
 
     return noted
+
+
+def completing_a(copy: receiving.Copy | None, body: bytes) -> Steps[Stream]:
+    """What `tests.logs.received` does, in slices."""
+    return completing(copy, body, group="g", stream=0, settings=SETTINGS, limits=LIMITS, now_s=0.0)
 
 
 def copied_in_slices(seed: int) -> tuple[bytes, SentCopy, Owner]:
@@ -92,21 +105,63 @@ def test_a_stream_that_runs_while_it_is_copied_arrives_as_it_was_sent(
     assert changed > 100
 
 
-def test_no_slice_of_a_copy_visits_more_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither on the way out nor on the way in."""
+def hundreds_open(monkeypatch: pytest.MonkeyPatch, limits: StreamLimits) -> tuple[Owner, list[object]]:
+    """An owner with 200 open sessions, in slices of 10; and the list of what will be visited."""
     monkeypatch.setattr(slices, "SLICE", 10)
-    owner = Owner([fragment(n, f"k{n}") for n in range(200)], random.Random(0), Store(), StreamLimits())
+    owner = Owner([fragment(n, f"k{n}") for n in range(200)], random.Random(0), Store(), limits)
     owner.stream.fold(owner.log, 0.0)
     visited: list[object] = []
     monkeypatch.setattr(sent, "session_wire", noting(visited, bundle_format.session_wire))
+    monkeypatch.setattr(OpenSession, "mark_parked", noting(visited, OpenSession.mark_parked))
     monkeypatch.setattr(receiving, "_extend", noting(visited, receiving._extend))
+    return owner, visited
 
-    out = list(steps_of(copying(owner.stream), visited))
-    body, _ = at_once(copying(owner.stream))
-    arriving = list(steps_of(opening_copy(body, "digest"), visited))
 
-    assert (sum(out), max(out)) == (200, 10)
-    assert (sum(arriving), max(arriving)) == (200, 10)
+def test_no_slice_of_a_copy_visits_more_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither on the way out nor on the way in; a whole bundle as well."""
+    owner, visited = hundreds_open(monkeypatch, StreamLimits())
+
+    (body, _), out = counted(copying(owner.stream), visited)
+    _, arriving = counted(opening_copy(body, "digest"), visited)
+    bundle, whole = counted(taking_delta(owner.stream, None), visited)
+    _, fetched = counted(completing_a(None, bundle), visited)
+
+    for counts in (out, arriving, whole, fetched):
+        assert (sum(counts), max(counts)) == (200, 10)
+
+
+def test_no_slice_of_a_commit_or_of_a_delta_visits_more_than_its_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The commit parks most sessions, and each of these then differs from the copy."""
+    owner, visited = hundreds_open(monkeypatch, StreamLimits(max_replay_fragments=4))
+    body, base = at_once(copying(owner.stream))
+    copy = open_copy(body, base.digest)
+    visited.clear()
+
+    turn, parking = counted(owner.stream.turning((), now_s=0.0, wall_ms=0, commit_s=0.0), visited)
+    (commit,) = turn.effects
+    assert isinstance(commit, Commit)
+    owner.stream.committed(commit, range(len(commit.records)), 0.0)
+    delta, leaving = counted(taking_delta(owner.stream, base), visited)
+    _, arriving = counted(completing_a(copy, delta), visited)
+
+    assert sum(parking) > 100
+    for counts in (parking, leaving, arriving):
+        assert (sum(counts), max(counts)) == (sum(parking), 10)
+
+
+def test_a_bundle_without_an_index_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member of the version before wrote no index, and ignores one."""
+    owner, _ = hundreds_open(monkeypatch, StreamLimits())
+    body, base = at_once(copying(owner.stream))
+    delta = at_once(taking_delta(owner.stream, base))
+
+    older = [msgspec.msgpack.encode(bundle_format.decode_bundle(one)) for one in (body, delta)]
+
+    found = received(open_copy(older[0], base.digest), older[1], LIMITS)
+    assert b"index" not in older[0] + older[1]
+    assert state_of(found) == state_of(owner.stream)
 
 
 def test_a_large_session_ends_its_slice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +173,9 @@ def test_a_large_session_ends_its_slice(monkeypatch: pytest.MonkeyPatch) -> None
     visited: list[object] = []
     monkeypatch.setattr(sent, "session_wire", noting(visited, bundle_format.session_wire))
 
-    assert max(steps_of(copying(owner.stream), visited)) <= 2
+    _, out = counted(copying(owner.stream), visited)
+
+    assert max(out) <= 2
 
 
 def test_a_checkpoint_is_loaded_a_record_or_a_slice_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,8 +200,9 @@ def test_a_checkpoint_is_loaded_a_record_or_a_slice_at_a_time(monkeypatch: pytes
     assert all(isinstance(entry, Covered) for entry in found.covered.values())
 
 
-async def test_other_tasks_run_between_two_slices() -> None:
-    """The loop is free after every step, and the result is returned."""
+async def test_other_tasks_run_between_two_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop is free after every step that has used up its time, and the result is returned."""
+    monkeypatch.setattr(running, "TURN_S", 0.0)
     turns = [0]
 
     def work() -> Steps[str]:
