@@ -191,4 +191,7 @@ async def _bundle_response(request: Request, at: Reception, asked: Envelope) -> 
         encoding="" if packed is None else ZSTD,
         decoded_length=0 if packed is None else len(bundle),
     )
-    return Response(body, headers=sealed_headers(at.secrets, answer), media_type="application/octet-stream")
+    # the bundle is a bytearray, and a view spares a copy of it
+    return Response(
+        memoryview(body), headers=sealed_headers(at.secrets, answer), media_type="application/octet-stream"
+    )
