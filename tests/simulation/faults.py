@@ -55,14 +55,14 @@ FAULTS = (
     PlantedFault(
         name="no digest check of the copy",
         file=f"{CONSUMER}/handover/hints.py",
-        text="        if (yield from digesting(body)) != offer.digest:\n",
+        text="        if (digest or (yield from digesting(body))) != offer.digest:\n",
         instead="        if False:\n",
         kinds=("move", "garble"),
     ),
     PlantedFault(
         name="no digest check of the delta",
         file=f"{CONSUMER}/handover/hints.py",
-        text="        if digest_of(body) != completion.digest:\n",
+        text="        if (digest or (yield from digesting(body))) != completion.digest:\n",
         instead="        if False:\n",
         kinds=("move", "garble"),
         seeds=2000,
@@ -135,15 +135,15 @@ FAULTS = (
     PlantedFault(
         name="covered keys forgotten in the copy",
         file=f"{CONSUMER}/core/handover/sent.py",
-        text="                writer.add_covered(covered_wire(key, entry))\n",
-        instead="                continue\n",
+        text="    covered = list(state.covered.entries)\n",
+        instead="    covered = []\n",
         kinds=("move", "crash_and_come_back"),
     ),
     PlantedFault(
         name="covered keys forgotten in the delta",
         file=f"{CONSUMER}/core/handover/sent.py",
-        text="sessions=sessions, covered=covered, closed=closed, tail=tail",
-        instead="sessions=sessions, covered=[], closed=closed, tail=tail",
+        text="    yield from _adding_covered(writer, reversed(covered))\n",
+        instead="",
         kinds=("move", "bad_peers"),
         seeds=1500,
     ),
@@ -164,8 +164,8 @@ FAULTS = (
     PlantedFault(
         name="the delta's closed sessions forgotten",
         file=f"{CONSUMER}/core/handover/sent.py",
-        text="sessions=sessions, covered=covered, closed=closed, tail=tail",
-        instead="sessions=sessions, covered=covered, closed=[], tail=tail",
+        text="    return writer.finish(closed, _tail(stream))\n",
+        instead="    return writer.finish([], _tail(stream))\n",
         kinds=("move",),
     ),
     PlantedFault(

@@ -28,7 +28,6 @@ from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.marker_search import CLOSED_AT_ONCE
 from services.consumer.core.sessions.record import Record
 from services.consumer.core.sessions.state import Closed
-from services.consumer.core.slices import Steps, at_once
 from shared.errors import InvariantBroken
 from shared.model.group import GroupSettings
 from shared.model.head import Counts, Head
@@ -114,11 +113,11 @@ class Stream(StreamFigures):
         `commit_s`: seconds between commits; None while the member may not write. 0 commits what has changed.
         Raises InvariantBroken when a record was read before, or when a commit is still under way.
         """
-        return at_once(self.turning(records, now_s=now_s, wall_ms=wall_ms, commit_s=commit_s))
+        return slices.at_once(self.turning(records, now_s=now_s, wall_ms=wall_ms, commit_s=commit_s))
 
     def turning(
         self, records: Sequence[Record], *, now_s: float, wall_ms: int, commit_s: float | None
-    ) -> Steps[Turn]:
+    ) -> slices.Steps[Turn]:
         """What `turn` returns, in slices; between them, the stream must not be asked for anything else."""
         if self._in_commit:
             raise InvariantBroken(f"a turn before the outcome of the last one's commit: {self!r}")
@@ -260,7 +259,7 @@ class Stream(StreamFigures):
         oldest = next(iter(state.open.values()))  # `open` is in order of last fragments
         return wall_ms - oldest.last_a > self.settings.idle_ms
 
-    def _preparing_commit(self) -> Steps[Commit]:
+    def _preparing_commit(self) -> slices.Steps[Commit]:
         """All that one transaction has to write now, at the cost of what has changed.
 
         Raises InvariantBroken when the safe offset would move back.
