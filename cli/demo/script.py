@@ -19,7 +19,7 @@ from cli.demo.log import DemoLog
 from cli.demo.stages import Amount, inequalities, stages_of
 from cli.demo.truth import Findings, TruthCheck
 from cli.http.client import connect
-from cli.importing.command import ImportOptions, Outcome, run_import
+from cli.importing.run import ImportOptions, Outcome, run_import
 from cli.kafka.sessions import read_sessions
 from cli.stack.local import LocalStack
 from cli.stack.options import StackOptions
@@ -75,6 +75,8 @@ async def _import(stack: LocalStack, log: DemoLog) -> Outcome:
         url=stack.producer_url,
         control=stack.control_url,
         batch=500,
+        # nobody else uses this stack, so a log of today is closed too
+        close=True,
         wait=True,
     )
     incidents = asyncio.create_task(run_incidents(stack, quarters), name="incidents")

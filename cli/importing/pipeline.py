@@ -17,7 +17,9 @@ from cli.importing.fragments import Outgoing, encode_fragment, fragment_id, log_
 from cli.importing.lanes import MAX_BATCH_BYTES, BatchLimits, Lane, Post
 from cli.importing.lines import Line, LineReader
 from cli.importing.tally import Tally
+from cli.terminal.output import time_text
 from shared.errors import BatonError, InvalidInput
+from shared.model.fragments import MAX_TIME_MS
 from shared.model.routing import StreamTable
 
 T = TypeVar("T")
@@ -33,20 +35,22 @@ async def send_log(
     lanes: int,
     limits: BatchLimits,
     tally: Tally,
+    latest_ms: Callable[[], int] = lambda: MAX_TIME_MS,
     on_progress: Callable[[], None] = lambda: None,
 ) -> None:
     """Sends every line of the log called `name`; `tally` has the counts, even when this raises.
 
-    Fragments of one stream are sent in the log's order, with at most one request per lane in flight. Raises
-    InvalidInput when the log as a whole cannot be imported, Unavailable when the producer stays unavailable
-    beyond the client's patience, BatonError when it sends an invalid response.
+    A line with a time after `latest_ms()` is rejected and not sent. Fragments of one stream are sent in the
+    log's order, with at most one request per lane in flight. Raises InvalidInput when the log as a whole
+    cannot be imported, Unavailable when the producer stays unavailable beyond the client's patience,
+    BatonError when it sends an invalid response.
     """
     fleet = [Lane(post, tally, limits, on_progress) for _ in range(max(1, min(lanes, table.count)))]
     # a stream always goes through the same lane, which keeps the order of its fragments
     lane_of = [fleet[stream % len(fleet)] for stream in range(table.count)]
 
     async def read() -> None:
-        async for key, fragment in _fragments(lines, parser, log_digest(name), tally, on_progress):
+        async for key, fragment in _fragments(lines, parser, log_digest(name), tally, latest_ms, on_progress):
             await lane_of[table.stream_for(key.encode())].offer(fragment)
         # only now: before, a lane with an empty queue would have ended too early
         for lane in fleet:
@@ -63,15 +67,21 @@ async def send_log(
 
 
 async def _fragments(
-    lines: LineReader, parser: Parser, digest: str, tally: Tally, on_progress: Callable[[], None]
+    lines: LineReader,
+    parser: Parser,
+    digest: str,
+    tally: Tally,
+    latest_ms: Callable[[], int],
+    on_progress: Callable[[], None],
 ) -> AsyncIterator[tuple[str, Outgoing]]:
     """The key and the fragment of every line that becomes one, in the log's order."""
     last = 0
     while (block := await _in_daemon_thread(lines.read_block)) is not None:
+        latest = latest_ms()
         for line in block:
             last = line.number
             row = _parse(parser, line, tally)
-            fragment = None if row is None else _fragment(row, line, digest, tally)
+            fragment = None if row is None else _fragment(row, line, digest, tally, latest)
             if row is not None and fragment is not None:
                 yield row.key, fragment
         # once a block: the bar needs no more
@@ -99,7 +109,12 @@ def _parse(parser: Parser, line: Line, tally: Tally) -> Row | None:
     return row
 
 
-def _fragment(row: Row, line: Line, digest: str, tally: Tally) -> Outgoing | None:
+def _fragment(row: Row, line: Line, digest: str, tally: Tally, latest_ms: int) -> Outgoing | None:
+    if row.time_ms > latest_ms:
+        tally.sent += 1
+        detail = f"{time_text(row.time_ms)} is in the future: is the clock or --time-unit wrong?"
+        tally.count_rejected(line.number, "future", detail)
+        return None
     value = encode_fragment(row, fragment_id(digest, line.number, line.raw or b""))
     # known without asking: no request could hold it
     if len(value) >= MAX_BATCH_BYTES:

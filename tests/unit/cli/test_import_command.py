@@ -6,19 +6,21 @@ import gzip
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from cli.http.receipts import MarkerPosition
 from cli.importing.command import import_command
 from cli.importing.delivery import await_delivery
+from cli.importing.lanes import PATIENCE_S
 from shared.errors import Unavailable
-from tests.unit.cli.fake_services import InMemoryControl, InMemoryProducer, baton, served
+from tests.unit.cli.fake_services import InMemoryProducer, served
+from tests.unit.cli.importing import NDJSON, control_with, imported
 
-NDJSON = ("--format", "ndjson", "--key", "key", "--time", "time", "--time-unit", "ms")
 TSV = ("--format", "tsv", "--key", "k", "--time", "t")
 
 
@@ -26,10 +28,6 @@ def log_file(tmp_path: Path, lines: int = 100) -> Path:
     file = tmp_path / "log"
     file.write_text("".join(json.dumps({"key": f"k{n % 7}", "time": 1000 + n}) + "\n" for n in range(lines)))
     return file
-
-
-def imported(file: Path, producer: InMemoryProducer, *more: str) -> Result:
-    return baton(producer.answer, "import", str(file), *NDJSON, *more)
 
 
 def piped(url: str, *options: str) -> subprocess.Popen[bytes]:
@@ -83,28 +81,39 @@ def test_no_marker_follows_an_empty_log_or_with_no_marker(
 
 
 def test_wait_returns_when_every_marker_is_committed(tmp_path: Path) -> None:
-    """Control must report positions beyond the markers."""
-    control = InMemoryControl({"/streams": {"streams": [{"stream": n, "position": 1000} for n in (0, 1)]}})
+    """Control must report positions of the group beyond the markers."""
+    control = control_with(fraud=1_800_000)
+    control.answers["/streams"] = {"streams": [{"stream": n, "position": 1000} for n in (0, 1)]}
 
-    with served(control.answer) as url:
-        wait = ("--wait", "--control", url, "--group", "fraud")
-        result = imported(log_file(tmp_path), InMemoryProducer(2), *wait, "-o", "json")
+    wait = ("--wait", "--group", "fraud", "-o", "json")
+    result = imported(log_file(tmp_path), InMemoryProducer(2), *wait, control=control)
 
     assert result.exit_code == 0
     assert json.loads(result.stdout)["delivered"] is True
-    assert {query["group"] for _, query in control.queries} == {"fraud"}
+    assert [query["group"] for path, query in control.queries if path == "/streams"] == ["fraud"]
 
 
-def test_an_unknown_group_fails_the_wait(tmp_path: Path) -> None:
-    """The fragments are still accepted, and the summary says so."""
-    with served(InMemoryControl().answer) as url:
-        wait = ("--wait", "--control", url)
-        result = imported(log_file(tmp_path), InMemoryProducer(2), *wait, "-o", "json")
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--wait", "--group", "nope"), "there is no group 'nope'; control knows default"),
+        (("--control", "http://127.0.0.1:1"), "correct --control"),
+        (("--url", "http://127.0.0.1:1"), "does not answer"),
+    ],
+)
+def test_a_wrong_address_or_group_is_reported_before_anything_is_sent(
+    tmp_path: Path, options: tuple[str, ...], says: str
+) -> None:
+    """Within seconds, not after the minutes for which requests with fragments are retried."""
+    producer = InMemoryProducer(2)
+    began = time.monotonic()
 
-    summary = json.loads(result.stdout)
+    result = imported(log_file(tmp_path), producer, *options)
+
     assert result.exit_code == 1
-    assert (summary["accepted"], summary["delivered"]) == (100, False)
-    assert "there is no /streams" in summary["failure"]
+    assert says in result.stderr
+    assert producer.requests == []
+    assert time.monotonic() - began < PATIENCE_S / 4
 
 
 @pytest.mark.parametrize(
@@ -112,6 +121,7 @@ def test_an_unknown_group_fails_the_wait(tmp_path: Path) -> None:
     [
         (("--format", "tsv", "--key", "k"), "needs --key and --time"),
         (("--no-marker", "--wait", *NDJSON), "excludes --no-marker"),
+        (("--no-marker", "--close", *NDJSON), "--close sends the marker"),
         (("--format", "xml"), "Invalid value"),
     ],
 )
@@ -146,7 +156,7 @@ def test_a_process_that_waits_for_input_ends_after_an_error() -> None:
     producer = InMemoryProducer(1)
     with (
         served(producer.answer) as url,
-        piped(url, "--format", "tsv", "--key", "nothing", "--time", "t") as process,
+        piped(url, "--format", "tsv", "--key", "nothing", "--time", "t", "--no-marker") as process,
     ):
         assert process.stdin is not None
         process.stdin.write(b"k\tt\na\t1\n")

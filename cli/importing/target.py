@@ -1,0 +1,63 @@
+"""What an import must know before it sends anything: the stream table, and the settings of the groups.
+
+Both are read with the short patience of a first contact, so that a wrong address, group or write key is
+reported at once and not behind a progress bar. Used by `cli/importing/run.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from cli.http.client import connect
+from cli.importing.closing import TimeBounds, bounds_of
+from shared.errors import BatonError, InvalidInput, NotFound, Unavailable
+from shared.model.group import GroupSettings
+from shared.model.routing import StreamTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The Baton to import into."""
+
+    table: StreamTable
+    bounds: TimeBounds
+
+
+class _Group(msgspec.Struct, frozen=True):
+    name: str
+    # None before the first member of the group has started
+    settings: GroupSettings | None = None
+
+
+async def look_up(url: str, write_key: str, control: str | None, group: str | None) -> Target:
+    """The target behind the producer `url`; `control` is None if the import needs none.
+
+    Without control the bounds are those of a group with default settings. Raises Unavailable when one of the
+    two does not answer, NotFound when control does not know the group (None: any will do).
+    """
+    async with connect(url, write_key=write_key) as producer:
+        table = await producer.table()
+    settings = [] if control is None else await _settings(control, group)
+    return Target(table=table, bounds=bounds_of(settings))
+
+
+async def _settings(url: str, group: str | None) -> list[GroupSettings]:
+    async with connect(url) as control:
+        try:
+            answer = await control.pages("/groups", "groups", "name")
+        except (NotFound, Unavailable) as error:
+            raise Unavailable(
+                f"{error.detail}; control knows which sessions a marker would close:"
+                " correct --control, or leave the sessions open with --no-marker"
+            ) from None
+    try:
+        groups = msgspec.convert(answer["groups"], list[_Group])
+    except msgspec.ValidationError as error:
+        raise BatonError(f"{url} does not list groups as control does: {error}") from None
+    names = [known.name for known in groups]
+    if group is not None and group not in names:
+        listed = ", ".join(names) or "no group yet"
+        raise InvalidInput(f"there is no group {group!r}; control knows {listed}")
+    return [known.settings for known in groups if known.settings is not None]
