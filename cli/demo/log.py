@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 
 from cli.importing.formats import Fields, Format, LineUnreadable, parser_for
-from cli.importing.lines import open_lines
+from cli.importing.lines import Line, open_lines
+from cli.importing.records import records_for
 from cli.visits.generator import Visits, generate
 from shared.errors import BatonError, InvalidInput
 
@@ -134,10 +135,10 @@ def _read_head(path: Path) -> tuple[list[bytes], int]:
 
 def _check(path: Path, form: Format, fields: Fields, head: list[bytes]) -> None:
     """Parses the first lines, so that a wrong guess is reported before anything starts."""
-    parser = parser_for(form, fields)
+    parser, records = parser_for(form, fields), records_for(form)
+    found = [record for n, raw in enumerate(head, 1) for record in records.feed(Line(n, raw))]
     try:
-        rows = [row for raw in head if (row := parser.feed(raw)) is not None]
-        parser.finish()
+        rows = [row for record in [*found, *records.finish()] if (row := parser.feed(record.raw or b""))]
     except LineUnreadable as error:
         raise InvalidInput(
             f"{path} cannot be read as {form}, {error.detail}: give --format, --key, --time"

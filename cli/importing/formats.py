@@ -1,8 +1,8 @@
 """Parses the lines of a log: key, time, whether the line ends a session, and the row as JSON.
 
-One parser per format, chosen by `parser_for`. It is fed the lines in order and keeps only the header (and,
-for CSV, a record that continues on the next line). Pure. Text is UTF-8; a line that is not is read as
-Latin-1, like old web logs. NDJSON must be UTF-8, because JSON is.
+One parser per format, chosen by `parser_for`. It is fed the records in order (in all formats but CSV a record
+is a line, see `cli/importing/records.py`) and keeps only the header. Pure. Text is UTF-8; a line that is not
+is read as Latin-1, like old web logs. NDJSON must be UTF-8, because JSON is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from shared.errors import InvalidInput
 
 Format = Literal["access-log", "tsv", "ndjson", "csv"]
 FORMATS: tuple[Format, ...] = ("access-log", "tsv", "ndjson", "csv")
-MAX_CSV_RECORD_BYTES = 1_000_000
 _TRUE = frozenset({"true", "1", "yes"})
 _MISSING: Any = object()
 
@@ -65,16 +64,13 @@ class Fields:
 
 
 class Parser(Protocol):
-    """Parses the lines of one log, in order."""
+    """Parses the records of one log, in order."""
 
     def feed(self, raw: bytes) -> Row | None:
-        """The row that this line completes; None for a blank line, the header, or part of a record.
+        """The record's row; None for a blank line or the header.
 
-        Raises LineUnreadable if this line cannot be imported, InvalidInput if the whole log cannot.
+        Raises LineUnreadable if this record cannot be imported, InvalidInput if the whole log cannot.
         """
-
-    def finish(self) -> None:
-        """Ends the log. Raises LineUnreadable when its last record is incomplete."""
 
 
 def parser_for(form: Format, fields: Fields) -> Parser:
@@ -101,34 +97,20 @@ class PlainParser:
         raw = raw.strip()
         return self._read(raw, self._fields) if raw else None
 
-    def finish(self) -> None:
-        """See Parser."""
-
 
 class TableParser:
     """A header line, then one record per line.
 
-    With `quoted` it is CSV, whose quoted cells may contain line ends; else cells are separated by tabs.
+    With `quoted` it is CSV; else cells are separated by tabs.
     """
 
     def __init__(self, fields: Fields, *, quoted: bool) -> None:
         self._fields = fields
         self._quoted = quoted
         self._columns: list[str] | None = None
-        self._part = b""
 
     def feed(self, raw: bytes) -> Row | None:
         """See Parser."""
-        if self._quoted and (self._part or b'"' in raw):
-            raw = self._part + raw
-            self._part = b""
-            # in a whole record quotes come in pairs (RFC 4180), so an odd number means it goes on
-            if raw.count(b'"') % 2:
-                if len(raw) > MAX_CSV_RECORD_BYTES:
-                    raise LineUnreadable("malformed", "a quote is never closed")
-                # the line end is part of the cell
-                self._part = raw + b"\n"
-                return None
         if not raw.strip():
             return None
         cells = _csv_cells(_text(raw)) if self._quoted else _text(raw).split("\t")
@@ -144,11 +126,6 @@ class TableParser:
                 "columns", f"the line has {len(cells)} columns, the header {len(self._columns)}"
             )
         return _row(dict(zip(self._columns, cells, strict=True)), self._fields)
-
-    def finish(self) -> None:
-        """See Parser."""
-        if self._part:
-            raise LineUnreadable("malformed", "a quote is never closed")
 
 
 def _row(row: Mapping[str, Any], fields: Fields, data: bytes | None = None) -> Row:
@@ -200,7 +177,9 @@ def _csv_cells(text: str) -> list[str]:
     try:
         return next(csv.reader([text], strict=True))
     except csv.Error as error:
-        raise LineUnreadable("malformed", str(error)) from None
+        # the record ends here, so its last quote is stray
+        never_closed = str(error) == "unexpected end of data"
+        raise LineUnreadable("malformed", "a quote is never closed" if never_closed else str(error)) from None
 
 
 def _json_row(raw: bytes, fields: Fields) -> Row:

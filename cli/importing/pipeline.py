@@ -12,10 +12,11 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from cli.importing.formats import LineUnreadable, Parser, Row
+from cli.importing.formats import Fields, Format, LineUnreadable, Parser, Row, parser_for
 from cli.importing.fragments import Outgoing, encode_fragment, fragment_id, log_digest
 from cli.importing.lanes import MAX_BATCH_BYTES, BatchLimits, Lane, Post
-from cli.importing.lines import Line, LineReader
+from cli.importing.lines import MAX_LINE_BYTES, LineReader
+from cli.importing.records import Record, Records, records_for
 from cli.importing.tally import Tally
 from cli.terminal.output import time_text
 from shared.errors import BatonError, InvalidInput
@@ -27,7 +28,8 @@ T = TypeVar("T")
 
 async def send_log(
     lines: LineReader,
-    parser: Parser,
+    form: Format,
+    fields: Fields,
     *,
     name: str,
     table: StreamTable,
@@ -45,12 +47,15 @@ async def send_log(
     cannot be imported, Unavailable when the producer stays unavailable beyond the client's patience,
     BatonError when it sends an invalid response.
     """
+    records, parser = records_for(form), parser_for(form, fields)
     fleet = [Lane(post, tally, limits, on_progress) for _ in range(max(1, min(lanes, table.count)))]
     # a stream always goes through the same lane, which keeps the order of its fragments
     lane_of = [fleet[stream % len(fleet)] for stream in range(table.count)]
 
     async def read() -> None:
-        async for key, fragment in _fragments(lines, parser, log_digest(name), tally, latest_ms, on_progress):
+        async for key, fragment in _fragments(
+            lines, records, parser, log_digest(name), tally, latest_ms, on_progress
+        ):
             await lane_of[table.stream_for(key.encode())].offer(fragment)
         # only now: before, a lane with an empty queue would have ended too early
         for lane in fleet:
@@ -68,60 +73,65 @@ async def send_log(
 
 async def _fragments(
     lines: LineReader,
+    records: Records,
     parser: Parser,
     digest: str,
     tally: Tally,
     latest_ms: Callable[[], int],
     on_progress: Callable[[], None],
 ) -> AsyncIterator[tuple[str, Outgoing]]:
-    """The key and the fragment of every line that becomes one, in the log's order."""
-    last = 0
+    """The key and the fragment of every record that becomes one, in the log's order."""
+    latest = 0
     while (block := await _in_daemon_thread(lines.read_block)) is not None:
         latest = latest_ms()
         for line in block:
-            last = line.number
-            row = _parse(parser, line, tally)
-            fragment = None if row is None else _fragment(row, line, digest, tally, latest)
-            if row is not None and fragment is not None:
-                yield row.key, fragment
+            for record in records.feed(line):
+                if found := _fragment(parser, record, digest, tally, latest):
+                    yield found
         # once a block: the bar needs no more
         tally.bytes_read, tally.position = lines.bytes_read, lines.position
         on_progress()
-    try:
-        parser.finish()
-    except LineUnreadable as error:
-        # the last record is incomplete: count it at the log's last line
-        tally.count_unparsed(last, error.reason, error.detail)
+    for record in records.finish():
+        if found := _fragment(parser, record, digest, tally, latest):
+            yield found
 
 
-def _parse(parser: Parser, line: Line, tally: Tally) -> Row | None:
-    if line.raw is None:
-        tally.count_unparsed(line.number, "size", f"the line is longer than {MAX_BATCH_BYTES} bytes")
+def _fragment(
+    parser: Parser, record: Record, digest: str, tally: Tally, latest_ms: int
+) -> tuple[str, Outgoing] | None:
+    """The key and the fragment of a record; None if it has none, or if it was counted as not acceptable."""
+    row = _parse(parser, record, tally)
+    if row is None:
+        return None
+    if row.time_ms > latest_ms:
+        detail = f"{time_text(row.time_ms)} is in the future: is the clock or --time-unit wrong?"
+        tally.count_unsent(record.first, "future", detail)
+        return None
+    value = encode_fragment(row, fragment_id(digest, record.first, record.raw or b""))
+    # known without asking: no request could hold it
+    if len(value) >= MAX_BATCH_BYTES:
+        tally.count_unsent(record.first, "size", f"the fragment would have {len(value)} bytes")
+        return None
+    return row.key, Outgoing(record.first, row.time_ms, value)
+
+
+def _parse(parser: Parser, record: Record, tally: Tally) -> Row | None:
+    if record.raw is None:
+        tally.count_unparsed(record.first, "size", f"the line is longer than {MAX_LINE_BYTES} bytes")
         return None
     try:
-        row = parser.feed(line.raw)
+        row = parser.feed(record.raw)
     except LineUnreadable as error:
-        tally.count_unparsed(line.number, error.reason, error.detail)
+        detail = error.detail
+        if record.lines > 1:
+            detail = f"a quote joins lines {record.first} to {record.last}: {detail}"
+        # a stray quote may have joined what were whole records
+        tally.count_unparsed(record.first, error.reason, detail, lines=record.lines)
         return None
     if row is not None:
         tally.lines += 1
         tally.parsed += 1
     return row
-
-
-def _fragment(row: Row, line: Line, digest: str, tally: Tally, latest_ms: int) -> Outgoing | None:
-    if row.time_ms > latest_ms:
-        tally.sent += 1
-        detail = f"{time_text(row.time_ms)} is in the future: is the clock or --time-unit wrong?"
-        tally.count_rejected(line.number, "future", detail)
-        return None
-    value = encode_fragment(row, fragment_id(digest, line.number, line.raw or b""))
-    # known without asking: no request could hold it
-    if len(value) >= MAX_BATCH_BYTES:
-        tally.sent += 1
-        tally.count_rejected(line.number, "size", f"the fragment would have {len(value)} bytes")
-        return None
-    return Outgoing(line.number, row.time_ms, value)
 
 
 def _first(failures: BaseExceptionGroup[BatonError]) -> BatonError:

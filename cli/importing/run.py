@@ -14,7 +14,7 @@ from cli.http.client import BatonClient, connect
 from cli.http.receipts import MarkerPosition
 from cli.importing.closing import TimeBounds
 from cli.importing.delivery import await_delivery
-from cli.importing.formats import Fields, Format, parser_for
+from cli.importing.formats import Fields, Format
 from cli.importing.lanes import PATIENCE_S, BatchLimits
 from cli.importing.lines import open_lines
 from cli.importing.pipeline import send_log
@@ -138,12 +138,12 @@ async def _send(
     update: Callable[[], None],
 ) -> None:
     """Returns when every line that can be a fragment is acknowledged or rejected."""
-    parser = parser_for(options.form, options.fields)
     with open_lines(options.file) as lines:
         progress.begin(lines.size)
         await send_log(
             lines,
-            parser,
+            options.form,
+            options.fields,
             name=options.name,
             table=target.table,
             post=producer.post_fragments,

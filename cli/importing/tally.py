@@ -43,11 +43,16 @@ class Tally:
         """Whether every line became an acknowledged fragment."""
         return self.lines == self.accepted
 
-    def count_unparsed(self, line: int, reason: str, detail: str) -> None:
-        """Counts a line that cannot become a fragment."""
-        self.lines += 1
-        self.unparsed += 1
-        self._note(line, reason, detail)
+    def count_unparsed(self, line: int, reason: str, detail: str, *, lines: int = 1) -> None:
+        """Counts `lines` lines, from `line` on, that cannot become a fragment."""
+        self.lines += lines
+        self.unparsed += lines
+        self._note(line, reason, detail, lines)
+
+    def count_unsent(self, line: int, reason: str, detail: str) -> None:
+        """Counts a fragment that is rejected without asking the producer."""
+        self.sent += 1
+        self.count_rejected(line, reason, detail)
 
     def count_rejected(self, line: int, reason: str, detail: str) -> None:
         """Counts a fragment that was rejected for good."""
@@ -67,15 +72,15 @@ class Tally:
         for reason, found in self.reasons.items():
             yield f"{found.count:,} × {reason}, first {place} {found.line:,}: {found.detail}"
 
-    def _note(self, line: int, reason: str, detail: str) -> None:
+    def _note(self, line: int, reason: str, detail: str, count: int = 1) -> None:
         # reasons come from the producer; a strange one must not grow memory and output without bound
         if reason not in self.reasons and len(self.reasons) >= MAX_REASONS:
             reason = "other"
         found = self.reasons.get(reason)
         if found is None:
-            self.reasons[reason] = Refusals(count=1, line=line, detail=detail[:200])
+            self.reasons[reason] = Refusals(count=count, line=line, detail=detail[:200])
         else:
-            found.count += 1
+            found.count += count
             # lanes report out of order, and people look for the first line
             if line < found.line:
                 found.line, found.detail = line, detail[:200]

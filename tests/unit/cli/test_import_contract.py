@@ -8,7 +8,7 @@ import random
 import httpx
 
 from cli.http.client import BatonClient
-from cli.importing.formats import Fields, parser_for
+from cli.importing.formats import Fields
 from cli.importing.lanes import BatchLimits
 from cli.importing.pipeline import send_log
 from cli.importing.tally import Tally
@@ -54,7 +54,8 @@ async def test_importer_and_producer_agree_on_every_answer() -> None:
 
     await send_log(
         reader_of(raws),
-        parser_for("ndjson", Fields(key="key", time="time", unit="ms")),
+        "ndjson",
+        Fields(key="key", time="time", unit="ms"),
         name="log",
         table=await client.table(),
         post=client.post_fragments,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.http.receipts import Receipt
-from cli.importing.formats import Fields, parser_for
+from cli.importing.formats import Fields
 from cli.importing.fragments import Outgoing
 from cli.importing.lanes import BatchLimits, Lane
 from cli.importing.pipeline import send_log
@@ -38,7 +38,8 @@ async def send(
     tally = Tally() if tally is None else tally
     await send_log(
         reader_of(raws),
-        parser_for("ndjson", Fields(key="key", time="time")),
+        "ndjson",
+        Fields(key="key", time="time"),
         name=name,
         table=producer.table,
         post=producer.client(patience_s).post_fragments,
