@@ -34,6 +34,8 @@ ELSEWHERE = {
     "BATON_PORT_OFFSET": "added to every port of the local stack (`--port-offset`); default 0",
     "BATON_CONSUMERS": "number of consumers in the local stack (`--consumers`); default 3",
     "BATON_CACHE": "folder for downloaded jars; default `baton` in `XDG_CACHE_HOME` or `~/.cache`",
+    "BATON_STATE": "folder for the ledger of `baton import`; default `baton` in `XDG_STATE_HOME` or "
+    "`~/.local/state`",
     "JAVA_HOME": "Java that runs ZooKeeper, Kafka and Spark; default: the first `java` on the `PATH`",
     "SPARK_MASTER": "Spark master of the jobs if BATON_SPARK_MASTER is empty; default `local[2]`",
     "SPARK_LOCAL_IP": "address that Spark binds; default 127.0.0.1 with a local master",

@@ -19,7 +19,8 @@ from cli.demo.log import DemoLog
 from cli.demo.stages import Amount, inequalities, stages_of
 from cli.demo.truth import Findings, TruthCheck
 from cli.http.client import connect
-from cli.importing.run import ImportOptions, Outcome, run_import
+from cli.importing.options import ImportOptions, Outcome
+from cli.importing.run import run_import
 from cli.kafka.sessions import read_sessions
 from cli.stack.local import LocalStack
 from cli.stack.options import StackOptions

@@ -6,6 +6,7 @@ The options and their help; `cli/importing/run.py` does the work and `cli/import
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ import click
 
 from cli.importing.formats import FORMATS, Fields, Format
 from cli.importing.lanes import MAX_BATCH_FRAGMENTS
+from cli.importing.ledger import state_folder
 from cli.importing.lines import STDIN
-from cli.importing.run import ImportOptions, run_import
+from cli.importing.options import ImportOptions
+from cli.importing.run import run_import
 from cli.importing.summary import print_outcome, summary
 from cli.importing.times import TIME_UNITS, TimeUnit
 from cli.terminal.options import group_option, output_option, producer_options, wait_url_option
@@ -57,14 +60,24 @@ from cli.terminal.output import print_json
 @click.option(
     "--close", is_flag=True, help="Close the sessions even if the log is so recent that others may still run."
 )
+@click.option("--again", is_flag=True, help="Send the log even if the ledger says that it was sent before.")
+@click.option("--dry-run", is_flag=True, help="Read and check the log, but send nothing.")
+@click.option(
+    "--rejected",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File for the lines that are not accepted, which is replaced; default: one beside the ledger.",
+)
 @output_option
 def import_command(output: str, **given: Any) -> None:
     """Send the log FILE (`-`: standard input; gzip is unpacked) to the producer.
 
     Every line becomes a fragment whose data holds the line's fields. Each stream keeps the log's order. A
-    fragment's id is made of the log's name, the line's number and its content, so that a retried request (for
-    up to 4 minutes) or a repeated import duplicates nothing. A line whose time is further in the future than
-    the groups accept is rejected.
+    fragment's id is made of the log's name, the line's number and its content, so that requests can be
+    retried (for up to 4 minutes). A line whose time is further in the future than the groups accept is
+    rejected.
+
+    A ledger (in BATON_STATE) knows which logs were imported. The same log is not sent twice without
+    --again, an interrupted import is resumed, and of a log that has grown only the new lines are sent.
 
     After the last acknowledgement a marker with the highest time closes the sessions. It closes those of
     everybody up to that time. So without --close it is sent only if that time is older than the gap plus the
@@ -113,6 +126,7 @@ def parse_options(
         name=name or (file if file == STDIN else Path(file).name),
         marker=not no_marker,
         close=close,
+        state=state_folder(os.environ),
         wait=wait,
         **others,
     )

@@ -64,7 +64,9 @@ class Fields:
 
 
 class Parser(Protocol):
-    """Parses the records of one log, in order."""
+    """Parses the records of one log, in order; `header` is the log's header, once it was read."""
+
+    header: bytes
 
     def feed(self, raw: bytes) -> Row | None:
         """The record's row; None for a blank line or the header.
@@ -89,6 +91,7 @@ class PlainParser:
     """One record per line, without a header."""
 
     def __init__(self, fields: Fields, read: Callable[[bytes, Fields], Row]) -> None:
+        self.header = b""
         self._fields = fields
         self._read = read
 
@@ -105,6 +108,7 @@ class TableParser:
     """
 
     def __init__(self, fields: Fields, *, quoted: bool) -> None:
+        self.header = b""
         self._fields = fields
         self._quoted = quoted
         self._columns: list[str] | None = None
@@ -118,7 +122,7 @@ class TableParser:
             _check_names(self._fields, cells, "the header has no column")
             if len(set(cells)) < len(cells):
                 raise InvalidInput("the header names a column twice")
-            self._columns = cells
+            self.header, self._columns = raw, cells
             return None
         # a value in the wrong column would go unnoticed
         if len(cells) != len(self._columns):

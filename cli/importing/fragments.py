@@ -25,11 +25,13 @@ class _Wire(msgspec.Struct, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A fragment to send: the line it came from, its event time, its JSON."""
+    """A fragment to send: its line in the log, event time, JSON, stream, and text in the log."""
 
     line: int
     time_ms: int
     value: bytes
+    stream: int = 0
+    raw: bytes = b""
 
 
 def log_digest(name: str) -> str:

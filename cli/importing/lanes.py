@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from cli.http.receipts import Receipt, RequestTooLarge
@@ -30,6 +30,9 @@ Post = Callable[[bytes], Awaitable[Receipt]]
 Raises RequestTooLarge, or another BatonError to stop the import. `BatonClient.post_fragments` is one.
 """
 
+Settled = Callable[[Sequence[Outgoing], Collection[int]], None]
+"""Called after a batch was answered and counted, with the indexes of its rejected fragments."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
@@ -43,12 +46,12 @@ class Lane:
     """One lane; `run` sends until `close` was called and the queue is empty."""
 
     def __init__(
-        self, post: Post, tally: Tally, limits: BatchLimits, on_progress: Callable[[], None] = lambda: None
+        self, post: Post, tally: Tally, limits: BatchLimits, on_settled: Settled = lambda _, __: None
     ) -> None:
         self._post = post
         self._tally = tally
         self._limits = limits
-        self._on_progress = on_progress
+        self._on_settled = on_settled
         self._queue: deque[Outgoing] = deque()
         self._queued_bytes = 0
         self._closed = False
@@ -81,7 +84,6 @@ class Lane:
                 # before the request: if it fails, sent > accepted shows that the outcome is unknown
                 self._tally.sent += len(batch)
                 await self._send(batch)
-                self._on_progress()
             # only once the queue is empty
             elif self._closed:
                 return
@@ -109,6 +111,7 @@ class Lane:
         except RequestTooLarge as error:
             if len(batch) == 1:
                 self._tally.count_rejected(batch[0].line, "size", error.detail)
+                self._on_settled(batch, [0])
                 return
             # one half after the other, never in parallel: the order within a stream must survive
             half = len(batch) // 2
@@ -130,3 +133,4 @@ class Lane:
                 self._tally.count_rejected(fragment.line, item.reason, item.detail)
             else:
                 self._tally.count_accepted(len(fragment.value), fragment.time_ms)
+        self._on_settled(batch, rejected)

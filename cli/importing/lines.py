@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from cli.importing.content import ContentHash
 from shared.errors import BatonError, InvalidInput
 
 STDIN = "-"
@@ -38,7 +39,8 @@ class Line:
 class LineReader:
     """Reads `source` (unpacked bytes) in blocks; `raw` is the underlying file of `size` bytes.
 
-    `bytes_read` counts unpacked bytes, `position` bytes of the file on disk (0 if its size is unknown).
+    `bytes_read` counts unpacked bytes, `position` bytes of the file on disk (0 if its size is unknown), and
+    `content` hashes the unpacked bytes.
     """
 
     def __init__(self, source: io.BufferedIOBase, raw: BinaryIO, size: int | None) -> None:
@@ -47,12 +49,19 @@ class LineReader:
         self._rest = b""
         self._too_long = False
         self._number = 0
+        self._has_unended = False
+        self.content = ContentHash()
         self.size = size
         self.bytes_read = 0
         self.position = 0
 
-    def read_block(self) -> list[Line] | None:
-        """The next lines (possibly none yet), or None at the end. Raises InvalidInput on damaged gzip."""
+    @property
+    def ended_lines(self) -> int:
+        """How many lines were read up to their line end."""
+        return self._number - self._has_unended
+
+    def read_bytes(self) -> bytes:
+        """The next unpacked bytes, none at the end. Raises InvalidInput on damaged gzip."""
         try:
             # `read1` returns what a pipe has now instead of waiting for a full block
             block = self._source.read1(BLOCK_BYTES)
@@ -60,6 +69,12 @@ class LineReader:
             raise InvalidInput(f"the gzip data is damaged or truncated: {error}") from None
         except OSError as error:
             raise BatonError(f"the log cannot be read: {error.strerror or error}") from None
+        self.content.update(block)
+        return block
+
+    def read_block(self) -> list[Line] | None:
+        """The next lines (possibly none yet), or None at the end. Raises InvalidInput on damaged gzip."""
+        block = self.read_bytes()
         if not block:
             return self._last()
         self.position = 0 if self.size is None else self._raw.tell()
@@ -95,6 +110,7 @@ class LineReader:
         if not self._rest and not self._too_long:
             return None
         last, self._rest = self._rest, b""
+        self._has_unended = True
         return [self._line(last)]
 
 

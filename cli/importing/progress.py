@@ -10,10 +10,9 @@ from cli.terminal.output import progress_bar
 
 
 class ImportProgress:
-    """Shows a tally on standard error inside of `with progress.bar`; shows nothing without a terminal."""
+    """Shows an import on standard error inside of `with progress.bar`; shows nothing without a terminal."""
 
-    def __init__(self, tally: Tally) -> None:
-        self._tally = tally
+    def __init__(self) -> None:
         self.bar = progress_bar(TextColumn("{task.fields[counts]}"))
         self._sending = self.bar.add_task("importing", total=None, visible=False, counts="")
         self._waiting: TaskID | None = None
@@ -23,11 +22,10 @@ class ImportProgress:
         """Starts the bar for a log of `size` bytes, None if unknown."""
         self.bar.update(self._sending, total=size, visible=True)
 
-    def update(self) -> None:
-        """Redraws the bar from the tally."""
-        tally = self._tally
+    def update(self, tally: Tally, accepted: int) -> None:
+        """Redraws the bar from the tally; `accepted` fragments are of this run."""
         elapsed = self.bar.tasks[0].elapsed or 0.0
-        rate = f"{tally.accepted / elapsed:,.0f}/s" if elapsed else ""
+        rate = f"{accepted / elapsed:,.0f}/s" if elapsed else ""
         counts = (
             f"{tally.lines:,} lines  {tally.accepted:,} accepted  "
             f"{tally.rejected + tally.unparsed:,} rejected  {decimal(tally.bytes)}  {rate}"

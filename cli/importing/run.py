@@ -1,4 +1,4 @@
-"""One import from its first question to the last acknowledgement: asks, sends, closes, waits.
+"""One import from its first question to the last acknowledgement: asks, books, sends, closes, waits.
 
 Connects the parts of `cli/importing/` with the producer and control. `baton import` and `baton demo` use
 `run_import`.
@@ -8,70 +8,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from cli.http.client import BatonClient, connect
-from cli.http.receipts import MarkerPosition
+from cli.http.receipts import Receipt
+from cli.importing.booking import Booking
 from cli.importing.closing import TimeBounds
 from cli.importing.delivery import await_delivery
-from cli.importing.formats import Fields, Format
 from cli.importing.lanes import PATIENCE_S, BatchLimits
+from cli.importing.ledger import Ledger
+from cli.importing.leftovers import is_same_file
 from cli.importing.lines import open_lines
+from cli.importing.options import ImportOptions, Outcome
 from cli.importing.pipeline import send_log
 from cli.importing.progress import ImportProgress
+from cli.importing.start import Start, find_start
 from cli.importing.tally import Tally
 from cli.importing.target import Target, look_up
 from cli.terminal.output import time_text
-from shared.errors import BatonError
+from shared.errors import BatonError, InvalidInput
 from shared.model.names import DEFAULT_GROUP
 
 WAIT_PATIENCE_S = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportOptions:
-    """One import; `name` is part of the fragments' ids, `group` the one to wait for.
-
-    `marker`: close the sessions at the end of the log; `close`: even where others' sessions may still run.
-    """
-
-    file: str
-    form: Format
-    fields: Fields
-    name: str
-    url: str
-    write_key: str = ""
-    control: str
-    group: str = DEFAULT_GROUP
-    lanes: int = 4
-    batch: int = 1000
-    marker: bool = True
-    close: bool = False
-    wait: bool = False
-    stall_s: float = 120.0
-
-
-@dataclass(slots=True)
-class Outcome:
-    """The result of an import; `failure` says why it was not completed.
-
-    `sending_s` is the part of `seconds` until everything was acknowledged, including the marker. `left_open`
-    says why no marker was sent, if the log needs one.
-    """
-
-    tally: Tally
-    markers: list[MarkerPosition]
-    retries: int = 0
-    seconds: float = 0.0
-    sending_s: float = 0.0
-    delivered: bool | None = None
-    left_open: str | None = None
-    failure: str | None = None
-
-    @property
-    def ok(self) -> bool:
-        """Whether every line was accepted and the import was completed."""
-        return self.failure is None and self.tally.all_accepted
 
 
 async def run_import(
@@ -81,9 +38,9 @@ async def run_import(
 
     `on_progress` gets the counts whenever lines were read or acknowledged.
     """
-    outcome = Outcome(Tally(), [])
+    outcome = Outcome(dry_run=options.dry_run)
     started = time.monotonic()
-    progress = ImportProgress(outcome.tally)
+    progress = ImportProgress()
     # around everything, so that an error is printed below the bar
     with progress.bar:
         try:
@@ -99,25 +56,20 @@ async def _import(
     options: ImportOptions, outcome: Outcome, progress: ImportProgress, on_progress: Callable[[Tally], None]
 ) -> None:
     def update() -> None:
-        progress.update()
+        progress.update(outcome.tally, outcome.tally.accepted - outcome.earlier)
         on_progress(outcome.tally)
 
     # first: nothing is sent to a wrong address, and nothing to wait for in a group that does not exist
     target = await _look_up(options)
-    started = time.monotonic()
-    # one for each lane, and one for the markers
-    connections = options.lanes + 1
-    async with connect(
-        options.url, patience_s=PATIENCE_S, connections=connections, write_key=options.write_key
-    ) as producer:
-        try:
-            await _send(options, target, producer, outcome.tally, progress, update)
-            await _close(options, target.bounds, producer, outcome)
-        finally:
-            # a failed import reports its retries too: they say whether repeats are possible
-            outcome.retries = producer.retries
-            outcome.sending_s = time.monotonic() - started
-    if options.wait:
+    booking = await _book(options, target)
+    outcome.notice, outcome.tally = booking.start.notice, booking.notes.tally
+    outcome.earlier = outcome.tally.accepted
+    try:
+        await _send_and_close(options, target, booking, outcome, progress, update)
+    finally:
+        booking.close()
+        outcome.rejected_file, outcome.left_out = booking.rejected_file, booking.left_out
+    if options.wait and not options.dry_run:
         await _await_delivery(options, outcome, progress)
 
 
@@ -129,11 +81,49 @@ async def _look_up(options: ImportOptions) -> Target:
     return await look_up(options.url, options.write_key, control, options.group if is_named else None)
 
 
+async def _book(options: ImportOptions, target: Target) -> Booking:
+    """The books of this import. Raises Conflict if the log was imported before."""
+    if options.rejected is not None and is_same_file(options.rejected, options.file):
+        raise InvalidInput(f"{options.rejected} is the log itself: give --rejected another file")
+    if options.state is None:
+        return Booking(Start(name=options.name), None, options.rejected)
+    ledger = Ledger(options.state)
+    start = await find_start(
+        options, target.table.version, ledger, lambda time_ms: _may_close(options, target.bounds, time_ms)
+    )
+    # a dry run looks at the ledger, but enters nothing
+    return Booking(start, None if options.dry_run else ledger, options.rejected)
+
+
+async def _send_and_close(
+    options: ImportOptions,
+    target: Target,
+    booking: Booking,
+    outcome: Outcome,
+    progress: ImportProgress,
+    update: Callable[[], None],
+) -> None:
+    started = time.monotonic()
+    # one for each lane, and one for the markers
+    connections = options.lanes + 1
+    async with connect(
+        options.url, patience_s=PATIENCE_S, connections=connections, write_key=options.write_key
+    ) as producer:
+        try:
+            if not booking.start.is_sent:
+                await _send(options, target, booking, producer, progress, update)
+            await _close(options, target.bounds, booking, producer, outcome)
+        finally:
+            # a failed import reports its retries too: they say whether repeats are possible
+            outcome.retries = producer.retries
+            outcome.sending_s = time.monotonic() - started
+
+
 async def _send(
     options: ImportOptions,
     target: Target,
+    booking: Booking,
     producer: BatonClient,
-    tally: Tally,
     progress: ImportProgress,
     update: Callable[[], None],
 ) -> None:
@@ -144,30 +134,43 @@ async def _send(
             lines,
             options.form,
             options.fields,
-            name=options.name,
+            name=booking.start.name,
             table=target.table,
-            post=producer.post_fragments,
+            post=_count_only if options.dry_run else producer.post_fragments,
             lanes=options.lanes,
             limits=BatchLimits(fragments=options.batch),
-            tally=tally,
+            notes=booking.notes,
             latest_ms=lambda: target.bounds.latest_ms(_now_ms()),
             on_progress=update,
         )
+        booking.enter_sent(lines)
 
 
-async def _close(options: ImportOptions, bounds: TimeBounds, producer: BatonClient, outcome: Outcome) -> None:
+async def _count_only(body: bytes) -> Receipt:
+    """What a dry run does instead of posting: it accepts all."""
+    return Receipt(accepted=body.count(b"\n") + 1)
+
+
+async def _close(
+    options: ImportOptions, bounds: TimeBounds, booking: Booking, producer: BatonClient, outcome: Outcome
+) -> None:
     """Writes the markers, or says in the outcome why it must not."""
     # after every acknowledgement: an earlier marker would close sessions under the last fragments
     highest_ms = outcome.tally.highest_time_ms
     if not options.marker or highest_ms is None:
         return
-    if options.close or bounds.is_past(highest_ms, _now_ms()):
+    if not _may_close(options, bounds, highest_ms):
+        outcome.left_open = (
+            f"the log ends at {time_text(highest_ms)}, so a marker could end sessions that still run, and was"
+            " not sent: the sessions end by silence, or at once with --close"
+        )
+    elif not options.dry_run:
         outcome.markers = await producer.post_markers(highest_ms)
-        return
-    outcome.left_open = (
-        f"the log ends at {time_text(highest_ms)}, so a marker could end sessions that still run, and was not"
-        " sent: the sessions end by silence, or at once with --close"
-    )
+        booking.enter_closed()
+
+
+def _may_close(options: ImportOptions, bounds: TimeBounds, time_ms: int) -> bool:
+    return options.marker and (options.close or bounds.is_past(time_ms, _now_ms()))
 
 
 async def _await_delivery(options: ImportOptions, outcome: Outcome, progress: ImportProgress) -> None:

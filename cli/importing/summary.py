@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from cli.importing.run import Outcome
+from cli.importing.options import Outcome
 from cli.terminal.output import print_table
 
 LINE_COUNTS = ("lines", "parsed", "unparsed", "sent", "accepted", "rejected")
@@ -19,8 +19,13 @@ LINE_COUNTS = ("lines", "parsed", "unparsed", "sent", "accepted", "rejected")
 def summary(outcome: Outcome) -> dict[str, Any]:
     """The outcome as `-o json` prints it."""
     tally = outcome.tally
+    counts = {name: getattr(tally, name) for name in LINE_COUNTS}
+    if outcome.dry_run:
+        counts |= {"sent": 0, "accepted": 0, "would_send": tally.accepted - outcome.earlier}
     return {
-        **{name: getattr(tally, name) for name in LINE_COUNTS},
+        **counts,
+        "dry_run": outcome.dry_run,
+        "accepted_earlier": outcome.earlier,
         "retries": outcome.retries,
         "repeats_possible": outcome.retries > 0,
         "bytes": tally.bytes,
@@ -28,6 +33,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "highest_time": tally.highest_time_ms,
         "reasons": [{"reason": reason, **asdict(found)} for reason, found in tally.reasons.items()],
         "markers": outcome.markers,
+        "rejected_file": outcome.rejected_file,
         "left_open": outcome.left_open,
         "delivered": outcome.delivered,
         "seconds": round(outcome.seconds, 3),
@@ -38,25 +44,48 @@ def summary(outcome: Outcome) -> dict[str, Any]:
 
 def print_outcome(outcome: Outcome) -> None:
     """Prints the counts, why and where lines were not accepted, and how it ended."""
-    tally = outcome.tally
-    rows = [
-        ("lines read", tally.lines),
-        ("parsed", tally.parsed),
-        ("sent", tally.sent),
-        ("accepted", tally.accepted),
-        ("rejected", tally.rejected),
-        ("unreadable", tally.unparsed),
-        ("requests retried", outcome.retries),
-        ("bytes accepted", tally.bytes),
-        ("markers", len(outcome.markers)),
-    ]
-    print_table(("", "count"), rows)
+    if outcome.notice:
+        click.echo(outcome.notice)
+    # nothing was read: the failure, or the marker, is all there is to say
+    if outcome.tally.lines:
+        print_table(("", "count"), _rows(outcome))
     # the table says how many, these say why and where
-    for sentence in tally.sentences():
+    for sentence in outcome.tally.sentences():
         click.echo(sentence)
+    if outcome.rejected_file:
+        more = f" (except for {outcome.left_out:,} that are too long for it)" if outcome.left_out else ""
+        click.echo(f"The lines that were not accepted are in {outcome.rejected_file}{more}")
     if outcome.left_open:
         click.echo(f"Left open: {outcome.left_open}")
+    if outcome.dry_run:
+        click.echo("Nothing was sent: this was a dry run.")
+    elif outcome.tally.lines:
+        click.echo(_pace(outcome))
+
+
+def _rows(outcome: Outcome) -> list[tuple[str, int]]:
+    tally = outcome.tally
+    accepted_now = tally.accepted - outcome.earlier
+    rows = [("lines read", tally.lines), ("parsed", tally.parsed)]
+    if outcome.dry_run:
+        rows += [("would be sent", accepted_now)]
+    else:
+        rows += [("sent", tally.sent), ("accepted", tally.accepted)]
+    if outcome.earlier:
+        rows += [("accepted earlier", outcome.earlier)]
+    rows += [("rejected", tally.rejected), ("unreadable", tally.unparsed)]
+    if not outcome.dry_run:
+        rows += [
+            ("requests retried", outcome.retries),
+            ("bytes accepted", tally.bytes),
+            ("markers", len(outcome.markers)),
+        ]
+    return rows
+
+
+def _pace(outcome: Outcome) -> str:
     # without the time that --wait took
-    rate = tally.accepted / outcome.sending_s if outcome.sending_s else 0.0
+    accepted = outcome.tally.accepted - outcome.earlier
+    rate = accepted / outcome.sending_s if outcome.sending_s else 0.0
     done = f"; every session was delivered after {outcome.seconds:.1f} s" if outcome.delivered else ""
-    click.echo(f"Sent in {outcome.sending_s:.1f} s, {rate:,.0f} fragments/s{done}")
+    return f"Sent in {outcome.sending_s:.1f} s, {rate:,.0f} fragments/s{done}"

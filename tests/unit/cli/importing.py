@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -34,10 +36,17 @@ def both(producer: InMemoryProducer, control: InMemoryControl) -> Answer:
     return answer
 
 
+@contextlib.contextmanager
+def importing(answer: Answer) -> Iterator[Callable[..., Result]]:
+    """Runs `baton import FILE` with options, as often as needed, against services with these responses."""
+    with served(answer) as url:
+        where = (*NDJSON, "--url", url, "--control", url)
+        yield lambda file, *options: CliRunner().invoke(cli, ["import", str(file), *where, *options])
+
+
 def imported(
     file: Path, producer: InMemoryProducer, *options: str, control: InMemoryControl | None = None
 ) -> Result:
-    """The result of `baton import FILE` with these options."""
-    with served(both(producer, control or control_with(default=1_800_000))) as url:
-        where = ("--url", url, "--control", url)
-        return CliRunner().invoke(cli, ["import", str(file), *NDJSON, *where, *options])
+    """The result of one `baton import FILE` with these options."""
+    with importing(both(producer, control or control_with(default=1_800_000))) as run:
+        return run(file, *options)

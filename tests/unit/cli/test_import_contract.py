@@ -10,6 +10,7 @@ import httpx
 from cli.http.client import BatonClient
 from cli.importing.formats import Fields
 from cli.importing.lanes import BatchLimits
+from cli.importing.notes import Notes
 from cli.importing.pipeline import send_log
 from cli.importing.tally import Tally
 from services.producer.app import create_app
@@ -61,7 +62,7 @@ async def test_importer_and_producer_agree_on_every_answer() -> None:
         post=client.post_fragments,
         lanes=1,
         limits=BatchLimits(fragments=8),
-        tally=tally,
+        notes=Notes(tally),
     )
     markers = await client.post_markers(39)
 

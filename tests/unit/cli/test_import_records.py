@@ -17,6 +17,7 @@ from cli.http.receipts import Receipt
 from cli.importing.formats import Fields
 from cli.importing.lanes import BatchLimits
 from cli.importing.lines import Line, LineReader
+from cli.importing.notes import Notes
 from cli.importing.pipeline import send_log
 from cli.importing.tally import Tally
 from shared.model.routing import initial_table
@@ -55,7 +56,7 @@ def csv_imported(raws: Iterable[bytes]) -> tuple[Tally, list[dict[str, Any]]]:
             post=post,
             lanes=1,
             limits=BatchLimits(),
-            tally=tally,
+            notes=Notes(tally),
         )
     )
     return tally, sent

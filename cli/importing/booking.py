@@ -1,0 +1,90 @@
+"""Enters an import in the books: the ledger, its journal, and the file of lines that were not accepted.
+
+The journal is written before the ledger names the import, and removed after the ledger has it as sent. So an
+import that the ledger has only as begun has a journal, with which it can be resumed. Used by
+`cli/importing/run.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cli.importing.journal import Journal
+from cli.importing.ledger import Closed, Ledger, Sent
+from cli.importing.leftovers import RejectedLines
+from cli.importing.lines import LineReader
+from cli.importing.notes import Notes, Progress
+from cli.importing.start import Start, now_text
+
+
+class Booking:
+    """The books of one import; `ledger` is None if nothing is entered.
+
+    Raises Conflict if another process is importing this log, InvalidInput if `rejected` cannot be written.
+    """
+
+    def __init__(self, start: Start, ledger: Ledger | None, rejected: Path | None) -> None:
+        self.start = start
+        self._ledger = ledger if start.begun is not None else None
+        self._journal = start.journal
+        self._rejected: RejectedLines | None = None
+        if not start.is_sent:
+            if rejected is not None:
+                self._rejected = RejectedLines(rejected, is_given=True, continues=start.is_entered)
+            elif ledger is not None:
+                path = ledger.rejected_of(start.id)
+                self._rejected = RejectedLines(path, is_given=False, continues=start.is_entered)
+            self._enter_begun()
+        self.notes = Notes(progress=start.progress, keep=self._keep, rejected=self._rejected)
+
+    def enter_sent(self, lines: LineReader) -> None:
+        """Enters that every line was settled."""
+        if self._ledger is None or self._journal is None:
+            return
+        sent = Sent(
+            id=self.start.id,
+            at=now_text(),
+            # as it was sent: the log may have grown meanwhile
+            content=lines.content.content,
+            lines=lines.ended_lines,
+            tally=self.notes.tally,
+        )
+        self._ledger.append(sent)
+        self._journal.remove()
+
+    def enter_closed(self) -> None:
+        """Enters that the marker was sent."""
+        if self._ledger is not None:
+            self._ledger.append(Closed(id=self.start.id, at=now_text()))
+
+    def close(self) -> None:
+        """Closes the files; an import that is not complete can be resumed."""
+        if self._journal is not None:
+            self._journal.close()
+        if self._rejected is not None:
+            self._rejected.close()
+
+    @property
+    def rejected_file(self) -> str | None:
+        """The file with the lines that were not accepted, None if every line was."""
+        return str(self._rejected.path) if self._rejected is not None and self._rejected.is_used else None
+
+    @property
+    def left_out(self) -> int:
+        """The number of such lines that are too long for the file."""
+        return self._rejected.left_out if self._rejected is not None else 0
+
+    def _keep(self, progress: Progress) -> None:
+        # a dry run may have read the journal of an import, but does not change it
+        if self._journal is not None and self._ledger is not None:
+            self._journal.append(progress)
+
+    def _enter_begun(self) -> None:
+        begun = self.start.begun
+        if self._ledger is None or begun is None:
+            return
+        if self._journal is None:
+            self._journal = Journal(self._ledger.journal_of(begun.id), is_new=True)
+        self._journal.append(self.start.progress)
+        if not self.start.is_entered:
+            self._ledger.append(begun)

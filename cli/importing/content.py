@@ -1,0 +1,40 @@
+"""Recognizes a log by its bytes: the digest of all of them, and of its beginnings of given sizes.
+
+Pure. A log that has grown begins with what was imported; one pass finds the longest such beginning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from cli.importing.ledger import Content
+
+
+class ContentHash:
+    """Hashes bytes as they are read; `beginnings` has the content up to each of `sizes` that was reached."""
+
+    def __init__(self, sizes: Iterable[int] = ()) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._size = 0
+        # the next one last
+        self._ahead = sorted(set(sizes), reverse=True)
+        self.beginnings: set[Content] = set()
+
+    def update(self, block: bytes) -> None:
+        """Adds the next bytes."""
+        while self._ahead and self._ahead[-1] <= self._size + len(block):
+            cut = self._ahead.pop() - self._size
+            self._add(block[:cut])
+            block = block[cut:]
+            self.beginnings.add(self.content)
+        self._add(block)
+
+    @property
+    def content(self) -> Content:
+        """The content so far."""
+        return Content(self._size, self._hash.hexdigest())
+
+    def _add(self, block: bytes) -> None:
+        self._hash.update(block)
+        self._size += len(block)

@@ -1,0 +1,153 @@
+"""Finds in the ledger where an import starts: at the first line, where an earlier import ended, or nowhere.
+
+Reads the log once to recognize it by its content. `cli/importing/plan.py` decides, `cli/importing/booking.py`
+enters what follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cli.importing.content import ContentHash
+from cli.importing.journal import Journal
+from cli.importing.ledger import Begun, Content, Ledger, PastImport, Reading
+from cli.importing.lines import open_lines
+from cli.importing.notes import Progress
+from cli.importing.options import ImportOptions
+from cli.importing.plan import AGAIN, Continue, OnlyClose, Resume, beginning_of, latest_of
+from cli.importing.tally import Tally
+from shared.errors import Conflict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where an import starts.
+
+    `name` is the log's name in the fragments' ids. `begun` is the import's entry in the ledger, None if the
+    log cannot be recognized; `is_entered`: it is there already. `journal` is open if an import is
+    resumed. `is_sent`: only the marker is missing. `notice` says all this to a person.
+    """
+
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    name: str
+    begun: Begun | None = None
+    is_entered: bool = False
+    is_sent: bool = False
+    journal: Journal | None = None
+    progress: Progress = field(default_factory=Progress)
+    notice: str | None = None
+
+
+async def find_start(
+    options: ImportOptions, table: int, ledger: Ledger, may_close: Callable[[int], bool]
+) -> Start:
+    """The start of this import, into streams of a table of this version.
+
+    `may_close` says whether a marker may be sent at a time. Raises Conflict when lines would be sent twice.
+    """
+    # a pipe cannot be read twice, so it is not recognized
+    if not is_file(options.file):
+        return Start(name=options.name)
+    past = ledger.past(target_of(options))
+    hashed = await _hash_log(options.file, (one.content.size for one in past))
+    found = None if options.again else latest_of(past, hashed.beginnings)
+    match beginning_of(found, hashed.content, _reading_of(options), table, may_close):
+        case Resume(earlier):
+            return _resumed(earlier, ledger)
+        case OnlyClose(earlier, time_ms):
+            return Start(
+                id=earlier.begun.id,
+                name=earlier.begun.name,
+                begun=earlier.begun,
+                is_entered=True,
+                is_sent=True,
+                progress=Progress(tally=Tally(highest_time_ms=time_ms)),
+                notice=f"{earlier.begun.name} was imported before; what is left to send is its marker",
+            )
+        case Continue(earlier):
+            return _continued(earlier, options, hashed.content, table)
+    return _new(options, options.name, hashed.content, table)
+
+
+def is_file(file: str) -> bool:
+    """Whether the log is a file, and not standard input or another pipe."""
+    return Path(file).is_file()
+
+
+def target_of(options: ImportOptions) -> str:
+    """How the ledger names the target."""
+    return options.url.rstrip("/")
+
+
+def now_text() -> str:
+    """The time of an entry, RFC 3339."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _new(options: ImportOptions, name: str, content: Content, table: int, **more: Any) -> Start:
+    identifier = uuid.uuid4().hex[:12]
+    begun = Begun(
+        id=identifier,
+        at=now_text(),
+        target=target_of(options),
+        file=str(Path(options.file).absolute()),
+        name=name,
+        content=content,
+        reading=_reading_of(options),
+        table=table,
+    )
+    return Start(id=identifier, name=name, begun=begun, **more)
+
+
+def _resumed(earlier: PastImport, ledger: Ledger) -> Start:
+    begun = earlier.begun
+    # locked from here on, so that no other process continues it too
+    journal = Journal(ledger.journal_of(begun.id), is_new=False)
+    progress = journal.read()
+    if progress is None:
+        raise Conflict(f"{begun.name} was imported in part, but the journal says nothing: {AGAIN}")
+    progress = progress.started_anew()
+    settled = progress.tally.accepted + progress.tally.rejected
+    return Start(
+        id=begun.id,
+        # the same name, so that what was in flight gets the same ids
+        name=begun.name,
+        begun=begun,
+        is_entered=True,
+        journal=journal,
+        progress=progress,
+        notice=f"Resumed the import of {begun.at}: {settled:,} lines of it were sent",
+    )
+
+
+def _continued(earlier: PastImport, options: ImportOptions, content: Content, table: int) -> Start:
+    sent = earlier.sent
+    assert sent is not None
+    return _new(
+        options,
+        earlier.begun.name,
+        content,
+        table,
+        progress=Progress(floor=sent.lines, tally=sent.tally).started_anew(),
+        notice=f"Continued after line {sent.lines:,}, where the log ended at the import of {sent.at}",
+    )
+
+
+def _reading_of(options: ImportOptions) -> Reading:
+    fields = options.fields
+    return Reading(form=options.form, key=fields.key, time=fields.time, unit=fields.unit, end=fields.end)
+
+
+async def _hash_log(file: str, sizes: Iterable[int]) -> ContentHash:
+    with open_lines(file) as lines:
+        lines.content = ContentHash(sizes)
+        for _ in iter(lines.read_bytes, b""):
+            # a large log takes seconds, in which Ctrl-C must get through
+            await asyncio.sleep(0)
+        return lines.content

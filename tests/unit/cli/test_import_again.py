@@ -1,0 +1,234 @@
+"""A log that was imported before: refused, resumed, continued, or closed; never doubled by mistake."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import Result
+
+from cli.importing.journal import Journal
+from cli.importing.ledger import FILE, Ledger
+from shared.errors import Conflict
+from tests.unit.cli.fake_services import Answer, InMemoryProducer, problem
+from tests.unit.cli.importing import both, control_with, imported, importing
+
+
+def write_log(path: Path, first: int, end: int, start_ms: int = 1000) -> Path:
+    """Appends lines with these numbers to a log."""
+    with path.open("a") as file:
+        for n in range(first, end):
+            file.write(json.dumps({"key": f"k{n % 7}", "time": start_ms + n, "n": n}) + "\n")
+    return path
+
+
+def stored(producer: InMemoryProducer) -> Counter[int]:
+    """How often each line is stored."""
+    fragments = [json.loads(raw) for log in producer.logs.values() for raw in log]
+    return Counter(fragment["data"]["n"] for fragment in fragments if "key" in fragment)
+
+
+def summary_of(result: Result) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads(result.stdout)
+    return summary
+
+
+def failing(producer: InMemoryProducer, allowed: list[int]) -> Answer:
+    """A producer and control; the producer answers 500 after `allowed[-1]` requests with fragments."""
+    answer = both(producer, control_with(default=1_800_000))
+
+    async def answer_or_fail(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/fragments" and len(producer.requests) >= allowed[-1]:
+            return problem(500, "broken")
+        return await answer(request)
+
+    return answer_or_fail
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_same_log_is_not_sent_twice(tmp_path: Path, packed: bool) -> None:
+    """Under another name or gzipped it is the same log; `--again` sends it, with the same ids."""
+    producer = InMemoryProducer(3)
+    log = write_log(tmp_path / "access.log", 0, 50)
+    other = tmp_path / ("other.gz" if packed else "other")
+    other.write_bytes(gzip.compress(log.read_bytes()) if packed else log.read_bytes())
+    with importing(both(producer, control_with(default=1_800_000))) as run:
+        first = run(log)
+        again = run(other)
+        sent = stored(producer)
+        forced = run(log, "--again")
+
+    assert (first.exit_code, again.exit_code, forced.exit_code) == (0, 1, 0)
+    assert "access.log was imported into" in again.stderr
+    assert "--again" in again.stderr
+    assert set(sent.values()) == {1}
+    ids = Counter(json.loads(raw).get("id") for log in producer.logs.values() for raw in log)
+    assert {count for identifier, count in ids.items() if identifier} == {2}
+
+
+def test_another_baton_gets_the_log_too(tmp_path: Path) -> None:
+    """The ledger is kept by the producer's address."""
+    log = write_log(tmp_path / "log", 0, 10)
+
+    results = [imported(log, InMemoryProducer(1)) for _ in range(2)]
+
+    assert [result.exit_code for result in results] == [0, 0]
+
+
+@pytest.mark.parametrize("options", [(), ("--lanes", "2", "--batch", "3")])
+def test_an_interrupted_import_is_resumed(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """What was acknowledged is not sent again, not by other lanes either; the counts are of the whole log."""
+    producer = InMemoryProducer(5)
+    log = write_log(tmp_path / "log", 0, 200)
+    log.write_text("nonsense\n" + log.read_text())
+    allowed = [9]
+    with importing(failing(producer, allowed)) as run:
+        first = run(log, "--batch", "10", "-o", "json")
+        interrupted = stored(producer)
+        allowed.append(1000)
+        moved = log.rename(tmp_path / "log.1")
+        second = run(moved, *options, "-o", "json")
+        third = run(moved)
+
+    first_summary, second_summary = summary_of(first), summary_of(second)
+    assert 0 < first_summary["accepted"] < 200
+    assert sum(interrupted.values()) >= first_summary["accepted"]
+    assert (second.exit_code, third.exit_code) == (1, 1)
+    assert second_summary["failure"] is None
+    assert [second_summary[name] for name in ("lines", "unparsed", "accepted")] == [201, 1, 200]
+    assert second_summary["accepted_earlier"] == first_summary["accepted"]
+    assert stored(producer) == Counter(range(200))
+    assert len(second_summary["markers"]) == 5
+    assert "was imported into" in third.stderr
+
+
+def test_an_interrupted_import_is_not_resumed_with_other_fields(tmp_path: Path) -> None:
+    """Its places are those of the streams, which depend on the key."""
+    producer = InMemoryProducer(5)
+    log = write_log(tmp_path / "log", 0, 200)
+    with importing(failing(producer, [3])) as run:
+        run(log, "--batch", "10")
+        other = run(log, "--key", "n")
+
+    assert other.exit_code == 1
+    assert "with the key 'key', not 'n'" in other.stderr
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["whole lines", "within a line"])
+def test_of_a_log_that_has_grown_only_the_new_lines_are_sent(tmp_path: Path, ended: bool) -> None:
+    """A last line that was not complete at the first import is sent when it is."""
+    producer = InMemoryProducer(3)
+    log = write_log(tmp_path / "log", 0, 50)
+    rest = b"" if ended else log.read_bytes()[-9:]
+    log.write_bytes(log.read_bytes().removesuffix(rest))
+    with importing(both(producer, control_with(default=1_800_000))) as run:
+        run(log)
+        log.write_bytes(log.read_bytes() + rest)
+        write_log(log, 50, 80)
+        grown = run(log, "-o", "json")
+        unchanged = run(log)
+
+    assert stored(producer) == Counter(range(80))
+    assert (summary_of(grown)["lines"], summary_of(grown)["accepted_earlier"]) == (80, 50 if ended else 49)
+    assert unchanged.exit_code == 1
+
+
+def test_sessions_that_were_left_open_are_closed_without_sending_the_log_again(tmp_path: Path) -> None:
+    """`--close` of an imported log sends the marker that is missing, once."""
+    producer = InMemoryProducer(2)
+    log = write_log(tmp_path / "log", 0, 50, start_ms=int(time.time() * 1000) - 1000)
+    with importing(both(producer, control_with(default=1_800_000))) as run:
+        left_open = run(log)
+        refused = run(log)
+        closed = run(log, "--close", "-o", "json")
+        again = run(log, "--close")
+
+    assert [result.exit_code for result in (left_open, refused, closed, again)] == [0, 1, 0, 1]
+    assert "--close" in refused.stderr
+    assert len(summary_of(closed)["markers"]) == 2
+    assert stored(producer) == Counter(range(50))
+
+
+def test_a_dry_run_sends_and_enters_nothing(tmp_path: Path) -> None:
+    """It counts what would be sent, and the import that follows sends it."""
+    producer = InMemoryProducer(2)
+    log = write_log(tmp_path / "log", 0, 50)
+    log.write_text(log.read_text() + "nonsense\n")
+    with importing(failing(producer, [99])) as run:
+        dry = run(log, "--dry-run", "-o", "json")
+        requests = list(producer.requests)
+        real = run(log, "-o", "json")
+        refused = run(log, "--dry-run")
+
+    assert requests == []
+    assert [summary_of(dry)[name] for name in ("would_send", "accepted", "unparsed")] == [50, 0, 1]
+    assert summary_of(dry)["markers"] == []
+    assert summary_of(real)["accepted"] == 50
+    assert refused.exit_code == 1
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+def test_the_lines_that_are_not_accepted_can_be_repaired_and_imported(tmp_path: Path, is_given: bool) -> None:
+    """They are in a file, below the log's header, as they were in the log."""
+    producer = InMemoryProducer(2)
+    log = tmp_path / "log"
+    log.write_text('key,time,n\na,1,0\nb,noon,1\nc,3,"2\n2"\n' + "x" * 300 + ",4,3\n")
+    given = ("--rejected", str(tmp_path / "bad")) if is_given else ()
+    csv = ("--format", "csv", "-o", "json")
+    with importing(both(producer, control_with(default=1_800_000))) as run:
+        first = summary_of(run(log, *csv, *given))
+        file = Path(first["rejected_file"])
+        found = file.read_text()
+        file.write_text(found.replace("noon", "2").replace("x" * 300, "x"))
+        second = run(file, *csv)
+
+    assert (first["unparsed"], first["rejected"]) == (1, 1)
+    assert found == "key,time,n\nb,noon,1\n" + "x" * 300 + ",4,3\n"
+    assert file == tmp_path / "bad" or not is_given
+    assert (second.exit_code, summary_of(second)["accepted"]) == (0, 2)
+
+
+def test_the_log_itself_is_not_replaced_by_its_rejected_lines(tmp_path: Path) -> None:
+    """A file that was repaired must not be imported into itself."""
+    log = write_log(tmp_path / "log", 0, 5)
+
+    result = imported(log, InMemoryProducer(1), "--rejected", str(log))
+
+    assert result.exit_code == 1
+    assert "is the log itself" in result.stderr
+    assert len(log.read_text().splitlines()) == 5
+
+
+def test_two_processes_do_not_write_one_journal(tmp_path: Path) -> None:
+    """The second one is refused as long as the first one runs, and one that is gone is not made anew."""
+    path = tmp_path / "journal"
+    first = Journal(path, is_new=True)
+
+    with pytest.raises(Conflict, match="right now"):
+        Journal(path, is_new=False)
+    first.close()
+    Journal(path, is_new=False).close()
+    path.unlink()
+    with pytest.raises(Conflict, match="gone"):
+        Journal(path, is_new=False)
+
+
+def test_a_damaged_line_does_not_hide_the_rest_of_the_ledger(tmp_path: Path) -> None:
+    """A full disk may cut a line, and the next one begins below it."""
+    log, producer = write_log(tmp_path / "log", 0, 5), InMemoryProducer(1)
+    with importing(both(producer, control_with(default=1_800_000))) as run:
+        run(log)
+        ledger = tmp_path / "state" / FILE
+        ledger.write_bytes(b'{"event":"sent","id":"unknown"}\n' + ledger.read_bytes() + b'{"event":"begu')
+        refused = run(log)
+        forced = run(log, "--again")
+
+    assert (refused.exit_code, forced.exit_code) == (1, 0)
+    target = json.loads(ledger.read_bytes().splitlines()[1])["target"]
+    assert len(Ledger(tmp_path / "state").past(target)) == 2
