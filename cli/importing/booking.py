@@ -1,8 +1,8 @@
 """Enters an import in the books: the ledger, its journal, and the file of lines that were not accepted.
 
 The journal is written before the ledger names the import, and removed after the ledger has it as sent. So an
-import that the ledger has only as begun has a journal, with which it can be resumed. Used by
-`cli/importing/run.py`.
+import that the ledger has only as begun has a journal, with which it can be resumed. An import of which
+nothing was accepted, perhaps because an option is wrong, leaves no entry. Used by `cli/importing/run.py`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Booking:
         self.start = start
         self._ledger = ledger if start.begun is not None else None
         self._journal = start.journal
+        self._is_entered = start.is_entered
         self._rejected: RejectedLines | None = None
         if not start.is_sent:
             if rejected is not None:
@@ -34,12 +35,14 @@ class Booking:
             elif ledger is not None:
                 path = ledger.rejected_of(start.id)
                 self._rejected = RejectedLines(path, is_given=False, continues=start.is_entered)
-            self._enter_begun()
+            if self._ledger is not None:
+                self._journal = self._journal or Journal(self._ledger.journal_of(start.id), is_new=True)
+                self._journal.append(start.progress)
         self.notes = Notes(progress=start.progress, keep=self._keep, rejected=self._rejected)
 
     def enter_sent(self, lines: LineReader) -> None:
         """Enters that every line was settled."""
-        if self._ledger is None or self._journal is None:
+        if self._ledger is None or not self._is_entered:
             return
         sent = Sent(
             id=self.start.id,
@@ -50,16 +53,19 @@ class Booking:
             tally=self.notes.tally,
         )
         self._ledger.append(sent)
-        self._journal.remove()
+        if self._journal is not None:
+            self._journal.remove()
 
     def enter_closed(self) -> None:
         """Enters that the marker was sent."""
-        if self._ledger is not None:
+        if self._ledger is not None and self._is_entered:
             self._ledger.append(Closed(id=self.start.id, at=now_text()))
 
     def close(self) -> None:
         """Closes the files; an import that is not complete can be resumed."""
         if self._journal is not None:
+            if not self._is_entered:
+                self._journal.remove()
             self._journal.close()
         if self._rejected is not None:
             self._rejected.close()
@@ -76,15 +82,9 @@ class Booking:
 
     def _keep(self, progress: Progress) -> None:
         # a dry run may have read the journal of an import, but does not change it
-        if self._journal is not None and self._ledger is not None:
-            self._journal.append(progress)
-
-    def _enter_begun(self) -> None:
-        begun = self.start.begun
-        if self._ledger is None or begun is None:
+        if self._journal is None or self._ledger is None:
             return
-        if self._journal is None:
-            self._journal = Journal(self._ledger.journal_of(begun.id), is_new=True)
-        self._journal.append(self.start.progress)
-        if not self.start.is_entered:
-            self._ledger.append(begun)
+        self._journal.append(progress)
+        if not self._is_entered and progress.tally.accepted and self.start.begun is not None:
+            self._ledger.append(self.start.begun)
+            self._is_entered = True

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from cli.importing.notes import Progress
-from shared.errors import Conflict
+from shared.errors import BatonError, Conflict
 
 
 class Journal:
@@ -49,7 +49,10 @@ class Journal:
     def append(self, progress: Progress) -> None:
         """Adds a progress, whose `settled` may hold only the streams that have changed."""
         # the line end comes first, so that a line that was cut does not take this one along
-        os.write(self._file, b"\n" + msgspec.json.encode(progress))
+        try:
+            os.write(self._file, b"\n" + msgspec.json.encode(progress))
+        except OSError as error:
+            raise BatonError(f"the journal {self._path} cannot be written: {error.strerror}") from None
 
     def close(self) -> None:
         """Closes the journal; the import can continue later."""

@@ -10,7 +10,7 @@ import contextlib
 from pathlib import Path
 from typing import IO
 
-from shared.errors import InvalidInput
+from shared.errors import BatonError, InvalidInput
 
 MOST_BYTES = 64 * 1024 * 1024
 """Bound of a file that nobody asked for: with a wrong `--format`, the whole log would be copied."""
@@ -41,7 +41,10 @@ class RejectedLines:
             return
         # a header of its own, so that the file can be imported as it is
         prefix = header + b"\n" if header and self._size == 0 else b""
-        self._size += file.write(prefix + raw + b"\n")
+        try:
+            self._size += file.write(prefix + raw + b"\n")
+        except OSError as error:
+            raise BatonError(f"{self.path} cannot be written: {error.strerror}") from None
 
     @property
     def is_used(self) -> bool:

@@ -20,8 +20,8 @@ from cli.importing.tally import Tally
 class Progress(msgspec.Struct, kw_only=True):
     """How far an import is.
 
-    Lines up to `floor` need nothing more, and neither do lines of a stream up to `settled[stream]`. Up to
-    `read_to` the reader has counted the lines that it rejects itself.
+    Lines up to `floor` belong to an earlier import. Lines of a stream up to `settled[stream]` need nothing
+    more. Up to `read_to` the reader has counted the lines that it rejects itself.
     """
 
     floor: int = 0
@@ -30,7 +30,7 @@ class Progress(msgspec.Struct, kw_only=True):
     tally: Tally = msgspec.field(default_factory=Tally)
 
     def started_anew(self) -> Progress:
-        """The progress of an import that continues here: every line is read, and counted as read, again."""
+        """The progress of an import that is resumed here: every line is read, and counted as read, again."""
         noted = self.tally
         tally = Tally(
             unparsed=noted.unparsed,
@@ -79,13 +79,18 @@ class Notes:
 
     # the reader
 
+    def is_old(self, record: Record) -> bool:
+        """Whether an earlier import has sent this record."""
+        return record.last <= self._progress.floor
+
     def is_settled(self, stream: int, record: Record) -> bool:
-        """Whether an earlier run has settled this record of the stream."""
-        progress = self._progress
-        return record.last <= progress.floor or record.first <= progress.settled.get(stream, 0)
+        """Whether an earlier run of this import has settled this record of the stream."""
+        return record.first <= self._progress.settled.get(stream, 0)
 
     def count_unparsed(self, record: Record, reason: str, detail: str) -> None:
         """Counts a record that cannot be read."""
+        if self.is_old(record):
+            return
         if self._was_counted(record):
             self.tally.lines += record.lines
         else:
@@ -117,7 +122,7 @@ class Notes:
         self._keep_progress(changed)
 
     def _was_counted(self, record: Record) -> bool:
-        return record.last <= max(self._progress.floor, self._progress.read_to)
+        return record.last <= self._progress.read_to
 
     def _refuse(self, record: Record) -> None:
         self._progress.read_to = record.last

@@ -44,10 +44,10 @@ class ImportOptions:
 class Outcome:
     """The result of an import; `failure` says why it was not completed.
 
-    The counts are those of the whole import: `earlier` fragments of them were accepted in an earlier run,
-    which `notice` names. `sending_s` is the part of `seconds` until everything was acknowledged, including
-    the marker. `left_open` says why no marker was sent, if the log needs one. `rejected_file` holds the lines
-    that were not accepted, except for `left_out` of them.
+    The counts are those of the whole import: `earlier` fragments of them were accepted in an earlier run of
+    it, which `notice` names. `sending_s` is the part of `seconds` until everything was acknowledged,
+    including the marker. `left_open` says why no marker was sent, if the log needs one. `rejected_file` holds
+    the lines that were not accepted, except for `left_out` of them.
     """
 
     tally: Tally = field(default_factory=Tally)

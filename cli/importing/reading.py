@@ -104,6 +104,9 @@ class FragmentReader:
         if row is None:
             notes.header = self._parser.header
             return None
+        # parsed all the same, because the header is among the old lines
+        if notes.is_old(record):
+            return None
         notes.tally.lines += 1
         notes.tally.parsed += 1
         return row

@@ -129,12 +129,14 @@ def _resumed(earlier: PastImport, ledger: Ledger) -> Start:
 def _continued(earlier: PastImport, options: ImportOptions, content: Content, table: int) -> Start:
     sent = earlier.sent
     assert sent is not None
+    # the counts are those of the new lines; but a marker that is missing is still to be sent
+    tally = Tally(highest_time_ms=None if earlier.is_closed else sent.tally.highest_time_ms)
     return _new(
         options,
         earlier.begun.name,
         content,
         table,
-        progress=Progress(floor=sent.lines, tally=sent.tally).started_anew(),
+        progress=Progress(floor=sent.lines, tally=tally),
         notice=f"Continued after line {sent.lines:,}, where the log ended at the import of {sent.at}",
     )
 

@@ -25,9 +25,11 @@ def summary(outcome: Outcome) -> dict[str, Any]:
     return {
         **counts,
         "dry_run": outcome.dry_run,
+        "notice": outcome.notice,
         "accepted_earlier": outcome.earlier,
         "retries": outcome.retries,
-        "repeats_possible": outcome.retries > 0,
+        # what was in flight when an earlier run ended is sent again
+        "repeats_possible": outcome.retries > 0 or outcome.earlier > 0,
         "bytes": tally.bytes,
         "bytes_read": tally.bytes_read,
         "highest_time": tally.highest_time_ms,
@@ -46,7 +48,7 @@ def print_outcome(outcome: Outcome) -> None:
     """Prints the counts, why and where lines were not accepted, and how it ended."""
     if outcome.notice:
         click.echo(outcome.notice)
-    # nothing was read: the failure, or the marker, is all there is to say
+    # without lines the failure, or the marker, is all there is to say
     if outcome.tally.lines:
         print_table(("", "count"), _rows(outcome))
     # the table says how many, these say why and where

@@ -41,8 +41,7 @@ class Tally:
     @property
     def all_accepted(self) -> bool:
         """Whether every line became an acknowledged fragment."""
-        # more are accepted than read if the log grew, and the earlier import ended within a line
-        return not self.rejected and not self.unparsed and self.accepted >= self.lines
+        return self.lines == self.accepted
 
     def count_unparsed(self, line: int, reason: str, detail: str, *, lines: int = 1) -> None:
         """Counts `lines` lines, from `line` on, that cannot become a fragment."""

@@ -1,4 +1,4 @@
-"""Fixture of the end-to-end tests: the real log of a web server."""
+"""Fixtures of the end-to-end tests: the real log of a web server, and a state folder for each test."""
 
 from __future__ import annotations
 
@@ -16,3 +16,9 @@ def nasa_log() -> Path:
     if not NASA.exists():
         pytest.skip(f"the real web log is not there: {NASA.name} belongs into {NASA.parent}")
     return NASA
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has a ledger of imports of its own."""
+    monkeypatch.setenv("BATON_STATE", str(tmp_path / "state"))

@@ -120,6 +120,20 @@ def test_an_interrupted_import_is_not_resumed_with_other_fields(tmp_path: Path) 
     assert "with the key 'key', not 'n'" in other.stderr
 
 
+def test_an_import_of_which_nothing_was_accepted_can_be_corrected(tmp_path: Path) -> None:
+    """A wrong option must not need `--again`."""
+    producer = InMemoryProducer(2)
+    log = write_log(tmp_path / "log", 0, 50)
+    with importing(both(producer, control_with(default=1_800_000))) as run:
+        wrong = run(log, "--time-unit", "rfc3339", "-o", "json")
+        right = run(log)
+
+    assert (wrong.exit_code, summary_of(wrong)["unparsed"]) == (1, 50)
+    assert right.exit_code == 0
+    assert stored(producer) == Counter(range(50))
+    assert list((tmp_path / "state" / "imports").glob("*.jsonl")) == []
+
+
 @pytest.mark.parametrize("ended", [True, False], ids=["whole lines", "within a line"])
 def test_of_a_log_that_has_grown_only_the_new_lines_are_sent(tmp_path: Path, ended: bool) -> None:
     """A last line that was not complete at the first import is sent when it is."""
@@ -135,7 +149,9 @@ def test_of_a_log_that_has_grown_only_the_new_lines_are_sent(tmp_path: Path, end
         unchanged = run(log)
 
     assert stored(producer) == Counter(range(80))
-    assert (summary_of(grown)["lines"], summary_of(grown)["accepted_earlier"]) == (80, 50 if ended else 49)
+    new = 30 if ended else 31
+    assert (summary_of(grown)["lines"], summary_of(grown)["accepted"]) == (new, new)
+    assert summary_of(grown)["notice"].startswith(f"Continued after line {80 - new}")
     assert unchanged.exit_code == 1
 
 
