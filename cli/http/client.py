@@ -42,7 +42,8 @@ _ERRORS: dict[int, type[BatonError]] = {
 class BatonClient:
     """Calls one service; retries each call for up to `patience_s`, and counts repeated requests in `retries`.
 
-    `sleep`, `clock` (monotonic seconds) and `rng` are parameters so that tests need neither time nor luck.
+    A service that refuses the connection is tried for `connect_patience_s` only, if that is given. `sleep`,
+    `clock` (monotonic seconds) and `rng` are parameters so that tests need neither time nor luck.
     """
 
     def __init__(
@@ -50,12 +51,14 @@ class BatonClient:
         http: httpx.AsyncClient,
         *,
         patience_s: float,
+        connect_patience_s: float | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
         self._http = http
         self._patience_s = patience_s
+        self._connect_patience_s = patience_s if connect_patience_s is None else connect_patience_s
         self._sleep = sleep
         self._clock = clock
         self._rng = rng or random.Random()
@@ -182,10 +185,10 @@ class BatonClient:
         that breaks half-way leaves open whether the service acted on it.
         """
         # per call, not per client: an import of an hour has full patience for its last request too
-        deadline = self._clock() + self._patience_s
+        began = self._clock()
         backoff = Backoff(uniform=self._rng.random)
         while True:
-            least_s = 0.0
+            least_s, patience_s = 0.0, self._patience_s
             failure: BatonError
             try:
                 response = await self._http.request(method, path, **request)
@@ -195,6 +198,8 @@ class BatonClient:
                 unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
                 if not (repeatable or unsent):
                     raise failure from None
+                if unsent:
+                    patience_s = self._connect_patience_s
             except httpx.HTTPError as error:
                 raise BatonError(f"{self._http.base_url}{path}: {_text(error)}") from None
             else:
@@ -206,7 +211,7 @@ class BatonClient:
                 least_s = parse_retry_after(response.headers.get("retry-after"), datetime.now(UTC))
             delay_s = max(backoff.next_s(), least_s)
             # do not sleep just to fail afterwards
-            if self._clock() + delay_s > deadline:
+            if self._clock() + delay_s > began + patience_s:
                 raise failure
             self.retries += 1
             await self._sleep(delay_s)
@@ -217,7 +222,12 @@ class BatonClient:
 
 @contextlib.asynccontextmanager
 async def connect(
-    url: str, *, patience_s: float = 2.0, connections: int = 4, write_key: str = ""
+    url: str,
+    *,
+    patience_s: float = 2.0,
+    connect_patience_s: float | None = None,
+    connections: int = 4,
+    write_key: str = "",
 ) -> AsyncIterator[BatonClient]:
     """A client of the service at `url`, open during the block; `write_key` authenticates with a producer.
 
@@ -235,7 +245,7 @@ async def connect(
         trust_env=not _is_loopback(parts.hostname),
     )
     async with http:
-        yield BatonClient(http, patience_s=patience_s)
+        yield BatonClient(http, patience_s=patience_s, connect_patience_s=connect_patience_s)
 
 
 def _is_loopback(host: str) -> bool:

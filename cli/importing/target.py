@@ -1,7 +1,7 @@
 """What an import must know before it sends anything: the stream table, and the settings of the groups.
 
-Both are read with the short patience of a first contact, so that a wrong address, group or write key is
-reported at once and not behind a progress bar. Used by `cli/importing/run.py`.
+Nobody has answered at these addresses yet, so one that refuses the connection is reported at once; a service
+that answers that it is not ready may just have started. Used by `cli/importing/run.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from cli.importing.closing import TimeBounds, bounds_of
 from shared.errors import BatonError, InvalidInput, NotFound, Unavailable
 from shared.model.group import GroupSettings
 from shared.model.routing import StreamTable
+
+FIRST_CONTACT_S = 2.0
+STARTING_S = 60.0
+"""Control has the groups only after it has read Kafka once, which a busy machine delays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +41,16 @@ async def look_up(url: str, write_key: str, control: str | None, group: str | No
     Without control the bounds are those of a group with default settings. Raises Unavailable when one of the
     two does not answer, NotFound when control does not know the group (None: any will do).
     """
-    async with connect(url, write_key=write_key) as producer:
+    async with connect(
+        url, patience_s=STARTING_S, connect_patience_s=FIRST_CONTACT_S, write_key=write_key
+    ) as producer:
         table = await producer.table()
     settings = [] if control is None else await _settings(control, group)
     return Target(table=table, bounds=bounds_of(settings))
 
 
 async def _settings(url: str, group: str | None) -> list[GroupSettings]:
-    async with connect(url) as control:
+    async with connect(url, patience_s=STARTING_S, connect_patience_s=FIRST_CONTACT_S) as control:
         try:
             answer = await control.pages("/groups", "groups", "name")
         except (NotFound, Unavailable) as error:

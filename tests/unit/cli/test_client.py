@@ -50,6 +50,26 @@ async def test_requests_to_an_unavailable_service_are_retried_until_patience_end
     assert max(clock.slept) <= 5.0
 
 
+async def test_a_refused_connection_can_have_less_patience_than_a_service_that_starts() -> None:
+    """Nobody may be at that address; one who answers will be ready soon."""
+    clock, answers = Clock(), [problem(503, "starting")] * 6
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if answers:
+            return answers.pop()
+        raise httpx.ConnectError("refused")
+
+    client = client_of(answer, 60, connect_patience_s=2, sleep=clock.sleep, clock=clock.read)
+    with pytest.raises(Unavailable, match="refused"):
+        await client.table()
+    waited_s, clock.now_s = clock.now_s, 0.0
+    with pytest.raises(Unavailable, match="refused"):
+        await client.table()
+
+    assert waited_s > 2
+    assert clock.now_s <= 2
+
+
 async def test_retry_after_is_the_least_wait() -> None:
     """The client honours what the server asks for."""
     clock = Clock()
