@@ -1,8 +1,8 @@
 """Turns a row into the fragment to post, with an id that is the same whenever the line is sent again.
 
 Pure. The id is made of the log's name, the line's number and the line's bytes. A retried request or a
-repeated import therefore repeats the same ids, and consumers drop repeats (docs/protocol.md). Another log, or
-a log of the same name with other content, gets other ids.
+repeated import therefore repeats the same ids, and consumers drop repeats while the session is open and for
+`repeat_ms` after (docs/protocol.md). Another log, or one of the same name with other content, gets other ids.
 """
 
 from __future__ import annotations

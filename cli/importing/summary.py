@@ -63,6 +63,8 @@ def print_outcome(outcome: Outcome) -> None:
         click.echo("Nothing was sent: this was a dry run.")
     elif outcome.tally.lines:
         click.echo(_pace(outcome))
+    elif outcome.markers:
+        click.echo(f"Sent {len(outcome.markers):,} markers.")
 
 
 def _rows(outcome: Outcome) -> list[tuple[str, int]]:

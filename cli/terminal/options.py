@@ -48,7 +48,7 @@ CONTROL_URL = "http://127.0.0.1:8000"
 PRODUCER_URL = "http://127.0.0.1:8001"
 
 url_option = option("--url", "BATON_URL", CONTROL_URL, "Base URL of control.")
-wait_url_option = option("--control", "BATON_URL", CONTROL_URL, "Base URL of control, for --wait.")
+wait_url_option = option("--control", "BATON_URL", CONTROL_URL, "Base URL of control, to ask for groups.")
 kafka_option = option("--kafka", "BATON_KAFKA", "127.0.0.1:9092", "Bootstrap servers of Kafka.")
 namespace_option = click.option(
     "--namespace",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
+import subprocess
+import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -11,13 +15,14 @@ from typing import Any
 
 import httpx
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 
 from cli.importing.journal import Journal
 from cli.importing.ledger import FILE, Ledger
+from cli.main import cli
 from shared.errors import Conflict
-from tests.unit.cli.fake_services import Answer, InMemoryProducer, problem
-from tests.unit.cli.importing import both, control_with, imported, importing
+from tests.unit.cli.fake_services import Answer, InMemoryProducer, problem, served
+from tests.unit.cli.importing import NDJSON, both, control_with, imported, importing
 
 
 def write_log(path: Path, first: int, end: int, start_ms: int = 1000) -> Path:
@@ -106,6 +111,37 @@ def test_an_interrupted_import_is_resumed(tmp_path: Path, options: tuple[str, ..
     assert stored(producer) == Counter(range(200))
     assert len(second_summary["markers"]) == 5
     assert "was imported into" in third.stderr
+
+
+def test_an_import_that_was_killed_is_resumed(tmp_path: Path) -> None:
+    """Without a chance to write anything, at most what was in flight is sent again, with the same ids."""
+    producer, arrived, is_over = InMemoryProducer(5), threading.Event(), threading.Event()
+    log = write_log(tmp_path / "log", 0, 200)
+    answer = both(producer, control_with(default=1_800_000))
+
+    async def answer_or_hang(request: httpx.Request) -> httpx.Response:
+        response = await answer(request)
+        # stored, but not answered
+        if len(producer.requests) > 5 and not is_over.is_set():
+            arrived.set()
+            await asyncio.to_thread(is_over.wait)
+        return response
+
+    with served(answer_or_hang) as url:
+        where = (*NDJSON, "--url", url, "--control", url, "--batch", "10", "-o", "json")
+        with subprocess.Popen([sys.executable, "-m", "cli.main", "import", str(log), *where]) as process:
+            assert arrived.wait(60)
+            process.kill()
+        is_over.set()
+        result = CliRunner().invoke(cli, ["import", str(log), *where])
+
+    assert result.exit_code == 0
+    assert summary_of(result)["accepted"] == 200
+    assert summary_of(result)["accepted_earlier"] > 0
+    assert set(stored(producer)) == set(range(200))
+    assert sum(stored(producer).values()) <= 200 + 4 * 10
+    ids = {json.loads(raw).get("id") for log in producer.logs.values() for raw in log}
+    assert len(ids - {None}) == 200
 
 
 def test_an_interrupted_import_is_not_resumed_with_other_fields(tmp_path: Path) -> None:
