@@ -8,7 +8,6 @@ repeated import therefore repeats the same ids, and consumers drop repeats while
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
 import msgspec
 
@@ -23,8 +22,7 @@ class _Wire(msgspec.Struct, omit_defaults=True):
     end: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
     """A fragment to send: its line in the log, event time, JSON, stream, and text in the log."""
 
     line: int

@@ -13,9 +13,10 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from cli.importing.content import ContentHash
 from shared.errors import BatonError, InvalidInput
@@ -28,8 +29,7 @@ _GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True, gc=False):
     """One line without its line end; `raw` is None if it is longer than MAX_LINE_BYTES."""
 
     number: int
