@@ -13,8 +13,11 @@ from services.consumer.core.handover.rules import (
     Offer,
     Situation,
     check_offer,
+    completion_of,
     is_valid,
+    offer_of,
 )
+from services.consumer.core.handover.sent import take_copy
 from shared.errors import BatonError, HandoverRefused, NotFound
 from shared.model.cluster import ClaimNode, MemberNode, View
 from shared.model.head import Counts
@@ -116,6 +119,16 @@ ACCEPTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_an_offer_that_only_looks_wrong_is_accepted(situation: dict[str, Any], offer: dict[str, Any]) -> None:
     """Plans may differ as long as views do; it suffices that the recipient has room or its plan names it."""
     check_offer(replace(SITUATION, **situation), msgspec.structs.replace(OFFER, **offer), LIMITS)
+
+
+def test_an_offer_and_what_completes_it_name_both_ends() -> None:
+    """A message that names no recipient could be sent to another member as well."""
+    base = take_copy(owner_of(fragment(0, "k")).stream)[1]
+
+    offer = offer_of(base, epoch=1, donor="donor", recipient="me", why="a reason")
+    completion = completion_of(base, b"delta", offer, copy_ms=1.0, stopped_at_ms=2)
+
+    assert (offer.donor, offer.recipient) == (completion.donor, completion.recipient) == ("donor", "me")
 
 
 def test_memory_that_stands_on_the_stored_head_is_valid() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import OrderedDict
 from collections.abc import Callable
 
 import pytest
@@ -16,8 +17,11 @@ from services.consumer.core.commits.parking import GAIN, choose
 from services.consumer.core.commits.read_marks import ReadMarks
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
+from services.consumer.core.sessions.assembly import Assembler
+from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.state import OpenSession
 from shared.model.group import GroupSettings
+from tests.logs import fragment
 from tests.reference import Rec
 
 MAX_PARKED = 40_000
@@ -195,3 +199,15 @@ def test_what_is_parked_over_several_commits_is_parked_whole() -> None:
     parked = sum(session.parked for session in log.stream.assembler.open.values())
     assert len(parking_commits) > 3
     assert 500 < log.stream.head.safe_offset <= parked
+
+
+def test_a_replay_that_retention_cuts_leaves_the_sessions_in_order() -> None:
+    """Silence looks at the oldest ones first; the last fragment of a parked one may never be read again."""
+    parked = OpenSession("a", 0, 0, 0, 0, 0)
+    parked.last_offset = 5
+    assembler = Assembler(GroupSettings(), position=3, w=0, a=0)
+    assembler.restore(covered=CoveredKeys(0), parked=OrderedDict(a=parked), state_bytes=0, position=6)
+
+    assembler.feed([fragment(3, "z"), fragment(4, "b"), fragment(7, "c")])
+
+    assert [session.last_offset for session in assembler.open.values()] == [3, 4, 5, 7]

@@ -1,0 +1,80 @@
+"""Which of a member's streams leave: one that must stay holds up none behind it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from services.consumer.core.ownership.dampers import Dampers, OwnershipSettings
+from services.consumer.core.ownership.decide import Effect, HandOver, Release, Running, decide
+from shared.model.cluster import ClaimNode, MemberNode, StreamNode, View
+
+ARRIVED = View(
+    count=6,
+    members={name: MemberNode(address=f"http://{name}") for name in ("me", "b", "c")},
+    claims={n: ClaimNode(member="me", epoch=1) for n in range(6)},
+)
+"""`me` still owns all; the plan gives two streams each to `b` and `c`."""
+BEFORE = replace(
+    ARRIVED,
+    claims={n: claim for n, claim in ARRIVED.claims.items() if n != 2},
+    nodes={2: StreamNode(epoch=1, owner="x")},
+)
+"""`me` has not claimed stream 2 yet, which another member owned."""
+READY = {n: Running(epoch=1) for n in range(6)}
+
+
+def dampers(before: View = ARRIVED) -> Dampers:
+    """The memory of `me`, after both views have been seen."""
+    memory = Dampers("me", OwnershipSettings(moves_at_once=9))
+    memory.observe(before, 0, 60_000)
+    memory.observe(ARRIVED, 1_000, 61_000)
+    return memory
+
+
+def leaving(effects: list[Effect]) -> dict[int, str]:
+    """The streams that are handed over or released, and how."""
+    return {effect.stream: type(effect).__name__ for effect in effects}
+
+
+def test_streams_in_excess_leave() -> None:
+    """The plan is carried out when nothing stands against it."""
+    assert leaving(decide(ARRIVED, READY, dampers())) == dict.fromkeys((2, 3, 4, 5), "HandOver")
+
+
+def test_a_recipient_that_is_held_back_holds_up_no_other() -> None:
+    """Streams for the silent member come first in the order, and those for the other still move."""
+    memory = dampers()
+    memory.note_failed_handover(2, "b", 1_000, silent=True)
+    memory.failed_moves.forget((), 1_000)
+
+    effects = decide(ARRIVED, READY, memory)
+
+    assert {effect.target for effect in effects if isinstance(effect, HandOver)} == {"c"}
+    assert len(effects) == 2
+
+
+def test_a_stream_that_is_not_ready_holds_up_no_other() -> None:
+    """A replay may take minutes."""
+    running = READY | {2: Running(epoch=1, is_ready=False)}
+
+    assert sorted(leaving(decide(ARRIVED, running, dampers()))) == [3, 4, 5]
+
+
+def test_a_stream_that_rests_holds_up_no_other() -> None:
+    """It came from another member a moment ago."""
+    assert sorted(leaving(decide(ARRIVED, READY, dampers(BEFORE)))) == [3, 4, 5]
+
+
+@pytest.mark.parametrize("state", ["active", "draining"])
+def test_what_cannot_be_copied_is_released_and_the_rest_handed_over(state: str) -> None:
+    """Also on the way out of the group, where all streams leave."""
+    members = dict(ARRIVED.members) | {"me": MemberNode(address="http://me", state=state)}  # type: ignore[arg-type]
+    memory = dampers()
+    memory.failed_moves.note(3, 1_000, is_too_large=True)
+
+    effects = decide(replace(ARRIVED, members=members), READY, memory)
+
+    assert [effect.stream for effect in effects if isinstance(effect, Release)] == [3]
+    assert len(effects) == (4 if state == "active" else 6)
