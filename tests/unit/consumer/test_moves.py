@@ -67,6 +67,15 @@ def test_a_stream_that_rests_holds_up_no_other() -> None:
     assert sorted(leaving(decide(ARRIVED, READY, dampers(BEFORE)))) == [3, 4, 5]
 
 
+def test_a_member_without_a_share_gives_a_reason_too() -> None:
+    """It owns streams, but has not announced itself as active yet."""
+    members = dict(ARRIVED.members) | {"me": MemberNode(address="http://me", state="joining")}
+
+    effects = decide(replace(ARRIVED, members=members), READY, dampers())
+
+    assert {effect.why for effect in effects if isinstance(effect, HandOver)} == {"the share of me is 0 of 6"}
+
+
 @pytest.mark.parametrize("state", ["active", "draining"])
 def test_what_cannot_be_copied_is_released_and_the_rest_handed_over(state: str) -> None:
     """Also on the way out of the group, where all streams leave."""

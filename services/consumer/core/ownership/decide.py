@@ -191,7 +191,7 @@ def _moves(member: _Member, planned: Plan) -> list[HandOver | Release]:
         elif dampers.rests(stream):
             continue
         else:
-            why = f"the share of {member.me} is {planned.quota[member.me]} of {view.count}"
+            why = f"the share of {member.me} is {planned.quota.get(member.me, 0)} of {view.count}"
         kind = Release if dampers.failed_moves.must_replay(stream) else HandOver
         moves.append(kind(stream=stream, epoch=epoch, target=target, why=why))
     return moves[: member.free_moves]
