@@ -9,11 +9,13 @@ import msgspec
 import pytest
 
 from services.consumer.core.handover.rules import (
+    Completion,
     HandoverLimits,
     Offer,
     Situation,
     check_offer,
     completion_of,
+    extends,
     is_valid,
     offer_of,
 )
@@ -21,6 +23,7 @@ from services.consumer.core.handover.sent import take_copy
 from shared.errors import BatonError, HandoverRefused, NotFound
 from shared.model.cluster import ClaimNode, MemberNode, View
 from shared.model.head import Counts
+from shared.service.signing import digest_of
 from tests.logs import commit_of, fragment, owner_of
 
 LIMITS = HandoverLimits()
@@ -121,14 +124,43 @@ def test_an_offer_that_only_looks_wrong_is_accepted(situation: dict[str, Any], o
     check_offer(replace(SITUATION, **situation), msgspec.structs.replace(OFFER, **offer), LIMITS)
 
 
-def test_an_offer_and_what_completes_it_name_both_ends() -> None:
-    """A message that names no recipient could be sent to another member as well."""
+def test_a_completion_repeats_what_was_offered() -> None:
+    """Both ends, the epoch, and the reason; it adds where the stream stands now, and how long that took."""
     base = take_copy(owner_of(fragment(0, "k")).stream)[1]
 
-    offer = offer_of(base, epoch=1, donor="donor", recipient="me", why="a reason")
-    completion = completion_of(base, b"delta", offer, copy_ms=1.0, stopped_at_ms=2)
+    offer = offer_of(base, epoch=7, donor="donor", recipient="me", why="a reason")
+    base.stream.fold([fragment(1, "k")], 0.0)
+    completion = completion_of(base, b"delta", offer, copy_ms=1.26, stopped_at_ms=2)
 
-    assert (offer.donor, offer.recipient) == (completion.donor, completion.recipient) == ("donor", "me")
+    assert offer == Offer(
+        group="g",
+        stream=0,
+        epoch=7,
+        donor="donor",
+        recipient="me",
+        position=1,
+        digest=base.digest,
+        sessions=1,
+        bytes=base.stream.state_bytes // 2,
+        why="a reason",
+    )
+    assert completion == Completion(
+        group="g",
+        stream=0,
+        epoch=7,
+        donor="donor",
+        recipient="me",
+        head_epoch=0,
+        seq=0,
+        base_position=1,
+        base_digest=base.digest,
+        position=2,
+        digest=digest_of(b"delta"),
+        why="a reason",
+        copy_ms=1.3,
+        stopped_at_ms=2,
+    )
+    assert extends(completion, offer)
 
 
 def test_memory_that_stands_on_the_stored_head_is_valid() -> None:
