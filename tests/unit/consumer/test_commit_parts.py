@@ -22,6 +22,7 @@ from services.consumer.core.sessions import fold, marker_search
 from services.consumer.core.sessions.record import Record
 from services.consumer.core.sessions.state import OpenSession
 from shared.model.sessions import parse_session
+from tests.effort import effort
 from tests.fakes.virtual_time import until, virtual_time
 from tests.logs import Owner, Store, difference, fragment, received
 from tests.reference import Rec
@@ -207,7 +208,7 @@ def test_parts_of_any_size_deliver_the_sessions_of_one_eager_fold(
     monkeypatch.setattr(commits, "MAX_PENDING_BYTES", room)
     monkeypatch.setattr(marker_search, "SEARCHED_AT_ONCE", 2)
 
-    assert not [text for seed in range(700) if (text := difference(seed))]
+    assert not [text for seed in range(effort(700)) if (text := difference(seed))]
 
 
 @virtual_time

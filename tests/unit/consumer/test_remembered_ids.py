@@ -26,6 +26,7 @@ from services.consumer.core.sessions.state import Covered
 from shared.model.group import GroupSettings
 from shared.model.head import Head
 from tests import reference
+from tests.effort import effort
 from tests.logs import commit_of, difference
 from tests.reference import Rec
 
@@ -120,7 +121,7 @@ def test_few_remembered_ids_change_nothing_else(most: int, monkeypatch: pytest.M
     monkeypatch.setattr(remembered, "REMEMBERED_IDS", most)
     monkeypatch.setattr(reference, "REMEMBERED_IDS", most)
 
-    assert not [text for seed in range(500) if (text := difference(seed))]
+    assert not [text for seed in range(effort(500)) if (text := difference(seed))]
 
 
 def test_one_id_too_many_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from services.consumer.core.sessions.state import Covered, OpenSession
 from services.consumer.core.slices import Steps, at_once
 from services.consumer.stream import slices as running
 from services.consumer.stream.slices import in_slices
+from tests.effort import effort
 from tests.logs import SETTINGS, Owner, Store, fragment, random_log, received
 from tests.unit.consumer.test_bundle import state_of
 
@@ -94,7 +95,7 @@ def test_a_stream_that_runs_while_it_is_copied_arrives_as_it_was_sent(
     """Whatever changes between two slices is corrected by the delta."""
     monkeypatch.setattr(slices, "SLICE", size)
     changed = 0
-    for seed in range(400):
+    for seed in range(effort(400)):
         body, sent, owner = copied_in_slices(seed)
         changed += owner.stream.position > sent.position
         for _ in range(random.Random(seed).randrange(3)):
