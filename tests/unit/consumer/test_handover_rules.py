@@ -23,7 +23,6 @@ from services.consumer.core.handover.sent import take_copy
 from shared.errors import BatonError, HandoverRefused, NotFound
 from shared.model.cluster import ClaimNode, MemberNode, View
 from shared.model.head import Counts
-from shared.service.signing import digest_of
 from tests.logs import commit_of, fragment, owner_of
 
 LIMITS = HandoverLimits()
@@ -130,7 +129,7 @@ def test_a_completion_repeats_what_was_offered() -> None:
 
     offer = offer_of(base, epoch=7, donor="donor", recipient="me", why="a reason")
     base.stream.fold([fragment(1, "k")], 0.0)
-    completion = completion_of(base, b"delta", offer, copy_ms=1.26, stopped_at_ms=2)
+    completion = completion_of(base, "of the delta", offer, copy_ms=1.26, stopped_at_ms=2)
 
     assert offer == Offer(
         group="g",
@@ -155,7 +154,7 @@ def test_a_completion_repeats_what_was_offered() -> None:
         base_position=1,
         base_digest=base.digest,
         position=2,
-        digest=digest_of(b"delta"),
+        digest="of the delta",
         why="a reason",
         copy_ms=1.3,
         stopped_at_ms=2,
