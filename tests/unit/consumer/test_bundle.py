@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.consumer.core.commits.checkpoint_format import covered_wire
+from services.consumer.core.commits.read_marks import POINTS, ReadMarks
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.handover.bundle_format import BundleWire
@@ -21,6 +23,7 @@ from services.consumer.core.sessions.state import Covered, OpenSession, is_dropp
 from shared.errors import BundleRejected, InvariantBroken
 from tests.effort import effort
 from tests.logs import SETTINGS, Owner, Store, fragment, owner_of, random_log, received
+from tests.reference import Rec
 
 SEEDS = effort(1_000)
 LIMITS = StreamLimits(max_replay_fragments=4)
@@ -79,7 +82,7 @@ def state_of(stream: Stream) -> dict[str, Any]:
             for key, entry in state.covered.entries.items()
             if not is_droppable(entry, head.safe_offset, head.a, SETTINGS.repeat_ms)
         },
-        "bytes": (state.state_bytes, state.bytes_read),
+        "bytes": (state.state_bytes, state.bytes_read, state.room),
         "read_at": stream.read_marks.points(),
         "appended": stream.last_record.appended_before(stream.position),
         "counts": stream.counts,
@@ -141,16 +144,21 @@ def test_random_logs_contain_everything_that_can_get_lost() -> None:
 
 
 def test_a_delta_contains_only_what_has_changed() -> None:
-    """A session that grew by one fragment sends one fragment; a session that did not grow sends nothing."""
-    owner, later = owner_of(fragment(0, "big", 300), fragment(1, "still")), fragment(2, "big")
+    """A session that grew by one fragment sends one fragment; a session that did not grow sends nothing, and
+    of the keys that ended long before the copy there is none.
+    """
+    ended = [Rec(n, 1000, b"k%d" % n, b'{"key":"k%d","end":true}' % n) for n in range(2, 5)]
+    owner, later = owner_of(fragment(0, "big", 300), fragment(1, "still"), *ended), fragment(5, "big")
     owner.commit()
-    _, sent = take_copy(owner.stream)
+    body, sent = take_copy(owner.stream)
     owner.stream.fold([later], 0.0)
     owner.commit()
 
     wire = msgspec.msgpack.decode(take_delta(owner.stream, sent), type=BundleWire)
 
+    assert open_copy(body, sent.digest).digest == sent.digest
     assert [(one.key, one.data_from, one.data) for one in wire.sessions] == [("big", 1, [later.value])]
+    assert [one.key for one in wire.covered] == ["k4"]
 
 
 def test_a_delta_is_taken_only_of_the_stream_that_was_copied() -> None:
@@ -171,6 +179,7 @@ def test_an_empty_stream_can_be_handed_over() -> None:
 
     assert state_of(found) == state_of(owner.stream)
     assert found.is_memory
+    assert found.turn((), now_s=0.0, wall_ms=0, commit_s=1.0).effects == ()
 
 
 @given(seed=st.integers(0, 300), cut=st.floats(0, 1, exclude_max=True))
@@ -234,6 +243,26 @@ def session_with(**changes: Any) -> Callable[[BundleWire], BundleWire]:
     return change
 
 
+def last_session_with(**changes: Any) -> Callable[[BundleWire], BundleWire]:
+    """A change to the last session of a bundle."""
+
+    def change(wire: BundleWire) -> BundleWire:
+        last = msgspec.structs.replace(wire.sessions[-1], **changes)
+        return msgspec.structs.replace(wire, sessions=[*wire.sessions[:-1], last])
+
+    return change
+
+
+def head_with(**changes: Any) -> Callable[[BundleWire], BundleWire]:
+    """A change to the head of a bundle."""
+
+    def change(wire: BundleWire) -> BundleWire:
+        assert wire.tail is not None
+        return tail_with(head=msgspec.structs.replace(wire.tail.head, **changes))(wire)
+
+    return change
+
+
 def tail_with(**changes: Any) -> Callable[[BundleWire], BundleWire]:
     """A change to the tail of a bundle."""
 
@@ -252,12 +281,17 @@ INCONSISTENT: dict[str, Callable[[BundleWire], BundleWire]] = {
     "fragments are missing before": session_with(data_from=1),
     "ids are missing before": session_with(ids_from=1),
     "no fragments": session_with(data=[]),
+    "no fragments, all parked": session_with(data=[], pin=-1),
     "more parked than there are": session_with(parked=7),
     "parked, and pinned": session_with(parked=2),
     "not parked, and not pinned": session_with(pin=-1),
     "pinned below the safe offset": session_with(pin=-2, parked=1),
+    "pinned at the log's first record, below the safe offset": head_with(safe_offset=1),
+    "a head whose safe offset is above its position": head_with(safe_offset=4),
     "ends before it begins": session_with(first_offset=2, last_offset=1),
     "ends above the position": session_with(last_offset=3),
+    "the last one ends at the position": last_session_with(last_offset=3),
+    "two end at the same record": last_session_with(first_offset=1, last_offset=1, pin=1),
     "times the wrong way round": session_with(low_t=10**9, last_t=0),
     "covered above the position": lambda wire: msgspec.structs.replace(
         wire, covered=[covered_wire("k", Covered(offset=3))]
@@ -286,3 +320,42 @@ def test_a_delta_is_not_accepted_as_a_copy_nor_a_copy_as_a_delta() -> None:
         open_copy(delta, "digest")
     with pytest.raises(BundleRejected):
         received(None, body, LIMITS)
+
+
+def test_a_closed_key_that_the_copy_does_not_hold_changes_nothing() -> None:
+    """Its session may have opened and closed between two slices of the copy."""
+    owner = owner_of(fragment(0, "k"))
+    body, sent = take_copy(owner.stream)
+    delta = msgspec.msgpack.decode(take_delta(owner.stream, sent), type=BundleWire)
+    delta = msgspec.structs.replace(delta, closed=["other"])
+
+    found = received(open_copy(body, sent.digest), msgspec.msgpack.encode(delta), LIMITS)
+
+    assert state_of(found) == state_of(owner.stream)
+
+
+def test_a_delta_that_pins_an_offset_before_its_copy_is_rejected() -> None:
+    """The safe offset is the first pin, so pins out of order would commit too high a one."""
+    owner = owner_of(fragment(0, "a"), fragment(1, "b"))
+    body, sent = take_copy(owner.stream)
+    owner.stream.fold([fragment(2, "c")], 0.0)
+    delta = msgspec.msgpack.decode(take_delta(owner.stream, sent), type=BundleWire)
+    early = msgspec.structs.replace(delta.sessions[0], first_offset=0, pin=0)
+
+    with pytest.raises(BundleRejected, match="pins an offset"):
+        received(
+            open_copy(body, sent.digest),
+            msgspec.msgpack.encode(msgspec.structs.replace(delta, sessions=[early])),
+            LIMITS,
+        )
+
+
+def test_few_marks_of_where_bytes_were_read_travel() -> None:
+    """Evenly spread, the first among them."""
+    marks = [(n, 10 * n) for n in range(1_000)]
+
+    points = ReadMarks(marks).points()
+
+    assert POINTS / 2 < len(points) <= POINTS + 1
+    assert points[0] == marks[0]
+    assert len({later[0] - earlier[0] for earlier, later in pairwise(points)}) == 1

@@ -248,7 +248,7 @@ def _standing_on(copy: Copy, head: Head) -> Steps[bool]:
     before = -1
     for part in sliced(copy.sessions.values()):
         for session in part:
-            if session.last_offset < before or 0 <= session.pin < head.safe_offset:
+            if session.last_offset <= before or 0 <= session.pin < head.safe_offset:
                 return False
             before = session.last_offset
         yield

@@ -79,10 +79,8 @@ class CoveredKeys:
         return entry is not None and offset <= entry.offset
 
     def remembers(self, key: str, hashed: int, a: int) -> bool:
-        """Whether the key still remembers the id with this hash when A is `a`."""
-        entry = self.entries.get(key)
-        last_a = entry.ids.get(hashed) if entry is not None else None
-        return last_a is not None and a <= last_a + self._repeat_ms
+        """Whether the id with this hash, which the key holds, still counts when A is `a`."""
+        return a <= self.entries[key].ids[hashed] + self._repeat_ms
 
     def forget(self, safe_offset: int, safe_a: int, keep: Collection[str] = ()) -> list[str]:
         """Removes the keys that no replay from `safe_offset` (A before it: `safe_a`) can need, except those
