@@ -55,20 +55,29 @@ class Ground:
     @contextlib.asynccontextmanager
     async def victim(self) -> AsyncIterator[Victim]:
         """A consumer that owns streams, for the block; every stream has an owner when it is chosen."""
+        async with self.victims(1) as (chosen,):
+            yield chosen
+
+    @contextlib.asynccontextmanager
+    async def victims(self, count: int) -> AsyncIterator[list[Victim]]:
+        """So many consumers that own streams, for the block.
+
+        All are chosen at once: another fault may need the first one while this one waits for the second.
+        """
         owners: list[int] = []
 
-        async def is_there() -> bool:
+        async def are_there() -> bool:
             nonlocal owners
             owners = list((await self.world.claimed()).values())
-            return bool(set(owners) - self.busy) and len(self.free) > 1
+            return len(set(owners) - self.busy) >= count and len(self.free) > count
 
-        await until(is_there, lambda: f"owners {owners}, busy {self.busy}:\n{self.world.tail()}")
-        index = self.rng.choice(sorted(set(owners) - self.busy))
-        self.busy.add(index)
+        await until(are_there, lambda: f"owners {owners}, busy {self.busy}:\n{self.world.tail()}")
+        chosen = self.rng.sample(sorted(set(owners) - self.busy), count)
+        self.busy.update(chosen)
         try:
-            yield Victim(index, owners.count(index))
+            yield [Victim(index, owners.count(index)) for index in chosen]
         finally:
-            self.busy.discard(index)
+            self.busy.difference_update(chosen)
 
     @contextlib.contextmanager
     def newcomer(self) -> Iterator[int]:

@@ -127,7 +127,7 @@ async def expire_while_claiming(ground: Ground) -> Struck:
     """Two consumers die, one comes back, and its ZooKeeper session ends while its claims queue."""
     world = ground.world
     names, group = world.where.names, world.where.group
-    async with ground.victim() as gone, ground.victim() as victim:
+    async with ground.victims(2) as (gone, victim):
         consumers = [world.consumer(one.index) for one in (gone, victim)]
 
         def kill() -> None:
