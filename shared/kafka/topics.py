@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from shared.errors import InvalidInput, KafkaUnavailable
 from shared.kafka.clients import CALL_TIMEOUT_S, KAFKA_FAILURES, translated
@@ -30,7 +32,12 @@ CHECKPOINTS_SEGMENT_BYTES = 16 * 1024 * 1024
 Kafka's default of 1 GB would keep that much for every stream."""
 REJECTED_RETENTION_BYTES = 1024 * 1024 * 1024
 """However many fragments are rejected, they do not fill the disk."""
+MIN_INSYNC = "min.insync.replicas"
+"""How many replicas must have a record before acks=all is answered. Kafka's default of 1 lets a leader answer
+that has lost its followers; what it then holds alone is acknowledged, and lost if it fails."""
+SHOWN_TOPICS = 3
 _TOPIC_EXISTS = 36
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +87,11 @@ def rejected_topic(names: Names) -> TopicSpec:
     return TopicSpec(name=names.rejected, configs=_kept_for(REJECTED_RETENTION_MS) | _BROKER_TIME | bounds)
 
 
+def needed_insync(replication: int) -> int:
+    """The `min.insync.replicas` of a topic: 2, so that a record outlives a broker, if it has 2 replicas."""
+    return min(2, replication)
+
+
 @contextlib.asynccontextmanager
 async def admin_client(kafka: str) -> AsyncIterator[AIOKafkaAdminClient]:
     """A started admin client, open during the block. Raises KafkaUnavailable when no broker answers."""
@@ -98,15 +110,15 @@ async def admin_client(kafka: str) -> AsyncIterator[AIOKafkaAdminClient]:
 async def ensure_topics(kafka: str, specs: Iterable[TopicSpec], replication: int) -> list[str]:
     """Creates the topics that do not exist yet and returns their names; does not change existing ones.
 
-    Returns normally if another process creates a topic first. Raises KafkaUnavailable, or InvalidInput when
-    Kafka rejects a topic.
+    Warns if existing ones acknowledge too early (`needed_insync`). Returns normally if another process
+    creates a topic first. Raises KafkaUnavailable, or InvalidInput when Kafka rejects a topic.
     """
     topics = [
         NewTopic(
             name=spec.name,
             num_partitions=spec.partitions,
             replication_factor=replication,
-            topic_configs=dict(spec.configs),
+            topic_configs={**spec.configs, MIN_INSYNC: str(needed_insync(replication))},
         )
         for spec in specs
     ]
@@ -115,16 +127,48 @@ async def ensure_topics(kafka: str, specs: Iterable[TopicSpec], replication: int
         with translated("topics cannot be created", (*KAFKA_FAILURES, AttributeError)):
             async with asyncio.timeout(CREATE_TIMEOUT_S):
                 response = await admin.create_topics(topics)
-    created: list[str] = []
-    rejected: list[str] = []
-    for name, code, *message in response.topic_errors:
-        if code == 0:
-            created.append(name)
-        elif code != _TOPIC_EXISTS:
-            rejected.append(f"{name}: error {code} {message[0] if message else ''}".rstrip())
-    if rejected:
-        raise InvalidInput(f"Kafka rejects topics: {'; '.join(rejected[:3])}")
+        created: list[str] = []
+        existing: list[str] = []
+        rejected: list[str] = []
+        for name, code, *message in response.topic_errors:
+            if code == 0:
+                created.append(name)
+            elif code == _TOPIC_EXISTS:
+                existing.append(name)
+            else:
+                rejected.append(f"{name}: error {code} {message[0] if message else ''}".rstrip())
+        if rejected:
+            raise InvalidInput(f"Kafka rejects topics: {'; '.join(rejected[:SHOWN_TOPICS])}")
+        if existing:
+            # only for a warning, so no reason to fail: a broker may forbid it
+            with contextlib.suppress(*KAFKA_FAILURES):
+                async with asyncio.timeout(CALL_TIMEOUT_S):
+                    await _warn_of_early_acknowledgements(admin, existing, replication)
     return created
+
+
+async def _warn_of_early_acknowledgements(
+    admin: AIOKafkaAdminClient, names: Sequence[str], replication: int
+) -> None:
+    wanted = [ConfigResource(ConfigResourceType.TOPIC, name, {MIN_INSYNC: None}) for name in names]
+    # the effective values: a topic without one of its own has the broker's
+    has = {
+        resource[3]: int(value)
+        for answer in await admin.describe_configs(wanted)
+        for resource in answer.resources
+        for config, value, *_ in resource[4]
+        if config == MIN_INSYNC
+    }
+    # an operator may have created it with more replicas than this service is set to
+    needs = {
+        one["topic"]: needed_insync(max([replication, *(len(p["replicas"]) for p in one["partitions"])]))
+        for one in await admin.describe_topics(list(names))
+    }
+    weak = [f"{name} has {has[name]}" for name in names if has.get(name, 2) < needs.get(name, 0)]
+    if weak:
+        shown = ", ".join(weak[:SHOWN_TOPICS])
+        fields = {"topics": shown, "count": len(weak), "needed": max(needs.values())}
+        logger.warning("min.insync.replicas too low", extra=fields)
 
 
 async def list_topics(kafka: str) -> list[str]:

@@ -66,6 +66,8 @@ def main(name: str, settings_class: type[S], serve: Callable[[S, asyncio.Event],
     # their warnings matter, their chatter about every reconnection does not
     for noisy in ("aiokafka", "aiozk", "httpx", "httpcore"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
+    for remark in settings.remarks():
+        logging.getLogger(name).warning("settings remark", extra={"why": remark})
     code = 0
     try:
         uvloop.run(_run(settings, serve))

@@ -35,7 +35,7 @@ class ServiceSettings:
     )
     replication: int = setting(
         1,
-        "replication factor of the topics that Baton creates",
+        "replication factor of the topics that Baton creates; with 2, one broker down stops writing",
         between(1, 9, "Kafka cannot place more replicas than it has brokers"),
     )
     secret: str = setting(
@@ -64,6 +64,15 @@ class ServiceSettings:
             return self.advertise.rstrip("/")
         host = socket.gethostname() if self.host in EVERYWHERE else self.host
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    def remarks(self) -> list[str]:
+        """What an operator should know about these valid settings; the service logs it when it starts."""
+        if self.replication == 2:
+            return [
+                "BATON_REPLICATION=2: one broker down stops writing, because two replicas must have a record "
+                "before it counts as stored; with 3 replicas one may be down"
+            ]
+        return []
 
     def check(self) -> list[str]:
         """Faults of settings that are valid on their own."""

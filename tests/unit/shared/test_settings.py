@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import socket
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +16,15 @@ from services.consumer.settings import ConsumerSettings
 from shared.errors import SettingsInvalid
 from shared.service.service_settings import ServiceSettings
 from shared.service.settings import at_least, between, describe, load, one_of, setting
+
+ROOT = Path(__file__).parents[3]
+AT_START = """
+import sys
+from shared.service.runtime import main
+from shared.service.service_settings import ServiceSettings
+async def serve(settings, stop): pass
+sys.exit(main("example", ServiceSettings, serve))
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +106,23 @@ def test_settings_of_a_consumer_that_contradict_each_other_are_rejected() -> Non
         load(ConsumerSettings, mapping)
 
     assert len(unrelated.value.faults) == 3
+
+
+def test_a_start_with_two_replicas_says_that_a_broker_down_stops_writing() -> None:
+    """Two replicas look like safety; but an acknowledgement needs both, and whoever chose 2 should know."""
+    done = subprocess.run(
+        [sys.executable, "-c", AT_START],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "BATON_REPLICATION": "2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    (line,) = map(json.loads, done.stderr.splitlines())
+    assert (line["level"], line["message"]) == ("WARNING", "settings remark")
+    assert "one broker down stops writing" in line["why"]
+    assert [ServiceSettings(replication=n).remarks() for n in (1, 3)] == [[], []]
 
 
 def test_idle_defaults_to_gap_plus_lateness() -> None:
