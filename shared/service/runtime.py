@@ -24,6 +24,8 @@ from shared.errors import BatonError, SettingsInvalid
 from shared.service.service_settings import ServiceSettings
 from shared.service.settings import describe, load
 
+LAST_ANSWERS_S = 1.0
+"""How long a stop waits for the answers of the requests that it cancels, if their clients read slowly."""
 S = TypeVar("S", bound=ServiceSettings)
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -117,11 +119,19 @@ def _log_signal(message: str, number: int) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn without signal handlers, which `_run` installs."""
+    """Uvicorn without signal handlers (`_run` installs them), which answers what it cancels at a stop."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Any:
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        # uvicorn cancels requests that take too long and returns: the process could end before their answers
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_ANSWERS_S):
+                while tasks := self.server_state.tasks:
+                    await asyncio.wait(tasks)
 
 
 def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:

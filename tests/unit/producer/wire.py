@@ -80,7 +80,7 @@ class Stalled(InMemoryFragmentSink):
         self.waiting = asyncio.Event()
 
     def send(self, portions: Mapping[int, Portion]) -> Awaitable[list[int]]:
-        kept = super().send(portions)
+        kept = asyncio.ensure_future(super().send(portions))  # else a cancelled request would never await it
 
         async def later() -> list[int]:
             self.waiting.set()
@@ -88,6 +88,11 @@ class Stalled(InMemoryFragmentSink):
             return await kept
 
         return later()
+
+    async def send_to_all(self, value: bytes) -> list[int]:
+        self.waiting.set()
+        await self.release.wait()
+        return await super().send_to_all(value)
 
 
 class Server(Producer):
@@ -123,19 +128,21 @@ async def serving(
     bounds: Bounds = PATIENT,
     sink: InMemoryFragmentSink | None = None,
     keep_alive_s: float = DEADLINE_S,
+    stop_grace_s: float = 5,
     **settings: Any,
 ) -> AsyncIterator[Server]:
-    """Runs a server for the block, and stops it gracefully at the end."""
+    """Runs a server for the block, and stops it gracefully at the end, as the producer does."""
     server = Server(bounds, sink, **settings)
     options: dict[str, Any] = {
         "http": server.protocol,
         "ws": "none",
         "lifespan": "off",
         "timeout_keep_alive": keep_alive_s,
-        "timeout_graceful_shutdown": 5,
+        "timeout_graceful_shutdown": stop_grace_s,
     }
     async with http_server(server.door, "127.0.0.1", server.port, **options):
         yield server
+        server.door.leave()
 
 
 def request(body: bytes, *headers: str, path: str = "/fragments", length: bool = True) -> bytes:
