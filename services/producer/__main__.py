@@ -10,15 +10,18 @@ import asyncio
 import contextlib
 import functools
 import gc
+import logging
 import math
+import resource
 import sys
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from services.producer.app import create_app
+from services.producer.http.bounds import Bounds
 from services.producer.http.keys import WriteKeys, parse_keys
 from services.producer.http.metrics import ProducerMetrics
-from services.producer.http.protocol import BoundedHttpProtocol, Bounds
+from services.producer.http.protocol import BoundedHttpProtocol
 from services.producer.kafka.rejects import KafkaRejects
 from services.producer.kafka.sink import KafkaFragmentSink
 from services.producer.registration import Registration
@@ -32,6 +35,9 @@ from shared.zookeeper.connection import ZooKeeper
 
 KEEP_ALIVE_S = 65
 """Longer than the 60 s after which load balancers close idle connections: they must close first."""
+OTHER_FILES = 100
+"""Open files that connections leave to the rest of the process, e.g. to reconnect to Kafka."""
+logger = logging.getLogger(__name__)
 
 
 class Producer:
@@ -103,6 +109,8 @@ class Producer:
         bounds = Bounds(
             header_timeout_s=self._settings.header_timeout_s,
             body_timeout_s=self._settings.read_timeout_s,
+            max_connections=possible_connections(self._settings.max_connections),
+            inflight=self._door.inflight,
             headers_for=self._door.headers,
             on_rejected=self._metrics.reject,
         )
@@ -128,6 +136,16 @@ class Producer:
 
     def _on_replaced(self) -> None:
         self._metrics.replaced += 1
+
+
+def possible_connections(configured: int) -> int:
+    """The configured number, or what the limit of open files leaves room for."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    possible = configured if files == resource.RLIM_INFINITY else max(1, files - OTHER_FILES)
+    if possible < configured:
+        fields = {"possible": possible, "configured": configured, "open_files": files}
+        logger.info("fewer connections than configured", extra=fields)
+    return min(configured, possible)
 
 
 def _tune_garbage_collection() -> None:

@@ -65,19 +65,19 @@ class Door:
         self._rejects = rejects
         self._table = table
         self._limits = limits
-        self._inflight = Inflight(max_inflight_bytes)
+        self.inflight = Inflight(max_inflight_bytes)
         self._metrics = metrics
         self._is_leaving = False
-        metrics.inflight_bytes = lambda: self._inflight.bytes
+        metrics.inflight_bytes = lambda: self.inflight.bytes
         metrics.rejects = rejects.counts
 
     def __repr__(self) -> str:
-        return f"<Door with {self._inflight.bytes} bytes in flight{', leaving' * self._is_leaving}>"
+        return f"<Door with {self.inflight.bytes} bytes in flight{', leaving' * self._is_leaving}>"
 
     @property
     def inflight_bytes(self) -> int:
         """Bytes of requests that are being read or wait for Kafka."""
-        return self._inflight.bytes
+        return self.inflight.bytes
 
     def headers(self, scope: Scope) -> Pairs:
         """The headers that answers to this request carry because of its origin."""
@@ -132,7 +132,7 @@ class Door:
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response | bytes:
         """The body of a 200, or a problem document. Raises ClientGone."""
-        share = InflightShare(self._inflight, self._limits.max_request_bytes)
+        share = InflightShare(self.inflight, self._limits.max_request_bytes)
         try:
             if self._is_leaving:
                 raise Leaving

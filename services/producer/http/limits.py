@@ -2,7 +2,8 @@
 
 Bytes count as they arrive and as they are decoded, not as they are announced: a client that announces a
 megabyte and sends nothing occupies nothing. Bodies that are still arriving may fill half of the room. Beyond
-that the oldest upload is dropped first, so slow senders cannot starve others. Used by door.py and body.py.
+that the oldest upload is dropped first, so slow senders cannot starve others. Requests that wait behind an
+earlier one of their connection may fill a quarter. Used by door.py and body.py, and by pipeline.py for those.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Inflight:
     """What all requests occupy: `bytes` of bodies, and REQUEST_BYTES for each of `requests`.
 
     The sum exceeds `max_bytes` by at most the chunk whose request is rejected for it. `uploads` are the
-    requests whose bodies are still arriving, the oldest first, each with the function that drops it.
+    requests whose bodies are still arriving, the oldest first, each with the function that drops it. Of both
+    sums, `waiting` requests and `waiting_bytes` are behind an earlier request of their connection.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -34,6 +36,7 @@ class Inflight:
         self.max_bytes = max_bytes
         self.uploads: dict[InflightShare, Callable[[], None]] = {}
         self.uploading_bytes = 0
+        self.waiting = self.waiting_bytes = 0
 
     def __repr__(self) -> str:
         return f"<Inflight: {self.bytes} of {self.max_bytes} bytes, {self.requests} requests>"
@@ -42,6 +45,18 @@ class Inflight:
         """Whether there is no room, or not for `more` bytes."""
         # announced bytes do not count: a client that announces and sends nothing occupies nothing
         return self.bytes + self.requests * REQUEST_BYTES + more > self.max_bytes
+
+    def has_room_to_wait(self) -> bool:
+        """Whether the requests that wait behind others are within their part of the room."""
+        waiting_bytes = self.waiting_bytes + self.waiting * REQUEST_BYTES
+        return waiting_bytes <= self.max_bytes // 4 and not self.is_full()
+
+    def add_waiting(self, requests: int, count: int) -> None:
+        """Adds requests that wait behind others, and bytes of their bodies; negative numbers remove them."""
+        self.requests += requests
+        self.waiting += requests
+        self.bytes += count
+        self.waiting_bytes += count
 
     def drop_oldest_uploads(self) -> None:
         """Drops uploads, the oldest first, until all together fit into half of the room."""

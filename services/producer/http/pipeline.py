@@ -1,8 +1,9 @@
-"""Uvicorn's HTTP protocol, with a bound on the requests that a connection may queue.
+"""Uvicorn's HTTP protocol, with bounds on the number of connections and on the requests that they queue.
 
 Uvicorn resumes reading with each answer and each read of a body, however many requests still wait behind the
 running one; and when the connection is lost, it only notifies the latest request. Here nothing is read while
-requests wait, and a lost connection notifies all. `BoundedHttpProtocol` (protocol.py) adds the timeouts.
+requests wait, what waits counts as in flight (limits.py), and a lost connection notifies all.
+`BoundedHttpProtocol` (protocol.py) adds the timeouts.
 """
 
 from __future__ import annotations
@@ -11,12 +12,22 @@ import asyncio
 from collections.abc import Callable, Sized
 from typing import Any
 
+from fastapi import Response
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from services.producer.http.bounds import Bounds
+from services.producer.http.limits import Overloaded
+from services.producer.http.refusals import refusal
+from shared.service.http import RETRY_AFTER_S, problem
 
 MAX_QUEUED = 64
 """Requests that wait for the answer to an earlier one, 2 KB each; a single read may bring 8,000."""
+MAX_REFUSED = 100
+"""Connections beyond the bound whose clients may still read the refusal; further ones get none."""
+REFUSED_S = 1.0
+"""How long these clients may take."""
 
 
 class TooManyQueued(Exception):
@@ -48,17 +59,23 @@ class _LastTransport(asyncio.Transport):
 class PipelinedHttpProtocol(HttpToolsProtocol):
     """One connection: the running request, and the queued ones in `pipeline`, the latest first.
 
-    `_is_over`: everything is answered; bytes that still arrive are dropped until the client has seen that.
+    `_waiting`: how many of the queued ones count as in flight. `_is_over`: everything is answered; bytes that
+    still arrive are dropped until the client has seen that.
     """
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, *given: Any, bounds: Bounds) -> None:
         super().__init__(*given)
+        self._bounds = bounds
         self._running: RequestResponseCycle | None = None
+        self._waiting = 0
         self._is_over = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = _Flow(transport, self.pipeline)
+        excess = len(self.connections) - self._bounds.max_connections
+        if excess > 0:
+            self._refuse_connection(excess)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -67,11 +84,59 @@ class PipelinedHttpProtocol(HttpToolsProtocol):
             disconnect(self._running)
         while self.pipeline:
             cycle, _ = self.pipeline.pop()
+            self._stop_waiting(cycle)
             disconnect(cycle)
+
+    def _refuse_connection(self, excess: int) -> None:
+        self._is_over = True
+        self._bounds.on_rejected(503, "too-many-connections")
+        if excess > MAX_REFUSED:
+            self.transport.abort()
+            return
+        detail = f"the producer accepts at most {self._bounds.max_connections} connections"
+        headers = {"connection": "close", "retry-after": str(RETRY_AFTER_S)}
+        self._write(problem(503, "too-many-connections", detail, headers=headers))
+        self.transport.write_eof()  # a real close may reset, which would destroy the answer
+        self.loop.call_later(REFUSED_S, self.transport.abort)
+
+    def _write(self, answer: Response) -> None:
+        """Sends an answer that no app gives."""
+        headers = [*self.server_state.default_headers, *answer.raw_headers]
+        lines = [b"%s: %s\r\n" % header for header in headers]
+        status = STATUS_LINE[answer.status_code]
+        self.transport.write(b"".join([status, *lines, b"\r\n", bytes(answer.body)]))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
+        if self._waiting:  # else the request starts as it arrives
+            self._stop_waiting(cycle)
         HttpToolsProtocol._start_asgi_task(self, cycle, app)  # super() costs twice as much
+
+    def _wait(self, requests: int, count: int) -> None:
+        """Counts the latest request as waiting, or bytes of its body.
+
+        Raises TooManyQueued if there is no room; then the request will get a 429, as the last one.
+        """
+        self._waiting += requests
+        self._bounds.inflight.add_waiting(requests, count)
+        if not self._bounds.inflight.has_room_to_wait():
+            cycle, _ = self.pipeline[0]
+            self._bounds.inflight.add_waiting(0, -len(cycle.body))
+            cycle.body.clear()
+            cycle.more_body = False  # the rest is not read
+            self.pipeline[0] = (cycle, self._refuse_overload)
+            raise TooManyQueued
+
+    def _stop_waiting(self, cycle: RequestResponseCycle) -> None:
+        self._waiting -= 1
+        self._bounds.inflight.add_waiting(-1, -len(cycle.body))
+
+    async def _refuse_overload(self, scope: Any, receive: Any, send: Any) -> None:
+        """The app of a request that had no room to wait."""
+        answer = refusal(Overloaded())
+        answer.raw_headers += self._bounds.headers_for(scope)
+        self._bounds.on_rejected(answer.status_code, "overloaded")
+        await answer(scope, receive, send)
 
     def _end_behind_answers(self) -> None:
         """Makes the latest accepted request the connection's last one."""

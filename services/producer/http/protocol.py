@@ -9,16 +9,15 @@ request. Wired by `__main__.py`; the door handles everything that parses (docs/a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from services.producer.http.bounds import Bounds
 from services.producer.http.pipeline import (
     MAX_QUEUED,
     PipelinedHttpProtocol,
@@ -33,19 +32,6 @@ MAX_HEADER_BYTES = 32 * 1024
 _Awaited = tuple[RequestResponseCycle | None, bool]
 """The latest request, and whether we wait for the next one's headers rather than the rest of its body."""
 _UPGRADE = (b"upgrade", b"connection", b"http2-settings")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """How long a client may take, in seconds; `on_rejected` gets the status and kind of each rejection.
-
-    `headers_for` returns the headers for the origin of a request (its ASGI scope).
-    """
-
-    header_timeout_s: float
-    body_timeout_s: float
-    headers_for: Callable[[Any], Iterable[tuple[bytes, bytes]]] = lambda scope: ()
-    on_rejected: Callable[[int, str], None] = lambda status, kind: None
 
 
 class _HeadersTooLarge(Exception):
@@ -64,8 +50,7 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
         *,
         bounds: Bounds,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        self._bounds = bounds
+        super().__init__(config, server_state, app_state, _loop, bounds=bounds)
         self._barren = 0
         self._declined = b""
         self._timer: asyncio.TimerHandle | None = None
@@ -75,7 +60,8 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._timer = self.loop.call_later(self._bounds.header_timeout_s, self._on_late)
+        if not self._is_over:
+            self._timer = self.loop.call_later(self._bounds.header_timeout_s, self._on_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -120,6 +106,8 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
             raise TooManyQueued
         HttpToolsProtocol.on_headers_complete(self)  # super() costs twice as much
         self._barren = 0
+        if len(self.pipeline) > self._waiting:  # this request waits for an earlier one
+            self._wait(1, 0)
 
     def on_chunk_header(self) -> None:
         # headers from now on are trailers, which the app must not see
@@ -134,6 +122,8 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
             if len(cycle.body) > HIGH_WATER_LIMIT:
                 self.flow.pause_reading()
             cycle.message_event.set()
+            if self.pipeline:
+                self._wait(0, len(body))
 
     def on_message_complete(self) -> None:
         # like uvicorn, but also for a request that was answered before it was complete
@@ -276,12 +266,10 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
             return
         if not self.pipeline and not (is_body_awaited and self.cycle.response_started):
             answer = problem(status, kind, detail, headers={"connection": "close"})
-            headers = [*self.server_state.default_headers, *answer.raw_headers]
             if is_body_awaited:
-                headers += self._bounds.headers_for(self.scope)
+                answer.raw_headers += self._bounds.headers_for(self.scope)
                 disconnect(self.cycle)
-            lines = [b"%s: %s\r\n" % header for header in headers]
-            self.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", bytes(answer.body)]))
+            self._write(answer)
             self._bounds.on_rejected(status, kind)
         self.transport.close()
         self._abort_later()

@@ -14,8 +14,10 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import uvloop
 
+from services.producer.http.bounds import Bounds
+from services.producer.http.limits import REQUEST_BYTES
 from services.producer.http.pipeline import MAX_QUEUED
-from services.producer.http.protocol import BoundedHttpProtocol, Bounds
+from services.producer.http.protocol import BoundedHttpProtocol
 from tests.unit.producer.wire import DEADLINE_S, Server, Stalled, request, serving
 
 FRAGMENT = b'{"key":"visitor-1"}'
@@ -97,6 +99,51 @@ async def test_nothing_is_read_while_requests_are_queued(
     assert 0 < max(queued) <= max_requests
     assert 0 < max(held) <= max_bytes
     assert len(server.stored) == 1 + count
+
+
+async def test_bodies_behind_an_earlier_request_count_as_in_flight() -> None:
+    """They may fill a quarter of the bound; the next one gets a 429 in its turn and ends the connection."""
+    sink, room = Stalled(), 200_000
+    async with serving(sink=sink, max_inflight_bytes=room) as server, server.connection() as client:
+        client.send(request(FRAGMENT))
+        await sink.waiting.wait()
+        client.send(LARGE * 30)
+        protocol = server.protocols[0]
+        await until(lambda: len(protocol.pipeline) > 1)
+        waiting = len(protocol.pipeline)
+        held = server.door.inflight_bytes
+        sink.release.set()
+        answers = [await client.answer() for _ in range(1 + waiting)]
+        rest = await client.rest()
+
+    assert [answer.status for answer in answers] == [200] * waiting + [429]
+    assert (answers[-1].headers["retry-after"], answers[-1].headers["connection"]) == ("1", "close")
+    assert rest == b""
+    assert 20_000 < held <= room // 4
+    assert len(server.stored) == waiting
+    assert (server.metrics.requests[429], server.metrics.refused["overloaded"]) == (1, 1)
+    assert server.door.inflight_bytes == 0
+
+
+async def test_a_flood_of_small_requests_behind_others_is_bounded() -> None:
+    """Over many connections: what waits counts with its overhead, and nothing of it stays in the end."""
+    sink, room = Stalled(), 1_000_000
+    async with serving(sink=sink, max_inflight_bytes=room) as server, contextlib.AsyncExitStack() as clients:
+        for _ in range(20):
+            client = await clients.enter_async_context(server.connection())
+            client.send(request(FRAGMENT) * 40)
+        await until(lambda: len(server.protocols) == 20 and all(one.pipeline for one in server.protocols))
+        waiting = sum(len(protocol.pipeline) for protocol in server.protocols)
+        for protocol in server.protocols:
+            protocol.transport.abort()
+        await until(lambda: all(map(is_lost, server.protocols)))
+        left = server.door.inflight
+        sink.release.set()
+        await until(lambda: not left.requests)
+
+    # one of each connection is refused
+    assert waiting <= room // 4 // REQUEST_BYTES + 20
+    assert (left.bytes, left.requests, left.waiting_bytes) == (0, 0, 0)
 
 
 MANY_REJECTED = b"[" + b",".join([b"1"] * 300) + b"]"

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from services.producer.core.ingest import Portion
-from services.producer.http.protocol import BoundedHttpProtocol, Bounds
+from services.producer.http.bounds import Bounds
+from services.producer.http.protocol import BoundedHttpProtocol
 from shared.service.runtime import http_server
 from tests.fakes.sink import InMemoryFragmentSink
 from tests.servers import free_port
@@ -103,7 +104,12 @@ class Server(Producer):
     ) -> None:
         super().__init__(sink=sink, **settings)
         self.port = free_port()
-        self.bounds = replace(bounds, headers_for=self.door.headers, on_rejected=self.metrics.reject)
+        self.bounds = replace(
+            bounds,
+            inflight=self.door.inflight,
+            headers_for=self.door.headers,
+            on_rejected=self.metrics.reject,
+        )
         self.protocols: list[BoundedHttpProtocol] = []
 
     def protocol(self, **given: Any) -> BoundedHttpProtocol:
