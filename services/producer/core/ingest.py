@@ -90,9 +90,9 @@ _slice_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 def ingest(body: bytes, form: Form, table: StreamTable, limits: Limits) -> Ingested:
     """The fragments in a body, each accepted for its stream or rejected with a reason.
 
-    Reasons: those of parse_fragment, `time` (see time_of), and `size` (above max_fragment_bytes). Raises
-    RequestUnreadable if the body as a whole does not match its form, RequestTooLarge if it has too many bytes
-    or fragments.
+    Reasons: those of parse_fragment, `time` (see time_of), `id` (an empty one), and `size` (above
+    max_fragment_bytes). Raises RequestUnreadable if the body as a whole does not match its form,
+    RequestTooLarge if it has too many bytes or fragments.
     """
     if len(body) > limits.max_request_bytes:
         raise RequestTooLarge(f"a request may have at most {limits.max_request_bytes} bytes")
@@ -197,6 +197,9 @@ def _sort(items: Sequence[bytes | msgspec.Raw], table: StreamTable, limits: Limi
             if len(raw) > max_bytes:
                 raise FragmentRejected("size", f"{len(raw)} bytes; a fragment may have at most {max_bytes}")
             fragment = parse_fragment(raw)
+            # not in parse_fragment: consumers read the empty ids that earlier producers accepted
+            if fragment.id == "":
+                raise FragmentRejected("id", "`id` is empty, and a second one would be a repeat: omit it")
             time_of(fragment)  # only to reject a wrong time here: the consumer can no longer tell the sender
         except FragmentRejected as error:
             rejected.append(Rejected(index=index, reason=error.reason, detail=error.detail))

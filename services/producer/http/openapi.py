@@ -47,8 +47,9 @@ _FRAGMENT = _object(
     },
     id={
         "type": "string",
+        "minLength": 1,
         "maxLength": MAX_ID_BYTES,
-        "description": f"chosen by the client, so that it may retry; ≤ {MAX_ID_BYTES} bytes of UTF-8",
+        "description": f"chosen by the client, so that it may retry; 1 to {MAX_ID_BYTES} bytes of UTF-8",
     },
     data={"description": "any JSON; stored as it is"},
 )

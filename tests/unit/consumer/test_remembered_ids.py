@@ -115,6 +115,15 @@ def test_each_id_is_forgotten_repeat_ms_after_its_own_session() -> None:
     assert stream.counts.repeats == 2
 
 
+def test_an_empty_id_of_an_earlier_producer_is_an_id_like_any_other() -> None:
+    """Producers reject it now; a consumer that ignored it would change the sessions of existing logs."""
+    stream = stream_of(new_stream())
+
+    stream.fold([Rec(n, 1_000 + n, b"k", b'{"key":"k","id":""}') for n in range(2)], 0.0)
+
+    assert (stream.counts.fragments, stream.counts.repeats) == (2, 1)
+
+
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_few_remembered_ids_change_nothing_else(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound on their number is part of the rule, so owners that crash and move keep it, too."""

@@ -125,6 +125,7 @@ UNACCEPTABLE = [
     (b'{"key":"a","end":"yes"}', "invalid"),
     (b'{"key":""}', "key"),
     (b'{"key":"a","id":"' + b"i" * 65 + b'"}', "id"),
+    (b'{"key":"a","id":""}', "id"),
     (b'{"key":"a","time":-1}', "time"),
     (b'{"key":"a","time":"yesterday"}', "time"),
     (b'{"key":"a","data":' + b"[" * 1_001 + b"]" * 1_001 + b"}", "nesting"),
@@ -244,7 +245,7 @@ FRAGMENTS = st.fixed_dictionaries(
     optional={
         "end": st.booleans(),
         "time": st.integers(0, 253_402_300_799_999),
-        "id": st.text(max_size=10),
+        "id": st.text(min_size=1, max_size=10),
         "data": JSON,
     },
 )
