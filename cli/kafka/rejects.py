@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.structs import OffsetAndMetadata
 
 from shared.kafka.clients import CALL_TIMEOUT_S, discard_consumer, translated
-from shared.kafka.topics import count_partitions
+from shared.kafka.heads import committed_offsets
+from shared.kafka.topics import admin_client, count_partitions
 from shared.model.names import Names
 from shared.model.rejects import Reject, parse_reject
 
@@ -36,13 +38,37 @@ class StoredReject:
     reject: Reject
 
 
-class RejectedLog:
-    """The topic as it was when opened: `bounds` are the half-open offsets (first, end) of each partition."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """How far a reason was replayed: up to `offset`.
 
-    def __init__(self, consumer: AIOKafkaConsumer, topic: str, bounds: Mapping[int, tuple[int, int]]) -> None:
+    `appended_ms` is the append time of the record before, by which its log is recognized; None if an earlier
+    version stored the place.
+    """
+
+    offset: int
+    appended_ms: int | None = None
+
+
+class RejectedLog:
+    """The topic as it was when opened.
+
+    `bounds` are the half-open offsets (first, end) of each partition, `opened_at` the places of the reason.
+    These were read first, so one beyond the end belongs to another log.
+    """
+
+    def __init__(
+        self,
+        consumer: AIOKafkaConsumer,
+        topic: str,
+        bounds: Mapping[int, tuple[int, int]],
+        opened_at: Mapping[int, Place],
+    ) -> None:
         self._consumer = consumer
         self._topic = topic
+        self._forgotten: set[int] = set()
         self.bounds = bounds
+        self.opened_at = opened_at
 
     def __repr__(self) -> str:
         return f"<RejectedLog of {self._topic}: {dict(self.bounds)}>"
@@ -88,25 +114,29 @@ class RejectedLog:
             if page:
                 yield page
 
-    async def committed(self, partition: int) -> int | None:
-        """The offset up to which the reason was replayed; None if it never was. Raises KafkaUnavailable."""
-        with translated("committed offsets cannot be read"):
-            async with asyncio.timeout(STALL_S):
-                offset: int | None = await self._consumer.committed(self._partition(partition))
-        return offset
+    def forget(self, partition: int) -> None:
+        """Makes the next commit replace the place, however far that was: it belongs to another log."""
+        self._forgotten.add(partition)
 
-    async def commit(self, partition: int, offset: int) -> None:
-        """Records that everything below `offset` was replayed; a higher offset of another replay stays.
+    async def commit(self, partition: int, place: Place) -> None:
+        """Records that everything below the place was replayed; a higher one of another replay stays.
 
-        Raises KafkaUnavailable; then it is unknown whether the offset was committed.
+        Raises KafkaUnavailable; then it is unknown whether the place was committed.
         """
-        committed = await self.committed(partition)
+        where = self._partition(partition)
         # two replays at once must not set each other back
-        if committed is not None and committed >= offset:
+        if partition not in self._forgotten and await self._committed(where) >= place.offset:
             return
+        metadata = "" if place.appended_ms is None else str(place.appended_ms)
         with translated("the offset cannot be committed"):
             async with asyncio.timeout(STALL_S):
-                await self._consumer.commit({self._partition(partition): offset})
+                await self._consumer.commit({where: (place.offset, metadata)})
+        self._forgotten.discard(partition)
+
+    async def _committed(self, where: TopicPartition) -> int:
+        with translated("committed offsets cannot be read"):
+            async with asyncio.timeout(STALL_S):
+                return await self._consumer.committed(where) or 0
 
     async def _page(self, reading: TopicPartition) -> Sequence[Any]:
         async with asyncio.timeout(STALL_S):
@@ -126,7 +156,8 @@ async def open_rejected(kafka: str, names: Names, *, reason: str | None = None) 
     Raises KafkaUnavailable, also when the topic does not exist yet.
     """
     topic = names.rejected
-    count = await count_partitions(kafka, topic)
+    partitions = [TopicPartition(topic, number) for number in range(await count_partitions(kafka, topic))]
+    places = {} if reason is None else await _places(kafka, names.replay(reason), partitions)
     consumer = AIOKafkaConsumer(
         bootstrap_servers=kafka,
         group_id=None if reason is None else names.replay(reason),
@@ -137,7 +168,6 @@ async def open_rejected(kafka: str, names: Names, *, reason: str | None = None) 
         retry_backoff_ms=20,
     )
     try:
-        partitions = [TopicPartition(topic, number) for number in range(count)]
         with translated(f"Kafka at {kafka} does not answer"):
             async with asyncio.timeout(STALL_S):
                 await consumer.start()
@@ -147,6 +177,18 @@ async def open_rejected(kafka: str, names: Names, *, reason: str | None = None) 
                 consumer.pause(*partitions)
                 firsts = await consumer.beginning_offsets(partitions)
                 ends = await consumer.end_offsets(partitions)
-        yield RejectedLog(consumer, topic, {p.partition: (firsts[p], ends[p]) for p in partitions})
+        yield RejectedLog(consumer, topic, {p.partition: (firsts[p], ends[p]) for p in partitions}, places)
     finally:
         await discard_consumer(consumer)
+
+
+async def _places(kafka: str, group: str, partitions: Sequence[TopicPartition]) -> dict[int, Place]:
+    async with admin_client(kafka) as admin:
+        found = await committed_offsets(admin, group, partitions)
+    return {where.partition: _place(one) for where, one in found.items() if one.offset >= 0}
+
+
+def _place(committed: OffsetAndMetadata) -> Place:
+    # Kafka's tools move offsets without metadata
+    appended_ms = int(committed.metadata) if committed.metadata.isdigit() else None
+    return Place(offset=committed.offset, appended_ms=appended_ms)

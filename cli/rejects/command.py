@@ -139,6 +139,7 @@ def summary(replayed: Replayed, reason: str, failure: str | None, *, is_dry: boo
     return {
         "reason": reason,
         "dry_run": is_dry,
+        "started_over": replayed.has_started_over,
         "found": replayed.found,
         "cut": replayed.cut,
         "no_object": replayed.no_object,
@@ -198,6 +199,8 @@ def _print_replayed(replayed: Replayed, reason: str, *, is_dry: bool) -> None:
     skipped = [f"{replayed.cut:,} truncated"] if replayed.cut else []
     skipped += [f"{replayed.no_object:,} not JSON objects"] if replayed.no_object else []
     rest = f"; skipped: {', '.join(skipped)}" if skipped else ""
+    if replayed.has_started_over:
+        click.echo("the topic was created anew since the last replay, so this one began at its start")
     if is_dry:
         click.echo(f"{replayed.to_send:,} with reason {reason!r} would be sent again{rest}")
         return

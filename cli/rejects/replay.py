@@ -1,9 +1,9 @@
 """Replays rejects: sends those of one reason again, in their order, each once.
 
 It reads the topic up to its end at the start, so a fragment that is rejected again (and appended to the
-topic) waits for the next replay. The offset is committed after the producer's acknowledgement. After an
-interruption a fragment may be sent twice, with the same id, and consumers drop the repeat. Used by
-`cli/rejects/command.py`.
+topic) waits for the next replay. The place is committed after the producer's acknowledgement. After an
+interruption a fragment may be sent twice, with the same id, and consumers drop the repeat. A place in another
+log (the topic was deleted) is replaced. Used by `cli/rejects/command.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cli.http.client import BatonClient
 from cli.importing.fragments import Outgoing
 from cli.importing.lanes import BatchLimits, Lane
 from cli.importing.tally import Tally
-from cli.kafka.rejects import StoredReject
+from cli.kafka.rejects import Place, StoredReject
 
 # the opening brace after an optional byte order mark; the group matches if the object is empty
 _OBJECT = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{(?=[ \t\r\n]*(\})?)")
@@ -28,27 +28,30 @@ class ReplayLog(Protocol):
     """The topic of rejects and how far one reason was replayed: `RejectedLog`, or a fake in tests."""
 
     bounds: Mapping[int, tuple[int, int]]
+    opened_at: Mapping[int, Place]
 
     def read(self, partition: int, start: int) -> AsyncIterator[Sequence[StoredReject]]:
         """The rejects of a partition from `start` to its end, in pages."""
 
-    async def committed(self, partition: int) -> int | None:
-        """The offset up to which the reason was replayed."""
+    def forget(self, partition: int) -> None:
+        """Makes the next commit replace the place, however far that was."""
 
-    async def commit(self, partition: int, offset: int) -> None:
-        """Records that everything below `offset` was replayed."""
+    async def commit(self, partition: int, place: Place) -> None:
+        """Records that everything below the place was replayed."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Replayed:
     """Counts so far: `found` rejects of the reason = `cut` + `no_object` + `to_send`.
 
-    `tally` counts what was sent; the `line` of its reasons is an offset.
+    `tally` counts what was sent; the `line` of its reasons is an offset. `has_started_over`: the topic was
+    created anew since the last replay, so this one began at its start.
     """
 
     found: int = 0
     cut: int = 0
     no_object: int = 0
+    has_started_over: bool = False
     tally: Tally = field(default_factory=Tally)
 
     @property
@@ -94,32 +97,51 @@ async def replay(
 
     Raises KafkaUnavailable and the errors of `producer`; what was acknowledged before stays committed.
     """
-    async for partition, page in _pages(log):
+    async for partition, page in _pages(log, replayed):
         # below every offset: nothing of this page is committed yet
         committed = 0
         for batch in _batches(_outgoing(page, reason, replayed), limits):
             await _send(batch, producer, limits, replayed.tally)
             committed = batch[-1].line + 1
-            await log.commit(partition, committed)
+            await log.commit(partition, Place(offset=committed, appended_ms=batch[-1].time_ms))
         # also past rejects of other reasons, so that the next replay does not read them again
         if committed <= page[-1].offset:
-            await log.commit(partition, page[-1].offset + 1)
+            await log.commit(partition, Place(offset=page[-1].offset + 1, appended_ms=page[-1].time_ms))
 
 
 async def count(log: ReplayLog, reason: str, replayed: Replayed) -> None:
     """Counts what `replay` would find; sends and commits nothing. Raises KafkaUnavailable."""
-    async for _, page in _pages(log):
+    async for _, page in _pages(log, replayed):
         for _ in _outgoing(page, reason, replayed):
             pass
 
 
-async def _pages(log: ReplayLog) -> AsyncIterator[tuple[int, Sequence[StoredReject]]]:
-    for partition, (first, end) in log.bounds.items():
-        committed = await log.committed(partition)
-        # an offset beyond the end belongs to an earlier topic of this name, which was deleted
-        start = first if committed is None or committed > end else committed
+async def _pages(log: ReplayLog, replayed: Replayed) -> AsyncIterator[tuple[int, Sequence[StoredReject]]]:
+    for partition, (start, _) in log.bounds.items():
+        place = log.opened_at.get(partition)
+        if place is not None and await _is_of_this_log(log, partition, place):
+            start = place.offset
+        elif place is not None:
+            log.forget(partition)
+            replayed.has_started_over = True
         async for page in log.read(partition, start):
             yield partition, page
+
+
+async def _is_of_this_log(log: ReplayLog, partition: int, place: Place) -> bool:
+    """Whether the place was stored for this topic, and not for a deleted one of the same name.
+
+    A log is recognized by its last record, as those of streams are (docs/adr/0025).
+    """
+    first, end = log.bounds[partition]
+    if place.offset > end:
+        return False
+    # an earlier version stored no time, or retention has deleted the record
+    if place.appended_ms is None or place.offset <= first:
+        return True
+    async for page in log.read(partition, place.offset - 1):
+        return page[0].offset >= place.offset or page[0].time_ms == place.appended_ms
+    return True
 
 
 def _outgoing(page: Iterable[StoredReject], reason: str, replayed: Replayed) -> Iterator[Outgoing]:

@@ -1,13 +1,13 @@
-"""Reads the heads of a group's streams from the committed offsets of its Kafka group.
+"""Reads committed offsets with their metadata: above all the heads of a group's streams.
 
-The sinks of a member, control's view and the audit use it. A committed offset without a valid head concerns
-only its own stream: the heads of the others are returned all the same.
+The sinks of a member, control's view and the audit read heads; replays of rejects read their places. A
+committed offset without a valid head concerns only its own stream: the heads of the others are returned.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from aiokafka import TopicPartition
@@ -72,16 +72,8 @@ async def read_heads(
 
     Raises KafkaUnavailable.
     """
-    coordinator = Coordinator() if coordinator is None else coordinator
     partitions = [TopicPartition(names.fragments(n), 0) for n in streams]
-    try:
-        with translated("committed offsets cannot be read"):
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                found = await _group_offsets(admin, names.kafka_group(group), partitions, coordinator)
-    except KafkaUnavailable:
-        # the group may have moved to another broker
-        coordinator.node = None
-        raise
+    found = await committed_offsets(admin, names.kafka_group(group), partitions, coordinator)
     heads: dict[int, Head] = {}
     unreadable: dict[int, str] = {}
     for partition, committed in found.items():
@@ -95,10 +87,28 @@ async def read_heads(
     return StoredHeads(heads=heads, unreadable=unreadable)
 
 
+async def committed_offsets(
+    admin: AIOKafkaAdminClient,
+    kafka_group: str,
+    partitions: Sequence[TopicPartition],
+    coordinator: Coordinator | None = None,
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The group's offset of every partition, -1 for none, with its metadata. Raises KafkaUnavailable."""
+    coordinator = Coordinator() if coordinator is None else coordinator
+    try:
+        with translated("committed offsets cannot be read"):
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                return await _group_offsets(admin, kafka_group, partitions, coordinator)
+    except KafkaUnavailable:
+        # the group may have moved to another broker
+        coordinator.node = None
+        raise
+
+
 async def _group_offsets(
     admin: AIOKafkaAdminClient,
     kafka_group: str,
-    partitions: list[TopicPartition],
+    partitions: Sequence[TopicPartition],
     coordinator: Coordinator,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Committed offsets; retries while the group's coordinator moves or loads."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from cli.kafka.rejects import StoredReject
+from cli.kafka.rejects import Place, StoredReject
 from services.producer.core.ingest import Rejected
 from services.producer.ports import RejectCounts
 from shared.model.rejects import MAX_KEPT_BYTES, Reject
@@ -51,23 +51,33 @@ class InMemoryRejects:
 class InMemoryRejectedLog:
     """Rejects in partitions, and the place of one reason: the same as `RejectedLog` for who replays.
 
-    The next attempts to keep a place raise what is in `fails_to_keep`, as a lost connection would.
+    `stored` has the places as Kafka keeps them, `places` only their offsets. Retention has deleted what lies
+    below `first`. The next attempts to keep a place raise what is in `fails_to_keep`, as a lost connection
+    would.
     """
 
     def __init__(self, partitions: Sequence[Sequence[Reject]], page_size: int = 3) -> None:
         self._partitions = [list(rejects) for rejects in partitions]
         self._page_size = page_size
-        self.places: dict[int, int] = {}
+        self.stored: dict[int, Place] = {}
+        self.first = 0
         self.fails_to_keep: list[Exception] = []
         self.open()
 
     def __repr__(self) -> str:
-        return f"<InMemoryRejectedLog {dict(self.bounds)}, places {self.places}>"
+        return f"<InMemoryRejectedLog {dict(self.bounds)}, places {self.stored}>"
+
+    @property
+    def places(self) -> dict[int, int]:
+        """The offsets up to which the reason was replayed."""
+        return {partition: place.offset for partition, place in self.stored.items()}
 
     def open(self) -> None:
-        """Takes the ends as they are now."""
+        """Takes places and ends as they are now."""
+        self.opened_at: Mapping[int, Place] = dict(self.stored)
+        self._forgotten: set[int] = set()
         self.bounds: Mapping[int, tuple[int, int]] = {
-            number: (0, len(rejects)) for number, rejects in enumerate(self._partitions)
+            number: (self.first, len(rejects)) for number, rejects in enumerate(self._partitions)
         }
 
     def append(self, partition: int, reject: Reject) -> None:
@@ -79,16 +89,18 @@ class InMemoryRejectedLog:
         stored = [
             StoredReject(partition=partition, offset=offset, time_ms=1_000 + offset, reject=reject)
             for offset, reject in enumerate(self._partitions[partition][: self.bounds[partition][1]])
-        ][start:]
+        ][max(start, self.first) :]
         for at in range(0, len(stored), self._page_size):
             yield stored[at : at + self._page_size]
 
-    async def committed(self, partition: int) -> int | None:
+    def forget(self, partition: int) -> None:
         """See RejectedLog."""
-        return self.places.get(partition)
+        self._forgotten.add(partition)
 
-    async def commit(self, partition: int, offset: int) -> None:
+    async def commit(self, partition: int, place: Place) -> None:
         """See RejectedLog."""
         if self.fails_to_keep:
             raise self.fails_to_keep.pop(0)
-        self.places[partition] = offset
+        if partition in self._forgotten or self.places.get(partition, 0) < place.offset:
+            self.stored[partition] = place
+        self._forgotten.discard(partition)

@@ -12,7 +12,10 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from click.testing import CliRunner, Result
 
+from cli.importing.lanes import BatchLimits
+from cli.kafka.rejects import Place, open_rejected
 from cli.main import cli
+from cli.rejects.replay import Replayed, replay
 from services.producer.kafka.rejects import KafkaRejects
 from shared.errors import KafkaUnavailable
 from shared.kafka.topics import ensure_topics, rejected_topic
@@ -22,6 +25,7 @@ from tests.integration.test_producer_service import producer
 from tests.rejects_contract import RejectsContract, RejectsWorld, refused
 from tests.servers import KafkaServer
 from tests.topics import records_of
+from tests.unit.cli.fake_services import InMemoryProducer
 from tests.waiting import running, until
 
 NDJSON = {"content-type": "application/x-ndjson"}
@@ -192,6 +196,34 @@ async def test_rejected_fragments_are_listed_and_replayed(kafka: str, zookeeper:
     assert [record.value for record in stored] == [
         b'{"id":"rejected/0/%d",' % offset + value[1:] for offset, value in enumerate(long)
     ]
+
+
+@pytest.mark.parametrize(
+    "lost", [Place(offset=99, appended_ms=7), Place(offset=99), Place(offset=3, appended_ms=7)]
+)
+async def test_the_place_in_a_lost_log_is_replaced(kafka: str, namespace: str, lost: Place) -> None:
+    """Beyond the end, or where another record is now: the next replay begins at the start, others do not."""
+    names = Names(namespace)
+    await ensure_topics(kafka, [rejected_topic(names)], 1)
+    rejects = KafkaRejects(kafka, names)
+    async with running(rejects.run()):
+        rejects.put([refused(n) for n in range(3)], [b'{"key":"k"}'] * 3)
+        await until(lambda: rejects.counts.stored == 3)
+    async with open_rejected(kafka, names, reason="time") as log:
+        await log.commit(0, lost)
+
+    found = []
+    for _ in range(2):
+        replayed = Replayed()
+        async with open_rejected(kafka, names, reason="time") as log:
+            await replay(log, InMemoryProducer().client(0.0), "time", limits=BatchLimits(), replayed=replayed)
+        found.append((replayed.found, replayed.has_started_over))
+
+    async with open_rejected(kafka, names, reason="time") as log:
+        place = log.opened_at[0]
+    (*_, last) = await records_of(kafka, names.rejected)
+    assert found == [(3, True), (0, False)]
+    assert place == Place(offset=3, appended_ms=last.timestamp)
 
 
 async def test_without_a_topic_the_command_says_so(kafka: str, namespace: str) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.importing.lanes import BatchLimits
+from cli.kafka.rejects import Place
 from cli.rejects.replay import Replayed, count, replay, with_id
 from shared.errors import KafkaUnavailable, Unavailable
 from shared.model.rejects import MAX_KEPT_BYTES, Reject
@@ -161,7 +162,8 @@ async def test_an_unavailable_producer_does_not_advance_the_committed_offset() -
 async def test_a_dry_run_counts_and_changes_nothing() -> None:
     """It counts what a replay would find from the committed offset on."""
     log = InMemoryRejectedLog([[*numbered(0, 1), reject(b"7"), *numbered(5, reason="key")]])
-    log.places = {0: 1}
+    log.stored = {0: Place(offset=1)}
+    log.open()
     replayed = Replayed()
 
     await count(log, "time", replayed)
@@ -170,14 +172,37 @@ async def test_a_dry_run_counts_and_changes_nothing() -> None:
     assert log.places == {0: 1}
 
 
-async def test_the_committed_offset_of_a_deleted_topic_is_ignored() -> None:
-    """A new topic of the same name starts again at offset 0."""
+@pytest.mark.parametrize(
+    "place",
+    [Place(offset=99), Place(offset=3, appended_ms=1_002), Place(offset=2, appended_ms=999)],
+    ids=["beyond the end", "beyond the end, with a time", "regrown"],
+)
+async def test_a_lost_log_is_replayed_from_its_start_once(place: Place) -> None:
+    """A topic that was deleted and created anew: the old place says nothing about it, and is replaced."""
     log = InMemoryRejectedLog([numbered(0, 1)])
-    log.places = {0: 99}
+    log.stored = {0: place}
+
+    first = await send(log, InMemoryProducer())
+    second = await send(log, InMemoryProducer())
+
+    assert (first.tally.accepted, first.has_started_over) == (2, True)
+    assert (second.found, second.has_started_over) == (0, False)
+    assert log.stored == {0: Place(offset=2, appended_ms=1_001)}
+
+
+@pytest.mark.parametrize(
+    ("place", "first"),
+    [(Place(offset=2, appended_ms=1_001), 0), (Place(offset=2), 0), (Place(offset=2, appended_ms=999), 2)],
+    ids=["the same log", "of an earlier version", "retention has deleted the record"],
+)
+async def test_a_replay_continues_on_the_log_that_it_knows(place: Place, first: int) -> None:
+    """It compares the time of the last record that was replayed, if both are still there."""
+    log = InMemoryRejectedLog([numbered(0, 1, 2)])
+    log.stored, log.first = {0: place}, first
 
     replayed = await send(log, InMemoryProducer())
 
-    assert replayed.tally.accepted == 2
+    assert (replayed.found, replayed.has_started_over) == (1, False)
 
 
 @settings(max_examples=50)
