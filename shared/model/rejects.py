@@ -2,7 +2,8 @@
 
 Pure. The record's value is what was posted, cut to `MAX_KEPT_BYTES`; its headers hold everything else, so
 that any Kafka tool shows both. Producers write rejects (`services/producer/kafka/rejects.py`), `baton
-rejected` reads them.
+rejected` reads them. A replay inserts an id, which counts towards no limit: otherwise a fragment of the
+largest size could not be sent again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ UNKNOWN = "unknown"
 """The reason of a record that another program wrote."""
 
 _REASON = re.compile(r"[a-z][a-z0-9_-]{0,40}")
+# what `with_id` (cli/rejects/replay.py) puts behind the opening brace
+_REPLAYED = re.compile(rb'(?:\xef\xbb\xbf)?[ \t\r\n]*\{("id":"rejected/\d{1,10}/\d{1,19}",?)')
 
 Headers = list[tuple[str, bytes]]
 
@@ -48,6 +51,21 @@ class Reject:
 def is_reason(text: str) -> bool:
     """Whether this is a valid reason: a lower-case word."""
     return _REASON.fullmatch(text) is not None
+
+
+def inserted_bytes(posted: bytes) -> int:
+    """The length of the id that a replay has inserted into this text; 0 if there is none.
+
+    >>> inserted_bytes(b'{"id":"rejected/0/7","key":"a"}'), inserted_bytes(b'{"key":"a"}')
+    (20, 0)
+    """
+    replayed = _REPLAYED.match(posted)
+    return len(replayed[1]) if replayed else 0
+
+
+def kept_part(posted: bytes) -> bytes:
+    """The part of what was posted that the topic keeps."""
+    return posted[: MAX_KEPT_BYTES + inserted_bytes(posted)]
 
 
 def headers_of(reason: str, detail: str, size: int, index: int, *, is_cut: bool) -> Headers:

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from cli.kafka.rejects import Place, StoredReject
 from services.producer.core.ingest import Rejected
 from services.producer.ports import RejectCounts
-from shared.model.rejects import MAX_KEPT_BYTES, Reject
+from shared.model.rejects import Reject, kept_part
 
 
 def reject_of(posted: bytes, *, reason: str, detail: str, index: int) -> Reject:
     """The reject of what was posted, cut if it is too long."""
-    return Reject(value=posted[:MAX_KEPT_BYTES], reason=reason, detail=detail, size=len(posted), index=index)
+    return Reject(value=kept_part(posted), reason=reason, detail=detail, size=len(posted), index=index)
 
 
 class InMemoryRejects:

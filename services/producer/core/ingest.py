@@ -21,6 +21,7 @@ from services.producer.core.form import JSON_SPACE, Form, form_of
 from shared.errors import InvalidInput
 from shared.model.fragments import MAX_NESTING, FragmentRejected, deep_stack, parse_fragment, time_of
 from shared.model.json_faults import syntax_fault
+from shared.model.rejects import inserted_bytes
 from shared.model.routing import StreamTable, slot_for
 
 BOM = b"\xef\xbb\xbf"
@@ -194,7 +195,7 @@ def _sort(items: Sequence[bytes | msgspec.Raw], table: StreamTable, limits: Limi
     for index, item in enumerate(items):
         raw = bytes(item)  # a copy: msgspec.Raw refers to the body, which must not stay in memory
         try:
-            if len(raw) > max_bytes:
+            if len(raw) > max_bytes and len(raw) > max_bytes + inserted_bytes(raw):
                 raise FragmentRejected("size", f"{len(raw)} bytes; a fragment may have at most {max_bytes}")
             fragment = parse_fragment(raw)
             # not in parse_fragment: consumers read the empty ids that earlier producers accepted

@@ -22,7 +22,7 @@ from shared.errors import KafkaUnavailable
 from shared.kafka.clients import CALL_TIMEOUT_S, discard_producer
 from shared.kafka.outbox import FLUSH_TIMEOUT_S, outbox_producer, run_outbox, wait_for_ack
 from shared.model.names import Names
-from shared.model.rejects import MAX_KEPT_BYTES, headers_of
+from shared.model.rejects import headers_of, kept_part
 
 MAX_WAITING_BYTES = 8 * 1024 * 1024
 RECORD_OVERHEAD_BYTES = 1_000
@@ -65,12 +65,13 @@ class KafkaRejects:
     def put(self, rejected: Sequence[Rejected], posted: Sequence[bytes]) -> None:
         """See Rejects."""
         for item, value in zip(rejected, posted, strict=True):
-            weight = _weight(value)
+            kept = kept_part(value)
+            weight = _weight(kept)
             if self._waiting_bytes + weight > self._max_waiting_bytes:
                 self.counts.dropped += 1
                 continue
-            self.counts.cut += len(value) > MAX_KEPT_BYTES
-            self._waiting.append((item, value[:MAX_KEPT_BYTES], len(value)))
+            self.counts.cut += len(kept) < len(value)
+            self._waiting.append((item, kept, len(value)))
             self._waiting_bytes += weight
         if self._waiting:
             self._idle.clear()
@@ -140,8 +141,8 @@ class KafkaRejects:
             await discard_producer(producer)
 
 
-def _weight(value: bytes) -> int:
-    return min(len(value), MAX_KEPT_BYTES) + RECORD_OVERHEAD_BYTES
+def _weight(kept: bytes) -> int:
+    return len(kept) + RECORD_OVERHEAD_BYTES
 
 
 def _log_waiting(why: str) -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from cli.importing.lanes import BatchLimits
 from cli.kafka.rejects import Place
-from cli.rejects.replay import Replayed, count, replay, with_id
+from cli.rejects.replay import Replayed, count, replay, replay_id, with_id
 from shared.errors import KafkaUnavailable, Unavailable
-from shared.model.rejects import MAX_KEPT_BYTES, Reject
+from shared.model.rejects import MAX_KEPT_BYTES, Reject, inserted_bytes
 from tests.fakes.rejects import InMemoryRejectedLog, reject_of
 from tests.unit.cli.fake_services import FAULTS, InMemoryProducer, without_repeats
 
@@ -100,6 +100,31 @@ def test_the_id_is_added_to_any_object(fields: dict[str, object]) -> None:
         value = json.dumps(fields, indent=indent).encode()
 
         assert json.loads(with_id(value, "i") or b"") == {"id": "i"} | fields
+
+
+@given(
+    value=st.sampled_from([b'{"key":"k"}', b' \r\n{"key":"k"}', b"\xef\xbb\xbf{}", b"{\n\t}"]),
+    partition=st.integers(0, 9_999),
+    offset=st.integers(0, 2**63 - 1),
+)
+def test_producers_know_how_long_an_inserted_id_is(value: bytes, partition: int, offset: int) -> None:
+    """So that the id does not count towards the limit of a fragment, or of what is kept of a reject."""
+    replayed = with_id(value, replay_id(partition, offset)) or b""
+
+    assert inserted_bytes(replayed) == len(replayed) - len(value)
+    assert inserted_bytes(value) == 0
+
+
+async def test_a_reject_of_the_largest_size_can_be_replayed_twice() -> None:
+    """It was kept whole; with an id it is longer, and if it is rejected again it must be kept whole again."""
+    largest = b'{"key":"k","time":-1,"data":"%b"}' % (b"x" * (MAX_KEPT_BYTES - 31))
+    replayed = with_id(largest, replay_id(0, 2**63 - 1)) or b""
+
+    first, again = (reject(value) for value in (largest, replayed))
+
+    assert len(largest) == MAX_KEPT_BYTES
+    assert (first.is_cut, again.is_cut) == (False, False)
+    assert reject(replayed + b" ").is_cut
 
 
 async def test_rejects_that_cannot_be_sent_are_counted_and_skipped() -> None:

@@ -218,6 +218,27 @@ def test_a_fragment_of_exactly_32_kb_is_accepted() -> None:
     assert take(body).count == 1
 
 
+@pytest.mark.parametrize(
+    ("inserted", "expected"),
+    [
+        (b'"id":"rejected/0/9223372036854775807",', []),
+        (b'"id":"rejected/0/7", ', [(0, "size")]),
+        (b'"id":"rejected/0/7","id":"rejected/0/7",', [(0, "size")]),
+        (b'"id":"someone-elses",', [(0, "size")]),
+    ],
+)
+def test_the_id_that_a_replay_inserts_does_not_count(
+    inserted: bytes, expected: list[tuple[int, str]]
+) -> None:
+    """A rejected fragment of the largest size could never be sent again; only that id, once, in its place."""
+    largest = b'{"key":"a","data":"%b"}' % (b"x" * (LIMITS.max_fragment_bytes - 21))
+
+    ingested = take(b"{" + inserted + largest[1:])
+
+    assert len(largest) == LIMITS.max_fragment_bytes
+    assert reasons(ingested) == expected
+
+
 @pytest.mark.parametrize("form", Form)
 def test_more_fragments_than_the_limit_are_too_large(form: Form) -> None:
     """2,500 fragments are accepted; 2,501 are rejected as a whole."""
