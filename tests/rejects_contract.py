@@ -1,7 +1,7 @@
 """What every `Rejects` guarantees the HTTP door, run against Kafka (integration) and the twin (unit).
 
 A test module subclasses `RejectsContract` and provides the fixture `world`: a `Rejects` whose topic is
-unavailable at first, and which keeps at most 100,000 bytes until then.
+unavailable at first, which keeps at most 100,000 bytes until then, and whose shares are of SHARE_BYTES.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from services.producer.core.ingest import Rejected
 from services.producer.ports import Rejects
 from shared.model.rejects import MAX_DETAIL_BYTES, MAX_KEPT_BYTES, Reject
+
+SHARE_BYTES = 200_000
 
 
 class RejectsWorld(ABC):
@@ -88,3 +90,17 @@ class RejectsContract:
         assert dropped == 17
         assert [reject.index for reject in await world.kept(3)] == [0, 1, 2]
         assert (world.rejects.counts.stored, world.rejects.counts.dropped) == (3, 17)
+
+    async def test_a_reason_that_has_used_its_share_is_counted_only(self, world: RejectsWorld) -> None:
+        """A flood of one reason neither fills the topic nor keeps others out."""
+        await world.come_back()
+
+        for number in range(9):
+            world.rejects.put([refused(number, "time")], [b"x" * 30_000])
+            await world.kept(min(number + 1, 6))
+        world.rejects.put([refused(0, "key")], [b"x" * 30_000])
+
+        found = await world.kept(7)
+        assert [reject.reason for reject in found] == ["time"] * 6 + ["key"]
+        assert world.rejects.counts.over_share == {"time": 3}
+        assert (world.rejects.counts.stored, world.rejects.counts.dropped) == (7, 0)

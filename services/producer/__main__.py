@@ -58,7 +58,9 @@ class Producer:
             compression=settings.compression,
             on_replaced=self._on_replaced,
         )
-        self._rejects = KafkaRejects(settings.kafka, settings.names)
+        self._rejects = KafkaRejects(
+            settings.kafka, settings.names, share_bytes=settings.reject_share_bytes // settings.workers
+        )
         self._zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
         self._registration = Registration(self._zookeeper, settings, self._on_table)
         self._metrics.unreadable_znodes = lambda: self._registration.unreadable_znodes

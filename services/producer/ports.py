@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from services.producer.core.ingest import Portion, Rejected
@@ -39,11 +40,15 @@ class FragmentSink(Protocol):
 
 @dataclass(slots=True)
 class RejectCounts:
-    """How many rejects were stored in the topic, dropped (or possibly dropped), and cut."""
+    """How many rejects were stored in the topic, dropped (or possibly dropped), and cut.
+
+    `over_share`: those that were not stored because their reason had used its share, by reason.
+    """
 
     stored: int = 0
     dropped: int = 0
     cut: int = 0
+    over_share: Counter[str] = field(default_factory=Counter)
 
 
 class Rejects(Protocol):
@@ -54,6 +59,7 @@ class Rejects(Protocol):
     def put(self, rejected: Sequence[Rejected], posted: Sequence[bytes]) -> None:
         """Queues the rejected fragments of a request; `posted[n]` are the bytes of `rejected[n]`.
 
-        Returns at once and never raises. The queue is bounded in bytes; beyond that rejects are dropped.
+        Returns at once and never raises. The queue is bounded in bytes, and so is what a reason may store
+        (core/reject_shares.py); beyond that rejects are dropped and counted.
         """
         ...

@@ -87,6 +87,12 @@ class ProducerSettings(ServiceSettings):
         "how long a client may take to send a request's body",
         between(0.1, 600, "shorter cuts off slow clients, longer allows them to occupy memory"),
     )
+    reject_share_bytes: int = setting(
+        48 * 1024 * 1024,
+        "rejects of one reason that the producer stores at once, and as much again in 5 days; more are only "
+        "counted",
+        at_least(4 * 1024 * 1024, "the workers divide it, and a reject has up to 33 KB"),
+    )
     workers: int = setting(
         1,
         "processes that share the port, each on one core; each has its own memory limits",

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from cli.kafka.rejects import Place, StoredReject
 from services.producer.core.ingest import Rejected
+from services.producer.core.reject_shares import STORED_OVERHEAD_BYTES, RejectShares
 from services.producer.ports import RejectCounts
 from shared.model.rejects import Reject, kept_part
 
@@ -16,13 +17,17 @@ def reject_of(posted: bytes, *, reason: str, detail: str, index: int) -> Reject:
 
 
 class InMemoryRejects:
-    """Keeps rejects in `kept`; while `is_away` they wait, as many as fit into `max_waiting_bytes`."""
+    """Keeps rejects in `kept`; while `is_away` they wait, as many as fit into `max_waiting_bytes`.
 
-    def __init__(self, max_waiting_bytes: int = 1_000_000) -> None:
+    Its clock stands still, so shares do not come back.
+    """
+
+    def __init__(self, max_waiting_bytes: int = 1_000_000, share_bytes: int = 10**9) -> None:
         self.kept: list[Reject] = []
         self.is_away = False
         self.counts = RejectCounts()
         self._max_waiting_bytes = max_waiting_bytes
+        self._shares = RejectShares(share_bytes=share_bytes, refill_s=1)
         self._waiting: list[Reject] = []
 
     def __repr__(self) -> str:
@@ -35,6 +40,9 @@ class InMemoryRejects:
             waiting = sum(len(one.value) for one in self._waiting)
             if waiting + len(reject.value) > self._max_waiting_bytes:
                 self.counts.dropped += 1
+                continue
+            if not self._shares.take(item.reason, len(reject.value) + STORED_OVERHEAD_BYTES, 0.0):
+                self.counts.over_share[item.reason] += 1
                 continue
             self.counts.cut += reject.is_cut
             self._waiting.append(reject)

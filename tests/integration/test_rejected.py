@@ -22,7 +22,7 @@ from shared.kafka.topics import ensure_topics, rejected_topic
 from shared.model.names import Names
 from shared.model.rejects import MAX_KEPT_BYTES, Reject, parse_reject
 from tests.integration.test_producer_service import producer
-from tests.rejects_contract import RejectsContract, RejectsWorld, refused
+from tests.rejects_contract import SHARE_BYTES, RejectsContract, RejectsWorld, refused
 from tests.servers import KafkaServer
 from tests.topics import records_of
 from tests.unit.cli.fake_services import InMemoryProducer
@@ -42,7 +42,9 @@ class KafkaWorld(RejectsWorld):
     """The topic exists from the start; the loop that writes to it starts with `come_back`."""
 
     def __init__(self, kafka: str, names: Names, stack: contextlib.AsyncExitStack) -> None:
-        self.rejects: KafkaRejects = KafkaRejects(kafka, names, max_waiting_bytes=100_000)
+        self.rejects: KafkaRejects = KafkaRejects(
+            kafka, names, max_waiting_bytes=100_000, share_bytes=SHARE_BYTES
+        )
         self._kafka = kafka
         self._topic = names.rejected
         self._stack = stack

@@ -75,6 +75,12 @@ class ProducerMetrics:
             ("baton_rejects_cut", "Rejects too long to be stored whole", self.rejects.cut),
         ):
             yield CounterMetricFamily(name, documentation, value=value)
+        yield _labelled(
+            "baton_rejects_over_share",
+            "Rejects not stored because their reason had used its share of the topic, by reason",
+            "reason",
+            self.rejects.over_share,
+        )
         yield GaugeMetricFamily(
             "baton_inflight_bytes",
             "Bytes of requests that are being read or wait for Kafka",

@@ -53,14 +53,12 @@ _FRAGMENT = _object(
     },
     data={"description": "any JSON; stored as it is"},
 )
+REASONS = ("malformed", "invalid", "encoding", "nesting", "key", "id", "time", "size")
 _REJECTED = _array(
     _object(
         "index reason detail",
         index=_COUNT | {"description": "position in the request, from 0; blank lines do not count"},
-        reason={
-            "enum": ["malformed", "invalid", "encoding", "nesting", "key", "id", "time", "size"],
-            "type": "string",
-        },
+        reason={"enum": [*REASONS], "type": "string"},
         detail=_TEXT,
     )
 )

@@ -1,8 +1,9 @@
 """Writes rejected fragments to the topic `fragments.rejected`, each at most once, without delaying a request.
 
 `put` only appends to a queue that is bounded in bytes; `run` sends from it, one batch at a time. Rejects wait
-while Kafka is unavailable, and are dropped when the queue is full. A batch with an unknown outcome counts as
-dropped too: if it were written twice, a replay would send its fragments twice, under two ids.
+while Kafka is unavailable, and are dropped when the queue is full or their reason has used its share. A batch
+with an unknown outcome counts as dropped too: if it were written twice, a replay would send its fragments
+twice, under two ids.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from services.producer.core.ingest import Rejected
+from services.producer.core.reject_shares import STORED_OVERHEAD_BYTES, RejectShares
 from services.producer.ports import RejectCounts
 from shared.errors import KafkaUnavailable
 from shared.kafka.clients import CALL_TIMEOUT_S, discard_producer
 from shared.kafka.outbox import FLUSH_TIMEOUT_S, outbox_producer, run_outbox, wait_for_ack
+from shared.kafka.topics import REJECTED_RETENTION_MS
 from shared.model.names import Names
 from shared.model.rejects import headers_of, kept_part
 
@@ -44,12 +48,16 @@ class KafkaRejects:
         names: Names,
         *,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
+        share_bytes: int = 48 * 1024 * 1024,
         ack_timeout_s: float = ACK_TIMEOUT_S,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kafka = kafka
         self._topic = names.rejected
         self._max_waiting_bytes = max_waiting_bytes
         self._ack_timeout_s = ack_timeout_s
+        self._now_s = now_s
+        self._shares = RejectShares(share_bytes=share_bytes, refill_s=REJECTED_RETENTION_MS / 1000)
         # reject, bytes to keep, original size; headers are built later: they cost more than the answer
         self._waiting: deque[tuple[Rejected, bytes, int]] = deque()
         self._waiting_bytes = 0
@@ -69,6 +77,9 @@ class KafkaRejects:
             weight = _weight(kept)
             if self._waiting_bytes + weight > self._max_waiting_bytes:
                 self.counts.dropped += 1
+                continue
+            if not self._shares.take(item.reason, len(kept) + STORED_OVERHEAD_BYTES, self._now_s()):
+                self.counts.over_share[item.reason] += 1
                 continue
             self.counts.cut += len(kept) < len(value)
             self._waiting.append((item, kept, len(value)))

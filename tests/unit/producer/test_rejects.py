@@ -8,7 +8,7 @@ import pytest
 
 from shared.model.rejects import MAX_KEPT_BYTES, Reject
 from tests.fakes.rejects import InMemoryRejects
-from tests.rejects_contract import RejectsContract, RejectsWorld
+from tests.rejects_contract import SHARE_BYTES, RejectsContract, RejectsWorld
 from tests.unit.producer.face import JSON, NDJSON, TABLE, Producer
 
 
@@ -16,7 +16,7 @@ class InMemoryWorld(RejectsWorld):
     """The twin, which needs no waiting."""
 
     def __init__(self) -> None:
-        self.rejects: InMemoryRejects = InMemoryRejects(max_waiting_bytes=100_000)
+        self.rejects: InMemoryRejects = InMemoryRejects(max_waiting_bytes=100_000, share_bytes=SHARE_BYTES)
         self.rejects.is_away = True
 
     async def come_back(self) -> None:
