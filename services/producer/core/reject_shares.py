@@ -1,9 +1,9 @@
-"""The share that each reason has of the topic of rejects, so that a flood does not push out what is kept.
+"""Decides by its reason whether a reject is still stored, so that a flood pushes out nothing that is kept.
 
-The topic is bounded in bytes, and Kafka deletes the oldest records first: without shares, whoever posts
+The topic is bounded in bytes, and Kafka deletes the oldest records first. Without shares, a client that posts
 nonsense for some seconds deletes the rejects that others need for a replay. So a reason stores at most its
-share at once, and as much again in the time for which the topic keeps records. What exceeds that is counted
-and not stored: a reject is kept for its whole time, or not at all. Pure; the caller passes the time. Used by
+share at once, and as much again in the time for which the topic keeps records. Rejects beyond that are only
+counted: a reject is kept for its whole time, or not at all. Pure; the caller passes the time. Used by
 `kafka/rejects.py`. Source: the token bucket of traffic shaping.
 """
 

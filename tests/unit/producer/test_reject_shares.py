@@ -1,4 +1,4 @@
-"""The share that each reason has of the topic of rejects: a flood cannot push out what is kept already."""
+"""The share that each reason has of the topic of rejects: a flood pushes out nothing that is kept."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_settings_of_a_consumer_that_contradict_each_other_are_rejected() -> Non
 
 
 def test_a_start_with_two_replicas_says_that_a_broker_down_stops_writing() -> None:
-    """Two replicas look like safety; but an acknowledgement needs both, and whoever chose 2 should know."""
+    """Two replicas look like safety, but an acknowledgement needs both."""
     done = subprocess.run(
         [sys.executable, "-c", AT_START],
         cwd=ROOT,
