@@ -31,7 +31,7 @@ from tests.topics import records_of
 from tests.waiting import until
 
 CATCH_UP_PER_S = 4_000
-AUDIT_TIMEOUT_S = 900.0
+CATCH_UP_TIMEOUT_S = AUDIT_TIMEOUT_S = 900.0
 """For a million fragments on two cores."""
 TRIES = 4
 """A fault that hits nothing (another one may be in its way) strikes again."""
@@ -204,7 +204,9 @@ async def chaos(home: Path, seed: int, plan: Plan) -> None:
             await run.storm(plan)
             await world.heal()
             load.finish(plan.fragments, CATCH_UP_PER_S)
-            await until(posting.done, lambda: f"still posting: {load}\n{world.tail()}")
+            await until(
+                posting.done, lambda: f"still posting: {load}\n{world.tail()}", within_s=CATCH_UP_TIMEOUT_S
+            )
         await run.settle()
         wrong = await run.judge(plan.fragments)
         wrong += await run.audit()
