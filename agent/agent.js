@@ -20,6 +20,7 @@
   const ANSWER_MS = 30_000;
   const MAX_WAIT_MS = 60_000; // between two attempts
   const MAX_RETRY_AFTER_S = 300;
+  const REFUSALS = [400, 401, 403, 413, 415, 422]; // from a producer: sending the same again cannot help
 
   const tag = document.currentScript || document.querySelector('script[src*="/agent."]');
   // `baton` may already exist: the array of the one-line stub, with what was pushed before this script loaded
@@ -61,8 +62,7 @@
   const report = (what, items, detail) => {
     if (what in counts) counts[what] += items.length;
     if (items.length && (what === "rejected" || what === "dropped")) console.warn("baton:", what, items.length, detail);
-    if (!baton.on) return;
-    for (const { text } of items) queueMicrotask(() => baton.on(what, JSON.parse(text), detail));
+    if (baton.on) for (const { text } of items) queueMicrotask(() => baton.on(what, JSON.parse(text), detail));
   };
 
   const sizeOf = (text) => new Blob([text]).size;
@@ -184,24 +184,21 @@
     else arm(isSettled ? batchMs : Math.min(notBefore - performance.now(), TICK_MS));
   };
 
-  const listOf = (value, otherwise) => (Array.isArray(value) ? value : otherwise);
-
-  const settle = (batch, status, answer) => {
-    // a 200 from something in between (a hotel's portal) has no `accepted`
-    const isAccepted = status === 200 && answer.accepted >= 0;
-    // sending these again cannot help; but after a 408 (the body did not arrive) and a 429 it can
-    const isRejected = status >= 400 && status < 500 && status !== 408 && status !== 429;
-    const unstored = isAccepted || isRejected ? [] : listOf(answer.unstored, [...batch.keys()]);
-    const again = new Set(unstored.map((index) => batch[index]));
-    for (const { index, reason } of listOf(answer.rejected, [])) if (batch[index]) batch[index].reason = reason;
-    const open = batch.filter((item) => !item.isGone); // another answer may have settled some already
-    const done = open.filter((item) => !again.has(item));
+  const settle = (batch, status, { type, accepted, rejected, unstored }) => {
+    // only a producer settles fragments, not an ingress' 404, a firewall's 403 or the 200 of a hotel's portal
+    const isRefused = REFUSALS.includes(status) && /^urn:baton:/.test(type);
+    const isSettled = isRefused || (status === 200 && Number.isInteger(accepted));
+    const isPartly = status === 503 && Array.isArray(unstored) && unstored.every((index) => batch[index]);
+    const left = isSettled ? [] : isPartly ? unstored.map((index) => batch[index]) : batch;
+    const named = Array.isArray(rejected) ? rejected.filter(Boolean) : [];
+    const reasons = new Map(named.map(({ index, reason }) => [batch[index], reason || "rejected"]));
+    const done = batch.filter((item) => !item.isGone && !left.includes(item)); // gone: another answer settled it
     forget(done);
-    const what = isRejected ? "dropped" : "acknowledged";
-    for (const item of done) report(item.reason ? "rejected" : what, [item], item.reason || status);
-    const left = open.filter((item) => !item.isGone);
-    for (const item of left) keep(Object.assign(item, { isOut: false, beaconedAt: 0 })); // beacons may have failed too
-    report("failed", left, status);
+    const outcomeOf = (item) => (reasons.has(item) ? "rejected" : isRefused ? "dropped" : "acknowledged");
+    for (const item of done) report(outcomeOf(item), [item], reasons.get(item) || status);
+    const failed = batch.filter((item) => !item.isGone);
+    for (const item of failed) keep(Object.assign(item, { isOut: false, beaconedAt: 0 })); // so may have beacons
+    report("failed", failed, status);
   };
 
   const backOff = (isSettled, retryAfter) => {
@@ -247,19 +244,22 @@
   };
 
   // --- the interface for pages
-  // the producer rejects half of an emoji, which careless string slicing leaves
-  const wellFormed = (_, value) => (typeof value === "string" && value.toWellFormed ? value.toWellFormed() : value);
+  // careless slicing leaves half of an emoji, which the producer rejects; JSON.stringify escapes it, also in names
+  const repair = (text) => text.replace(/\\(ud[89a-f]..|.)/g, (all, code) => (code[1] ? "\ufffd" : all));
 
   const add = (data, end) => {
     number = Math.max(number + 1, Date.now() * 1000);
     const id = `${slot}-${number}`;
-    // null: the data cannot be JSON
-    const text = attempt(() => JSON.stringify({ key: baton.key, id, time: Date.now(), end, data }, wellFormed));
+    const key = Number.isFinite(baton.key) ? String(baton.key) : baton.key;
+    const isKey = typeof key === "string" && key && sizeOf(key) <= 256; // as the producer demands
+    const text = attempt(() => repair(JSON.stringify({ key, id, time: Date.now(), end, data }))); // null: not JSON
     const bytes = sizeOf(text);
-    const why = !text ? "not JSON" : bytes > MAX_BODY_BYTES ? "too large" : isFull(bytes) ? "the queue is full" : "";
+    const fault = !isKey ? "the key is not a text of 1 to 256 bytes" : !text ? "not JSON" : "";
+    const why = fault || (bytes > MAX_BODY_BYTES ? "too large" : isFull(bytes) ? "the queue is full" : "");
     if (why) return report("dropped", [{ text: text || "{}" }], why);
     enqueue(text, number, 0, "");
-    if (queue.length >= batchSize && !inFlight) tick();
+    // not while the producer fails: a tick reads the whole queue, and each push would cause one
+    if (queue.length >= batchSize && !inFlight && performance.now() >= notBefore) tick();
     else if (!timer) arm(batchMs);
     return id;
   };

@@ -83,12 +83,12 @@ def test_a_lost_answer_stores_nothing_twice(
     assert_each_once(pipeline.sessions(key), 10)
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 415, 422])
-def test_a_rejected_request_is_never_sent_again(
+@pytest.mark.parametrize("status", [400, 401, 403, 413, 415, 422])
+def test_a_request_that_the_producer_refuses_is_never_sent_again(
     browser: Browser, site: Site, pipeline: Pipeline, key: str, status: int
 ) -> None:
     """Its fragments are dropped, counted and reported; later ones are sent."""
-    site.faults.append(Answered(status, {}, {"detail": "no"}))
+    site.faults.append(Answered(status, {}, {"type": "urn:baton:refused", "rejected": [None]}))
     tab = browser.visit(site.page(key=key, batch_ms=30))
     tab.run("baton.push({n: -1})")
     tab.until("baton.counts.dropped === 1")
@@ -98,6 +98,100 @@ def test_a_rejected_request_is_never_sent_again(
     assert Counter(Counter(site.ids()).values()) == {1: 4}
     assert any("dropped" in complaint for complaint in browser.complaints())
     assert_each_once(pipeline.sessions(key), 3)
+
+
+def test_a_refusal_that_is_not_the_producers_drops_nothing(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str
+) -> None:
+    """An ingress' 404, a firewall's 403, another service behind the same name: the agent keeps and retries."""
+    elsewhere = {"type": "urn:baton:not-found", "title": "Not Found", "status": 404, "detail": "Not Found"}
+    site.faults += [Answered(404), Answered(403, {}, {"type": "about:blank"}), Answered(404, {}, elsewhere)]
+    tab = browser.visit(site.page(key=key, batch_ms=30))
+    tab.run(PUSH, 0, 5)
+    tab.until_empty()
+    waits = [later.at - sooner.at for sooner, later in itertools.pairwise(site.posts)]
+
+    assert all(wait >= 2**number for number, wait in enumerate(waits))
+    assert tab.run("return [baton.counts.acknowledged, baton.counts.dropped]") == [5, 0]
+    assert_each_once(pipeline.sessions(key), 5)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answered(503, {}, {"type": "urn:baton:x", "accepted": 4, "unstored": [None], "rejected": [None]}),
+        Answered(200, {}, {"accepted": None, "rejected": [{"index": "length"}]}),
+        Answered(200, {}, ["accepted"]),
+    ],
+    ids=["503", "200", "array"],
+)
+def test_an_unreadable_answer_settles_nothing(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str, answer: Answered
+) -> None:
+    """Its lists may hold anything: the agent retries all fragments."""
+    site.faults.append(answer)
+    tab = browser.visit(site.page(key=key, batch_ms=30))
+    tab.run(PUSH, 0, 5)
+    tab.until("events.some(one => one[0] === 'failed')")
+    tab.until_empty()
+
+    assert [len(post.ids) for post in site.posts] == [5, 5]
+    assert_each_once(pipeline.sessions(key), 5)
+
+
+def test_an_entry_without_a_fragment_in_the_list_of_the_rejected_is_skipped(
+    browser: Browser, site: Site, key: str
+) -> None:
+    """The fragments that the list names are rejected, the others acknowledged."""
+    rejected = [None, 7, {"index": "length"}, {"index": 9}, {"index": 1, "reason": "time"}, {"index": 2}]
+    site.faults.append(Answered(200, {}, {"accepted": 3, "rejected": rejected}))
+    tab = browser.visit(site.page(key=key, batch_ms=30))
+    tab.run(PUSH, 0, 5)
+    tab.until_empty()
+    reasons = tab.run("return events.filter(one => one[0] === 'rejected').map(one => one[2])")
+
+    assert tab.run("return [baton.counts.acknowledged, baton.counts.rejected]") == [3, 2]
+    assert reasons == ["time", "rejected"]
+    assert len(site.posts) == 1
+
+
+def test_a_number_is_a_key_and_nothing_else_but_a_text_is(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str
+) -> None:
+    """A number is sent as text, as the producer expects it; without a usable key, `push` drops and says so."""
+    number = int(key[-12:], 16) + 0.5
+    long = "ä" * 129
+    tab = browser.visit(site.page(batch_ms=30))
+    given = tab.run(
+        "return [arguments[0], null, {}, true, NaN, '', arguments[1]].map("
+        "key => { baton.key = key; return typeof baton.push({n: 0}) })",
+        number,
+        long,
+    )
+    tab.until_empty()
+    reasons = tab.run("return events.filter(one => one[0] === 'dropped').map(one => one[2])")
+
+    assert given == ["string"] + ["undefined"] * 6
+    assert reasons == ["the key is not a text of 1 to 256 bytes"] * 6
+    assert_each_once(pipeline.sessions(str(number)), 1)
+
+
+def test_half_an_emoji_is_repaired_wherever_it_stands(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str
+) -> None:
+    """In keys, names and texts U+FFFD replaces it, as UTF-8 encoders do; a text that spells it stays."""
+    tab = browser.visit(site.page(key=key, batch_ms=30))
+    tab.run(
+        r"delete String.prototype.toWellFormed; baton.key = arguments[0] + '\ude42';"
+        r"baton.push({'\ud83d': 1, whole: '\ud83d\ude42', text: 'half \ud83d', spelt: '\\ud83d'});",
+        key,
+    )
+    tab.until_empty()
+
+    assert data_of(pipeline.sessions(f"{key}\ufffd")) == [
+        [{"\ufffd": 1, "whole": "\U0001f642", "text": "half \ufffd", "spelt": "\\ud83d"}]
+    ]
+    assert tab.run("return baton.counts.rejected") == 0
 
 
 def test_a_rejected_fragment_does_not_affect_others(

@@ -72,3 +72,23 @@ def test_a_site_that_clears_its_storage_loses_no_fragment(
     tab.until_empty()
 
     assert_each_once(pipeline.sessions(key), 5)
+
+
+def test_the_cost_of_a_push_does_not_grow_with_the_queue(
+    browser: Browser, site: Site, pipeline: Pipeline, key: str
+) -> None:
+    """While a full batch waits for the producer, a push stores its fragment and reads none of the others."""
+    site.faults.append(Answered(503, {"retry-after": "300"}))
+    tab = browser.visit(site.page(key=key, batch_ms=30, batch_size=10))
+    tab.run(PUSH, 0, 10)
+    tab.until("events.some(one => one[0] === 'failed')")
+    calls = tab.run(
+        "let calls = 0;"
+        "for (const name of ['getItem', 'setItem', 'removeItem', 'key']) {"
+        "  const real = Storage.prototype[name];"
+        "  Storage.prototype[name] = function (...given) { calls++; return real.apply(this, given) };"
+        "}"
+        "return Array.from({length: 300}, (_, n) => { calls = 0; baton.push({n}); return calls })"
+    )
+
+    assert set(calls) == {1}
