@@ -103,7 +103,7 @@ def test_a_request_that_the_producer_refuses_is_never_sent_again(
 def test_a_refusal_that_is_not_the_producers_drops_nothing(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """An ingress' 404, a firewall's 403, another service behind the same name: the agent keeps and retries."""
+    """An ingress' 404, a firewall's 403, another service behind the name: the agent keeps and retries."""
     elsewhere = {"type": "urn:baton:not-found", "title": "Not Found", "status": 404, "detail": "Not Found"}
     site.faults += [Answered(404), Answered(403, {}, {"type": "about:blank"}), Answered(404, {}, elsewhere)]
     tab = browser.visit(site.page(key=key, batch_ms=30))
@@ -158,7 +158,7 @@ def test_an_entry_without_a_fragment_in_the_list_of_the_rejected_is_skipped(
 def test_a_number_is_a_key_and_nothing_else_but_a_text_is(
     browser: Browser, site: Site, pipeline: Pipeline, key: str
 ) -> None:
-    """A number is sent as text, as the producer expects it; without a usable key, `push` drops and says so."""
+    """A number is sent as text, as the producer expects; without a usable key, `push` drops and says so."""
     number = int(key[-12:], 16) + 0.5
     long = "ä" * 129
     tab = browser.visit(site.page(batch_ms=30))
