@@ -10,7 +10,8 @@ from fastapi import FastAPI, Response
 
 from services.consumer.handover.routes import Reception, install_handovers
 from services.consumer.member.metrics import ConsumerMetrics
-from shared.service.http import install_health, install_problems
+from shared.service.api_docs import NO_DOCS, install_docs
+from shared.service.http import HeadAnswers, install_health, install_problems
 
 
 def create_app(
@@ -22,8 +23,10 @@ def create_app(
     reception: Callable[[], Reception | None],
 ) -> FastAPI:
     """The app over a member; it calls `status`, `plan` and `reception` (None: not joined yet) per request."""
-    app = FastAPI(title="Baton consumer", summary="One member of a group", version="1")
+    app = FastAPI(title="Baton consumer", summary="One member of a group", version="1", **NO_DOCS)
+    app.add_middleware(HeadAnswers)
     install_problems(app)
+    install_docs(app)
     install_health(app, complaints, metrics.registry)
     install_handovers(app, reception)
 

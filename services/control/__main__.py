@@ -25,7 +25,13 @@ from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
 from services.control.live.metrics import registry_for
 from services.control.live.operations import Operations
-from services.control.settings import ControlSettings, lake_for, spark_jars_for, spark_master_for
+from services.control.settings import (
+    ControlSettings,
+    lake_for,
+    own_hosts_for,
+    spark_jars_for,
+    spark_master_for,
+)
 from shared.model.secrets import Secrets
 from shared.service.runtime import http_server, main
 from shared.zookeeper.connection import ZooKeeper
@@ -61,7 +67,14 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         )
         events = KafkaEvents(settings.kafka, settings.names, feed, replication=settings.replication)
         registry = registry_for(view, runner, feed, lambda: cluster.unreadable_znodes)
-        app = create_app(view=view, feed=feed, operations=operations, runner=runner, registry=registry)
+        app = create_app(
+            view=view,
+            feed=feed,
+            operations=operations,
+            runner=runner,
+            registry=registry,
+            hosts=own_hosts_for(settings),
+        )
 
         async def keep_view() -> None:
             await zookeeper.connect()

@@ -1,21 +1,27 @@
 """Control's HTTP face: `create_app` makes it from the view, the feed, the operations and the runner.
 
-Every list is served from memory. Only `POST /operations`, `POST /jobs/…/runs` and `DELETE /runs/…` act.
+Every list is served from memory. Only `POST /operations`, `POST /jobs/…/runs` and `DELETE /runs/…` act. The
+guard stands in front and refuses what pages of other sites send.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import prometheus_client
 from fastapi import FastAPI
 
 from services.control.api import cluster, events, jobs, streams
 from services.control.api import operations as operations_api
+from services.control.api.guard import Guard
 from services.control.api.openapi import install_schemas
+from services.control.api.pages import MISDIRECTED
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
 from services.control.live.operations import Operations
 from services.control.ports import JobRunner
-from shared.service.http import install_health, install_problems
+from shared.service.api_docs import NO_DOCS, install_docs
+from shared.service.http import HeadAnswers, install_health, install_problems
 
 
 def create_app(
@@ -25,18 +31,24 @@ def create_app(
     operations: Operations,
     runner: JobRunner,
     registry: prometheus_client.CollectorRegistry,
+    hosts: Iterable[str],
 ) -> FastAPI:
-    """Control as an ASGI app."""
+    """Control as an ASGI app, reached under loopback names, IP addresses and `hosts`."""
     app = FastAPI(
         title="Baton control",
         description="Who owns which stream, how far it is, and the operations and jobs on it.",
         version="1",
+        responses=MISDIRECTED,
+        **NO_DOCS,
     )
+    app.add_middleware(HeadAnswers)
+    app.add_middleware(Guard, hosts=hosts)  # the last one stands in front
     install_problems(app)
+    install_docs(app)
     install_health(app, view.complaints, registry)
     app.include_router(streams.streams_routes(view))
     app.include_router(cluster.cluster_routes(view))
-    app.include_router(events.events_routes(feed))
+    app.include_router(events.events_routes(feed, view.check_group))
     app.include_router(operations_api.operations_routes(operations))
     app.include_router(jobs.jobs_routes(view, runner))
     app.include_router(jobs.runs_routes(runner))

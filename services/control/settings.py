@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from shared.service.service_settings import ServiceSettings
 from shared.service.settings import between, setting
+
+_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSettings(ServiceSettings):
     """Read from `BATON_…` variables."""
 
+    hosts: str = setting(
+        "",
+        "names under which control is reached besides loopback names, IP addresses and its own address, "
+        "`name,…`: of a container, a service, a proxy; a request with another name in its `Host` gets 421",
+    )
     refresh_s: float = setting(
         0.5,
         "pause between two readings of ZooKeeper, Kafka and the members",
@@ -49,6 +58,26 @@ class ControlSettings(ServiceSettings):
         "longest time that a run may take; a run may set a shorter limit",
         between(1, 7 * 86_400, "longer lets a hanging run block its job"),
     )
+
+    def check(self) -> list[str]:
+        """Faults of settings that are valid on their own."""
+        faults = ServiceSettings.check(self)
+        for name in _names_in(self.hosts):
+            if not _NAME.fullmatch(name):
+                faults.append(
+                    f"BATON_HOSTS: {name!r} is not a host name (neither scheme nor port belong here)"
+                )
+        return faults
+
+
+def own_hosts_for(settings: ControlSettings) -> list[str]:
+    """The names under which control is reached: the listed ones, and those of its own address."""
+    own = (settings.host, urlsplit(settings.address).hostname or "")
+    return [name for name in (*own, *_names_in(settings.hosts)) if name]
+
+
+def _names_in(hosts: str) -> list[str]:
+    return [name for part in hosts.split(",") if (name := part.strip())]
 
 
 def spark_master_for(settings: ControlSettings, environment: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import FastAPI, Response, params
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from services.producer.http.agent import install_agent
 from services.producer.http.body import SmallBodies
@@ -25,13 +25,19 @@ from services.producer.settings import ProducerSettings
 from shared.errors import ZooKeeperUnavailable
 from shared.model.fragments import MAX_TIME_MS, encode_marker
 from shared.model.routing import StreamTable
-from shared.service.http import install_health, install_problems
+from shared.service.api_docs import NO_DOCS, install_docs
+from shared.service.http import HeadAnswers, install_health, install_problems
+
+
+def _as_integer(value: object) -> object:
+    """The value with 5.0 as 5: for JSON schema both are integers."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class MarkerRequest(BaseModel):
     """All event time up to `time` (ms since the epoch) has been sent."""
 
-    time: Annotated[int, Field(strict=True, ge=0, le=MAX_TIME_MS)]
+    time: Annotated[int, BeforeValidator(_as_integer), Field(strict=True, ge=0, le=MAX_TIME_MS)]
 
 
 class MarkerOffset(BaseModel):
@@ -68,7 +74,9 @@ def create_app(
         description="Fragments in over HTTP, into Kafka.",
         version="1",
         redirect_slashes=False,  # a redirect repeats the query, and fails if that is not UTF-8
+        **NO_DOCS,
     )
+    app.add_middleware(HeadAnswers)
     gate = Gate(Origins(parse_origins(settings.allowed_origins)), keys, metrics)
     door = Door(
         # the gate outside: a request that may not write is rejected before its body is read
@@ -91,6 +99,7 @@ def create_app(
     _install_markers(app, sink, table, WRITE_KEYS if keys.is_needed else [])
     _install_table(app, table_json)
     install_agent(app)
+    install_docs(app)
     document_fragments(app, needs_key=keys.is_needed)
     return door
 

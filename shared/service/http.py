@@ -1,10 +1,11 @@
-"""What the HTTP interfaces of all services share: problem documents (RFC 9457), status codes, health.
+"""What the HTTP interfaces of all services share: problem documents (RFC 9457), status codes, health, HEAD.
 
 Used by the `app.py` of every service.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
@@ -14,6 +15,9 @@ import prometheus_client
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.errors import (
     BatonError,
@@ -27,6 +31,8 @@ from shared.errors import (
 
 PROBLEM = "application/problem+json"
 RETRY_AFTER_S = 1
+METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+"""The methods that a route of ours can have."""
 
 STATUS: tuple[tuple[type[BatonError], int], ...] = (
     (NotFound, 404),
@@ -38,6 +44,14 @@ STATUS: tuple[tuple[type[BatonError], int], ...] = (
     (BatonError, 500),
 )
 """The first match wins, so subclasses come first."""
+
+
+_NOT_READY: dict[int | str, dict[str, Any]] = {
+    503: {
+        "description": "`detail` says what is missing",
+        "content": {PROBLEM: {"schema": {"type": "object"}}},
+    }
+}
 
 
 def problem(
@@ -83,14 +97,60 @@ def install_problems(app: FastAPI) -> None:
         ]
         return problem(422, "invalid-input", "the request has faults", errors=errors)
 
-    async def http(_: Request, error: Exception) -> Response:
+    async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         kind = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
-        return problem(error.status_code, kind, str(error.detail), headers=dict(error.headers or {}))
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            # the framework only knows the methods of one route, and GET and DELETE of a path may be two
+            headers["Allow"] = ", ".join(methods_at(app, request.scope))
+        return problem(error.status_code, kind, str(error.detail), headers=headers)
+
+    async def unexpected(_: Request, error: Exception) -> Response:
+        # the framework raises the error again after this answer, and the server logs it
+        return problem(500, "internal-server-error", "an internal error; it has been logged")
 
     app.add_exception_handler(BatonError, ours)
     app.add_exception_handler(RequestValidationError, validation)
     app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(Exception, unexpected)
+
+
+def methods_at(app: FastAPI, scope: Scope) -> list[str]:
+    """The methods that the path of the request answers, sorted; HEAD wherever GET."""
+
+    def is_answered(method: str) -> bool:
+        as_method = {**scope, "method": "GET" if method == "HEAD" else method}
+        return any(route.matches(as_method)[0] is Match.FULL for route in app.router.routes)
+
+    return [method for method in METHODS if is_answered(method)]
+
+
+class HeadAnswers:
+    """ASGI middleware: answers HEAD with the status and the headers of GET, and without its body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_head(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await send(message)
+                await send({"type": "http.response.body"})
+            elif message.get("more_body", False):
+                raise _HeadSent  # a body may have no end: server-sent events
+
+        # a server's own scope still says HEAD, so it does not wait for the announced bytes
+        with contextlib.suppress(_HeadSent, ClientDisconnect):
+            await self._app({**scope, "method": "GET"}, receive, send_head)
+
+
+class _HeadSent(OSError):
+    """Ends a streamed answer as a client does that has gone away."""
 
 
 def install_health(
@@ -109,7 +169,7 @@ def install_health(
     async def livez() -> dict[str, str]:
         return {"status": "ok"}
 
-    @app.get("/readyz", tags=["health"], summary="The service can do its work")
+    @app.get("/readyz", tags=["health"], summary="The service can do its work", responses=_NOT_READY)
     async def readyz() -> Response:
         if faults := complaints():
             return problem(503, "not-ready", "; ".join(faults), headers={"Retry-After": str(RETRY_AFTER_S)})

@@ -51,7 +51,7 @@ def cluster_routes(view: ClusterView) -> APIRouter:
     """The routes over the view."""
     routes = APIRouter(tags=["cluster"], responses=INVALID | UNAVAILABLE)
 
-    @routes.get("/members", summary="List the members", responses=answers(MemberPage))
+    @routes.get("/members", summary="List the members", responses=answers(MemberPage) | NOT_FOUND)
     async def members(
         group: Annotated[
             str | None, Query(max_length=100, description="return only members of this group")
@@ -59,6 +59,8 @@ def cluster_routes(view: ClusterView) -> APIRouter:
         limit: Limit = MAX_LIMIT,
         after: AfterName = "",
     ) -> Response:
+        if group is not None:
+            view.check_group(group)
         rows = view.served(with_offsets=False).report.members
         found = [row for row in rows if row.id > after and group in (None, row.group)]
         return encoded(MemberPage(members=found[:limit], stale_ms=view.stale_ms()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -17,7 +18,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Send
 
 from services.control.api.openapi import answers, refuses, schema_of
-from services.control.api.pages import INVALID, MAX_LIMIT, StaleMs, joined
+from services.control.api.pages import INVALID, MAX_LIMIT, NOT_FOUND, StaleMs, joined
 from services.control.core.recent_events import EventFilter
 from services.control.live.feed import EventFeed
 from shared.model.events import Event, Kind
@@ -64,8 +65,8 @@ class EventStream(StreamingResponse):
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def events_routes(feed: EventFeed) -> APIRouter:
-    """The route over the feed."""
+def events_routes(feed: EventFeed, check_group: Callable[[str], None]) -> APIRouter:
+    """The route over the feed. For a group without events, `check_group` raises if it is unknown."""
     responses = answers(EventPage, description="For `Accept: text/event-stream`, each event as it happens")
     responses[200]["content"][EVENT_STREAM] = {
         "schema": {
@@ -75,7 +76,8 @@ def events_routes(feed: EventFeed) -> APIRouter:
             "contentSchema": schema_of(EventRow),
         }
     }
-    routes = APIRouter(tags=["events"], responses=INVALID | refuses(503, "The events have not been read yet"))
+    unread = refuses(503, "The events, or for a group without events ZooKeeper, have not been read yet")
+    routes = APIRouter(tags=["events"], responses=INVALID | NOT_FOUND | unread)
 
     @routes.get("/events", summary="List or follow the events", responses=responses)
     async def events(
@@ -97,13 +99,15 @@ def events_routes(feed: EventFeed) -> APIRouter:
             str, Header(description="the last id that the client saw: server-sent events continue after it")
         ] = "",
     ) -> Response:
+        feed.require_read()
+        if group is not None and not feed.recent_events.has_group(group):
+            check_group(group)
         event_filter = EventFilter(group=group, stream=stream, kinds=frozenset(kind or ()), member=member)
         if EVENT_STREAM in request.headers.get("accept", ""):
             # we never sent such an id, so a malformed one counts as none
             seen = int(last_event_id) if _OFFSET.fullmatch(last_event_id) else after
             chunks = feed.follow(seen, limit, event_filter)
             return EventStream(chunks, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
-        feed.require_read()
         past = feed.recent_events
         found = past.newest(limit, event_filter) if after is None else past.after(after, limit, event_filter)
         return joined("events", [event.row for event in found], feed.stale_ms())

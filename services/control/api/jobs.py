@@ -5,11 +5,28 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
-from services.control.api.openapi import answers, encoded, refuses
-from services.control.api.pages import BAD_BODY, INVALID, NOT_FOUND, UNAVAILABLE, AfterName, Group, Limit
-from services.control.core.jobs import JOBS, Job, ParametersInvalid, job_named, parse_parameters
+from services.control.api.openapi import Content, answers, encoded, read_body, refuses, takes_json
+from services.control.api.pages import (
+    BAD_BODY,
+    GUARDED,
+    INVALID,
+    NOT_FOUND,
+    UNAVAILABLE,
+    AfterName,
+    Group,
+    Limit,
+)
+from services.control.core.jobs import (
+    JOBS,
+    MAX_TEXT,
+    Job,
+    Parameter,
+    ParametersInvalid,
+    job_named,
+    parse_parameters,
+)
 from services.control.core.runs import RunDetail, RunSummary, Submission, detail_of, summary_of
 from services.control.live.cluster_view import ClusterView, UnknownGroup
 from services.control.ports import JobRunner
@@ -32,6 +49,23 @@ class RunPage(msgspec.Struct, frozen=True, kw_only=True):
 ANSWERED = (JobList, RunPage, RunDetail)
 
 
+def parameters_schema() -> Content:
+    """The JSON schema of a run's parameters: those of every job, because the path says which job it is."""
+    properties = {one.name: schema_for(one) for job in JOBS.values() for one in job.parameters}
+    return {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
+
+
+def schema_for(parameter: Parameter) -> Content:
+    """The JSON schema of one parameter."""
+    schema: Content = {"type": parameter.type, "description": parameter.description}
+    if parameter.default is not None:
+        schema["default"] = parameter.default
+    if parameter.type == "integer":
+        return schema | {"minimum": parameter.low, "maximum": parameter.high}
+    schema |= {"minLength": 1, "maxLength": MAX_TEXT}
+    return schema | ({"pattern": f"^({parameter.pattern})$"} if parameter.pattern else {})
+
+
 def jobs_routes(view: ClusterView, runner: JobRunner) -> APIRouter:
     """The routes that list and start jobs."""
     routes = APIRouter(tags=["jobs"])
@@ -44,16 +78,18 @@ def jobs_routes(view: ClusterView, runner: JobRunner) -> APIRouter:
         "/jobs/{name}/runs",
         status_code=202,
         summary="Run a job",
+        openapi_extra=takes_json(parameters_schema(), "the job's parameters", required=False),
         responses=answers(RunDetail, 202, "The run has started; `Location` names it")
         | BAD_BODY
+        | GUARDED
         | INVALID
         | NOT_FOUND
         | UNAVAILABLE
         | refuses(409, "A run of this job is still under way in this group"),
     )
     async def start(
+        request: Request,
         name: str,
-        parameters: Annotated[dict[str, Any] | None, Body(description="the job's parameters")] = None,
         group: Group = DEFAULT_GROUP,
         timeout_s: Annotated[
             float | None,
@@ -61,8 +97,9 @@ def jobs_routes(view: ClusterView, runner: JobRunner) -> APIRouter:
         ] = None,
     ) -> Response:
         job = job_named(name)
+        parameters = await read_body(request, dict[str, Any] | None) or {}
         try:
-            values = parse_parameters(job, parameters or {})
+            values = parse_parameters(job, parameters)
         except ParametersInvalid as error:
             faults = [{"in": parameter, "detail": fault} for parameter, fault in error.faults]
             return problem(422, kind_for(error), error.detail, errors=faults)
@@ -105,7 +142,7 @@ def runs_routes(runner: JobRunner) -> APIRouter:
     @routes.delete(
         "/runs/{run_id}",
         summary="Cancel a run",
-        responses=answers(RunDetail, description="The run has ended; no process of it is left"),
+        responses=answers(RunDetail, description="The run has ended; no process of it is left") | GUARDED,
     )
     async def cancel(run_id: str) -> Response:
         await runner.cancel(run_id)

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from msgspec import Meta
 
 from services.control.api.openapi import answers, encoded, read_body, refuses, takes
-from services.control.api.pages import BAD_BODY, INVALID, NOT_FOUND
+from services.control.api.pages import BAD_BODY, GUARDED, INVALID, NOT_FOUND
 from services.control.core.operations import Forecast, Operation, Wish
 from services.control.live.operations import Operations
 from shared.model.names import DEFAULT_GROUP
@@ -75,13 +75,14 @@ def operations_routes(operations: Operations) -> APIRouter:
         responses=answers(Operation, 202, "The operation has begun; `Location` names it")
         | answers(Forecast, description="With `dry_run`: what would move")
         | BAD_BODY
+        | GUARDED
         | refuses(409, "The member cannot take streams, or another operation moves the same stream")
         | refuses(503, "ZooKeeper or the member does not answer"),
     )
-    async def start(body: Annotated[Any, Body()]) -> Response:
-        request: OperationRequest = read_body(body, OperationRequest)
-        wish = wish_of(request)
-        if request.dry_run:
+    async def start(request: Request) -> Response:
+        requested: OperationRequest = await read_body(request, OperationRequest)
+        wish = wish_of(requested)
+        if requested.dry_run:
             return encoded(operations.forecast(wish))
         operation = await operations.start(wish)
         return encoded(operation, 202, location=f"/operations/{operation.id}")

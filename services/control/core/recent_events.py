@@ -94,6 +94,10 @@ class RecentEvents:
         newer = itertools.takewhile(lambda stored: stored.id > event_id, reversed(self._ring))
         return [stored for stored in newer if event_filter.matches(stored.event)][::-1][:limit]
 
+    def has_group(self, group: str) -> bool:
+        """Whether a kept event is of this group, which may no longer exist."""
+        return any(stored.event.group == group for stored in self._ring)
+
     def is_known_after(self, event_id: int) -> bool:
         """Whether every event after that id is kept; False for an id that lies in the future.
 

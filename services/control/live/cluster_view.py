@@ -125,6 +125,10 @@ class ClusterView:
             raise KafkaUnavailable(self._offsets.complaint())
         return self._served
 
+    def check_group(self, group: str) -> None:
+        """Returns if there is such a group; `default` always is. Raises UnknownGroup, Unavailable."""
+        self.plan(group)
+
     def streams(self, group: str) -> StreamList:
         """The streams of a group. Raises UnknownGroup, Unavailable."""
         return _of_group(self.served().streams, group)

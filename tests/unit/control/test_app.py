@@ -91,7 +91,14 @@ async def app_of(sources: Sources, runner: JobRunner, *, is_read: bool = True) -
         await view.step()
         await world.look()
     registry = registry_for(view, runner, feed)
-    return create_app(view=view, feed=feed, operations=world.operations, runner=runner, registry=registry)
+    return create_app(
+        view=view,
+        feed=feed,
+        operations=world.operations,
+        runner=runner,
+        registry=registry,
+        hosts=["control", "testserver"],  # the second one is schemathesis
+    )
 
 
 async def face_of(sources: Sources, *, is_read: bool = True) -> Face:

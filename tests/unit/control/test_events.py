@@ -72,7 +72,7 @@ def app_of(events: EventFeed) -> FastAPI:
     """An app with the events' routes only."""
     app = FastAPI()
     install_problems(app)
-    app.include_router(events_routes(events))
+    app.include_router(events_routes(events, lambda _: None))
     return app
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import schemathesis
-from schemathesis import GenerationMode
+from schemathesis.engine import events, from_schema
 
 from services.control.api.cluster import GroupPage, MemberPage, ProducerPage
 from services.control.api.events import EventPage
@@ -22,7 +22,8 @@ from services.control.api.streams import StreamPage
 from services.control.core.operations import Forecast, Operation
 from services.control.core.rows import PlanRow, StreamDetail
 from services.control.core.runs import RunDetail
-from tests.conformance import ask, operations_of
+from tests.conformance import operations_of
+from tests.effort import effort
 from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of
 
@@ -59,13 +60,36 @@ def test_the_document_says_which_fields_may_be_missing(document: Any) -> None:
     assert set(schemas["MoveRequest"]["required"]) == {"kind", "stream", "to"}
 
 
-@pytest.mark.parametrize("mode", GenerationMode)
-def test_every_answer_is_documented(document: Any, mode: GenerationMode) -> None:
-    """Valid and invalid requests get a documented status, type and body, and never an error 500."""
-    for operation in operations_of(document).values():
-        if mode.is_negative and not operation.query and not operation.body:
-            continue  # any text is a path: there is no invalid request
-        ask(operation, mode, lambda case: case.call_and_validate(), examples=EXAMPLES)
+@pytest.mark.parametrize("is_read", [True, False], ids=["read", "unread"])
+def test_every_answer_is_documented(is_read: bool) -> None:
+    """In every phase of schemathesis; also before the cluster has been read, when most answers are 503."""
+    app = asyncio.run(app_of(small_baton(), InMemoryRunner(), is_read=is_read))
+    unavailable = {} if is_read else {"not_a_server_error": {"enabled": False}}
+    checks_of_runs = {"positive_data_acceptance": {"enabled": False}}  # one schema for the jobs' parameters
+    config: dict[str, Any] = {
+        "seed": 1,
+        "generation": {"max-examples": effort(EXAMPLES), "database": "none"},
+        "phases": {phase: {"enabled": is_read} for phase in ("fuzzing", "stateful")},
+        "checks": unavailable,
+        "operations": [{"include-path": "/jobs/{name}/runs", "checks": unavailable | checks_of_runs}],
+    }
+    document = schemathesis.openapi.from_asgi(
+        "/openapi.json", app, config=schemathesis.Config.from_dict(config)
+    )
+
+    assert faults_found_in(document) == set()
+
+
+def faults_found_in(document: Any) -> set[tuple[str, str, str]]:
+    """What schemathesis finds: operation, fault and details."""
+    found: set[tuple[str, str, str]] = set()
+    for event in from_schema(document).execute():
+        assert not isinstance(event, events.NonFatalError | events.FatalError), event
+        if isinstance(event, events.ScenarioFinished):
+            for checks in event.recorder.checks.values():
+                failures = [check.failure_info.failure for check in checks if check.failure_info]
+                found.update((event.recorder.label, one.title, one.message) for one in failures)
+    return found
 
 
 def test_every_struct_is_what_is_sent(document: Any) -> None:

@@ -1,0 +1,112 @@
+"""The guard in front of control: refuses what a foreign web page can make a visitor's browser send.
+
+Control has no password: it trusts everybody who reaches its port. A browser reaches it on behalf of any page
+that it shows, so three headers decide before a route sees the request. `Host` stops pages that point a name
+of their own at control's address and then read its answers (DNS rebinding). `Origin` and the type of the body
+stop forms and scripts of other sites that start or cancel something. Used by `app.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from services.control.api.openapi import JSON
+from shared.service.http import problem
+
+READING = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+"""Methods that change nothing here, whoever asks for them."""
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class Guard:
+    """ASGI middleware; `hosts` are the names under which control is reached, besides loopback names."""
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str] = ()) -> None:
+        self._app = app
+        self._hosts = frozenset(host.lower().rstrip(".") for host in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = self._app
+        if scope["type"] == "http":
+            answer = self._refusal(scope["method"], Headers(scope=scope)) or answer
+        await answer(scope, receive, send)
+
+    def _refusal(self, method: str, headers: Headers) -> ASGIApp | None:
+        """The problem document that refuses the request; None if it may pass."""
+        named = headers.getlist("host")
+        if len(named) != 1 or not is_own_host(named[0], self._hosts):
+            detail = "control is not reached by this Host; names besides loopback belong into BATON_HOSTS"
+            return problem(421, "misdirected-request", detail)
+        if method in READING:
+            return None
+        if not is_same_origin(headers, named[0]):
+            return problem(403, "origin-refused", "pages of another origin may not change anything here")
+        if not is_json_or_empty(headers):
+            detail = f"a body must have the content type {JSON}"
+            return problem(415, "unsupported-type", detail, headers={"Accept": JSON})
+        return None
+
+
+def is_own_host(authority: str, hosts: Iterable[str]) -> bool:
+    """Whether a `Host` header (`name[:port]`) is an IP address, a loopback name, or one of `hosts`.
+
+    Any IP address will do: a page can point its name at control, but the browser still sends that name. The
+    port does not matter.
+
+    >>> [is_own_host(host, ["control"]) for host in ("LOCALHOST:8000", "[::1]", "control", "evil.example")]
+    [True, True, True, False]
+    """
+    name, _ = _split(authority)
+    if name == "localhost" or name.endswith(".localhost") or name in hosts:
+        return True
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(name)
+        return True
+    return False
+
+
+def is_same_origin(headers: Headers, authority: str) -> bool:
+    """Whether the request comes from a page of this host and port, or not from a page at all.
+
+    The scheme is not compared: behind a proxy that ends TLS, control does not know its own.
+    """
+    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return False
+    return all(_is_at(origin, authority) for origin in headers.getlist("origin"))
+
+
+def _is_at(origin: str, authority: str) -> bool:
+    scheme, _, origin_authority = origin.partition("://")
+    default = _DEFAULT_PORTS.get(scheme)
+    if default is None:
+        return False  # also `null`, which frames without an origin send
+    (name, port), (own_name, own_port) = _split(origin_authority), _split(authority)
+    return bool(name) and (name, port or default) == (own_name, own_port or default)
+
+
+def is_json_or_empty(headers: Headers) -> bool:
+    """Whether the request has a JSON body, or none: forms, and scripts without permission, cannot send JSON.
+
+    A script can send a body without a type, so no type is no excuse.
+    """
+    types = headers.getlist("content-type")
+    if not types:
+        return "transfer-encoding" not in headers and headers.get("content-length", "0") == "0"
+    return len(types) == 1 and types[0].partition(";")[0].strip().lower() == JSON
+
+
+def _split(authority: str) -> tuple[str, int | None]:
+    """The name in lower case and the port of `name[:port]`; an empty name if it is not one."""
+    try:
+        parts = urlsplit(f"//{authority}")
+        name, port = parts.hostname or "", parts.port
+    except ValueError:
+        return "", None
+    is_plain = not (parts.path or parts.query or parts.fragment or "@" in authority)
+    return (name.rstrip("."), port) if is_plain else ("", None)
