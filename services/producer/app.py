@@ -37,7 +37,7 @@ def _as_integer(value: object) -> object:
 class MarkerRequest(BaseModel):
     """All event time up to `time` (ms since the epoch) has been sent."""
 
-    time: Annotated[int, BeforeValidator(_as_integer), Field(strict=True, ge=0, le=MAX_TIME_MS)]
+    time: Annotated[int, Field(strict=True, ge=0, le=MAX_TIME_MS), BeforeValidator(_as_integer)]
 
 
 class MarkerOffset(BaseModel):

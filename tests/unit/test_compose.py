@@ -22,6 +22,8 @@ from cli.stack.local import LocalStack
 from cli.stack.options import StackOptions
 from cli.stack.servers import KafkaOptions, ZooKeeperOptions, kafka_config, zookeeper_config
 from services.consumer.settings import ConsumerSettings
+from services.control.api.guard import is_own_host
+from services.control.settings import ControlSettings, own_hosts_for
 from shared.service.settings import load, variable_for
 
 ROOT = Path(__file__).parents[2]
@@ -91,6 +93,16 @@ def test_a_service_listens_on_its_port_of_the_local_stack(service: str) -> None:
 
     assert environment_of(service)["BATON_PORT"] == str(port)
     assert COMPOSE["services"][service].get("ports", []) == published
+
+
+def test_control_answers_to_the_name_of_its_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other containers reach it as `control`, which is the name of its machine too."""
+    monkeypatch.setattr(
+        "socket.gethostname", lambda: COMPOSE["services"]["control"].get("hostname", "5f1e9a")
+    )
+    settings = load(ControlSettings, environment_of("control"))
+
+    assert is_own_host("control:8000", own_hosts_for(settings))
 
 
 @pytest.mark.parametrize("service", COMPOSE["services"])

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import re
 from collections.abc import Iterable
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -21,6 +21,7 @@ from shared.service.http import problem
 
 READING = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that change nothing here, whoever asks for them."""
+_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::([0-9]{0,5}))?")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -41,7 +42,7 @@ class Guard:
         """The problem document that refuses the request; None if it may pass."""
         named = headers.getlist("host")
         if len(named) != 1 or not is_own_host(named[0], self._hosts):
-            detail = "control is not reached by this Host; names besides loopback belong into BATON_HOSTS"
+            detail = f"{', '.join(named)[:300]!r} is not a name of control; BATON_HOSTS lists its names"
             return problem(421, "misdirected-request", detail)
         if method in READING:
             return None
@@ -103,10 +104,8 @@ def is_json_or_empty(headers: Headers) -> bool:
 
 def _split(authority: str) -> tuple[str, int | None]:
     """The name in lower case and the port of `name[:port]`; an empty name if it is not one."""
-    try:
-        parts = urlsplit(f"//{authority}")
-        name, port = parts.hostname or "", parts.port
-    except ValueError:
+    found = _AUTHORITY.fullmatch(authority)
+    if found is None:
         return "", None
-    is_plain = not (parts.path or parts.query or parts.fragment or "@" in authority)
-    return (name.rstrip("."), port) if is_plain else ("", None)
+    address, name, port = found.groups("")
+    return address or name.lower().rstrip("."), int(port) if port else None

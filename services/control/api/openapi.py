@@ -15,6 +15,7 @@ import msgspec
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 
+from shared.model.json_faults import syntax_fault
 from shared.service.http import PROBLEM
 
 JSON = "application/json"
@@ -92,9 +93,11 @@ async def read_body(request: Request, kind: Any) -> Any:
         raise HTTPException(400, "the body is not UTF-8") from None
     except RecursionError:
         raise _invalid("nested too deeply") from None
-    except msgspec.DecodeError as error:
+    except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$")
         raise _invalid(what, path.rstrip("`")) from None
+    except msgspec.DecodeError as error:
+        raise _invalid(syntax_fault(raw, str(error))) from None
 
 
 def _with_integers(value: Any) -> Any:

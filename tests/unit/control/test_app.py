@@ -175,8 +175,7 @@ async def test_a_page_of_groups_has_at_most_limit_rows() -> None:
 
 
 async def test_members_can_be_filtered_by_group(face: Face) -> None:
-    """An unknown group has none."""
-    assert (await face.get("/members", group="other"))["members"] == []
+    """Only members of this group are listed."""
     assert len((await face.get("/members", group="default"))["members"]) == 2
 
 
@@ -195,6 +194,9 @@ async def test_no_request_reads_a_source(face: Face) -> None:
     ("method", "path", "status", "kind"),
     [
         ("GET", "/streams?group=nobody", 404, "unknown-group"),
+        ("GET", "/streams/0?group=nobody", 404, "unknown-group"),
+        ("GET", "/members?group=nobody", 404, "unknown-group"),
+        ("GET", "/events?group=nobody", 404, "unknown-group"),
         ("GET", "/streams/4", 404, "unknown-stream"),
         ("GET", "/streams/x", 422, "invalid-input"),
         ("GET", "/plan?group=nobody", 404, "unknown-group"),
@@ -251,6 +253,75 @@ async def test_a_second_run_of_a_job_is_a_conflict(face: Face) -> None:
 
     assert (first.status_code, second.status_code) == (202, 409)
     assert second.json()["type"] == "urn:baton:job-already-running"
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (rb'{"item_path": "$[\'\ud800\']"}', 422),
+        (rb'{"item_path": "\ud800"}', 422),
+        (rb'{"\ud800": 1}', 422),
+        (b'{"item_path": "$..x"}', 422),
+        (b'{"top": 3.5}', 422),
+        (b"[" * 100_000, 422),
+        (b"{", 422),
+        (b'{"item_path": "\xff"}', 400),
+        (b'{"top": 3.0}', 202),
+        (b"null", 202),
+    ],
+)
+async def test_bad_parameters_are_refused_with_a_problem_document(
+    face: Face, content: bytes, status: int
+) -> None:
+    """Whatever is in the body: half of a surrogate pair is JSON to some, but no answer could repeat it."""
+    headers = {"content-type": "application/json"}
+    answer = await face.http.post("/jobs/reports/runs", content=content, headers=headers)
+
+    assert answer.status_code == status
+    if status != 202:
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_bug_answers_with_a_problem_document() -> None:
+    """A 500 has the form of every other refusal."""
+    app = await app_of(small_baton(), InMemoryRunner())
+    app.add_api_route("/bug", lambda: 1 // 0)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://control") as http:
+        answer = await http.get("/bug")
+
+    assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
+    assert answer.json()["type"] == "urn:baton:internal-server-error"
+
+
+@pytest.mark.parametrize(
+    ("path", "allow"),
+    [
+        ("/runs/r9", "DELETE, GET, HEAD"),
+        ("/operations", "GET, HEAD, POST"),
+        ("/jobs/lake/runs", "POST"),
+        ("/livez", "GET, HEAD"),
+    ],
+)
+async def test_a_wrong_method_learns_every_right_one(face: Face, path: str, allow: str) -> None:
+    """`Allow` lists the methods of all routes at the path."""
+    answer = await face.http.put(path)
+
+    assert (answer.status_code, answer.headers["allow"]) == (405, allow)
+
+
+async def test_head_is_answered_as_get_without_a_body(face: Face) -> None:
+    """With the status and the headers of GET; also where the body of GET has no end."""
+    run = (await face.http.post("/jobs/lake/runs")).json()["id"]
+    paths = ["/streams", "/streams/0", "/streams/9", "/members", "/producers", "/groups", "/plan", "/events"]
+    paths += ["/operations", "/jobs", "/runs", f"/runs/{run}", "/livez", "/readyz", "/docs", "/openapi.json"]
+    for path in paths:
+        got, head = await face.http.get(path), await face.http.head(path)
+        assert (head.status_code, head.headers, head.content) == (got.status_code, got.headers, b""), path
+    followed = await face.http.head("/events", headers={"accept": "text/event-stream"})
+
+    assert followed.headers["content-type"].startswith("text/event-stream")
+    assert "baton_event_followers 0.0" in (await face.http.get("/metrics")).text
 
 
 async def test_all_faulty_parameters_are_listed(face: Face) -> None:

@@ -23,7 +23,6 @@ async def face() -> AsyncIterator[Face]:
         yield face
 
 
-@pytest.mark.parametrize("path", ["/streams", "/livez", "/metrics", "/docs", "/openapi.json", RUN])
 @pytest.mark.parametrize(
     ("host", "is_own"),
     [
@@ -34,14 +33,23 @@ async def face() -> AsyncIterator[Face]:
         *((host, False) for host in ("control/", "localhost?", "notlocalhost")),
     ],
 )
-async def test_every_call_names_control(face: Face, path: str, host: str, is_own: bool) -> None:
-    """By an IP address, a loopback name or a listed name: else a page could read through a rebound name."""
-    answer = await face.http.request("POST" if path == RUN else "GET", path, headers={"host": host})
+async def test_control_answers_to_its_own_names_alone(face: Face, host: str, is_own: bool) -> None:
+    """To IP addresses, loopback names and listed names: else a page could read through a rebound name."""
+    answer = await face.http.get("/streams", headers={"host": host})
 
-    assert (answer.status_code == 421) is not is_own
-    if not is_own:
-        assert answer.json()["type"] == "urn:baton:misdirected-request"
-        assert face.runner.submissions == []
+    assert answer.status_code == (200 if is_own else 421)
+
+
+@pytest.mark.parametrize("path", ["/livez", "/metrics", "/docs", "/openapi.json", RUN, "/nothing"])
+async def test_every_call_must_name_control(face: Face, path: str) -> None:
+    """Whatever it asks for; nothing happens otherwise."""
+    method = "POST" if path == RUN else "GET"
+    answer = await face.http.request(method, path, headers={"host": "evil.example"})
+    twice = await face.http.request(method, path, headers=[("host", "control"), ("host", "evil.example")])
+
+    assert (answer.status_code, answer.json()["type"]) == (421, "urn:baton:misdirected-request")
+    assert twice.status_code == 421
+    assert face.runner.submissions == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,48 @@
+"""`/docs` needs nothing but the service: its page, the files that the page loads, and their origin."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from shared.service.api_docs import ASSETS, FOLDER, NO_DOCS, install_docs
+from tests.unit.control.sources import small_baton
+from tests.unit.control.test_app import InMemoryRunner, app_of
+from tests.unit.producer.face import Producer
+
+URL = re.compile(r"(?:href|src|url)(?:=|: )[\"']([^\"']+)[\"']")
+
+
+@pytest.mark.parametrize("service", ["producer", "control"])
+async def test_the_page_loads_only_what_the_service_serves(service: str) -> None:
+    """So it works without the internet, and whatever prefix a proxy adds."""
+    app = Producer().door if service == "producer" else await app_of(small_baton(), InMemoryRunner())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control") as browser:
+        page = await browser.get("/docs")
+        urls = [url for url in URL.findall(page.text) if not url.startswith("data:")]
+        loaded = {url: (await browser.get(f"/{url}")).status_code for url in urls}
+
+    assert loaded == dict.fromkeys([*(f"docs/{name}" for name in ASSETS), "openapi.json"], 200)
+    assert "://" not in page.text
+
+
+@pytest.mark.parametrize("name", ASSETS)
+async def test_a_browser_loads_each_file_once_and_packed(name: str) -> None:
+    """It holds the bytes of the published package; with its tag a second request gets 304."""
+    app = FastAPI(**NO_DOCS)
+    install_docs(app)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as browser:
+        packed = await browser.get(f"/docs/{name}", headers={"accept-encoding": "gzip"})
+        plain = await browser.get(f"/docs/{name}", headers={"accept-encoding": "identity"})
+        again = await browser.get(f"/docs/{name}", headers={"if-none-match": packed.headers["etag"]})
+    digests = dict(line.split()[::-1] for line in (FOLDER / "SHA256SUMS").read_text().splitlines())
+
+    assert packed.headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in plain.headers
+    assert hashlib.sha256(packed.content).hexdigest() == digests[name]
+    assert packed.content == plain.content
+    assert (again.status_code, again.content) == (304, b"")
