@@ -43,7 +43,7 @@ async def face_of(feed: EventFeed) -> AsyncIterator[str]:
     """The URL of the events' routes; the end of the block is an orderly stop of control."""
     app = FastAPI()
     install_problems(app)
-    app.include_router(events_routes(feed))
+    app.include_router(events_routes(feed, lambda _: None))
     port = free_port()
     async with http_server(app, "127.0.0.1", port, lifespan="off"):
         yield f"http://127.0.0.1:{port}"
