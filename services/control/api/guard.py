@@ -20,7 +20,7 @@ from services.control.api.openapi import JSON
 from shared.service.http import problem
 
 READING = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-"""Methods that change nothing here, whoever asks for them."""
+"""Methods that change nothing here."""
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::([0-9]{0,5}))?")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
 
+from services.consumer.app import create_app
+from services.consumer.member.metrics import ConsumerMetrics
 from shared.service.api_docs import ASSETS, FOLDER, NO_DOCS, install_docs
 from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of
@@ -17,13 +20,24 @@ from tests.unit.producer.face import Producer
 URL = re.compile(r"(?:href|src|url)(?:=|: )[\"']([^\"']+)[\"']")
 
 
-@pytest.mark.parametrize("service", ["producer", "control"])
+async def app_named(service: str) -> Any:
+    """The app of the service, over nothing."""
+    if service == "producer":
+        return Producer().door
+    if service == "control":
+        return await app_of(small_baton(), InMemoryRunner())
+    metrics = ConsumerMetrics(())
+    return create_app(status=dict, plan=dict, complaints=list, metrics=metrics, reception=lambda: None)
+
+
+@pytest.mark.parametrize("service", ["producer", "consumer", "control"])
 async def test_the_page_loads_only_what_the_service_serves(service: str) -> None:
     """So it works without the internet, and whatever prefix a proxy adds."""
-    app = Producer().door if service == "producer" else await app_of(small_baton(), InMemoryRunner())
+    app = await app_named(service)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control") as browser:
         page = await browser.get("/docs")
         urls = [url for url in URL.findall(page.text) if not url.startswith("data:")]
+        assert (await browser.head("/docs")).status_code == 200
         loaded = {url: (await browser.get(f"/{url}")).status_code for url in urls}
 
     assert loaded == dict.fromkeys([*(f"docs/{name}" for name in ASSETS), "openapi.json"], 200)
