@@ -317,7 +317,10 @@ async def test_head_is_answered_as_get_without_a_body(face: Face) -> None:
     paths += ["/operations", "/jobs", "/runs", f"/runs/{run}", "/livez", "/readyz", "/docs", "/openapi.json"]
     for path in paths:
         got, head = await face.http.get(path), await face.http.head(path)
-        assert (head.status_code, head.headers, head.content) == (got.status_code, got.headers, b""), path
+        # not the values: the length depends on the digits of `stale_ms`
+        assert (head.status_code, [*head.headers], head.content) == (got.status_code, [*got.headers], b""), (
+            path
+        )
     followed = await face.http.head("/events", headers={"accept": "text/event-stream"})
 
     assert followed.headers["content-type"].startswith("text/event-stream")
