@@ -67,13 +67,9 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         )
         events = KafkaEvents(settings.kafka, settings.names, feed, replication=settings.replication)
         registry = registry_for(view, runner, feed, lambda: cluster.unreadable_znodes)
+        hosts = own_hosts_for(settings)
         app = create_app(
-            view=view,
-            feed=feed,
-            operations=operations,
-            runner=runner,
-            registry=registry,
-            hosts=own_hosts_for(settings),
+            view=view, feed=feed, operations=operations, runner=runner, registry=registry, hosts=hosts
         )
 
         async def keep_view() -> None:

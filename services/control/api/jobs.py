@@ -101,8 +101,7 @@ def jobs_routes(view: ClusterView, runner: JobRunner) -> APIRouter:
         try:
             values = parse_parameters(job, parameters)
         except ParametersInvalid as error:
-            faults = [{"in": parameter, "detail": fault} for parameter, fault in error.faults]
-            return problem(422, kind_for(error), error.detail, errors=faults)
+            return _refusal(error)
         found = view.group(group)
         if found.settings is None:
             raise UnknownGroup(f"group {group!r} has no settings: no member of it has ever started")
@@ -118,6 +117,11 @@ def jobs_routes(view: ClusterView, runner: JobRunner) -> APIRouter:
         return encoded(detail_of(run), 202, location=f"/runs/{run.id}")
 
     return routes
+
+
+def _refusal(error: ParametersInvalid) -> Response:
+    faults = [{"in": parameter, "detail": fault} for parameter, fault in error.faults]
+    return problem(422, kind_for(error), error.detail, errors=faults)
 
 
 def runs_routes(runner: JobRunner) -> APIRouter:
