@@ -97,9 +97,8 @@ def jobs_routes(view: ClusterView, runner: JobRunner) -> APIRouter:
         ] = None,
     ) -> Response:
         job = job_named(name)
-        parameters = await read_body(request, dict[str, Any] | None) or {}
         try:
-            values = parse_parameters(job, parameters)
+            values = parse_parameters(job, await read_body(request, dict[str, Any] | None) or {})
         except ParametersInvalid as error:
             return _refusal(error)
         found = view.group(group)
