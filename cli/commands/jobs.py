@@ -10,21 +10,24 @@ from typing import Any
 import click
 
 from cli.commands.control import Progress, ask, get, get_list, print_list, start
+from cli.terminal.layout import Column
 from cli.terminal.options import control_options, group_options
 from cli.terminal.output import Columns, print_json, print_table, time_text
 
 CANCEL_PATIENCE_S = 10.0
 DIFFERENCES = ("missing", "extra", "different")
 """The counts of an audit that must all be 0."""
-JOB_COLUMNS: Columns = {"JOB": "name", "DESCRIPTION": "description"}
+JOB_COLUMNS: Columns = {"JOB": "name", "DESCRIPTION": Column("description", is_prose=True)}
 RUN_COLUMNS: Columns = {
     "RUN": "id",
-    "JOB": "job",
-    "GROUP": "group",
+    "JOB": Column("job", rank=1),
+    "GROUP": Column("group", rank=5),
     "STATE": "state",
-    "TASKS": lambda run: f"{run['progress']['completed']}/{run['progress']['tasks']}",
-    "STARTED": lambda run: time_text(run["started_at"]),
-    "SECONDS": lambda run: (run["ended_at"] - run["started_at"]) / 1000 if run.get("ended_at") else None,
+    "TASKS": Column(lambda run: f"{run['progress']['completed']}/{run['progress']['tasks']}", rank=4),
+    "STARTED": Column(lambda run: time_text(run["started_at"]), rank=2),
+    "SECONDS": Column(
+        lambda run: (run["ended_at"] - run["started_at"]) / 1000 if run.get("ended_at") else None, rank=3
+    ),
     "ERROR": "error.condition",
 }
 

@@ -15,6 +15,7 @@ import click
 from rich.filesize import decimal
 
 from cli.commands.control import Progress, get_list, print_list, start
+from cli.terminal.layout import Column
 from cli.terminal.options import control_options, group_options, together
 from cli.terminal.output import Columns, print_json, print_objects, time_text
 
@@ -95,13 +96,13 @@ def cost_text(moves: int, sessions: int, size: int) -> str:
 OPERATION_COLUMNS: Columns = {
     "OPERATION": "id",
     "WHAT": request_text,
-    "GROUP": "group",
+    "GROUP": Column("group", rank=4),
     "STATE": "state",
-    "MOVES": lambda row: f"{row['done']}/{row['total']}",
-    "SESSIONS": "sessions",
-    "BYTES": "bytes",
-    "SINCE": lambda row: time_text(row["since"]),
-    "WHY": "why",
+    "MOVES": Column(lambda row: f"{row['done']}/{row['total']}", rank=3),
+    "SESSIONS": Column("sessions", rank=5),
+    "BYTES": Column("bytes", rank=6),
+    "SINCE": Column(lambda row: time_text(row["since"]), rank=2),
+    "WHY": Column("why", rank=1, is_prose=True),
 }
 MOVE_COLUMNS: Columns = {
     "STREAM": "stream",

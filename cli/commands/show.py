@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import click
 
 from cli.commands.control import get, get_list, print_list
+from cli.terminal.layout import Column
 from cli.terminal.options import (
     control_options,
     group_option,
@@ -56,28 +57,30 @@ def failure_lines(streams: Sequence[Mapping[str, Any]]) -> list[str]:
 
 STREAM_COLUMNS: Columns = {
     "STREAM": "stream",
-    "OWNER": "owner",
-    "EPOCH": "epoch",
-    "STATE": "state",
-    "POSITION": "position",
-    "END": "end",
+    "OWNER": Column("owner", rank=1),
+    "EPOCH": Column("epoch", rank=6),
+    "STATE": Column("state", rank=2),
+    "POSITION": Column("position", rank=4),
+    "END": Column("end", rank=5),
     "LAG": "lag",
-    "SAFE OFFSET": "safe_offset",
-    "OPEN SESSIONS": "open_sessions",
-    "STATE BYTES": "state_bytes",
+    "SAFE OFFSET": Column("safe_offset", rank=8),
+    "OPEN SESSIONS": Column("open_sessions", rank=3),
+    "STATE BYTES": Column("state_bytes", rank=7),
     "STATUS": "status",
 }
 MEMBER_COLUMNS: Columns = {
     "MEMBER": "id",
-    "ADDRESS": "address",
+    "ADDRESS": Column("address", rank=3),
     # as text: people compare a pid with that of `ps`, which has no separators
-    "PID": lambda member: str(member["pid"]),
+    "PID": Column(lambda member: str(member["pid"]), rank=4),
     "STATE": lambda member: member["state"] + ("" if member["answers"] else ", does not answer"),
     "OWNS": lambda member: len(member["streams"]),
-    "STREAMS": lambda member: ranges_text(member["streams"]),
-    "FRAGMENTS/S": "rates.fragments_per_s",
-    "SESSIONS/S": "rates.sessions_per_s",
-    "LEASE MS": lambda member: None if member["lease_ms"] is None else int(member["lease_ms"]),
+    "STREAMS": Column(lambda member: ranges_text(member["streams"]), rank=1, is_prose=True),
+    "FRAGMENTS/S": Column("rates.fragments_per_s", rank=5),
+    "SESSIONS/S": Column("rates.sessions_per_s", rank=6),
+    "LEASE MS": Column(
+        lambda member: None if member["lease_ms"] is None else int(member["lease_ms"]), rank=7
+    ),
 }
 PRODUCER_COLUMNS: Columns = {
     "PRODUCER": "id",
@@ -86,21 +89,28 @@ PRODUCER_COLUMNS: Columns = {
 }
 GROUP_COLUMNS: Columns = {
     "GROUP": "name",
-    "DELIVERY": "settings.delivery",
-    "GAP MS": "settings.gap_ms",
-    "LATENESS MS": "settings.lateness_ms",
+    "DELIVERY": Column("settings.delivery", rank=1),
+    "GAP MS": Column("settings.gap_ms", rank=2),
+    "LATENESS MS": Column("settings.lateness_ms", rank=3),
     "MEMBERS": lambda group: len(group["members"]),
     "STREAMS": "streams",
     "LAG": "lag",
 }
-PLAN_COLUMNS: Columns = {"STREAM": "stream", "FROM": "from", "TO": "to", "WHY": "why"}
+PLAN_COLUMNS: Columns = {"STREAM": "stream", "FROM": "from", "TO": "to", "WHY": Column("why", is_prose=True)}
 # the names and the order of kafka-consumer-groups; its JSON field is the name in lower case
 LAG_COLUMNS: Columns = {
-    name: name.lower().replace("-", "_")
-    for name in (
-        *("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET"),
-        *("LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"),
-    )
+    name: Column(name.lower().replace("-", "_"), rank)
+    for name, rank in {
+        "GROUP": 5,
+        "TOPIC": 0,
+        "PARTITION": 6,
+        "CURRENT-OFFSET": 2,
+        "LOG-END-OFFSET": 3,
+        "LAG": 0,
+        "CONSUMER-ID": 4,
+        "HOST": 7,
+        "CLIENT-ID": 8,
+    }.items()
 }
 
 

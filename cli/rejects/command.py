@@ -21,6 +21,7 @@ from cli.importing.times import TimeUnreadable, parse_time
 from cli.kafka.rejects import open_rejected
 from cli.rejects.listing import Listing, escaped
 from cli.rejects.replay import Replayed, count, replay
+from cli.terminal.layout import Column
 from cli.terminal.options import kafka_options, output_option, producer_options
 from cli.terminal.output import Columns, print_json, print_objects, time_text
 from shared.errors import BatonError
@@ -30,17 +31,20 @@ from shared.model.rejects import is_reason
 SHOWN_CHARACTERS = 60
 """Characters of a reject in the table; JSON shows more."""
 REASON_COLUMNS: Columns = {
-    **{name.upper(): name for name in ("reason", "count", "cut", "bytes")},
-    "FIRST": lambda row: time_text(row["first"]),
-    "LAST": lambda row: time_text(row["last"]),
+    "REASON": "reason",
+    "COUNT": "count",
+    "CUT": Column("cut", rank=3),
+    "BYTES": Column("bytes", rank=4),
+    "FIRST": Column(lambda row: time_text(row["first"]), rank=2),
+    "LAST": Column(lambda row: time_text(row["last"]), rank=1),
 }
 REJECT_COLUMNS: Columns = {
-    "TIME": lambda row: time_text(row["time"]),
+    "TIME": Column(lambda row: time_text(row["time"]), rank=4),
     "PLACE": lambda row: f"{row['partition']}/{row['offset']}",
     "REASON": lambda row: f"{row['reason']}, cut" if row["cut"] else row["reason"],
-    "SIZE": "size",
-    "DETAIL": "detail",
-    "BEGINNING": lambda row: row["beginning"][:SHOWN_CHARACTERS],
+    "SIZE": Column("size", rank=3),
+    "DETAIL": Column("detail", rank=1, is_prose=True),
+    "BEGINNING": Column(lambda row: row["beginning"][:SHOWN_CHARACTERS], rank=2, is_prose=True),
 }
 _AGO = re.compile(r"(\d{1,9})([smhd])")
 _MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

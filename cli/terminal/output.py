@@ -1,28 +1,32 @@
 """How commands print: tables for people, JSON for programs (`-o json`), progress on standard error.
 
 Results go to standard output and progress to standard error, so that a pipe receives only results. A table's
-columns are data: `Columns` says for each heading where its cells come from.
+columns are data: `Columns` says for each heading where its cells come from. `cli/terminal/layout.py` decides
+which of them fit the terminal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 import msgspec
 from rich import box
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-PLAIN_WIDTH = 240
-"""Width of tables without a terminal: wide enough that no column is cut."""
+from cli.terminal.layout import BETWEEN, Cell, Column, Measured, lay_out, least_width
 
-Columns = Mapping[str, str | Callable[[Mapping[str, Any]], Any]]
-"""For each heading the dotted path of the cell in a JSON object, or a function of that object."""
+PLAIN_WIDTH = 240
+"""Width at which prose wraps without a terminal; no column is left out there."""
+
+Columns = Mapping[str, Cell | Column]
+"""For each heading where the cells come from; a bare Cell has rank 0 and is not prose."""
 
 
 def print_json(value: Any) -> None:
@@ -31,30 +35,62 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]], *, title: str = "") -> None:
-    """Prints a table; columns of numbers are right-aligned, None is `-`."""
-    cells = [list(row) for row in rows]
-    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
-    for at, column in enumerate(columns):
-        numeric = bool(cells) and all(isinstance(row[at], int | float | None) for row in cells)
-        # fold instead of cut: people copy ids from tables
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=True)
-    for row in cells:
-        # as Text, because rich would read brackets in a key as markup
-        table.add_row(*(Text(cell_text(value)) for value in row))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        # rich assumes 80 columns for a pipe and would fold nearly every row
-        console = Console(highlight=False, width=PLAIN_WIDTH)
-    console.print(table)
+    """Prints a table; columns of numbers are right-aligned, None is `-`, and all other text is prose."""
+    _print({heading: Column("", is_prose=True) for heading in columns}, rows, title)
 
 
 def print_objects(columns: Columns, objects: Iterable[Mapping[str, Any]], *, title: str = "") -> None:
     """Prints a table with a row for each JSON object."""
-    rows = (
-        [pick(one, cell) if isinstance(cell, str) else cell(one) for cell in columns.values()]
-        for one in objects
+    named = {heading: c if isinstance(c, Column) else Column(c) for heading, c in columns.items()}
+    cells = [column.cell for column in named.values()]
+    _print(
+        named,
+        ([pick(one, cell) if isinstance(cell, str) else cell(one) for cell in cells] for one in objects),
+        title,
     )
-    print_table(columns, rows, title=title)
+
+
+def _print(columns: Mapping[str, Column], rows: Iterable[Iterable[Any]], title: str) -> None:
+    """Prints the columns that fit the terminal, and names the others on standard error."""
+    values = [list(row) for row in rows]
+    texts = [[cell_text(value) for value in row] for row in values]
+    console = Console(highlight=False)
+    measured = [
+        _measured(heading, column, [row[at] for row in texts], is_numeric=_is_numeric(values, at))
+        for at, (heading, column) in enumerate(columns.items())
+    ]
+    # a pipe has no width: a program that reads the table needs every column
+    full = sum(column.least for column in measured) + BETWEEN * len(measured)
+    layout = lay_out(measured, console.width if console.is_terminal else max(PLAIN_WIDTH, full))
+    shown = [at for at in range(len(measured)) if at not in layout.left_out]
+    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    for at, heading in enumerate(columns):
+        if at in shown:
+            justify: JustifyMethod = "right" if _is_numeric(values, at) else "left"
+            # rich measures in the same way, so it never folds a column that is not prose
+            table.add_column(heading, justify=justify, overflow="fold", width=layout.widths[at])
+    for row in texts:
+        # as Text, because rich would read brackets in a key as markup
+        table.add_row(*(Text(row[at]) for at in shown))
+    # not narrower than the table: a single column may be wider than the terminal, which then wraps its lines
+    console.width = sum(layout.widths[at] for at in shown) + BETWEEN * len(shown)
+    console.print(table)
+    if layout.left_out:
+        names = ", ".join(heading for at, heading in enumerate(columns) if at not in shown)
+        click.echo(f"too narrow for: {names}; widen the terminal, or pipe into `cat` to see them", err=True)
+
+
+def _measured(heading: str, column: Column, texts: list[str], *, is_numeric: bool) -> Measured:
+    full = max(map(cell_len, [heading, *texts]))
+    # a heading wraps at its blanks, whatever is below it
+    least = max([least_width(heading), *(cell_len(text) for text in texts)])
+    if column.is_prose and not is_numeric:
+        least = max(least_width(text) for text in [heading, *texts])
+    return Measured(column.rank, full, least)
+
+
+def _is_numeric(rows: list[list[Any]], at: int) -> bool:
+    return bool(rows) and all(isinstance(row[at], int | float | None) for row in rows)
 
 
 def cell_text(value: Any) -> str:
