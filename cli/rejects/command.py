@@ -7,9 +7,7 @@ directly from Kafka, so it also works when no service runs.
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
-import time
 from typing import Any
 
 import click
@@ -17,13 +15,14 @@ from click.core import ParameterSource
 
 from cli.http.client import connect
 from cli.importing.lanes import PATIENCE_S, BatchLimits
-from cli.importing.times import TimeUnreadable, parse_time
 from cli.kafka.rejects import open_rejected
-from cli.rejects.listing import Listing, escaped
+from cli.rejects.listing import Listing
 from cli.rejects.replay import Replayed, count, replay
+from cli.terminal.escaping import escaped
 from cli.terminal.layout import Column
 from cli.terminal.options import kafka_options, output_option, producer_options
 from cli.terminal.output import Columns, print_json, print_objects, time_text
+from cli.terminal.since import parse_since
 from shared.errors import BatonError
 from shared.model.names import Names
 from shared.model.rejects import is_reason
@@ -46,8 +45,6 @@ REJECT_COLUMNS: Columns = {
     "DETAIL": Column("detail", rank=1, is_prose=True),
     "BEGINNING": Column(lambda row: row["beginning"][:SHOWN_CHARACTERS], rank=2, is_prose=True),
 }
-_AGO = re.compile(r"(\d{1,9})([smhd])")
-_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def _parse_reason(_: click.Context, __: click.Parameter, reason: str | None) -> str | None:
@@ -56,24 +53,12 @@ def _parse_reason(_: click.Context, __: click.Parameter, reason: str | None) -> 
     return reason
 
 
-def _parse_since(_: click.Context, __: click.Parameter, since: str | None) -> int | None:
-    if since is None:
-        return None
-    if ago := _AGO.fullmatch(since):
-        # more ago than 1970 means everything
-        return max(0, time.time_ns() // 1_000_000 - int(ago[1]) * _MS[ago[2]])
-    try:
-        return parse_time(since, "rfc3339")
-    except TimeUnreadable:
-        raise click.BadParameter("use a duration like 90s, 15m, 2h, 3d or an RFC 3339 time") from None
-
-
 @click.group("rejected", invoke_without_command=True)
 @click.option("--reason", callback=_parse_reason, help="Only rejects with this reason.")
 @click.option(
     "--since",
     "since_ms",
-    callback=_parse_since,
+    callback=parse_since,
     help="Only rejects since then: 90s, 15m, 2h, 3d ago, or an RFC 3339 time.",
 )
 @click.option("--limit", type=click.IntRange(0, 10_000), default=20, help="Most rejects to show.")

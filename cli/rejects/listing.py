@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cli.kafka.rejects import StoredReject
+from cli.terminal.escaping import escaped
 
 SHOWN_BYTES = 200
 """Bytes of a reject that are shown."""
@@ -86,14 +87,3 @@ class Listing:
             {"reason": reason, **asdict(found)}
             for reason, found in sorted(self.reasons.items(), key=lambda pair: (-pair[1].count, pair[0]))
         ]
-
-
-def escaped(value: bytes) -> str:
-    r"""The bytes as printable text; backslashes and all other characters are escaped as in Python.
-
-    >>> print(escaped("é \x1b[2J \\ \u202e".encode() + b"\n\xff"))
-    é \x1b[2J \\ \u202e\n\xff
-    """
-    # first, so that a posted `\x1b` differs from an escaped control character
-    text = value.replace(b"\\", b"\\\\").decode(errors="backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -7,7 +7,8 @@ from click.testing import CliRunner
 
 from cli.kafka.rejects import StoredReject
 from cli.main import cli
-from cli.rejects.listing import SHOWN_BYTES, Listing, escaped
+from cli.rejects.listing import SHOWN_BYTES, Listing
+from cli.terminal.escaping import escaped
 from tests.fakes.rejects import reject_of
 
 

@@ -1,0 +1,131 @@
+"""`baton sessions`: the newest delivered sessions, straight from Kafka, and with `-f` new ones as they come.
+
+It reads only committed sessions, as every consumer of the topic should, and needs no other service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+import msgspec
+
+from cli.kafka.delivered import Delivered, open_sessions
+from cli.terminal.escaping import escaped
+from cli.terminal.layout import Column
+from cli.terminal.options import group_option, kafka_options, output_option
+from cli.terminal.output import Columns, print_json, print_objects, time_text
+from cli.terminal.since import parse_since
+from shared.errors import NotFound
+from shared.model.names import Names, is_group_name
+
+SHOWN_CHARACTERS = 40
+"""Characters of a key in a line of `-f`; the table wraps, and JSON has all of it."""
+SESSION_COLUMNS: Columns = {
+    "ID": "id",
+    "KEY": Column("key", is_prose=True),
+    "FROM": Column(lambda row: time_text(row["first_time"]), rank=1),
+    "TO": Column(lambda row: time_text(row["last_time"]), rank=5),
+    "FRAGMENTS": "fragments",
+    "BYTES": Column("bytes", rank=4),
+    "REASON": Column("reason", rank=2),
+    "STREAM": Column("stream", rank=6),
+    "DELIVERED": Column(lambda row: time_text(row["delivered_at"]), rank=3),
+}
+
+
+@click.command("sessions")
+@click.option("--key", help="Only sessions of this key.")
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=20, help="Most sessions to show.")
+@click.option(
+    "--since",
+    "since_ms",
+    default="1d",
+    callback=parse_since,
+    help="Only sessions delivered since then: 90s, 15m, 2h, 3d ago, or an RFC 3339 time.",
+)
+@click.option("-f", "--follow", "is_followed", is_flag=True, help="Keep printing new ones until Ctrl-C.")
+@group_option
+@kafka_options
+@output_option
+def sessions(
+    key: str | None,
+    limit: int,
+    since_ms: int,
+    is_followed: bool,
+    group: str,
+    kafka: str,
+    names: Names,
+    output: str,
+) -> None:
+    """Show the newest delivered sessions of a group: key, times (UTC), fragments, and why they ended.
+
+    Shows committed sessions only, as consumers with `isolation.level=read_committed` see them. `-o json` has
+    every field and the fragments as they were posted; with -f every session is one line.
+    """
+    if not is_group_name(group):
+        raise NotFound(f"there is no group {group!r}")
+    with contextlib.suppress(KeyboardInterrupt) if is_followed else contextlib.nullcontext():
+        asyncio.run(
+            _show(kafka, names.sessions(group), key, limit, since_ms, is_followed=is_followed, output=output)
+        )
+
+
+def as_json(delivered: Delivered) -> dict[str, Any]:
+    """The session as `-o json` prints it: its record in the topic, and when that was written (ms)."""
+    fields: dict[str, Any] = {
+        name: getattr(delivered.session, name) for name in delivered.session.__struct_fields__
+    }
+    return fields | {"delivered_at": delivered.time_ms}
+
+
+def session_line(row: Mapping[str, Any]) -> str:
+    """A session as a line for people.
+
+    >>> session_line({"delivered_at": 5_000, "key": "ann", "fragments": 2, "bytes": 1290, "reason": "gap",
+    ...               "first_time": 0, "last_time": 3_000, "id": "efe7", "stream": 7})
+    '1970-01-01 00:00:05Z  ann  2 fragments, 1,290 bytes in 3 s, ended by gap  (stream 7, efe7)'
+    """
+    key = escaped(row["key"].encode(errors="replace"))
+    if len(key) > SHOWN_CHARACTERS:
+        key = f"{key[:SHOWN_CHARACTERS]}…"
+    seconds = (row["last_time"] - row["first_time"]) / 1000
+    return (
+        f"{time_text(row['delivered_at'])}  {key}  {row['fragments']:,} fragments, {row['bytes']:,} bytes"
+        f" in {seconds:,.0f} s, ended by {row['reason']}  (stream {row['stream']}, {row['id']})"
+    )
+
+
+async def _show(
+    kafka: str, topic: str, key: str | None, limit: int, since_ms: int, *, is_followed: bool, output: str
+) -> None:
+    async with open_sessions(kafka, topic) as log:
+        newest = await log.newest(limit, since_ms, lambda session: key is None or session.key == key)
+        rows = [as_json(one) for one in newest]
+        if not is_followed:
+            _print(rows, output)
+            return
+        for row in rows:
+            _print_line(row, output)
+        async for batch in log.following():
+            for one in batch:
+                if key is None or one.session.key == key:
+                    _print_line(as_json(one), output)
+
+
+def _print(rows: list[dict[str, Any]], output: str) -> None:
+    if output == "json":
+        print_json({"sessions": rows})
+    elif rows:
+        print_objects(
+            SESSION_COLUMNS, [{**row, "key": escaped(row["key"].encode(errors="replace"))} for row in rows]
+        )
+    else:
+        click.echo("no session was delivered in this time; --since 7d looks further back")
+
+
+def _print_line(row: Mapping[str, Any], output: str) -> None:
+    click.echo(msgspec.json.encode(row).decode() if output == "json" else session_line(row))
