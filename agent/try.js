@@ -19,9 +19,7 @@
 
   const shown = attributes.map(([name, value]) => ` ${name}="${value}"`).join("");
   $("tag").textContent = `<script async src="${new URL("agent.js", location)}"${shown}></script>`;
-  $("command").textContent =
-    "kafka-console-consumer.sh --bootstrap-server 127.0.0.1:9092 --topic sessions \\\n" +
-    "  --isolation-level read_committed --from-beginning";
+  $("command").textContent = "baton sessions -f";
 
   const rows = new Map();
   const rowOf = (fragment) => {

@@ -150,14 +150,18 @@ class RejectedLog:
 
 
 @contextlib.asynccontextmanager
-async def open_rejected(kafka: str, names: Names, *, reason: str | None = None) -> AsyncIterator[RejectedLog]:
+async def open_rejected(
+    kafka: str, names: Names, *, reason: str | None = None, is_from_start: bool = False
+) -> AsyncIterator[RejectedLog]:
     """The topic of rejects as it is now; with a reason, also how far that reason was replayed.
+
+    With `is_from_start` it forgets that, and a replay sends everything again.
 
     Raises KafkaUnavailable, also when the topic does not exist yet.
     """
     topic = names.rejected
     partitions = [TopicPartition(topic, number) for number in range(await count_partitions(kafka, topic))]
-    places = {} if reason is None else await _places(kafka, names.replay(reason), partitions)
+    places = {} if reason is None or is_from_start else await _places(kafka, names.replay(reason), partitions)
     consumer = AIOKafkaConsumer(
         bootstrap_servers=kafka,
         group_id=None if reason is None else names.replay(reason),

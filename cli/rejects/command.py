@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import click
@@ -15,7 +16,7 @@ from click.core import ParameterSource
 
 from cli.http.client import connect
 from cli.importing.lanes import PATIENCE_S, BatchLimits
-from cli.kafka.rejects import open_rejected
+from cli.kafka.rejects import RejectedLog, open_rejected
 from cli.rejects.listing import Listing
 from cli.rejects.replay import Replayed, count, replay
 from cli.terminal.escaping import escaped
@@ -96,11 +97,19 @@ def rejected(
 @rejected.command("replay")
 @click.option("--reason", required=True, callback=_parse_reason, help="Replay rejects with this reason.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Only count them.")
+@click.option("--from-start", "is_from_start", is_flag=True, help="Also those that were replayed before.")
 @producer_options
 @kafka_options
 @output_option
 def replay_command(
-    reason: str, is_dry: bool, url: str, write_key: str, kafka: str, names: Names, output: str
+    reason: str,
+    is_dry: bool,
+    is_from_start: bool,
+    url: str,
+    write_key: str,
+    kafka: str,
+    names: Names,
+    output: str,
 ) -> None:
     """Send rejected fragments with one reason to the producer again, each once; for example after a fix.
 
@@ -111,7 +120,8 @@ def replay_command(
     The exit code is 1 if any of them was not accepted.
     """
     replayed = Replayed()
-    failure = asyncio.run(_replay(replayed, kafka, names, reason, url, write_key, is_dry=is_dry))
+    opened = open_rejected(kafka, names, reason=reason, is_from_start=is_from_start)
+    failure = asyncio.run(_replay(replayed, opened, reason, url, write_key, is_dry=is_dry))
     if output == "json":
         print_json(summary(replayed, reason, failure, is_dry=is_dry))
     else:
@@ -156,11 +166,17 @@ async def _list(listing: Listing, kafka: str, names: Names, since_ms: int | None
 
 
 async def _replay(
-    replayed: Replayed, kafka: str, names: Names, reason: str, url: str, write_key: str, *, is_dry: bool
+    replayed: Replayed,
+    opened: AbstractAsyncContextManager[RejectedLog],
+    reason: str,
+    url: str,
+    write_key: str,
+    *,
+    is_dry: bool,
 ) -> str | None:
     """Why the replay failed; None when it is complete."""
     try:
-        async with open_rejected(kafka, names, reason=reason) as log:
+        async with opened as log:
             if is_dry:
                 await count(log, reason, replayed)
                 return None

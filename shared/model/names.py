@@ -41,6 +41,14 @@ class Names:
     def _prefix(self) -> str:
         return f"{self.namespace}." if self.namespace else ""
 
+    def topic(self, name: str) -> str:
+        """The topic of this name in the namespace, which it may already have.
+
+        >>> Names("x").topic("sessions"), Names("x").topic("x.sessions"), Names().topic("sessions")
+        ('x.sessions', 'x.sessions', 'sessions')
+        """
+        return name if name.startswith(self._prefix) else f"{self._prefix}{name}"
+
     def fragments(self, stream: int) -> str:
         """The topic of a stream; it has one partition."""
         return f"{self._prefix}fragments.{stream:04d}"

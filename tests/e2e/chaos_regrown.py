@@ -19,7 +19,7 @@ from shared.model.sessions import Session
 from tests.e2e.chaos import CATCH_UP_PER_S, Run
 from tests.e2e.chaos_judge import judge_ledger, number_of
 from tests.e2e.chaos_load import Load
-from tests.e2e.chaos_operator import create_anew, delete_checkpoints, delete_offsets
+from tests.e2e.chaos_operator import create_anew, delete_checkpoints, forget_heads
 from tests.e2e.chaos_world import STREAMS, World, chaos_world
 from tests.e2e.fleet import SETTINGS
 from tests.e2e.readers import judge_log
@@ -130,7 +130,7 @@ async def _started_over(world: World, streams: Sequence[int]) -> None:
     """Starts the streams over as docs/operations.md says: without members, offsets and checkpoints go."""
     members = world.consumers
     await world.leave()
-    await delete_offsets(world.where, streams)
+    await forget_heads(world.where, streams)
     await delete_checkpoints(world.where, streams)
     for index in members:
         world.start_consumer(index)

@@ -14,7 +14,7 @@ import msgspec
 
 from shared.errors import KafkaUnavailable, Unavailable
 from tests.e2e.chaos_ground import Ground, Struck
-from tests.e2e.chaos_operator import damage_heads, delete_offsets, limit_sessions
+from tests.e2e.chaos_operator import damage_heads, forget_heads, limit_sessions
 from tests.e2e.chaos_world import World
 from tests.waiting import until
 
@@ -42,7 +42,7 @@ async def rewind_streams(ground: Ground) -> Struck:
         await _until_in_rewind(world, streams)
         world.start_consumer(victim.index)
         at_once = len(await _in_rewind(world))
-        await _repaired(lambda: delete_offsets(world.where, streams))
+        await _repaired(lambda: forget_heads(world.where, streams))
         restarts = await _restart_owners(ground, streams)
     return Struck(f"{at_once} streams in rewind at once; {restarts} restarts of their owners", at_once)
 

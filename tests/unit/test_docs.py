@@ -110,6 +110,15 @@ def test_named_tests_exist(page: Path) -> None:
     assert gone == []
 
 
+# the changelog is history
+@pytest.mark.parametrize(
+    "page", [*(page for page in PAGES if page.name != "CHANGELOG.md"), ROOT / "agent" / "try.js"], ids=name_of
+)
+def test_no_page_needs_kafkas_own_tools(page: Path) -> None:
+    """Baton's jars hold none of them, so a page names a command of `baton` instead."""
+    assert re.findall(r"kafka-[a-z-]+\.(?:sh|bat)", page.read_text()) == []
+
+
 def test_every_claim_about_handovers_names_its_test() -> None:
     """The page stays short, and every row of its table names a test that runs."""
     page = (ROOT / "docs" / "handover.md").read_text()
