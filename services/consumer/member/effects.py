@@ -18,6 +18,7 @@ from services.consumer.core.handover.rules import BundleRequest, Offer
 from services.consumer.core.handover.sent import SentCopy
 from services.consumer.core.ownership.dampers import Dampers
 from services.consumer.core.ownership.decide import Adopt, Claim, Drop, Effect, HandOver, Release
+from services.consumer.core.ownership.lost_owners import LostOwners
 from services.consumer.handover.donor import Copied, Donor
 from services.consumer.handover.hints import HintStore
 from services.consumer.member.events import MemberEvents
@@ -40,6 +41,7 @@ DRAIN_OFFERS = 5
 REOFFER_S = 0.1
 """How often and after which pause a draining member repeats an offer that was refused. The recipient may see
 the drain a moment later than the donor, and until then its share is full."""
+UNRELEASED = "it ended without releasing its streams: killed, or cut off from ZooKeeper"
 FAILURES = (HandoverRefused, PeerUnavailable, BundleRejected)
 """Why a handover fails: the recipient refuses, or does not answer, or the stream is too large to copy."""
 
@@ -85,6 +87,7 @@ class EffectRunner:
         self._dampers = dampers
         self._events = events
         self._wake = wake
+        self._lost_owners = LostOwners(coordinator.member)
         self._donor = Donor(coordinator, peers, context.now_s, hint_store.limits.max_body_bytes)
         self._slots = asyncio.Semaphore(CALLS_AT_ONCE)
         self._tasks: asyncio.TaskGroup | None = None
@@ -146,6 +149,10 @@ class EffectRunner:
         if epoch is None:
             self._hint_store.withdraw(stream)
             return
+        lost = self._lost_owners.note(stream, view, int(self._context.now_s() * 1000))
+        if lost is not None:
+            logger.warning("owner lost", extra={"owner": lost, "stream": stream})
+            self._events.emit("expiry", member=lost, why=UNRELEASED)
         self.workers.start(stream, epoch, why=why, ask=ask)
         logger.info("stream claimed", extra={"stream": stream, "epoch": epoch, "why": why})
 
