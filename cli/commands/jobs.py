@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from cli.commands.control import Progress, ask, get, get_list, print_list, start
+from cli.terminal.escaping import escaped
 from cli.terminal.layout import Column
 from cli.terminal.options import control_options, group_options
 from cli.terminal.output import Columns, print_json, print_table, time_text
@@ -72,8 +73,18 @@ def run(job: str, pairs: tuple[str, ...], wait: bool, group: str, url: str, outp
 @click.command("runs")
 @control_options
 def runs(url: str, output: str) -> None:
-    """List the runs of Spark jobs, past and present."""
-    print_list(get_list(url, "runs", "id"), "runs", output, RUN_COLUMNS)
+    """List the runs of Spark jobs, past and present.
+
+    The lines below the table give the reason for each run that failed or was cancelled.
+    """
+    answer = get_list(url, "runs", "id")
+    print_list(answer, "runs", output, RUN_COLUMNS)
+    if output == "json":
+        return
+    for run in answer["runs"]:
+        if run.get("error"):
+            # an error of Spark may quote a fragment, and have many lines
+            click.echo(f"run {run['id']}: {escaped(str(failure_of(run)).encode(errors='replace'))}")
 
 
 @click.command("cancel")

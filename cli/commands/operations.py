@@ -18,6 +18,7 @@ from cli.commands.control import Progress, get_list, print_list, start
 from cli.terminal.layout import Column
 from cli.terminal.options import control_options, group_options, together
 from cli.terminal.output import Columns, print_json, print_objects, time_text
+from shared.errors import NotFound
 
 operation_options = together(
     click.option("--dry-run", is_flag=True, help="Only show what would move, and how much."),
@@ -33,8 +34,9 @@ def drain(member: str, dry_run: bool, wait: bool, group: str, url: str, output: 
     """Hand over all streams of a MEMBER and remove it from its group.
 
     The process keeps running until you stop it; after a restart the member joins again. With --wait the exit
-    code is 1 unless the member has left.
+    code is 1 unless the member has left. Warns if no other member would take over.
     """
+    _warn_of_last(url, group, member)
     _operate(url, {"kind": "drain", "member": member, "group": group}, dry_run, wait, output)
 
 
@@ -111,6 +113,22 @@ MOVE_COLUMNS: Columns = {
     "SESSIONS": "sessions",
     "BYTES": "bytes",
 }
+
+
+def _warn_of_last(url: str, group: str, member: str) -> None:
+    """Warns on standard error when the group has no other member that its streams could go to."""
+    try:
+        rows = get_list(url, "members", "id", {"group": group})["members"]
+    except NotFound:
+        # the operation itself reports an unknown group
+        return
+    staying = {row["id"] for row in rows if row["state"] != "draining"}
+    if staying == {member}:
+        click.echo(
+            f"baton: {member} is the last member of group {group!r}: nobody reads its streams, and no session"
+            " is delivered, until another one joins",
+            err=True,
+        )
 
 
 def _operate(url: str, request: dict[str, Any], dry_run: bool, wait: bool, output: str) -> None:

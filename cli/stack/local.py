@@ -194,6 +194,8 @@ class LocalStack:
             ready=self._ready,
             control=self.control_url,
             producer=self.producer_url,
+            kafka=self.options.kafka_address,
+            namespace=self.options.namespace,
             processes=processes,
         )
         save_state(self.options.home, state)

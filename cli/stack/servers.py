@@ -19,6 +19,16 @@ LARGEST_BATCH_BYTES = 2_200_000
 INTERNAL_PARTITIONS = 4
 """Partitions of Kafka's internal topics: the default of 50 costs a single broker files and start-up time."""
 
+_ZOOKEEPER_LOGGING = """status = warn
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS}{UTC}Z [%t] %p %c - %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
+"""
+"""Its default gives the time without a date and a time zone."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
@@ -49,6 +59,11 @@ class ZooKeeperOptions(ServerOptions):
     port: int = 2181
     heap_mb: int = 128
     tick_ms: int = 500
+
+    @property
+    def logging(self) -> Path:
+        """The configuration of its log."""
+        return self.home / "log4j2.properties"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +106,8 @@ def zookeeper_argv(options: ZooKeeperOptions, java: str, jars: Path) -> list[str
     """The command line of the server; `jars` is PySpark's folder."""
     return [
         *(java, f"-Xmx{options.heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-        *("-Dlog4j2.level=WARN", "-Dzookeeper.jmx.log4j.disable=true", "-Dzookeeper.preAllocSize=4096"),
+        f"-Dlog4j2.configurationFile={options.logging}",
+        *("-Dzookeeper.jmx.log4j.disable=true", "-Dzookeeper.preAllocSize=4096"),
         *("-cp", f"{jars}/*", "org.apache.zookeeper.server.ZooKeeperServerMain", str(options.config)),
     ]
 
@@ -164,6 +180,7 @@ def new_cluster_id() -> str:
 def prepare_zookeeper(options: ZooKeeperOptions) -> None:
     """Writes the configuration and keeps existing data."""
     _write_config(options, zookeeper_config(options))
+    options.logging.write_text(_ZOOKEEPER_LOGGING)
 
 
 def prepare_kafka(options: KafkaOptions) -> None:

@@ -16,6 +16,7 @@ import msgspec
 
 from cli.stack.faults import AlreadyRunning
 from cli.stack.identity import Identity
+from cli.terminal.local_stack import STATE_FILE
 
 
 class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,12 +34,14 @@ class StackState(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool = False
     control: str = ""
     producer: str = ""
+    kafka: str = ""
+    namespace: str = ""
     processes: list[ProcessState] = []
 
 
 def state_file(home: Path) -> Path:
     """The file with the state of the stack that runs in this home."""
-    return home / "stack.json"
+    return home / STATE_FILE
 
 
 def save_state(home: Path, state: StackState) -> None:

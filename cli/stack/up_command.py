@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,8 +13,6 @@ import time
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from cli.stack.faults import NotReady
 from cli.stack.identity import identify
@@ -24,6 +23,7 @@ from cli.stack.servers import LOOPBACK
 from cli.stack.state import load_state, lock_home
 from cli.stack.supervisor import last_line
 from cli.terminal.options import home_option, option, port_offset_option
+from cli.terminal.output import time_text
 
 DETACH_TIMEOUT_S = 300.0
 
@@ -55,13 +55,13 @@ def up(home: Path, port_offset: int, consumers: int, streams: int, namespace: st
     if detach:
         _detach(options)
     else:
-        asyncio.run(_run(options, Console(highlight=False)))
+        asyncio.run(_run(options))
 
 
-async def _run(options: StackOptions, console: Console) -> None:
+async def _run(options: StackOptions) -> None:
     stopping = False
     loop = asyncio.get_running_loop()
-    serving = asyncio.create_task(_serve(options, console), name="the local stack")
+    serving = asyncio.create_task(_serve(options), name="the local stack")
 
     def on_signal() -> None:
         nonlocal stopping
@@ -69,7 +69,7 @@ async def _run(options: StackOptions, console: Console) -> None:
             # the processes die with this one (cli/stack/leash.py)
             os._exit(130)
         stopping = True
-        console.print("stopping in order; press Ctrl-C again to stop at once")
+        click.echo("stopping in order; press Ctrl-C again to stop at once")
         serving.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -78,19 +78,19 @@ async def _run(options: StackOptions, console: Console) -> None:
         await serving
 
 
-async def _serve(options: StackOptions, console: Console) -> None:
+async def _serve(options: StackOptions) -> None:
     def report(name: str, change: str) -> None:
-        console.print(f"{time.strftime('%H:%M:%S')} {name} {change}")
+        click.echo(f"{time_text(time.time_ns() // 1_000_000)} {name} {change}")
 
     async with LocalStack(options, report):
-        console.print(_summary(options))
-        console.print("Ctrl-C stops everything")
+        click.echo(_summary(options))
+        click.echo("Ctrl-C stops everything")
         # until a signal cancels this task
         await asyncio.Event().wait()
 
 
-def _summary(options: StackOptions) -> Table:
-    table = Table("", "address", box=None)
+def _summary(options: StackOptions) -> str:
+    """The addresses of the stack, and what to export for commands that do not find it by themselves."""
     addresses = {
         "control": options.control_url,
         "producer": options.producer_url,
@@ -98,9 +98,25 @@ def _summary(options: StackOptions) -> Table:
         "ZooKeeper": options.zookeeper_address,
         "logs": str(options.home / "logs"),
     }
-    for row in addresses.items():
-        table.add_row(*row)
-    return table
+    exports = {
+        "BATON_URL": options.control_url,
+        "BATON_PRODUCER_URL": options.producer_url,
+        "BATON_KAFKA": options.kafka_address,
+        "BATON_NAMESPACE": options.namespace,
+    }
+    # a home of another name is not searched for
+    found = (
+        f"in {options.home.parent} and below"
+        if options.home.name == ".baton"
+        else f"with BATON_HOME={shlex.quote(str(options.home))}"
+    )
+    return "\n".join(
+        [
+            *(f"  {name:<10} {address}" for name, address in addresses.items()),
+            f"`baton` finds this stack {found}; elsewhere, and for other programs:",
+            *(f"  export {name}={shlex.quote(value)}" for name, value in exports.items() if value),
+        ]
+    )
 
 
 def _detach(options: StackOptions) -> None:
@@ -124,7 +140,7 @@ def _detach(options: StackOptions) -> None:
         while child.poll() is None and time.monotonic() < deadline:
             state = load_state(options.home)
             if state is not None and state.ready and state.supervisor == supervisor:
-                Console(highlight=False).print(_summary(options))
+                click.echo(_summary(options))
                 return
             time.sleep(0.1)
     except KeyboardInterrupt:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from cli.terminal.local_stack import find_stack
 from shared.model.names import DEFAULT_GROUP, Names, is_namespace
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -38,7 +40,13 @@ def together(*options: Decorator) -> Decorator:
     return add_all
 
 
-def _parse_namespace(_: click.Context, __: click.Parameter, namespace: str) -> Names:
+def _parse_namespace(context: click.Context, _: click.Parameter, namespace: str | None) -> Names:
+    if namespace is None:
+        sources = [context.get_parameter_source(name) for name in ("kafka", "url")]
+        is_local = all(source in (None, ParameterSource.DEFAULT) for source in sources)
+        stack = find_stack() if is_local else None
+        # with an address that is given, the namespace of another Baton would be wrong
+        namespace = stack.namespace if stack else ""
     if not is_namespace(namespace):
         raise click.BadParameter("use lower-case letters, digits and `-` only")
     return Names(namespace)
@@ -46,15 +54,36 @@ def _parse_namespace(_: click.Context, __: click.Parameter, namespace: str) -> N
 
 CONTROL_URL = "http://127.0.0.1:8000"
 PRODUCER_URL = "http://127.0.0.1:8001"
+KAFKA = "127.0.0.1:9092"
 
-url_option = option("--url", "BATON_URL", CONTROL_URL, "Base URL of control.")
-wait_url_option = option("--control", "BATON_URL", CONTROL_URL, "Base URL of control, to ask for groups.")
-kafka_option = option("--kafka", "BATON_KAFKA", "127.0.0.1:9092", "Bootstrap servers of Kafka.")
+
+def address_option(flag: str, variable: str, service: str, otherwise: str, meaning: str) -> Decorator:
+    """An option with an address: by default that of the local stack that runs here, else `otherwise`."""
+
+    def default() -> str:
+        stack = find_stack()
+        return getattr(stack, service) if stack else otherwise
+
+    return click.option(
+        flag,
+        envvar=variable,
+        default=default,
+        show_default=f"the local stack of this folder, else {otherwise}",
+        show_envvar=True,
+        help=meaning,
+    )
+
+
+url_option = address_option("--url", "BATON_URL", "control", CONTROL_URL, "Base URL of control.")
+wait_url_option = address_option(
+    "--control", "BATON_URL", "control", CONTROL_URL, "Base URL of control, to ask for groups."
+)
+kafka_option = address_option("--kafka", "BATON_KAFKA", "kafka", KAFKA, "Bootstrap servers of Kafka.")
 namespace_option = click.option(
     "--namespace",
     "names",
     envvar="BATON_NAMESPACE",
-    default="",
+    default=None,
     show_default=False,
     show_envvar=True,
     callback=_parse_namespace,
@@ -82,7 +111,7 @@ output_option = click.option(
 control_options = together(url_option, output_option)
 group_options = together(group_option, control_options)
 producer_options = together(
-    option("--url", "BATON_PRODUCER_URL", PRODUCER_URL, "Base URL of the producer."),
+    address_option("--url", "BATON_PRODUCER_URL", "producer", PRODUCER_URL, "Base URL of the producer."),
     option(
         "--write-key",
         "BATON_WRITE_KEY",

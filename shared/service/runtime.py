@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,16 +28,19 @@ from shared.service.settings import describe, load
 LAST_ANSWERS_S = 1.0
 """How long a stop waits for the answers of the requests that it cancels, if their clients read slowly."""
 S = TypeVar("S", bound=ServiceSettings)
-_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+# uvicorn repeats its message with terminal codes in `color_message`
+_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
+    *("message", "asctime", "taskName", "color_message")
+}
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per line: time, level, logger, message, and the fields of `extra`."""
+    """One JSON object per line: time (UTC), level, logger, message, and the fields of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as JSON; values that JSON cannot hold become their `repr`."""
         line: dict[str, Any] = {
-            "at": self.formatTime(record),
+            "at": f"{datetime.fromtimestamp(record.created, UTC):%Y-%m-%dT%H:%M:%S}.{int(record.msecs):03d}Z",
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),

@@ -109,4 +109,5 @@ def test_jobs_and_runs_are_listed_and_a_run_cancelled() -> None:
 
     assert "reports top: how many (default 20)" in jobs.output
     assert [c for c in ("failed", "3/8", "2023-11-14 22:13:20Z", "2.50", "X") if c not in runs.output] == []
+    assert "run lake: X: y" in runs.output.splitlines()
     assert cancelled.output == "run lake is cancelled\n"

@@ -25,6 +25,9 @@ class Control:
 
     async def answer(self, request: httpx.Request) -> httpx.Response:
         """The response to a request."""
+        if request.url.path == "/members":
+            members = self.desk.group.view.members.items()
+            return httpx.Response(200, json={"members": [{"id": n, "state": m.state} for n, m in members]})
         if request.method == "GET" and self.hangs:
             self.desk.now_s += TIMEOUT_S
         elif request.method == "GET":
@@ -55,6 +58,16 @@ def test_a_dry_run_shows_what_would_move_and_its_cost(control: Control) -> None:
     assert "Would move: 3 streams, 30 open sessions, 3.0 kB." in answer.stdout
     assert nothing.stdout == "Nothing would move.\n"
     assert control.desk.operations.all() == []
+
+
+def test_draining_the_last_member_warns(control: Control) -> None:
+    """On standard error, before anything moves; with another member that stays there is no warning."""
+    first = control.invoke("drain", "a", "--wait")
+
+    last = control.invoke("drain", "b", "--dry-run")
+
+    assert "is the last member" not in first.stderr
+    assert "b is the last member of group 'default'" in last.stderr
 
 
 def test_wait_follows_a_move_to_its_end(control: Control) -> None:

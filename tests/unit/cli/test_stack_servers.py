@@ -15,6 +15,7 @@ from cli.stack.servers import (
     kafka_format_argv,
     new_cluster_id,
     prepare_kafka,
+    prepare_zookeeper,
     zookeeper_argv,
     zookeeper_config,
 )
@@ -55,6 +56,16 @@ def test_zookeeper_grants_short_sessions_and_answers_srvr() -> None:
     assert 2 * int(settings["tickTime"]) <= 1000
     assert "srvr" in settings["4lw.commands.whitelist"].split(",")
     assert settings["admin.enableServer"] == "false"
+
+
+def test_the_logs_of_both_servers_bear_date_and_time_zone(tmp_path: Path) -> None:
+    """Their defaults give the time of day alone."""
+    options = ZooKeeperOptions(home=tmp_path)
+    prepare_zookeeper(options)
+
+    assert f"-Dlog4j2.configurationFile={options.logging}" in zookeeper_argv(options, "java", Path("jars"))
+    assert "%d{yyyy-MM-dd'T'HH:mm:ss.SSS}{UTC}Z" in options.logging.read_text()
+    assert any("SSSZ" in part for part in kafka_argv(KafkaOptions(home=tmp_path), "java", ""))
 
 
 def test_the_two_class_paths_are_never_mixed() -> None:

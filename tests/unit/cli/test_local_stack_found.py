@@ -1,0 +1,131 @@
+"""Client commands find the local stack of their folder, and nothing else by themselves."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.main import cli
+from cli.stack.identity import Identity
+from cli.stack.options import StackOptions
+from cli.stack.state import StackState, save_state
+from cli.stack.up_command import _summary
+from cli.terminal.local_stack import find_stack
+from cli.terminal.options import kafka_options, url_option
+from shared.model.names import Names
+from tests.unit.cli.fake_services import InMemoryControl, served
+
+
+@click.command()
+@url_option
+@kafka_options
+def addresses(url: str, kafka: str, names: Names) -> None:
+    """Prints what a command would use."""
+    click.echo(f"{url} {kafka} {names.namespace or '-'}")
+
+
+def used(*arguments: str, **environment: str) -> str:
+    """The addresses that a command uses with these options and this environment."""
+    unset: dict[str, str | None] = dict.fromkeys(
+        ("BATON_URL", "BATON_KAFKA", "BATON_NAMESPACE", "BATON_HOME")
+    )
+    return CliRunner().invoke(addresses, arguments, env=unset | environment).stdout.strip()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home in whose folder, two levels below, commands run."""
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    (tmp_path / ".baton").mkdir()
+    monkeypatch.chdir(below)
+    return tmp_path / ".baton"
+
+
+def run_stack(home: Path, *, pid: int | None = None, producer: str = "http://127.0.0.1:8101") -> None:
+    """Writes the state of a stack with --port-offset 100 in a namespace."""
+    state = StackState(
+        supervisor=Identity(pid or os.getpid(), "now"),
+        ready=True,
+        control="http://127.0.0.1:8100",
+        producer=producer,
+        kafka="127.0.0.1:9192",
+        namespace="x",
+    )
+    save_state(home, state)
+
+
+DEFAULTS = "http://127.0.0.1:8000 127.0.0.1:9092 -"
+
+
+def test_a_command_uses_the_stack_of_its_folder(home: Path) -> None:
+    """With its port offset and its namespace; without a running one, the default ports."""
+    assert used() == DEFAULTS
+
+    run_stack(home)
+
+    assert used() == "http://127.0.0.1:8100 127.0.0.1:9192 x"
+    assert used(BATON_HOME=str(home.parent)) == DEFAULTS
+
+
+def test_an_address_that_is_given_wins(home: Path) -> None:
+    """By option or environment; the local namespace then does not apply, because it is another Baton's."""
+    run_stack(home)
+
+    assert used("--kafka", "k:1") == "http://127.0.0.1:8100 k:1 -"
+    assert used(BATON_URL="http://c") == "http://c 127.0.0.1:9192 -"
+    assert used("--kafka", "k:1", "--namespace", "y") == "http://127.0.0.1:8100 k:1 y"
+
+
+def test_a_stack_that_is_dead_or_elsewhere_is_not_used(home: Path) -> None:
+    """A killed stack leaves its state behind, and a foreign folder must not get anybody's write key."""
+    run_stack(home, pid=2**22 + 1)
+    assert used() == DEFAULTS
+
+    run_stack(home, producer="http://example.org")
+    assert used() == DEFAULTS
+
+
+@given(raw=st.binary(max_size=60))
+def test_any_state_file_is_read_without_an_error(
+    raw: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Whatever is in it, it is then not used."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / ".baton").mkdir()
+    (folder / ".baton" / "stack.json").write_bytes(raw)
+
+    assert find_stack({}, folder) is None
+
+
+def test_streams_need_no_address_beside_a_stack(home: Path) -> None:
+    """The command asks the control of the stack of its folder."""
+    none = {"streams": 0, "lag": 0, "open_sessions": 0, "sessions": 0}
+    with served(InMemoryControl({"/streams": {"streams": [], "totals": none}}).answer) as url:
+        state = StackState(
+            supervisor=Identity(os.getpid(), "now"), control=url, producer=url, kafka="127.0.0.1:1"
+        )
+        save_state(home, state)
+        answer = CliRunner().invoke(cli, ["streams"], env={"BATON_URL": None})
+
+    assert answer.exit_code == 0, answer.output
+
+
+def test_up_prints_what_to_export() -> None:
+    """For commands elsewhere and for other programs, whole at any width."""
+    text = _summary(
+        StackOptions(home=Path("/a/very/long/" + "path/" * 30 + ".baton"), port_offset=100, namespace="x")
+    )
+
+    assert (
+        "  export BATON_URL=http://127.0.0.1:8100\n  export BATON_PRODUCER_URL=http://127.0.0.1:8101\n"
+        in text
+    )
+    assert "  export BATON_KAFKA=127.0.0.1:9192\n  export BATON_NAMESPACE=x" in text
+    assert "/a/very/long/" + "path/" * 30 + ".baton/logs" in text
