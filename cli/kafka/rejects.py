@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
-from shared.kafka.clients import CALL_TIMEOUT_S, discard_consumer, translated
+from shared.kafka.clients import CALL_TIMEOUT_S, discard_consumer, discard_producer, translated
 from shared.kafka.heads import committed_offsets
 from shared.kafka.topics import admin_client, count_partitions
 from shared.model.names import Names
@@ -24,18 +24,25 @@ from shared.model.rejects import Reject, parse_reject
 
 PAGE_RECORDS = 500
 POLL_MS = 2000
+DISMISSED_AT_ONCE = 1000
+"""Rejects that one record dismisses: about 40 KB."""
+_DISMISSES = "dismisses"
 STALL_S = 20.0
 """If no record arrives for this long although there are more, Kafka is unavailable or the consumer hangs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredReject:
-    """A reject with its partition and offset; `time_ms` is the broker's append time."""
+    """A reject with its partition and offset; `time_ms` is the broker's append time.
+
+    `dismisses`: the rejects that an operator dismissed with this record, which is then no reject itself.
+    """
 
     partition: int
     offset: int
     time_ms: int
     reject: Reject
+    dismisses: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +111,7 @@ class RejectedLog:
                     offset=record.offset,
                     time_ms=record.timestamp,
                     reject=parse_reject(record.value, record.headers),
+                    dismisses=_dismissals(record),
                 )
                 for record in records
                 # what was appended meanwhile may be our own rejects, and would be replayed without end
@@ -147,6 +155,33 @@ class RejectedLog:
 
     def _partition(self, number: int) -> TopicPartition:
         return TopicPartition(self._topic, number)
+
+
+async def dismiss_rejects(kafka: str, names: Names, identities: Iterable[str]) -> None:
+    """Appends records to the topic that dismiss these rejects. Raises KafkaUnavailable.
+
+    They are kept for as long as the rejects, because they are newer. No client can write such a record: it is
+    marked by a header.
+    """
+    found = list(identities)
+    producer = AIOKafkaProducer(
+        bootstrap_servers=kafka, acks="all", request_timeout_ms=int(CALL_TIMEOUT_S * 1000)
+    )
+    try:
+        with translated("rejects cannot be dismissed"):
+            async with asyncio.timeout(STALL_S):
+                await producer.start()
+                for at in range(0, len(found), DISMISSED_AT_ONCE):
+                    value = "\n".join(found[at : at + DISMISSED_AT_ONCE]).encode()
+                    await producer.send_and_wait(names.rejected, value, headers=[(_DISMISSES, b"1")])
+    finally:
+        await discard_producer(producer)
+
+
+def _dismissals(record: Any) -> frozenset[str]:
+    if _DISMISSES not in dict(record.headers):
+        return frozenset()
+    return frozenset((record.value or b"").decode(errors="replace").split())
 
 
 @contextlib.asynccontextmanager

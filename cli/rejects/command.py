@@ -18,7 +18,8 @@ from cli.http.client import connect
 from cli.importing.lanes import PATIENCE_S, BatchLimits
 from cli.kafka.rejects import RejectedLog, open_rejected
 from cli.rejects.listing import Listing
-from cli.rejects.replay import Replayed, count, replay
+from cli.rejects.replay import Replayed, count, read_open, replay
+from cli.rejects.single import dismiss, show
 from cli.terminal.escaping import escaped
 from cli.terminal.layout import Column
 from cli.terminal.options import kafka_options, output_option, producer_options
@@ -39,8 +40,8 @@ REASON_COLUMNS: Columns = {
     "LAST": Column(lambda row: time_text(row["last"]), rank=1),
 }
 REJECT_COLUMNS: Columns = {
+    "ID": "id",
     "TIME": Column(lambda row: time_text(row["time"]), rank=4),
-    "PLACE": lambda row: f"{row['partition']}/{row['offset']}",
     "REASON": lambda row: f"{row['reason']}, cut" if row["cut"] else row["reason"],
     "SIZE": Column("size", rank=3),
     "DETAIL": Column("detail", rank=1, is_prose=True),
@@ -77,7 +78,8 @@ def rejected(
 ) -> None:
     """Count the rejected fragments by reason, and show the newest: when, why, and their beginning.
 
-    Rejects are kept for five days. Characters that are not printable are escaped.
+    Each is listed once, with the reason of its last rejection, until it is dismissed. Rejects are kept for
+    five days. Characters that are not printable are escaped.
     """
     # click runs the group before its subcommand
     if ctx.invoked_subcommand is not None:
@@ -86,10 +88,16 @@ def rejected(
         if given:
             raise click.UsageError(f"put the options after {ctx.invoked_subcommand}")
         return
-    listing = Listing(limit=limit, reason=reason)
-    asyncio.run(_list(listing, kafka, names, since_ms))
+    listing = asyncio.run(_list(kafka, names, since_ms, limit=limit, reason=reason))
     if output == "json":
-        print_json({"rejected": listing.rows(), "reasons": listing.by_reason(), "total": listing.total})
+        print_json(
+            {
+                "rejected": listing.rows(),
+                "reasons": listing.by_reason(),
+                "total": listing.total,
+                "dismissed": listing.dismissed,
+            }
+        )
     else:
         _print_listing(listing)
 
@@ -114,8 +122,9 @@ def replay_command(
     """Send rejected fragments with one reason to the producer again, each once; for example after a fix.
 
     Kafka remembers how far a reason was replayed, and the next replay continues there. A fragment without an
-    id gets `rejected/<partition>/<offset>`. Truncated rejects and those that are not JSON objects are counted
-    and skipped. A fragment that is rejected again is reported with its new reason and becomes a new reject.
+    id gets that of its reject, `rejected/<partition>/<offset>`. Truncated rejects and those that are not JSON
+    objects are counted and skipped, and dismissed ones are left alone. A fragment that is rejected again is
+    reported with its new reason, and keeps the id of its reject.
 
     The exit code is 1 if any of them was not accepted.
     """
@@ -132,6 +141,10 @@ def replay_command(
     sys.exit(0 if not failure and (is_dry or replayed.all_accepted) else 1)
 
 
+rejected.add_command(show)
+rejected.add_command(dismiss)
+
+
 def summary(replayed: Replayed, reason: str, failure: str | None, *, is_dry: bool) -> dict[str, Any]:
     """The outcome as `-o json` prints it."""
     tally = replayed.tally
@@ -142,6 +155,7 @@ def summary(replayed: Replayed, reason: str, failure: str | None, *, is_dry: boo
         "found": replayed.found,
         "cut": replayed.cut,
         "no_object": replayed.no_object,
+        "dismissed": replayed.dismissed,
         "to_send": replayed.to_send,
         "sent": tally.sent,
         "accepted": tally.accepted,
@@ -154,15 +168,18 @@ def summary(replayed: Replayed, reason: str, failure: str | None, *, is_dry: boo
     }
 
 
-async def _list(listing: Listing, kafka: str, names: Names, since_ms: int | None) -> None:
+async def _list(kafka: str, names: Names, since_ms: int | None, *, limit: int, reason: str | None) -> Listing:
     async with open_rejected(kafka, names) as log:
         # without a time, everything that is still kept
         starts = {n: first for n, (first, _) in log.bounds.items()}
         if since_ms is not None:
             starts = await log.starts(since_ms)
+        # whatever supersedes or dismisses a reject was written after it
+        listing = Listing(await read_open(log, starts), limit=limit, reason=reason)
         for partition, start in starts.items():
             async for page in log.read(partition, start):
                 listing.add(page)
+        return listing
 
 
 async def _replay(
@@ -191,7 +208,8 @@ async def _replay(
 
 def _print_listing(listing: Listing) -> None:
     if not listing.total:
-        click.echo("nothing was rejected")
+        dismissed = f"no reject is open; {listing.dismissed:,} dismissed"
+        click.echo(dismissed if listing.dismissed else "nothing was rejected")
         return
     print_objects(REASON_COLUMNS, listing.by_reason())
     if rows := listing.rows():
@@ -203,6 +221,7 @@ def _print_replayed(replayed: Replayed, reason: str, *, is_dry: bool) -> None:
     # named even in a success: these rejects stay unsent for good
     skipped = [f"{replayed.cut:,} truncated"] if replayed.cut else []
     skipped += [f"{replayed.no_object:,} not JSON objects"] if replayed.no_object else []
+    skipped += [f"{replayed.dismissed:,} dismissed"] if replayed.dismissed else []
     rest = f"; skipped: {', '.join(skipped)}" if skipped else ""
     if replayed.has_started_over:
         click.echo("the topic was created anew since the last replay, so this one began at its start")

@@ -1,4 +1,4 @@
-"""What `baton rejected` shows: the number of rejects by reason, and the newest of them, safe to print.
+"""What `baton rejected` shows: the number of open rejects by reason, and the newest of them, safe to print.
 
 Pure: stored rejects in, rows out. Text from clients is shown with every character escaped that is not
 printable, so that it cannot control the terminal.
@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cli.kafka.rejects import StoredReject
+from cli.rejects.identity import OpenRejects, posted_of
 from cli.terminal.escaping import escaped
 
 SHOWN_BYTES = 200
@@ -30,13 +31,15 @@ class ReasonCount:
 
 
 class Listing:
-    """Counts rejects by reason and keeps the newest `limit`; with a `reason`, ignores all others."""
+    """Counts open rejects by reason and keeps the newest `limit`; with a `reason`, ignores all others."""
 
-    def __init__(self, *, limit: int, reason: str | None = None) -> None:
+    def __init__(self, rejects: OpenRejects, *, limit: int, reason: str | None = None) -> None:
+        self._rejects = rejects
         self._reason = reason
         # only these are kept: a topic of rejects may hold millions
         self._newest: deque[StoredReject] = deque(maxlen=limit)
         self.reasons: dict[str, ReasonCount] = {}
+        self.dismissed = 0
 
     def __repr__(self) -> str:
         return f"<Listing of {self.total} rejects, {len(self._newest)} of them shown>"
@@ -51,14 +54,17 @@ class Listing:
         for stored in page:
             reject = stored.reject
             # the topic has one order for all reasons, so every reject is read
-            if self._reason not in (None, reject.reason):
+            if self._reason not in (None, reject.reason) or not self._rejects.is_newest(stored):
+                continue
+            if self._rejects.is_dismissed(stored):
+                self.dismissed += 1
                 continue
             found = self.reasons.setdefault(
                 reject.reason, ReasonCount(first=stored.time_ms, last=stored.time_ms)
             )
             found.count += 1
             found.cut += reject.is_cut
-            found.bytes += reject.size
+            found.bytes += posted_of(stored).size
             found.first = min(found.first, stored.time_ms)
             found.last = max(found.last, stored.time_ms)
             self._newest.append(stored)
@@ -67,15 +73,16 @@ class Listing:
         """The newest rejects in the order of their times, as `-o json` prints them."""
         return [
             {
+                "id": posted_of(stored).id,
                 "partition": stored.partition,
                 "offset": stored.offset,
                 "time": stored.time_ms,
                 "reason": stored.reject.reason,
                 "detail": escaped(stored.reject.detail.encode()),
-                "size": stored.reject.size,
+                "size": posted_of(stored).size,
                 "index": stored.reject.index,
                 "cut": stored.reject.is_cut,
-                "beginning": escaped(stored.reject.value[:SHOWN_BYTES]),
+                "beginning": escaped(posted_of(stored).value[:SHOWN_BYTES]),
             }
             # partitions are read one after the other, so the newest of all need sorting
             for stored in sorted(self._newest, key=lambda stored: (stored.time_ms, stored.offset))

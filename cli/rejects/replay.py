@@ -2,8 +2,9 @@
 
 It reads the topic up to its end at the start, so a fragment that is rejected again (and appended to the
 topic) waits for the next replay. The place is committed after the producer's acknowledgement. After an
-interruption a fragment may be sent twice, with the same id, and consumers drop the repeat. A place in another
-log (the topic was deleted) is replaced. Used by `cli/rejects/command.py`.
+interruption a fragment may be sent twice, with the same id, and consumers drop the repeat. Dismissed rejects
+are not sent, and neither is an earlier record of one that was rejected again. A place in another log (the
+topic was deleted) is replaced. Used by `cli/rejects/command.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from cli.importing.fragments import Outgoing
 from cli.importing.lanes import BatchLimits, Lane
 from cli.importing.tally import Tally
 from cli.kafka.rejects import Place, StoredReject
+from cli.rejects.identity import OpenRejects, posted_of
 
 # the opening brace after an optional byte order mark; the group matches if the object is empty
 _OBJECT = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{(?=[ \t\r\n]*(\})?)")
@@ -42,13 +44,14 @@ class ReplayLog(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Replayed:
-    """Counts so far: `found` rejects of the reason = `cut` + `no_object` + `to_send`.
+    """Counts so far: `found` open rejects of the reason = `cut` + `no_object` + `to_send`.
 
-    `tally` counts what was sent; the `line` of its reasons is an offset. `has_started_over`: the topic was
-    created anew since the last replay, so this one began at its start.
+    `dismissed` ones are not among them. `tally` counts what was sent; the `line` of its reasons is an offset.
+    `has_started_over`: the topic was created anew since the last replay, so this one began at its start.
     """
 
     found: int = 0
+    dismissed: int = 0
     cut: int = 0
     no_object: int = 0
     has_started_over: bool = False
@@ -66,7 +69,7 @@ class Replayed:
 
 
 def replay_id(partition: int, offset: int) -> str:
-    """The id of a replayed reject that was posted without one."""
+    """The id of a replayed reject that was posted without one, by the place where it was rejected first."""
     return f"rejected/{partition}/{offset}"
 
 
@@ -97,10 +100,11 @@ async def replay(
 
     Raises KafkaUnavailable and the errors of `producer`; what was acknowledged before stays committed.
     """
+    rejects = await read_open(log)
     async for partition, page in _pages(log, replayed):
         # below every offset: nothing of this page is committed yet
         committed = 0
-        for batch in _batches(_outgoing(page, reason, replayed), limits):
+        for batch in _batches(_outgoing(page, reason, rejects, replayed), limits):
             await _send(batch, producer, limits, replayed.tally)
             committed = batch[-1].line + 1
             await log.commit(partition, Place(offset=committed, appended_ms=batch[-1].time_ms))
@@ -111,9 +115,19 @@ async def replay(
 
 async def count(log: ReplayLog, reason: str, replayed: Replayed) -> None:
     """Counts what `replay` would find; sends and commits nothing. Raises KafkaUnavailable."""
+    rejects = await read_open(log)
     async for _, page in _pages(log, replayed):
-        for _ in _outgoing(page, reason, replayed):
+        for _ in _outgoing(page, reason, rejects, replayed):
             pass
+
+
+async def read_open(log: ReplayLog, starts: Mapping[int, int] | None = None) -> OpenRejects:
+    """Which rejects are open, from the whole topic, or from these offsets on. Raises KafkaUnavailable."""
+    found = OpenRejects()
+    for partition, (first, _) in log.bounds.items():
+        async for page in log.read(partition, first if starts is None else starts[partition]):
+            found.add(page)
+    return found
 
 
 async def _pages(log: ReplayLog, replayed: Replayed) -> AsyncIterator[tuple[int, Sequence[StoredReject]]]:
@@ -144,13 +158,19 @@ async def _is_of_this_log(log: ReplayLog, partition: int, place: Place) -> bool:
     return True
 
 
-def _outgoing(page: Iterable[StoredReject], reason: str, replayed: Replayed) -> Iterator[Outgoing]:
+def _outgoing(
+    page: Iterable[StoredReject], reason: str, rejects: OpenRejects, replayed: Replayed
+) -> Iterator[Outgoing]:
     for stored in page:
         reject = stored.reject
-        if reject.reason != reason:
+        if reject.reason != reason or not rejects.is_newest(stored):
+            continue
+        if rejects.is_dismissed(stored):
+            replayed.dismissed += 1
             continue
         replayed.found += 1
-        value = with_id(reject.value, replay_id(stored.partition, stored.offset))
+        posted = posted_of(stored)
+        value = with_id(posted.value, replay_id(posted.partition, posted.offset))
         if reject.is_cut:
             replayed.cut += 1
         elif value is None:

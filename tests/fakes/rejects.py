@@ -70,6 +70,7 @@ class InMemoryRejectedLog:
         self.stored: dict[int, Place] = {}
         self.first = 0
         self.fails_to_keep: list[Exception] = []
+        self._dismissals: dict[int, frozenset[str]] = {}
         self.open()
 
     def __repr__(self) -> str:
@@ -92,10 +93,21 @@ class InMemoryRejectedLog:
         """Another reject, beyond the end of who has opened it already."""
         self._partitions[partition].append(reject)
 
+    def dismiss(self, *identities: str) -> None:
+        """Appends a record that dismisses these rejects, to partition 0."""
+        self._dismissals[len(self._partitions[0])] = frozenset(identities)
+        self.append(0, reject_of(b"", reason="unknown", detail="", index=0))
+
     async def read(self, partition: int, start: int) -> AsyncIterator[Sequence[StoredReject]]:
         """See RejectedLog."""
         stored = [
-            StoredReject(partition=partition, offset=offset, time_ms=1_000 + offset, reject=reject)
+            StoredReject(
+                partition=partition,
+                offset=offset,
+                time_ms=1_000 + offset,
+                reject=reject,
+                dismisses=self._dismissals.get(offset, frozenset()) if partition == 0 else frozenset(),
+            )
             for offset, reject in enumerate(self._partitions[partition][: self.bounds[partition][1]])
         ][max(start, self.first) :]
         for at in range(0, len(stored), self._page_size):

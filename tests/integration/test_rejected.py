@@ -172,6 +172,11 @@ async def test_rejected_fragments_are_listed_and_replayed(kafka: str, zookeeper:
         first = await baton(kafka, namespace, "replay", "--reason", "size", *options, "-o", "json")
         second = await baton(kafka, namespace, "replay", "--reason", "size", *options, "-o", "json")
         again = await baton(kafka, namespace, "replay", "--reason", "invalid", *options)
+        listed_again = await baton(kafka, namespace, "-o", "json", "--reason", "invalid")
+        shown = await baton(kafka, namespace, "show", "0/30", "-o", "json")
+        dismissed = await baton(kafka, namespace, "dismiss", "0/30")
+        nothing = await baton(kafka, namespace, "--reason", "invalid")
+        hopeless = await baton(kafka, namespace, "replay", "--reason", "invalid", "--from-start", *options)
 
     found = json.loads(listed.output)
     assert [(row["reason"], row["count"], row["cut"]) for row in found["reasons"]] == [
@@ -194,6 +199,15 @@ async def test_rejected_fragments_are_listed_and_replayed(kafka: str, zookeeper:
     assert again.exit_code == 1
     assert "1 rejected again" in again.output
     assert "1 × invalid, first at offset 30" in again.output
+    assert [row["id"] for row in json.loads(listed_again.output)["rejected"]] == ["0/30"]
+    history = json.loads(shown.output)
+    assert (history["posted"], history["dismissed"]) == ("{}", False)
+    assert [(one["offset"], one["reason"]) for one in history["rejections"]] == [
+        (30, "invalid"),
+        (33, "invalid"),
+    ]
+    assert (dismissed.output, nothing.output) == ("dismissed 1 reject\n", "no reject is open; 1 dismissed\n")
+    assert (hopeless.exit_code, "1 dismissed" in hopeless.output) == (0, True)
     stored = await records_of(kafka, names.fragments(0))
     assert [record.value for record in stored] == [
         b'{"id":"rejected/0/%d",' % offset + value[1:] for offset, value in enumerate(long)

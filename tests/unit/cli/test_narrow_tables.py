@@ -81,6 +81,7 @@ rejects = st.fixed_dictionaries(
     {
         **dict.fromkeys(("partition", "offset", "size"), numbers),
         "time": st.integers(0, 4_000_000_000_000),
+        "id": st.tuples(numbers, numbers).map("{0[0]}/{0[1]}".format),
         "reason": st.just("event-time"),
         "cut": st.booleans(),
         **dict.fromkeys(("detail", "beginning"), sentences),

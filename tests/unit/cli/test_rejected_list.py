@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from cli.kafka.rejects import StoredReject
 from cli.main import cli
+from cli.rejects.identity import OpenRejects
 from cli.rejects.listing import SHOWN_BYTES, Listing
 from cli.terminal.escaping import escaped
 from tests.fakes.rejects import reject_of
@@ -19,7 +20,7 @@ def stored(offset: int, reason: str, value: bytes = b"{}", detail: str = "why") 
 
 def test_rejects_are_counted_by_reason_and_the_newest_are_shown() -> None:
     """The most frequent reason comes first; all rejects are counted, `limit` are shown by their beginning."""
-    listing = Listing(limit=3)
+    listing = Listing(OpenRejects(), limit=3)
 
     listing.add([stored(0, "time"), stored(1, "key", b"x" * 40_000)])
     listing.add([stored(5, "time", b"12345"), stored(6, "time")])
@@ -33,6 +34,7 @@ def test_rejects_are_counted_by_reason_and_the_newest_are_shown() -> None:
     assert (cut["offset"], cut["cut"], cut["beginning"]) == (1, True, "x" * SHOWN_BYTES)
     assert newest["offset"] == 6
     assert row == {
+        "id": "0/5",
         "partition": 0,
         "offset": 5,
         "time": 1_005,
@@ -47,7 +49,7 @@ def test_rejects_are_counted_by_reason_and_the_newest_are_shown() -> None:
 
 def test_a_reason_limits_the_listing() -> None:
     """Rejects with other reasons are neither counted nor shown."""
-    listing = Listing(limit=9, reason="key")
+    listing = Listing(OpenRejects(), limit=9, reason="key")
 
     listing.add([stored(0, "time"), stored(1, "key")])
 
@@ -59,7 +61,7 @@ def test_a_reason_limits_the_listing() -> None:
 )
 def test_text_from_clients_cannot_control_the_terminal(nasty: bytes) -> None:
     """Control sequences, overrides, invisible and invalid characters are escaped."""
-    listing = Listing(limit=1)
+    listing = Listing(OpenRejects(), limit=1)
 
     listing.add([stored(0, "time", b"a" + nasty + b"z", detail=nasty.decode(errors="replace"))])
 
@@ -77,6 +79,10 @@ def test_text_from_clients_cannot_control_the_terminal(nasty: bytes) -> None:
         ["--namespace", "a/b"],
         ["replay"],
         ["--reason", "time", "replay", "--reason", "time"],
+        ["show", "7"],
+        ["dismiss"],
+        ["dismiss", "0/7", "--reason", "time"],
+        ["dismiss", "0/7x"],
     ],
 )
 def test_invalid_options_are_rejected(arguments: list[str]) -> None:
