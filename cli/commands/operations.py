@@ -125,8 +125,8 @@ def _warn_of_last(url: str, group: str, member: str) -> None:
     staying = {row["id"] for row in rows if row["state"] != "draining"}
     if staying == {member}:
         click.echo(
-            f"baton: {member} is the last member of group {group!r}: nobody reads its streams, and no session"
-            " is delivered, until another one joins",
+            f"baton: {member} is the last member of group {group!r}: until another one joins, its streams are"
+            " not read and no session is delivered",
             err=True,
         )
 
