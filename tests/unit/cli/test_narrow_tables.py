@@ -150,6 +150,25 @@ def test_every_printed_word_is_whole_at_any_width(
     assert all(cells(columns, row)[0] in out for row in table)
 
 
+@given(
+    width=st.integers(40, 200),
+    rows=st.lists(st.tuples(sentences, numbers, st.from_regex(r"/[a-z/]{0,90}", fullmatch=True)), min_size=1),
+)
+def test_tables_of_unknown_columns_lose_no_character(width: int, rows: list[tuple[str, int, str]]) -> None:
+    """The result of a run may hold anything: its numbers stay whole, and only text wraps."""
+    table = [{"text": text, "number": number, "path": path} for text, number, path in rows]
+    columns = {name: Column(name, is_prose=name != "number") for name in ("number", "text", "path")}
+
+    out, err = printed(width, columns, table)
+
+    assert err == ""
+    assert {cell_text(number) for _, number, _ in rows} <= set(out.split())
+    assert max(map(len, out.splitlines())) <= width
+    expected = "".join(sorted("".join(cell_text(value) for row in rows for value in row)))
+    body = "".join(line for line in out.splitlines()[3:])
+    assert sorted("".join(body.split())) == sorted(expected.replace(" ", ""))
+
+
 def test_the_columns_that_operators_need_stay_longest() -> None:
     """At 60 columns `streams` still has its lag and status, and `runs` the id that `cancel` needs."""
     stream = {
