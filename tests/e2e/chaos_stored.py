@@ -35,10 +35,11 @@ async def rewind_streams(ground: Ground) -> Struck:
     """
     world = ground.world
     async with ground.victim() as victim:
-        streams = {stream for stream, owner in (await world.claimed()).items() if owner == victim.index}
         consumer = world.consumer(victim.index)
         await ground.at_a_commit(lambda: consumer.signal(signal.SIGKILL), of=victim.index)
         await consumer.ended()
+        # its claims outlive it for a moment; a stream that it has handed over lives in another's memory
+        streams = await world.claims_of(victim.index)
         await _until_in_rewind(world, streams)
         world.start_consumer(victim.index)
         at_once = len(await _in_rewind(world))

@@ -216,6 +216,20 @@ class Fleet:
         await until(is_claimed, lambda: f"claims {found}, without {without}, by {by}:\n{self.tail()}")
         return found
 
+    async def claims_of(self, index: int) -> set[int]:
+        """The streams that a consumer claims, as soon as ZooKeeper answers."""
+        found: set[int] = set()
+
+        async def are_known() -> bool:
+            nonlocal found
+            with contextlib.suppress(Unavailable):
+                found = {stream for stream, owner in (await self.claims()).items() if owner == index}
+                return True
+            return False
+
+        await until(are_known, lambda: f"no claims are known:\n{self.tail()}")
+        return found
+
     async def positions(self) -> dict[int, int]:
         """Stream → committed position. Raises KafkaUnavailable."""
         return {stream: head.position for stream, head in (await self.where.heads()).items()}
