@@ -1,17 +1,23 @@
 """Explains in a sentence for a person why a text is not JSON or not a fragment.
 
-Pure. Translates msgspec's messages to the protocol's terms. It runs only for rejected text, so it may scan
-all of it again. Used by shared/model/fragments.py and the producer.
+Pure. Translates msgspec's messages to the protocol's terms. It looks only at the few bytes around the place
+that msgspec names: an explanation costs the same for any text, so nobody can make it slow. Used by
+shared/model/fragments.py and the producer.
 """
 
 from __future__ import annotations
 
 import re
 
+UNEXPLAINED = "not explained: too many fragments of this request are rejected"
+"""The detail of a reject without an explanation."""
+
 _AT = re.compile(r" \(byte (\d+)\)$")
 _TYPE = re.compile(r"Expected `(.+)`, got `(\w+)`(?: - at `\$\.(\w+)`)?")
 _NO_NUMBER = re.compile(rb"-?(?:NaN|nan|Infinity|inf)")
-_ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
+_ESCAPE_BYTES = 6
+_HIGH = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")
+_LOW = re.compile(rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 _EXPECTED = {
     "key": "a string",
     "end": "true or false",
@@ -35,10 +41,11 @@ def syntax_fault(text: bytes, message: str) -> str:
     >>> syntax_fault(b'[NaN]', "JSON is malformed: invalid character (byte 1)")
     'not JSON at byte 1: NaN is not a JSON number'
     """
-    surrogate = _lone_surrogate(text)
-    if surrogate is not None:
-        return f"half a surrogate pair at byte {surrogate[0]}: {surrogate[1]} alone is not a character"
     found = _AT.search(message)
+    surrogate = _lone_surrogate(text, message, int(found[1]) if found else None)
+    if surrogate is not None:
+        shown = text[surrogate : surrogate + _ESCAPE_BYTES].decode(errors="replace")
+        return f"half a surrogate pair at byte {surrogate}: {shown} alone is not a character"
     if found is None:
         return "not JSON: the text ends too early"
     at = int(found[1])
@@ -51,8 +58,10 @@ def syntax_fault(text: bytes, message: str) -> str:
     return f"not JSON at byte {at}: {what}"
 
 
-def type_fault(message: str) -> tuple[str, str]:
+def type_fault(message: str, *, explain: bool = True) -> tuple[str, str]:
     """Reason (`invalid`, or `time`) and sentence for JSON that msgspec does not accept as a fragment.
+
+    Without `explain` the sentence is UNEXPLAINED for `invalid`.
 
     >>> type_fault("Expected `str`, got `int` - at `$.key`")
     ('invalid', '`key` must be a string, not an integer')
@@ -61,6 +70,8 @@ def type_fault(message: str) -> tuple[str, str]:
     """
     if message == "Integer value out of range - at `$.time`":
         return "time", "`time` must lie in the years 1970 … 9999, in ms"
+    if not explain:
+        return "invalid", UNEXPLAINED
     wrong = _TYPE.match(message)
     if wrong is not None:
         _, got, field = wrong.groups()
@@ -72,22 +83,27 @@ def type_fault(message: str) -> tuple[str, str]:
     return "invalid", message.replace("Object missing required field", "the fragment has no")
 
 
-def _lone_surrogate(text: bytes) -> tuple[int, str] | None:
-    """Position and text of the first escape that is half a surrogate pair.
+def _lone_surrogate(text: bytes, message: str, at: int | None) -> int | None:
+    """The position of the escape that is half a surrogate pair, if that is the fault.
 
     JSON's grammar allows `\\ud800` alone, but no character has that number, and UTF-8 cannot hold it. In a
-    pair, a low half (DC00 … DFFF) follows a high one (D800 … DBFF) at once.
+    pair, a low half (DC00 … DFFF) follows a high one (D800 … DBFF) at once. `at` is the place that msgspec
+    names.
     """
-    high: re.Match[bytes] | None = None
-    for escape in _ESCAPE.finditer(text):
-        code = int(escape[1], 16) if escape[1] else 0
-        if high is not None:
-            if 0xDC00 <= code < 0xE000 and escape.start() == high.end():
-                high = None
-                continue
-            break
-        if 0xDC00 <= code < 0xE000:
-            return escape.start(), escape[0].decode()
-        if 0xD800 <= code < 0xDC00:
-            high = escape
-    return None if high is None else (high.start(), high[0].decode())
+    if at is None:
+        # msgspec misses the low half, because fewer bytes follow than it would have
+        tail = max(len(text) - 2 * _ESCAPE_BYTES + 1, 0)
+        high = _HIGH.search(text, tail)
+        return high.start() if high and not _is_escaped(text, high.start()) else None
+    last = at - _ESCAPE_BYTES
+    if "unexpected end of" in message:  # what follows the high half is not an escape
+        return last if _HIGH.match(text, last) else None
+    if "surrogate" not in message:
+        return None
+    # a low half here has no high one before it, or the two were a pair; another escape follows a high half
+    return last if _LOW.match(text, last) else last - _ESCAPE_BYTES
+
+
+def _is_escaped(text: bytes, at: int) -> bool:
+    before = text[:at]
+    return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1

@@ -6,6 +6,7 @@ import itertools
 import random
 from dataclasses import dataclass
 
+from tests.fuzz.attacks import attack_of
 from tests.fuzz.bodies import body_of, bomb, decoded, encoded
 from tests.fuzz.mutations import Header, mutated_body, mutated_headers
 from tests.unit.producer.face import TABLE
@@ -13,6 +14,10 @@ from tests.unit.producer.face import TABLE
 DOORS = ("usual", "usual", "narrow", "guarded")
 KEY = b"open-sesame"
 """The write key of the guarded door."""
+MAX_DECODED_BYTES = 1024 * 1024
+"""The default of BATON_MAX_REQUEST_BYTES."""
+ATTACKS = 0.01
+"""The share of requests that are as expensive as possible."""
 PATHS = ("/markers", "/markers", "/fragments/", "/", "/table", "/fragments/x", "/readyz", "/nothing", "/\x00")
 METHODS = ("GET", "PUT", "OPTIONS", "HEAD", "DELETE", "PATCH", "get", "BREW", "")
 QUERIES = (
@@ -47,6 +52,12 @@ class Post:
     is_down: bool
     mute: frozenset[int]
 
+    @property
+    def size(self) -> int:
+        """Bytes that the door has to work on, on the wire or decoded, up to its limit."""
+        decoded = MAX_DECODED_BYTES if self.plain is None else len(self.plain)
+        return min(max(sum(map(len, self.pieces)), decoded), MAX_DECODED_BYTES)
+
     def __repr__(self) -> str:
         body = b"".join(self.pieces)
         shown = repr(body) if len(body) < 2_000 else f"{body[:1_000]!r} … {len(body)} bytes"
@@ -71,6 +82,8 @@ def post_of(seed: int) -> Post:
     if mutation > 0.999:
         encoding, plain = dice.choice((b"gzip", b"zstd")), None
         wire = bomb(encoding)
+    if 0.7 < mutation < 0.7 + ATTACKS:
+        wire, encoding, plain, media_type = attack_of(dice)
     door, query = dice.choice(DOORS), dice.choice(QUERIES) if dice.random() < 0.05 else b""
     is_keyed = dice.random() < 0.8
     headers = [(b"content-type", media_type)]
@@ -93,7 +106,7 @@ def post_of(seed: int) -> Post:
         pieces=_pieces(dice, wire),
         plain=plain,
         must_accept=count
-        if mutation > 0.7 and plain is not None and not (is_lying or is_elsewhere)
+        if mutation > 0.7 + ATTACKS and plain is not None and not (is_lying or is_elsewhere)
         else None,
         is_gone=is_gone,
         is_keyed=is_keyed,

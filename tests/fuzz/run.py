@@ -1,4 +1,4 @@
-"""A fuzz run: asks with many seeds, each a request, and measures the memory of the process.
+"""A fuzz run: asks with many seeds, each a request, and measures its CPU time and the process's memory.
 
 Used by `make fuzz`, and with fewer seeds by the ordinary tests.
 """
@@ -9,11 +9,13 @@ import asyncio
 import gc
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.fuzz.effort import Allowance, fastest_s, measure_allowance
 from tests.fuzz.face import SETTINGS, Face
 from tests.fuzz.posts import Post, post_of
 from tests.fuzz.verdict import wrong_with
@@ -43,8 +45,12 @@ class Memory:
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """The results of a run. `before` was measured after the warm-up, `after` at the end."""
+    """The results of a run. `before` was measured after the warm-up, `after` at the end.
 
+    `slowest` is the highest share of its allowance of CPU time that a request took, and its seed.
+    """
+
+    slowest: tuple[float, int] = (0.0, -1)
     statuses: Counter[str] = field(default_factory=Counter)
     kept: int = 0
     wrong: list[tuple[Post, list[str]]] = field(default_factory=list)
@@ -58,7 +64,8 @@ class Found:
         return (
             f"{sum(self.statuses.values()):,} requests, {self.kept:,} fragments kept; "
             f"{', '.join(f'{status} {n:,}' for status, n in sorted(self.statuses.items()))}; memory "
-            f"{grown / MIB:+.1f} MiB, {blocks:+,} blocks, peak {peak / MIB:+.1f} MiB"
+            f"{grown / MIB:+.1f} MiB, {blocks:+,} blocks, peak {peak / MIB:+.1f} MiB; at most "
+            f"{self.slowest[0]:.0%} of the allowed CPU time (seed {self.slowest[1]})"
         )
 
 
@@ -82,13 +89,21 @@ async def fuzz(seeds: Iterable[int], warm_up: Iterable[int] = ()) -> Found:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: trouble.append(repr(context)))
     for seed in warm_up:
         await _ask(post_of(seed), faces, trouble)
+    allowance = await measure_allowance(faces["usual"])
     before = memory(reset_peak=True)
     found = Found(before=before, after=before)
     for seed in seeds:
         post = post_of(seed)
+        began_s = time.process_time()
         status, kept, wrong = await _ask(post, faces, trouble)
         found.statuses[status] += 1
         found.kept += kept
+        # the judgement costs more than the door, so this can only be too much
+        if time.process_time() - began_s > allowance.fixed_s:
+            share = await _share_of_allowance(post, faces[post.door], allowance)
+            found.slowest = max(found.slowest, (share, post.seed))
+            if share > 1:
+                wrong.append(f"took {share:.0%} of the allowed {allowance.for_size(post.size) * 1e3:.1f} ms")
         if wrong:
             found.wrong.append((post, wrong))
             if len(found.wrong) == MAX_FAILURES:
@@ -109,6 +124,11 @@ async def _ask(post: Post, faces: dict[str, Face], trouble: list[str]) -> tuple[
     finally:
         trouble.clear()
     return str(answer.status or "gone"), len(face.sink.kept), wrong
+
+
+async def _share_of_allowance(post: Post, face: Face, allowance: Allowance) -> float:
+    allowed_s = allowance.for_size(post.size)
+    return await fastest_s(face, post, enough_s=allowed_s) / allowed_s
 
 
 def memory(*, reset_peak: bool = False) -> Memory:

@@ -18,12 +18,12 @@ SHARED = [path for path in SOURCES if path.parent.parent == ROOT / "shared" and 
 CORE = [path for path in SOURCES if {"core", "model"} & {*path.relative_to(ROOT).parts}]
 
 PURE = {
-    *("__future__", "bisect", "collections", "collections.abc", "dataclasses", "enum", "functools"),
-    *("hashlib", "itertools", "math", "msgspec", "re", "types", "typing", "zlib"),
+    *("__future__", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "enum"),
+    *("functools", "hashlib", "itertools", "math", "msgspec", "operator", "re", "types", "typing", "zlib"),
     *("shared.errors", "shared.service.signing"),
 }
 """What a core may import besides `shared/model` and its own service's core: no clock, I/O or logging."""
-PURE_IN_MODEL = {"contextlib", "datetime", "sys"}
+PURE_IN_MODEL = {"datetime", "sys"}
 """What the formats need in addition, to parse times and to intern keys."""
 SALTED = {"hash", "id"}
 """Built-in functions whose results differ between processes."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.producer.core.ingest import RequestTooLarge
+from services.producer.core.items import RequestTooLarge
 from shared.errors import Unavailable
 
 REQUEST_BYTES = 8 * 1024

@@ -30,10 +30,14 @@ class Producer:
     """A producer with these keys, sink and settings, and a client of it."""
 
     def __init__(
-        self, keys: WriteKeys | None = None, sink: InMemoryFragmentSink | None = None, **settings: Any
+        self,
+        keys: WriteKeys | None = None,
+        sink: InMemoryFragmentSink | None = None,
+        rejects: InMemoryRejects | None = None,
+        **settings: Any,
     ) -> None:
         self.sink = sink or InMemoryFragmentSink(TABLE.count)
-        self.rejects = InMemoryRejects(max_waiting_bytes=100_000)
+        self.rejects = rejects or InMemoryRejects(max_waiting_bytes=100_000)
         self.table: StreamTable | None = TABLE
         self.complaints: list[str] = []
         self.metrics = ProducerMetrics()

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from services.producer.core.form import Form
 from services.producer.core.ingest import (
+    MAX_EXPLAINED,
     Ingested,
     Limits,
-    RequestTooLarge,
-    RequestUnreadable,
     ingest,
 )
+from services.producer.core.items import MAX_TOKENS, RequestTooLarge, RequestUnreadable
 from services.producer.http.openapi import FRAGMENTS_RESPONSES
+from shared.model.json_faults import UNEXPLAINED
 from shared.model.routing import initial_table
 
 TABLE = initial_table(24)
@@ -110,6 +111,7 @@ def test_a_byte_order_mark_is_not_part_of_the_first_fragment() -> None:
         b'[{"key":"a"},{"data":"NaN}]',
         b'{"key":"a"},{"data":NaN}',
         b'x[{"key":"a"}]',
+        b'[{"key":"a"},NaN \\","]',
         b'[NaN,"' + b"[" * 1_000_000,
         b"[NaN" + b",[" * 300_000 + b"]" * 300_000 + b"]",
     ],
@@ -180,18 +182,58 @@ def test_limits_apply_before_anything_is_judged(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("item", [b"0", b"[]", b'""'])
-def test_an_array_of_hundreds_of_thousands_of_items_is_not_unpacked(item: bytes) -> None:
-    """It is rejected at the limit of fragments, before it takes 40 MB."""
-    body = b"[" + b",".join([item] * ((LIMITS.max_request_bytes - 2) // (len(item) + 1))) + b"]"
+@pytest.mark.parametrize(("share", "form"), [(1.0, Form.JSON), (0.2, Form.JSON), (1.0, Form.NDJSON)])
+def test_a_body_of_very_many_items_is_not_unpacked(item: bytes, share: float, form: Form) -> None:
+    """It is rejected at the limit of fragments, before it takes 40 MB, or a step for each item."""
+    items = [item] * int(share * (LIMITS.max_request_bytes - 2) / (len(item) + 1))
+    body = b"\n".join(items) if form is Form.NDJSON else b"[" + b",".join(items) + b"]"
     tracemalloc.start()
     try:
         with pytest.raises(RequestTooLarge):
-            take(body)
+            take(body, form)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
 
-    assert peak < 4 * LIMITS.max_request_bytes
+    assert peak < 3 * LIMITS.max_request_bytes
+
+
+@pytest.mark.parametrize("blank", [b"\n", b"\r\n", b" \n", b"\t \n"])
+def test_blank_lines_cost_nothing_each(blank: bytes) -> None:
+    """A megabyte of them is skipped as one piece, and the fragments between them are found."""
+    blanks = blank * (500_000 // len(blank))
+    tracemalloc.start()
+    try:
+        ingested = take(b'{"key":"a"}\n' + blanks + b'{"key":"b"} \n' + blanks, Form.NDJSON)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert [value for _, _, value in accepted(ingested).values()] == [b'{"key":"a"}', b'{"key":"b"}']
+    assert peak < 3 * LIMITS.max_request_bytes
+
+
+def test_only_the_first_rejects_of_a_request_are_explained() -> None:
+    """Each has its reason; explanations of thousands would hold up everybody else."""
+    kinds = [b"NaN", b"[1]", b'{"key":null}', b'{"key":"a","time":-1}', b'{"key":"\xff"}']
+
+    rejected = take(b"[" + b",".join(kinds * 500) + b"]").rejected
+
+    explained = [reject for reject in rejected if reject.detail != UNEXPLAINED]
+    by_parser = [reject for reject in explained if reject.reason in ("malformed", "invalid")]
+    assert [reject.reason for reject in rejected[-5:]] == ["malformed", *["invalid"] * 2, "time", "encoding"]
+    assert len(by_parser) == MAX_EXPLAINED * 3 // 5
+    assert rejected[: len(explained)][:MAX_EXPLAINED] == explained[:MAX_EXPLAINED]
+
+
+def test_a_broken_array_is_split_in_a_bounded_number_of_steps() -> None:
+    """A megabyte of ordinary fragments is; one of brackets alone is unreadable as a whole."""
+    ordinary = json.dumps({"key": "a", "time": 1, "data": {"path": "/", "tags": ["x" * 900, 1, {}]}}).encode()
+    many = [ordinary] * (LIMITS.max_request_bytes // (len(ordinary) + 2))
+
+    assert reasons(take(b"[" + b", ".join([*many, b"NaN"]) + b"]")) == [(len(many), "malformed")]
+    with pytest.raises(RequestUnreadable):
+        take(b'[{"key":"a"},NaN,[' + b"[]," * MAX_TOKENS + b"1]]")
 
 
 def test_many_commas_inside_a_fragment_do_not_count_as_items() -> None:
@@ -202,9 +244,9 @@ def test_many_commas_inside_a_fragment_do_not_count_as_items() -> None:
 
 
 def test_a_deep_fragment_does_not_cost_the_others_of_a_large_array() -> None:
-    """It is read where it stands: with more than 100,000 tokens the array cannot be salvaged."""
+    """It is read where it stands: an array of so many tokens could not be split otherwise."""
     deep = b'{"key":"a","data":' + b"[" * 999 + b"]" * 999 + b"}"
-    wide = b'{"key":"b","data":[' + b"0," * 15_000 + b"0]}"
+    wide = b'{"key":"b","data":[' + b"[]," * 10_000 + b"0]}"
 
     assert take(b"[" + b",".join([*[wide] * 7, deep]) + b"]").count == 8
 

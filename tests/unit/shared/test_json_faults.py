@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import msgspec
 import pytest
@@ -59,6 +60,19 @@ def test_a_reject_explains_the_fault(raw: bytes, reason: str, sentence: str) -> 
         time_of(parse_fragment(raw))
 
     assert (rejected.value.reason, rejected.value.detail) == (reason, sentence)
+
+
+@pytest.mark.parametrize(("raw", "sentence"), MALFORMED)
+def test_an_explanation_reads_only_the_bytes_around_the_fault(raw: bytes, sentence: str) -> None:
+    """A text that is full of what could be a fault takes no longer, and the same byte is named."""
+    before = rb"\ud800x" * 1_000
+    with pytest.raises(msgspec.DecodeError) as caught:
+        msgspec.json.decode(raw)
+
+    def moved(text: str) -> str:
+        return re.sub(r"byte (\d+)", lambda found: f"byte {int(found[1]) + len(before)}", text)
+
+    assert syntax_fault(before + raw, moved(str(caught.value))) == moved(sentence)
 
 
 @settings(max_examples=200)
