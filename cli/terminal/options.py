@@ -116,7 +116,8 @@ producer_options = together(
         "--write-key",
         "BATON_WRITE_KEY",
         "",
-        "Write key, if the producer requires one; safer in the environment than on the command line.",
+        "Write key, if the producer requires one (markers need its scope `mark`); safer in the environment "
+        "than on the command line.",
     ),
 )
 kafka_options = together(kafka_option, namespace_option)

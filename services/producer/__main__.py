@@ -14,7 +14,7 @@ import logging
 import math
 import resource
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any
 
 from services.producer.app import create_app
@@ -22,6 +22,7 @@ from services.producer.http.bounds import Bounds
 from services.producer.http.keys import WriteKeys, parse_keys
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.http.protocol import BoundedHttpProtocol
+from services.producer.http.public import PublicFace
 from services.producer.kafka.rejects import KafkaRejects
 from services.producer.kafka.sink import KafkaFragmentSink
 from services.producer.registration import Registration
@@ -64,7 +65,11 @@ class Producer:
         self._zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
         self._registration = Registration(self._zookeeper, settings, self._on_table)
         self._metrics.unreadable_znodes = lambda: self._registration.unreadable_znodes
-        self._keys = WriteKeys(parse_keys(settings.write_keys.split(",")), settings.keys_file)
+        self._keys = WriteKeys(
+            parse_keys(settings.write_keys.split(",")),
+            settings.keys_file,
+            workers=1 if worker is None else settings.workers,
+        )
         self._door = create_app(
             settings=settings,
             sink=self._sink,
@@ -83,9 +88,7 @@ class Producer:
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(work, name=name) for name, work in self._background_work()]
-                async with http_server(
-                    self._door, self._settings.host, self._settings.port, **self._server_options()
-                ):
+                async with self._listeners():
                     await stop.wait()
                     self._door.leave()
                 # after the last request: nothing is queued any more
@@ -97,6 +100,19 @@ class Producer:
                     task.cancel()
         finally:
             await self._zookeeper.close()
+
+    @contextlib.asynccontextmanager
+    async def _listeners(self) -> AsyncIterator[None]:
+        settings, private = self._settings, self._settings.private_listener
+        public = self._door if private is None else PublicFace(self._door)
+        async with contextlib.AsyncExitStack() as servers:
+            if private is not None:
+                # all of the app, because the page at `/try` sends its fragments to its own origin
+                await servers.enter_async_context(http_server(self._door, *private, **self._server_options()))
+            await servers.enter_async_context(
+                http_server(public, settings.host, settings.port, **self._server_options())
+            )
+            yield
 
     def _background_work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         yield "kafka sink", self._sink.run()

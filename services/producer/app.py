@@ -69,6 +69,7 @@ def create_app(
     `table` and `table_json` return the current stream table (None and b"" while there is none).
     """
     keys = keys or WriteKeys()
+    metrics.keys = keys.use
     app = FastAPI(
         title="Baton producer",
         description="Fragments in over HTTP, into Kafka.",

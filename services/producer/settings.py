@@ -28,6 +28,13 @@ class ProducerSettings(ServiceSettings):
     """Read from `BATON_…` variables."""
 
     port: int = setting(8001, "port to listen on", PORTS)
+    private_port: int | None = setting(
+        None,
+        "port for `/metrics`, `/docs` and `/try`, which BATON_PORT then does not serve; empty: BATON_PORT "
+        "serves everything",
+        PORTS,
+    )
+    private_host: str = setting("", "address to listen on for BATON_PRIVATE_PORT; empty: BATON_HOST")
     producer: str = setting("", "the producer's id in ZooKeeper; empty: host name and port")
     streams: int | None = setting(
         None,
@@ -100,11 +107,12 @@ class ProducerSettings(ServiceSettings):
     )
     write_keys: str = setting(
         "",
-        "write keys, `key,…`; a request must carry one of them; empty, and no file: no key is required",
+        "write keys, `key [scopes] [name=…] [rate=…],…`; a request must carry one of them; empty, and no "
+        "file: no key is required",
         secret=True,
     )
     write_keys_file: str = setting(
-        "", "file with more write keys, one per line (`#` comments); reread when it changes"
+        "", "file with more write keys in that form, one per line (`#` comments); reread when it changes"
     )
     allowed_origins: str = setting(
         "*",
@@ -127,6 +135,8 @@ class ProducerSettings(ServiceSettings):
                 f"BATON_MAX_INFLIGHT_BYTES={self.max_inflight_bytes}, the bound on bodies that are arriving: "
                 "such a request might never be read"
             )
+        if self.private_port == self.port:
+            faults.append(f"BATON_PRIVATE_PORT={self.private_port} is BATON_PORT: it must be another port")
         if "/" in self.producer or self.producer in (".", ".."):
             faults.append(f"BATON_PRODUCER={self.producer!r} must not contain `/`, nor be `.` or `..`")
         try:
@@ -143,6 +153,11 @@ class ProducerSettings(ServiceSettings):
     def keys_file(self) -> Path | None:
         """The file of write keys, if one is set."""
         return Path(self.write_keys_file) if self.write_keys_file else None
+
+    @property
+    def private_listener(self) -> tuple[str, int] | None:
+        """Host and port of the private listener, if there is one."""
+        return None if self.private_port is None else (self.private_host or self.host, self.private_port)
 
     @property
     def limits(self) -> Limits:

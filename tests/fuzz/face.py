@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from services.producer.core.ingest import Portion
-from services.producer.http.keys import WriteKeys
+from services.producer.core.ingest import Portion, Rejected
+from services.producer.http.keys import WriteKeys, parse_keys
 from services.producer.settings import ProducerSettings
+from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
 from tests.fuzz.posts import KEY, Post
 from tests.unit.producer.face import TABLE, Producer
@@ -51,6 +52,15 @@ class IndexedSink(InMemoryFragmentSink):
             log.clear()
 
 
+class CountedRejects(InMemoryRejects):
+    """Only counts: a queue of objects would cost more CPU time than the door, which is measured."""
+
+    def put(self, rejected: Sequence[Rejected], posted: Sequence[bytes]) -> None:
+        """See Rejects."""
+        assert len(rejected) == len(posted)
+        self.counts.stored += len(rejected)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """The answer; without a status if there was none."""
@@ -64,9 +74,9 @@ class Face:
     """A door with a name in SETTINGS, and what it stored of the last request."""
 
     def __init__(self, name: str) -> None:
-        keys = WriteKeys([KEY] if name == "guarded" else [])
+        keys = WriteKeys(parse_keys([KEY.decode()] if name == "guarded" else []))
         self.sink = IndexedSink()
-        self._producer = Producer(keys, self.sink, **SETTINGS[name])
+        self._producer = Producer(keys, self.sink, CountedRejects(), **SETTINGS[name])
         self.door = self._producer.door
         self.limits = ProducerSettings(**SETTINGS[name]).limits
         self.is_narrow = name == "narrow"
@@ -96,9 +106,8 @@ class Face:
         return _answer_of(sent)
 
     def forget(self) -> None:
-        """Drops what was stored and what was rejected."""
+        """Drops what was stored."""
         self.sink.forget()
-        self._producer.rejects.kept.clear()
 
 
 def scope_of(post: Post) -> dict[str, Any]:

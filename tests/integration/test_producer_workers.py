@@ -15,7 +15,7 @@ import pytest
 from shared.model.names import Names
 from shared.zookeeper.connection import ZooKeeper
 from tests.integration.test_producer_service import JSON, Running, producer
-from tests.servers import KafkaServer
+from tests.servers import KafkaServer, free_port
 from tests.waiting import until
 
 POSTS = 40
@@ -226,3 +226,28 @@ async def test_a_start_fault_ends_all_workers(
     assert running.process.returncode == 1
     assert b"producer: 3 streams are asked for (BATON_STREAMS), but the stream table has 2" in errors
     assert b"restarting" not in errors
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_metrics_have_a_port_of_their_own(namespace: str, workers: int) -> None:
+    """Every worker listens on both ports; what is private is on one of them only. It needs no servers."""
+    private = free_port()
+    away = {"kafka": "127.0.0.1:1", "zookeeper": "127.0.0.1:1", "namespace": namespace}
+    async with producer(**away, workers=workers, private_port=private) as running:
+        await running.until_ready(503)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{private}", timeout=30) as operator:
+
+            async def all_counted() -> bool:
+                metrics = (await operator.get("/metrics", headers=ALONE)).text
+                return workers == 1 or "baton_workers 2.0" in metrics
+
+            await until(all_counted)
+            for path in ("/metrics", "/docs", "/try"):
+                for _ in range(4):
+                    assert (await operator.get(path, headers=ALONE)).status_code == 200
+                    assert (await running.client.get(path, headers=ALONE)).status_code == 404
+        assert (await running.client.get("/livez")).status_code == 200
+        running.process.send_signal(signal.SIGTERM)
+        code = await asyncio.wait_for(running.process.wait(), 30)
+
+    assert code == 0

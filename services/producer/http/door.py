@@ -17,9 +17,12 @@ from fastapi import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.producer.core.form import Coding, Form, wrapping_for
-from services.producer.core.ingest import Limits, Rejected, RequestUnreadable, ingest
+from services.producer.core.ingest import Limits, Rejected, ingest
+from services.producer.core.items import RequestUnreadable
 from services.producer.http.body import ClientGone, decode_body, read_body
 from services.producer.http.gate import FRAGMENTS, Gate
+from services.producer.http.grants import Scope as KeyScope
+from services.producer.http.keys import WriteKey
 from services.producer.http.limits import Inflight, InflightShare
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.http.origins import Pairs
@@ -137,14 +140,14 @@ class Door:
             if self._is_leaving:
                 raise Leaving
             # everything that the headers decide comes before the body is read
-            self._gate.check(scope)
+            key = self._gate.check(scope, KeyScope.WRITE)
             types, encodings, length = _headers(scope["headers"])
             wrapping = wrapping_for(types, encodings)
             share.check_announced(length)  # before the body is read, so that an upload is not wasted
             chunks = await read_body(receive, share)
             if wrapping.coding is not Coding.IDENTITY:
                 chunks = decode_body(chunks, wrapping.coding, share)
-            return await self._store(chunks, wrapping.form)
+            return await self._store(chunks, wrapping.form, key)
         except BatonError as error:
             return self._refusal(error)
         except asyncio.CancelledError:
@@ -160,7 +163,7 @@ class Door:
         finally:
             share.release()
 
-    async def _store(self, chunks: list[bytes], form: Form) -> Response | bytes:
+    async def _store(self, chunks: list[bytes], form: Form, key: WriteKey | None) -> Response | bytes:
         table = self._table()
         if table is None:
             raise ZooKeeperUnavailable("there is no stream table yet")
@@ -170,6 +173,8 @@ class Door:
         except RequestUnreadable as error:
             self._rejects.put([Rejected(index=0, reason=UNREADABLE, detail=error.detail)], [body])
             raise
+        if key is not None:
+            key.count(ingested.total)
         # from here on only the batches hold the fragments: a stalled Kafka must not keep three copies
         del body
         chunks.clear()

@@ -9,7 +9,8 @@ from __future__ import annotations
 from fastapi import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from services.producer.http.keys import WriteKeys
+from services.producer.http.grants import Scope as KeyScope
+from services.producer.http.keys import WriteKey, WriteKeys
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.http.origins import PREFLIGHT, Origins, Pairs
 from services.producer.http.refusals import refusal
@@ -35,12 +36,16 @@ class Gate:
         """The headers that every answer to the request carries because of its origin; 0.4 µs."""
         return self._origins.headers_for(_origin(scope))
 
-    def check(self, scope: Scope) -> None:
-        """Returns if the request may write. Raises OriginRefused, MissingKey, WrongKey or KeysUnread."""
+    def check(self, scope: Scope, needed: KeyScope) -> WriteKey | None:
+        """The key of a request that may write, which must count its fragments; None if no key is needed.
+
+        Raises OriginRefused, and what WriteKeys.check raises.
+        """
         if self._origins.is_restricted:
             self._origins.check(_origin(scope))
         if self._keys.is_needed:
-            self._keys.check(scope["headers"], scope.get("query_string", b""))
+            return self._keys.check(scope["headers"], scope.get("query_string", b""), needed)
+        return None
 
 
 class GatedApp:
@@ -75,7 +80,7 @@ class GatedApp:
 
     def _checked_marker(self, scope: Scope) -> ASGIApp:
         try:
-            self._gate.check(scope)
+            self._gate.check(scope, KeyScope.MARK)
         except BatonError as error:
             self._gate.metrics.refused[kind_for(error)] += 1
             return refusal(error)

@@ -1,5 +1,7 @@
 """Write keys: decides whether a request may write, from the key that it carries and the keys in force.
 
+What a key allows stands beside it (grants.py).
+
 The keys of BATON_WRITE_KEYS and of the file BATON_WRITE_KEYS_FILE are all in force at once, so that a new key
 can be distributed before the old one is removed. The file is reread every second, off the hot path; if it is
 unusable, the last good keys stay in force. Used by gate.py. No error, log line or `repr` contains a key.
@@ -15,12 +17,21 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
+from services.producer.http.grants import (
+    Grant,
+    KeyUse,
+    RateLimit,
+    RateLimited,
+    Scope,
+    WrongScope,
+    parse_grant,
+)
 from shared.errors import BatonError, InvalidInput, Unavailable
+from shared.service.http import kind_for
 
 REREAD_S = 1.0
 MAX_FILE_BYTES = 1024 * 1024
 """A larger file cannot hold keys: the setting must name the wrong file."""
-MAX_KEY_BYTES = 256
 _BEARER = b"bearer "
 _PARAMETER = b"write_key="
 logger = logging.getLogger(__name__)
@@ -41,25 +52,16 @@ class KeysUnread(Unavailable):
     """The file of write keys could not be read yet, so this key may be valid."""
 
 
-def parse_keys(words: Iterable[str]) -> tuple[bytes, ...]:
-    """The keys among `words`, without surrounding blanks; skips empty words and `#` comments.
+def parse_keys(lines: Iterable[str]) -> tuple[Grant, ...]:
+    """The keys in `lines`, each with what it allows; skips empty lines and `#` comments.
 
-    Raises InvalidInput with the number of a word that no header could carry.
+    Raises InvalidInput with the number of a line that is not `KEY [SCOPES] [name=NAME] [rate=N]`.
 
-    >>> parse_keys(["# the old one", " k1 ", "", "k2"])
-    (b'k1', b'k2')
+    >>> [grant.key for grant in parse_keys(["# the old one", " k1 ", "", "k2 mark"])]
+    [b'k1', b'k2']
     """
-    keys = []
-    for number, word in enumerate(words, 1):
-        key = word.strip()
-        if not key or key.startswith("#"):
-            continue
-        if not (key.isascii() and key.isprintable()) or set(key) & set(" ,"):
-            raise InvalidInput(f"write key {number} must be visible ASCII without blanks and commas")
-        if len(key) > MAX_KEY_BYTES:
-            raise InvalidInput(f"write key {number} has more than {MAX_KEY_BYTES} bytes")
-        keys.append(key.encode())
-    return tuple(keys)
+    stripped = ((number, line.strip()) for number, line in enumerate(lines, 1))
+    return tuple(parse_grant(line, number) for number, line in stripped if line and not line.startswith("#"))
 
 
 def given_key(headers: Headers, query: bytes) -> bytes | None:
@@ -83,38 +85,83 @@ def given_key(headers: Headers, query: bytes) -> bytes | None:
     return None if first is None else unquote_to_bytes(first[len(_PARAMETER) :])
 
 
-class WriteKeys:
-    """The keys in force; without `keys` and `file` no key is needed. `run()` rereads the file."""
+class WriteKey:
+    """A key in force, with what is left of its rate."""
 
-    def __init__(self, keys: Iterable[bytes] = (), file: Path | None = None) -> None:
+    __slots__ = ("_use", "digest", "grant", "limit")
+
+    def __init__(self, grant: Grant, use: KeyUse, share: float) -> None:
+        self.grant = grant
+        self.digest = _digest(grant.key)
+        self.limit = None if grant.rate is None else RateLimit(grant.rate * share)
+        self._use = use
+
+    def __repr__(self) -> str:
+        return f"<WriteKey {self.grant.name}>"
+
+    def admit(self, scope: Scope) -> None:
+        """Counts a request that may do this. Raises WrongScope or RateLimited."""
+        if scope not in self.grant.scopes:
+            raise WrongScope(scope)
+        if self.limit is not None:
+            self.limit.admit()
+        self._use.requests[self.grant.name] += 1
+
+    def count(self, fragments: int) -> None:
+        """Counts the fragments of an admitted request, accepted or not."""
+        self._use.fragments[self.grant.name] += fragments
+        if self.limit is not None and fragments > 1:
+            self.limit.take(fragments - 1)
+
+
+class WriteKeys:
+    """The keys in force; without `keys` and `file` no key is needed. `run()` rereads the file.
+
+    `workers` processes share the rates of the keys: each admits its part. `use` counts by the keys' names.
+    """
+
+    def __init__(self, keys: Iterable[Grant] = (), file: Path | None = None, *, workers: int = 1) -> None:
         self._own = tuple(keys)
         self._file = file
         self._content: bytes | None = None
-        self._digests = _digests(self._own)
+        self._share = 1 / workers
+        self.use = KeyUse()
+        self._in_force: dict[bytes, WriteKey] = {}
+        self._put_in_force(self._own)
         self._fault = "" if file is None else "the file of write keys has not been read yet"
         self.is_needed = bool(self._own) or file is not None
 
     def __repr__(self) -> str:
-        return f"<WriteKeys: {len(self._digests)} in force{', ' * bool(self._fault)}{self._fault}>"
+        return f"<WriteKeys: {len(self._in_force)} in force{', ' * bool(self._fault)}{self._fault}>"
 
-    def check(self, headers: Headers, query: bytes) -> None:
-        """Returns if the request may write. Costs 3 µs with two keys in force, the same for every wrong key.
+    def check(self, headers: Headers, query: bytes, scope: Scope = Scope.WRITE) -> WriteKey | None:
+        """The key of a request that may do this; None if no key is needed.
 
-        Raises MissingKey, WrongKey, or KeysUnread as long as the file has never been read.
+        Costs 3 µs with two keys in force, the same for every wrong key. Raises MissingKey, WrongKey,
+        WrongScope, RateLimited, or KeysUnread as long as the file, which may allow it, has never been read.
         """
         if not self.is_needed:
-            return
+            return None
         given = given_key(headers, query)
         if not given:
             raise MissingKey
         # compare digests, because compare_digest's time reveals whether lengths agree; and always compare all
         digest = _digest(given)
-        found = False
-        for known in self._digests:
-            found |= hmac.compare_digest(digest, known)
-        if not found:
+        found = None
+        for known in self._in_force.values():
+            if hmac.compare_digest(digest, known.digest):
+                found = known
+        if found is None:
             # after a 403 clients drop their fragments, after a 503 they retry
             raise KeysUnread if self._is_unread else WrongKey
+        try:
+            found.admit(scope)
+        except (WrongScope, RateLimited) as error:
+            self.use.refused[found.grant.name, kind_for(error)] += 1
+            if self._is_unread and isinstance(error, WrongScope):
+                raise KeysUnread from None
+            raise
+        return found
 
     def complaint(self) -> str:
         """Why valid keys may be rejected; empty once the file has been read."""
@@ -145,7 +192,7 @@ class WriteKeys:
         except InvalidInput as error:
             fault = f"BATON_WRITE_KEYS_FILE: {error.detail}"
         if fault and fault != self._fault:
-            logger.warning("write keys not loaded", extra={"why": fault, "in_force": len(self._digests)})
+            logger.warning("write keys not loaded", extra={"why": fault, "in_force": len(self._in_force)})
         self._fault = fault
 
     @property
@@ -159,9 +206,26 @@ class WriteKeys:
             raise InvalidInput("the file is not UTF-8 text") from None
         if not keys:
             raise InvalidInput("the file contains no key")
-        self._digests = _digests((*self._own, *keys))
+        self._put_in_force((*self._own, *keys))
         self._content = content
-        logger.info("write keys loaded", extra={"in_force": len(self._digests)})
+        may_mark = sum(Scope.MARK in key.grant.scopes for key in self._in_force.values())
+        logger.info("write keys loaded", extra={"in_force": len(self._in_force), "may_mark": may_mark})
+
+    def _put_in_force(self, grants: Iterable[Grant]) -> None:
+        before, self._in_force = self._in_force, {}
+        for grant in grants:
+            digest = _digest(grant.key)
+            if digest in self._in_force:  # it stands in the setting and in the file: the first line counts
+                continue
+            key = before.get(digest)
+            # a key that stays keeps what is left of its rate
+            is_same = key is not None and key.grant == grant
+            self._in_force[digest] = key if key and is_same else WriteKey(grant, self.use, self._share)
+        self.use.rates.clear()
+        for key in self._in_force.values():
+            if key.limit is not None:
+                name = key.grant.name
+                self.use.rates[name] = self.use.rates.get(name, 0.0) + key.limit.rate
 
 
 def _read(file: Path) -> bytes:
@@ -170,10 +234,6 @@ def _read(file: Path) -> bytes:
     if len(content) > MAX_FILE_BYTES:
         raise InvalidInput(f"the file has more than {MAX_FILE_BYTES} bytes")
     return content
-
-
-def _digests(keys: Iterable[bytes]) -> tuple[bytes, ...]:
-    return tuple(dict.fromkeys(map(_digest, keys)))
 
 
 def _digest(key: bytes) -> bytes:

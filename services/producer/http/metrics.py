@@ -14,6 +14,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from services.producer.http.grants import KeyUse
 from services.producer.ports import RejectCounts
 
 ACK_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -23,8 +24,8 @@ ACK_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.
 class ProducerMetrics:
     """The counts of one producer process; the parts that know them add to its fields.
 
-    `inflight_bytes` and `unreadable_znodes` are called when the metrics are read; `rejects` are the counts of
-    the Rejects in use.
+    `inflight_bytes` and `unreadable_znodes` are called when the metrics are read; `rejects` and `keys` are
+    the counts of the Rejects and WriteKeys in use.
     """
 
     def __init__(self) -> None:
@@ -38,6 +39,7 @@ class ProducerMetrics:
         self.unstored = 0
         self.replaced = 0
         self.rejects = RejectCounts()
+        self.keys = KeyUse()
         self.inflight_bytes: Callable[[], int] = lambda: 0
         self.unreadable_znodes: Callable[[], int] = lambda: 0
         self.registry = CollectorRegistry()
@@ -65,6 +67,7 @@ class ProducerMetrics:
             "baton_requests_refused", "Rejected requests, by type of problem", "problem", self.refused
         )
         yield self._ack_histogram()
+        yield from self._by_key()
         for name, documentation, value in (
             ("baton_fragments_stored", "Fragments that Kafka acknowledged", self.stored),
             ("baton_fragment_bytes_stored", "Bytes of completely acknowledged requests", self.stored_bytes),
@@ -91,6 +94,27 @@ class ProducerMetrics:
             "1 while the stream table cannot be decoded",
             value=self.unreadable_znodes(),
         )
+
+    def _by_key(self) -> Iterator[Metric]:
+        keys = self.keys
+        yield _labelled("baton_key_requests", "Admitted requests, by name of the key", "key", keys.requests)
+        yield _labelled("baton_key_fragments", "Posted fragments, by name of the key", "key", keys.fragments)
+        refused = CounterMetricFamily(
+            "baton_key_requests_refused",
+            "Requests with a valid write key that were refused, by its name and type of problem",
+            labels=["key", "problem"],
+        )
+        for labels, count in keys.refused.items():
+            refused.add_metric(labels, count)
+        yield refused
+        rates = GaugeMetricFamily(
+            "baton_key_rate",
+            "Fragments per second that write keys with a limit may send, by name",
+            labels=["key"],
+        )
+        for name, rate in keys.rates.items():
+            rates.add_metric([name], rate)
+        yield rates
 
     def _ack_histogram(self) -> Metric:
         counted, buckets = 0, []  # Prometheus' buckets are cumulative, ours are not

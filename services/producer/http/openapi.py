@@ -111,7 +111,9 @@ FRAGMENTS_RESPONSES: Responses = {
     },
     400: problem_response("The body does not match its type or encoding, or the request is not HTTP"),
     401: problem_response("A write key is required and missing", {"WWW-Authenticate": _header("`Bearer`")}),
-    403: problem_response("The write key is wrong, or the page's origin is not allowed"),
+    403: problem_response(
+        "The write key is wrong or lacks the scope (`write` here), or the page's origin is not allowed"
+    ),
     408: problem_response("The headers or the body did not arrive in time; may be sent again"),
     413: problem_response("Too many bytes (encoded or decoded) or too many fragments"),
     415: problem_response(
@@ -124,7 +126,9 @@ FRAGMENTS_RESPONSES: Responses = {
     422: problem_response(
         "None of the fragments is acceptable; `rejected` says why", accepted=_COUNT, rejected=_REJECTED
     ),
-    429: problem_response("Too many bytes are in flight; retry after `Retry-After`", _RETRY),
+    429: problem_response(
+        "Too many bytes are in flight, or the write key's rate is used up; retry after `Retry-After`", _RETRY
+    ),
     431: problem_response("More than 32 KB of headers"),
     503: problem_response(
         "Kafka or the producer is unavailable; `unstored` lists the fragments that are not stored",
@@ -137,10 +141,13 @@ FRAGMENTS_RESPONSES: Responses = {
 MARKERS_RESPONSES: Responses = {
     400: problem_response("The body is not JSON"),
     401: FRAGMENTS_RESPONSES[401],
-    403: FRAGMENTS_RESPONSES[403],
+    403: problem_response(
+        "The write key is wrong or lacks the scope (`mark` here), or the page's origin is not allowed"
+    ),
     408: FRAGMENTS_RESPONSES[408],
     413: problem_response("More than 16 KB"),
     422: problem_response("The marker is invalid", errors=_array({"type": "object"})),
+    429: problem_response("The write key's rate is used up; retry after `Retry-After`", _RETRY),
     503: problem_response("Not every stream has the marker; writing it again is harmless", _RETRY),
 }
 TABLE_RESPONSES: Responses = {503: problem_response("There is no stream table yet", _RETRY)}

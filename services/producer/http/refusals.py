@@ -9,7 +9,9 @@ from __future__ import annotations
 from fastapi import Response
 
 from services.producer.core.form import UnsupportedType
-from services.producer.core.ingest import Rejected, RequestTooLarge, RequestUnreadable
+from services.producer.core.ingest import Rejected
+from services.producer.core.items import RequestTooLarge, RequestUnreadable
+from services.producer.http.grants import RateLimited, WrongScope
 from services.producer.http.keys import MissingKey, WrongKey
 from services.producer.http.limits import Overloaded
 from services.producer.http.origins import OriginRefused
@@ -20,10 +22,12 @@ STATUS: dict[type[BatonError], int] = {
     RequestUnreadable: 400,
     MissingKey: 401,
     WrongKey: 403,
+    WrongScope: 403,
     OriginRefused: 403,
     RequestTooLarge: 413,
     UnsupportedType: 415,
     Overloaded: 429,
+    RateLimited: 429,
 }
 _RETRY = {"Retry-After": str(RETRY_AFTER_S)}
 
@@ -44,6 +48,8 @@ def _headers_for(error: BatonError) -> dict[str, str] | None:
             return dict([error.accept])
         case Overloaded():
             return _RETRY
+        case RateLimited():
+            return {"Retry-After": str(error.retry_after_s)}
     return None
 
 

@@ -55,8 +55,10 @@ class Supervisor:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Returns when all workers have stopped. Raises BatonError if they cannot start."""
+        private = self._settings.private_listener
         with (
             reserved_port(self._settings.host, self._settings.port),
+            contextlib.nullcontext() if private is None else reserved_port(*private),
             self._kill_workers_on_second_signal(),
             tempfile.TemporaryDirectory(prefix="baton-workers-") as folder,
         ):

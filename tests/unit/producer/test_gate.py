@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from services.producer.http.keys import WriteKeys
+from services.producer.http.keys import WriteKeys, parse_keys
 from services.producer.http.origins import parse_origins
 from services.producer.settings import ProducerSettings
 from shared.errors import SettingsInvalid
@@ -23,7 +24,7 @@ PAGE = "https://shop.example"
 STRANGER = "https://other.example"
 PREFLIGHT = {"access-control-request-method": "POST", "access-control-request-headers": "content-type"}
 CORS = ("access-control-allow-origin", "access-control-expose-headers", "vary")
-KEYS = WriteKeys([b"k1", b"k2"])
+KEYS = WriteKeys(parse_keys(["k1", "k2 write+mark"]))
 
 
 def cors(answer: httpx.Response) -> dict[str, str]:
@@ -45,6 +46,32 @@ async def test_a_write_key_admits_fragments_and_markers(query: str, headers: dic
     ]
 
     assert [answer.status_code for answer in answers] == [200, 200]
+
+
+async def test_a_key_without_the_scope_is_refused_and_its_use_is_counted_by_name() -> None:
+    """403 says which scope is missing; the rate of a key is 429 with a time; `/metrics` shows no key."""
+    lines = ["hidden-1 name=shop", "hidden-2 write+mark name=importer rate=3"]
+    producer = Producer(WriteKeys(parse_keys(lines)))
+    shop, importer = ({"x-write-key": key} for key in ("hidden-1", "hidden-2"))
+
+    marker = await producer.client.post("/markers", json={"time": 1}, headers=shop)
+    await producer.post(b'[{"key":"a"},{"key":""}]', JSON | shop)
+    await producer.post(b"[NaN", JSON | shop)
+    allowed = await producer.client.post("/markers", json={"time": 1}, headers=importer)
+    await producer.post(json.dumps([{"key": "a"}] * 300).encode(), JSON | importer)
+    limited = await producer.post(b'{"key":"a"}', JSON | importer)
+
+    assert "`mark`" in assert_problem(marker, 403, "wrong-scope")["detail"]
+    assert allowed.status_code == 200
+    assert_problem(limited, 429, "rate-limited")
+    assert 90 < int(limited.headers["retry-after"]) <= 100
+    for name, requests, fragments in (("shop", 2, 2), ("importer", 2, 300)):
+        assert producer.metric("baton_key_requests_total", key=name) == requests
+        assert producer.metric("baton_key_fragments_total", key=name) == fragments
+    assert producer.metric("baton_key_requests_refused_total", key="shop", problem="wrong-scope") == 1
+    assert producer.metric("baton_key_requests_refused_total", key="importer", problem="rate-limited") == 1
+    assert producer.metric("baton_key_rate", key="importer") == 3
+    assert "hidden" not in (await producer.client.get("/metrics")).text + marker.text + limited.text
 
 
 @pytest.mark.parametrize("path", ["/fragments", "/markers"])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from services.producer.http.grants import RateLimit, RateLimited, Scope, WrongScope
 from services.producer.http.keys import (
     Headers,
     KeysUnread,
@@ -21,11 +22,11 @@ from shared.errors import BatonError, InvalidInput
 BEARER = [(b"authorization", b"Bearer k1")]
 
 
-def verdict(keys: WriteKeys, key: str | None) -> type[BatonError] | None:
+def verdict(keys: WriteKeys, key: str | None, scope: Scope = Scope.WRITE) -> type[BatonError] | None:
     """The error for a request with this key; None if it may write."""
     headers = [] if key is None else [(b"x-write-key", key.encode())]
     try:
-        keys.check(headers, b"")
+        keys.check(headers, b"", scope)
     except BatonError as error:
         return type(error)
     return None
@@ -65,10 +66,72 @@ def test_without_keys_anybody_may_write() -> None:
 )
 def test_each_key_in_force_admits(key: str | None, error: type[BatonError] | None) -> None:
     """Several are in force at once; a similar key does not match; a missing key is not a wrong one."""
-    assert verdict(WriteKeys([b"k1", b"k2"]), key) is error
+    assert verdict(WriteKeys(parse_keys(["k1", "k2"])), key) is error
 
 
-@pytest.mark.parametrize("word", ["two words", "with,comma", "schlüssel", "tab\tinside", "x" * 257])
+@pytest.mark.parametrize(
+    ("line", "write", "mark"),
+    [
+        ("k1", None, WrongScope),
+        ("k1 write", None, WrongScope),
+        ("k1 mark", WrongScope, None),
+        ("k1 write+mark", None, None),
+        ("k1 name=importer mark+write", None, None),
+    ],
+)
+def test_a_key_allows_what_it_says_and_a_bare_one_only_fragments(
+    line: str, write: type[BatonError] | None, mark: type[BatonError] | None
+) -> None:
+    """A key in a page is public, and markers end everybody's sessions: a line must allow them explicitly."""
+    keys = WriteKeys(parse_keys([line]))
+
+    assert (verdict(keys, "k1", Scope.WRITE), verdict(keys, "k1", Scope.MARK)) == (write, mark)
+
+
+def test_a_rate_admits_so_many_fragments_per_second() -> None:
+    """A request that empties the bucket is admitted, and those that follow wait until it has filled up."""
+    now_s = 0.0
+    limit = RateLimit(10, lambda: now_s)
+    limit.admit()
+    limit.take(24)
+
+    with pytest.raises(RateLimited) as refused:
+        limit.admit()
+    now_s = 1.5
+    with pytest.raises(RateLimited):
+        limit.admit()
+    now_s = 1.6
+    limit.admit()
+    now_s = 100.0
+    for _ in range(10):
+        limit.admit()
+
+    assert refused.value.retry_after_s == 2
+    with pytest.raises(RateLimited):
+        limit.admit()
+
+
+async def test_a_key_keeps_what_is_left_of_its_rate_when_the_file_changes(tmp_path: Path) -> None:
+    """Workers share the rate; a key whose line is the same goes on, one whose rate changed begins anew."""
+    file = tmp_path / "keys"
+    file.write_text("k1 rate=2\nk2 rate=2\n")
+    keys = WriteKeys((), file, workers=2)
+    await keys.step()
+    first = [verdict(keys, key) for key in ("k1", "k2", "k1", "k2")]
+    file.write_text("k1 rate=2\nk2 rate=8 name=shop\nk3 rate=1 name=shop\n")
+    await keys.step()
+
+    assert first == [None, None, RateLimited, RateLimited]
+    assert [verdict(keys, key) for key in ("k1", "k2")] == [RateLimited, None]
+    assert keys.use.rates == {"unnamed": 1.0, "shop": 4.5}
+
+
+WRONG_WORDS = ["key rate=0", "key rate=1.5", "key name=", "key name=a/b", "key admin", "key write+admin"]
+
+
+@pytest.mark.parametrize(
+    "word", [*WRONG_WORDS, "two words", "with,comma", "schlüssel", "tab\tinside", "x" * 257]
+)
 def test_a_word_that_no_header_can_carry_is_not_a_key(word: str) -> None:
     """The error names its number, because it must not reveal the key itself."""
     with pytest.raises(InvalidInput, match="write key 2 ") as caught:
@@ -81,7 +144,7 @@ async def test_keys_are_changed_without_a_restart(tmp_path: Path) -> None:
     """New content of the file is in force after the next read, together with the keys of the setting."""
     file = tmp_path / "keys"
     file.write_text("# ours\nold\n")
-    keys = WriteKeys([b"own"], file)
+    keys = WriteKeys(parse_keys(["own"]), file)
     await keys.step()
     before = [verdict(keys, key) for key in ("own", "old", "new")]
 
@@ -145,7 +208,7 @@ async def test_an_unusable_file_leaves_the_last_good_keys_in_force(
 
 async def test_until_the_file_is_read_an_unknown_key_may_be_valid(tmp_path: Path) -> None:
     """KeysUnread (503), so that clients retry: after a 403 they drop their fragments. And not ready."""
-    keys = WriteKeys([b"own"], tmp_path / "keys")
+    keys = WriteKeys(parse_keys(["own"]), tmp_path / "keys")
     await keys.step()
 
     verdicts = [verdict(keys, key) for key in ("own", "other", None)]
@@ -163,7 +226,7 @@ async def test_no_key_is_ever_revealed(tmp_path: Path, caplog: pytest.LogCapture
     caplog.set_level("DEBUG")
     file = tmp_path / "keys"
     file.write_text("hidden-1")
-    keys = WriteKeys([b"hidden-2"], file)
+    keys = WriteKeys(parse_keys(["hidden-2"]), file)
     await keys.step()
     file.write_text("hidden-3 hidden-4")
     await keys.step()

@@ -16,7 +16,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 
 from services.producer.core.form import Form
-from services.producer.http.keys import WriteKeys
+from services.producer.http.keys import WriteKeys, parse_keys
 from tests.conformance import ask, operations_of
 from tests.unit.producer.face import JSON, Producer
 
@@ -109,7 +109,7 @@ async def test_the_document_has_the_types_encodings_and_headers_of_fragments() -
 
 async def test_the_document_says_whether_a_key_is_required() -> None:
     """It lists the three ways to send a key, any of which is enough; and none if no key is required."""
-    with_keys = (await Producer(WriteKeys([b"k1"])).client.get("/openapi.json")).json()
+    with_keys = (await Producer(WriteKeys(parse_keys(["k1"]))).client.get("/openapi.json")).json()
     without = (await Producer().client.get("/openapi.json")).json()
 
     schemes = with_keys["components"]["securitySchemes"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from services.producer.http.keys import WriteKeys
+from services.producer.http.keys import WriteKeys, parse_keys
 from services.producer.http.openapi import FRAGMENTS_RESPONSES
 from tests.unit.producer.face import JSON, NDJSON, Producer, assert_problem, zstd
 
@@ -21,7 +21,7 @@ GZIP, ZSTD = {"content-encoding": "gzip"}, {"content-encoding": "zstd"}
 ONE = b'{"key":"a"}'
 LONG = b'{"key":"a","data":"' + b"x" * 32 * 1024 + b'"}'
 MIB = 1024 * 1024
-KEYS = WriteKeys([b"right"])
+KEYS = WriteKeys(parse_keys(["right"]))
 TYPES = ("accept", "application/json, application/x-ndjson, text/plain")
 ENCODINGS = ("accept-encoding", "gzip, zstd")
 
