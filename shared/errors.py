@@ -67,7 +67,15 @@ class HandoverRefused(Conflict):
 
 
 class Unavailable(BatonError):
-    """A dependency did not answer in time; try again later."""
+    """A dependency did not answer in time; try again later.
+
+    `cause` is what a library says about it, which may name addresses. `detail` is for the log and ends with
+    it; `reason` is for strangers and does not.
+    """
+
+    def __init__(self, reason: str = "", *, cause: str = "") -> None:
+        self.reason = reason or (type(self).__doc__ or "").partition("\n")[0]
+        super().__init__(f"{self.reason}: {cause}" if cause else self.reason)
 
 
 class KafkaUnavailable(Unavailable):

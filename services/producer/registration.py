@@ -70,7 +70,7 @@ class Registration:
             try:
                 await self.step()
             except Unavailable as error:
-                self._failure = error.detail
+                self._failure = error.reason
                 logger.warning("stream table or registration failed", extra={"why": error.detail})
                 await asyncio.sleep(backoff.next_s())
                 continue

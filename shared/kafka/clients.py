@@ -28,12 +28,17 @@ IllegalOperation: a fenced producer complains about its own state."""
 
 
 @contextlib.contextmanager
-def translated(what: str, failures: tuple[type[Exception], ...] = KAFKA_FAILURES) -> Iterator[None]:
-    """Raises KafkaUnavailable, which begins with `what`, in place of aiokafka's failures in the block."""
+def translated(
+    what: str, failures: tuple[type[Exception], ...] = KAFKA_FAILURES, *, at: str = ""
+) -> Iterator[None]:
+    """Raises KafkaUnavailable with the reason `what` in place of aiokafka's failures in the block.
+
+    `at` are the addresses of Kafka: they are part of the cause only, as they are nobody else's business.
+    """
     try:
         yield
     except failures as error:
-        raise KafkaUnavailable(f"{what}: {error!r}") from error
+        raise KafkaUnavailable(what, cause=f"{at}: {error!r}" if at else repr(error)) from error
 
 
 async def started_consumer(kafka: str, **options: Any) -> AIOKafkaConsumer:

@@ -97,7 +97,7 @@ async def admin_client(kafka: str) -> AsyncIterator[AIOKafkaAdminClient]:
     """A started admin client, open during the block. Raises KafkaUnavailable when no broker answers."""
     client = AIOKafkaAdminClient(bootstrap_servers=kafka, request_timeout_ms=int(CALL_TIMEOUT_S * 1000))
     try:
-        with translated(f"Kafka at {kafka} does not answer"):
+        with translated("Kafka does not answer", at=kafka):
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 await client.start()
         yield client

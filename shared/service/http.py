@@ -75,11 +75,12 @@ def kind_for(error: BatonError) -> str:
 
 
 def problem_for(error: BatonError) -> Response:
-    """The problem document of a BatonError."""
+    """The problem document of a BatonError; it names no addresses of servers, which are for the log."""
     status = next(status for kind, status in STATUS if isinstance(error, kind))
     # only this status says that a retry may succeed
     headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else None
-    return problem(status, kind_for(error), error.detail, headers=headers)
+    detail = error.reason if isinstance(error, Unavailable) else error.detail
+    return problem(status, kind_for(error), detail, headers=headers)
 
 
 def install_problems(app: FastAPI) -> None:

@@ -244,7 +244,7 @@ class Link:
         except _REFUSALS:
             raise
         except _FAILURES as error:
-            raise ZooKeeperUnavailable(f"ZooKeeper: {error!r}") from error
+            raise ZooKeeperUnavailable("ZooKeeper does not answer", cause=repr(error)) from error
 
 
 def _retrieve_exception(task: asyncio.Task[None]) -> None:

@@ -45,7 +45,7 @@ async def connected_producer(
         retry_backoff_ms=20,
     )
     try:
-        with translated(f"Kafka at {kafka} does not answer"):
+        with translated("Kafka does not answer", at=kafka):
             async with asyncio.timeout(ack_timeout_s):
                 await producer.start()
                 await _load_metadata(producer, topics, expected, min(NEW_TOPICS_S, ack_timeout_s / 2))

@@ -79,7 +79,7 @@ class KafkaFragmentSink:
         self._last_ack_s = 0.0
         self._breaker = CircuitBreaker(trial_s=ack_timeout_s)
         self._wake = asyncio.Event()
-        self._broken: asyncio.Future[str] | None = None
+        self._broken: asyncio.Future[KafkaUnavailable] | None = None
         self._backoff = Backoff(first_s=0.1, cap_s=0.5)
 
     def __repr__(self) -> str:
@@ -146,12 +146,15 @@ class KafkaFragmentSink:
                     continue
                 producer = await self._connect()
             except KafkaUnavailable as error:
-                self._disconnect_reason = error.detail
+                if error.reason != self._disconnect_reason:
+                    logger.warning("kafka not connected", extra={"why": error.detail})
+                self._disconnect_reason = error.reason
                 await asyncio.sleep(self._backoff.next_s())
                 continue
             try:
-                self._disconnect_reason = await self._serve(producer)
-                logger.warning("kafka client replaced", extra={"why": self._disconnect_reason})
+                why = await self._serve(producer)
+                logger.warning("kafka client replaced", extra={"why": why.detail})
+                self._disconnect_reason = why.reason
                 self._on_replaced()
             finally:
                 backlog, self._backlog = self._backlog, None
@@ -192,7 +195,7 @@ class KafkaFragmentSink:
             compression=self._compression,
         )
 
-    async def _serve(self, producer: AIOKafkaProducer) -> str:
+    async def _serve(self, producer: AIOKafkaProducer) -> KafkaUnavailable:
         """Sends what is added to a new backlog until the client must be replaced; returns the reason."""
         self._probe_failure, self._last_ack_s = "", time.monotonic()
         self._backlog = Backlog(
@@ -213,7 +216,7 @@ class KafkaFragmentSink:
                     if self._last_ack_s > oldest:
                         for stream in self._backlog.sent_before(now - self._ack_timeout_s):
                             self._open_circuit(stream, why, is_costly=True)
-                    return why
+                    return KafkaUnavailable(why)
                 # a released lane may send: one slow partition must not hold up its broker's others
                 self._backlog.release_slow_rounds(now)
                 self._wake.set()
@@ -242,10 +245,10 @@ class KafkaFragmentSink:
                         functools.partial(self._on_answer, producer, backlog, batch, inner)
                     )
         except KAFKA_FAILURES as error:
-            self._break(f"fragments cannot be sent to Kafka: {error!r}")
+            self._break("fragments cannot be sent to Kafka", error)
         except Exception as error:  # without the pump nothing is sent, so every error ends the client
             logger.exception("sending to kafka failed")
-            self._break(f"sending failed: {error!r}")
+            self._break("sending failed", error)
 
     async def _probe(self, producer: AIOKafkaProducer) -> None:
         """Asks Kafka for metadata whenever it is quiet: without traffic nothing else notices an outage."""
@@ -258,7 +261,9 @@ class KafkaFragmentSink:
                 async with asyncio.timeout(PROBE_TIMEOUT_S):
                     answers = await producer.client.force_metadata_update()
             if not answers:
-                self._probe_failure = f"Kafka at {self._kafka} does not answer"
+                if not self._probe_failure:
+                    logger.warning("kafka does not answer", extra={"kafka": self._kafka})
+                self._probe_failure = "Kafka does not answer"
             elif all(leader_of(producer, topic) < 0 for topic in self._topics):
                 self._probe_failure = "no fragments topic has a leader"
             else:
@@ -285,7 +290,7 @@ class KafkaFragmentSink:
                 self._wake.set()
                 return
         # the lost batch leaves a gap in the sequence numbers, and the broker rejects all that follows one
-        self._break(f"Kafka rejected a batch: {error!r}")
+        self._break("Kafka rejected a batch", error)
 
     def _open_circuit(self, stream: int, why: str, *, is_costly: bool = False) -> None:
         logger.warning("stream circuit opened", extra={"stream": stream, "why": why})
@@ -303,6 +308,6 @@ class KafkaFragmentSink:
             return f"there is no topic {topic}"
         return "" if self._breaker.is_closed(batch.stream) else f"{topic} has no leader"
 
-    def _break(self, why: str) -> None:
+    def _break(self, why: str, cause: BaseException | None) -> None:
         if self._broken is not None and not self._broken.done():
-            self._broken.set_result(why)
+            self._broken.set_result(KafkaUnavailable(why, cause=repr(cause)))
