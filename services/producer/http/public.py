@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.service.http import problem
 
-PRIVATE = ("/docs", "/metrics", "/openapi.json", "/redoc", "/try")
+PRIVATE = ("/docs", "/metrics", "/openapi.json", "/try")
 """Beginnings of paths."""
 
 

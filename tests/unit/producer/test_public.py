@@ -11,7 +11,7 @@ from shared.errors import SettingsInvalid
 from shared.service.settings import load
 from tests.unit.producer.face import JSON, Producer, assert_problem
 
-PRIVATE = {"/metrics", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json", "/try", "/try.js"}
+PRIVATE = {"/metrics", "/docs", "/docs/swagger-ui.css", "/openapi.json", "/try", "/try.js"}
 
 
 async def test_strangers_find_no_metrics_documents_or_test_page() -> None:
