@@ -1,19 +1,22 @@
 """`baton`: the command line. It lists every command and imports a command only when it runs.
 
-So `baton --help` is fast, although commands need Kafka, HTTP or rich. A BatonError of any command ends here,
-as one sentence on standard error and exit code 1.
+So `baton --help` is fast, although commands need Kafka, HTTP or rich. An error of any command ends here, as
+one sentence on standard error and exit code 1; Ctrl-C ends with 130.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import pkgutil
 import sys
 from typing import NamedTuple
 
 import click
 
+from cli.terminal.interrupts import INTERRUPTED
 from shared.errors import BatonError, SettingsInvalid
+from shared.service.known_settings import misspelt
 
 
 class LazyCommand(NamedTuple):
@@ -88,12 +91,33 @@ def cli() -> None:
 
 def main() -> None:
     """Runs the command and exits with its exit code."""
+    for sentence in misspelt(os.environ):
+        click.echo(f"baton: {sentence}", err=True)
+    sys.exit(_run())
+
+
+def _run() -> int:
     try:
-        cli(prog_name="baton")
+        # not standalone, where click answers Ctrl-C with `Aborted!` and exit code 1
+        code = cli(prog_name="baton", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        click.echo("baton: interrupted", err=True)
+        return INTERRUPTED
     except BatonError as error:
         for fault in error.faults if isinstance(error, SettingsInvalid) else [error.detail]:
             click.echo(f"baton: {fault}", err=True)
-    sys.exit(1)
+        return 1
+    except OSError as error:
+        # a file or folder that cannot be used; anything else is a bug, and needs its traceback
+        if error.filename is None:
+            raise
+        click.echo(f"baton: {os.fsdecode(error.filename)}: {error.strerror}", err=True)
+        return 1
+    # click returns the code of `ctx.exit`, or what the command returned, which is None
+    return code if isinstance(code, int) else 0
 
 
 if __name__ == "__main__":

@@ -67,13 +67,15 @@ async def start(
     progress_of: Callable[[Mapping[str, Any]], Progress],
     *,
     wait: bool,
+    on_started: Callable[[Answer], None] = lambda _: None,
 ) -> Answer:
     """The run or operation as `call` started it; with `wait` once it has ended, behind a progress bar.
 
-    Control serves it at `path`/<id>.
+    Control serves it at `path`/<id>. `on_started` gets it as it was started.
     """
     async with connect(url, patience_s=WAIT_PATIENCE_S if wait else PATIENCE_S) as control:
         started = await call(control)
+        on_started(started)
         if not wait:
             return started
         # only from here on, so that a refused request leaves no bar behind

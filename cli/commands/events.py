@@ -16,13 +16,14 @@ import click
 import msgspec
 from rich.filesize import decimal
 
-from cli.commands.control import get
-from cli.http.client import connect
+from cli.commands.control import Answer, ask
+from cli.http.client import BatonClient, connect
 from cli.http.sse import ServerSentEvent
+from cli.terminal.interrupts import interruptible
 from cli.terminal.options import control_options
 from cli.terminal.output import print_json
 from shared.backoff import Backoff
-from shared.errors import Unavailable
+from shared.errors import NotFound, Unavailable
 from shared.model.events import KINDS
 from shared.model.names import DEFAULT_GROUP
 
@@ -68,12 +69,18 @@ def events(
     params: Params = {name: value for name, value in filters.items() if value is not None}
     params["limit"] = limit
     if is_followed:
-        # Ctrl-C is how following ends, so it is not an error
-        with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(_follow(url, params, _print_json_line if output == "json" else _print_event))
+        shown = 0
+
+        def show(event: Mapping[str, Any]) -> None:
+            nonlocal shown
+            _print_json_line(event) if output == "json" else _print_event(event)
+            shown += 1
+
+        with interruptible(lambda: f"stopped after {shown:,} events"):
+            asyncio.run(_follow(url, params, show))
         return
     # one page: `--limit` never exceeds it
-    answer = get(url, "/events", params)
+    answer = ask(url, lambda control: _events(control, params))
     if output == "json":
         print_json(answer)
         return
@@ -133,9 +140,37 @@ async def follow(
         await sleep(backoff.next_s())
 
 
+async def _events(control: BatonClient, params: Params) -> Answer:
+    """The newest events. Raises NotFound if there are none, and never was a group, stream or member so named.
+
+    A name that has events is known, even if nothing bears it any more.
+    """
+    answer: Answer = await control.get("/events", params)
+    if not answer["events"]:
+        await _check_names(control, params.get("group"), params.get("stream"), params.get("member"))
+    return answer
+
+
+async def _check_names(control: BatonClient, group: Any, stream: Any, member: Any) -> None:
+    # for these two control has the sentence; every group has the same streams
+    if group is not None:
+        await control.get("/plan", {"group": group})
+    if stream is not None:
+        groups = (await control.get("/groups", {"limit": 1}))["groups"]
+        if group is not None or groups:
+            await control.get(f"/streams/{stream}", {"group": group or groups[0]["name"]})
+    if member is not None:
+        where = {} if group is None else {"group": group}
+        members = (await control.pages("/members", "members", "id", where))["members"]
+        if member not in {row["id"] for row in members}:
+            of_group = "" if group is None else f" in group {group!r}"
+            raise NotFound(f"there is no member {member!r}{of_group}")
+
+
 async def _follow(url: str, params: Params, show: Callable[[Mapping[str, Any]], None]) -> None:
     async with connect(url) as control:
-        await control.get("/events", {"limit": 1})  # fails at once on a wrong address instead of retrying it
+        # fails at once on a wrong address or an unknown name, instead of waiting
+        await _events(control, {**params, "limit": 1})
         listen = functools.partial(control.listen, "/events", params)
         async for event in follow(listen, lambda text: click.echo(f"baton: {text}", err=True)):
             show(event)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
 from cli.commands.control import Progress, ask, get, get_list, print_list, start
 from cli.terminal.escaping import escaped
+from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
 from cli.terminal.options import control_options, group_options
 from cli.terminal.output import Columns, print_json, print_table, time_text
@@ -57,7 +58,10 @@ def run(job: str, pairs: tuple[str, ...], wait: bool, group: str, url: str, outp
 
     With --wait the exit code is 1 unless the run succeeds. An audit that finds a difference is not a success.
     """
-    run = asyncio.run(run_job(url, job, group, parse_parameters(pairs), wait=wait))
+    started: list[Mapping[str, Any]] = []
+    parameters = parse_parameters(pairs)
+    with interruptible(lambda: _what_goes_on(job, started)):
+        run = asyncio.run(run_job(url, job, group, parameters, wait=wait, on_started=started.append))
     if output == "json":
         print_json(run)
     elif wait:
@@ -131,7 +135,13 @@ def failure_of(run: Mapping[str, Any]) -> str | None:
 
 
 async def run_job(
-    url: str, job: str, group: str, parameters: Mapping[str, str | int], *, wait: bool
+    url: str,
+    job: str,
+    group: str,
+    parameters: Mapping[str, str | int],
+    *,
+    wait: bool,
+    on_started: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> dict[str, Any]:
     """The run as started, or with `wait` the run once it has ended; shows progress meanwhile."""
 
@@ -141,8 +151,21 @@ async def run_job(
         return Progress(f"{job} {run['state']}", run["progress"]["completed"], tasks)
 
     return await start(
-        url, lambda control: control.start_run(job, group, parameters), "/runs", progress_of, wait=wait
+        url,
+        lambda control: control.start_run(job, group, parameters),
+        "/runs",
+        progress_of,
+        wait=wait,
+        on_started=on_started,
     )
+
+
+def _what_goes_on(job: str, started: Sequence[Mapping[str, Any]]) -> str:
+    """What runs in control after this command was interrupted, and how to end it."""
+    if not started:
+        return f"a run of {job} may have started; `baton runs` lists the runs, and `baton cancel` ends one"
+    run_id = started[0]["id"]
+    return f"run {run_id} of {job} goes on; `baton runs` shows it, and `baton cancel {run_id}` ends it"
 
 
 def _print_result(run: Mapping[str, Any]) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 from rich.filesize import decimal
 
 from cli.commands.control import Progress, get_list, print_list, start
+from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
 from cli.terminal.options import control_options, group_options, together
 from cli.terminal.output import Columns, print_json, print_objects, time_text
@@ -95,6 +96,12 @@ def cost_text(moves: int, sessions: int, size: int) -> str:
     return f"{moves:,} stream{'' if moves == 1 else 's'}, {sessions:,} open sessions, {decimal(size)}"
 
 
+UNDO = {
+    "move": "`baton rebalance` undoes it",
+    "drain": "A restart of the member undoes it",
+    "rebalance": "`baton move` sets a pin again",
+}
+"""How to undo an operation of each kind; none can be cancelled."""
 OPERATION_COLUMNS: Columns = {
     "OPERATION": "id",
     "WHAT": request_text,
@@ -132,16 +139,19 @@ def _warn_of_last(url: str, group: str, member: str) -> None:
 
 
 def _operate(url: str, request: dict[str, Any], dry_run: bool, wait: bool, output: str) -> None:
-    answer = asyncio.run(
-        start(
-            url,
-            lambda control: control.operate({**request, "dry_run": dry_run}),
-            "/operations",
-            _progress_of,
-            # a dry run starts nothing, so there is nothing to wait for
-            wait=wait and not dry_run,
+    started: list[Mapping[str, Any]] = []
+    with interruptible(lambda: "nothing was started" if dry_run else _what_goes_on(request, started)):
+        answer = asyncio.run(
+            start(
+                url,
+                lambda control: control.operate({**request, "dry_run": dry_run}),
+                "/operations",
+                _progress_of,
+                # a dry run starts nothing, so there is nothing to wait for
+                wait=wait and not dry_run,
+                on_started=started.append,
+            )
         )
-    )
     has_failed = answer.get("state") == "failed"
     if output == "json":
         print_json(answer)
@@ -154,6 +164,14 @@ def _operate(url: str, request: dict[str, Any], dry_run: bool, wait: bool, outpu
     if has_failed:
         click.echo(f"operation {answer['id']} ({request_text(answer)}) failed: {answer['why']}", err=True)
         sys.exit(1)
+
+
+def _what_goes_on(request: Mapping[str, Any], started: Sequence[Mapping[str, Any]]) -> str:
+    """What control carries out after this command was interrupted, and how to undo it."""
+    text, undo = request_text(request), UNDO[request["kind"]]
+    if not started:
+        return f"the operation ({text}) may have started; `baton operations` lists the operations. {undo}"
+    return f"operation {started[0]['id']} ({text}) goes on; `baton operations` shows it. {undo}"
 
 
 def _progress_of(operation: Mapping[str, Any]) -> Progress:

@@ -22,7 +22,10 @@ import click
 from cli.demo.log import DemoLog, generated_log, real_log
 from cli.demo.script import CONSUMERS, run_demo
 from cli.importing.formats import FORMATS
+from cli.stack.local import prepare
 from cli.stack.options import StackOptions
+from cli.stack.state import make_home
+from cli.terminal.interrupts import interruptible
 from cli.terminal.options import port_offset_option
 from cli.visits.command import generator_options
 from shared.errors import Conflict
@@ -61,18 +64,25 @@ def demo(
         given = real_log(log, **guesses) if log else generated_log(home, visitors, seed)
         options = StackOptions(home=home, port_offset=port_offset, consumers=CONSUMERS)
         # the log first: a wrong one is reported before anything starts
-        faults = asyncio.run(_until_stopped(given, options))
+        with interruptible(lambda: f"nothing was proven, and nothing is left running{_logs_in(home)}"):
+            # here, and not only in the event loop, which would hold Ctrl-C back until the end of a download
+            prepare(options)
+            faults = asyncio.run(_until_stopped(given, options))
         took = f"{time.monotonic() - began:.0f} s"
         for fault in faults:
             click.echo(f"demo: {fault}", err=True)
         if faults:
-            click.echo(f"NOT exact, after {took}; the services' logs are in {home / 'logs'}", err=True)
+            click.echo(f"NOT exact, after {took}{_logs_in(home)}", err=True)
             sys.exit(1)
     click.echo(click.style(f"Everything is exact. It took {took}; nothing is left running.", fg="green"))
 
 
+def _logs_in(home: Path) -> str:
+    return f"; the services' logs are in {home / 'logs'}" if (home / "logs").exists() else ""
+
+
 async def _until_stopped(log: DemoLog, options: StackOptions) -> list[str]:
-    """The demo's faults; SIGTERM and SIGHUP stop it in order, like Ctrl-C."""
+    """The demo's faults; SIGTERM and SIGHUP stop it in order, and so does Ctrl-C, which raises."""
     running = asyncio.create_task(run_demo(log, options), name="demo")
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -80,6 +90,9 @@ async def _until_stopped(log: DemoLog, options: StackOptions) -> list[str]:
     try:
         return await running
     except asyncio.CancelledError:
+        # Ctrl-C cancels this task itself
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise
         # not an error: the stack has stopped in order, but nothing was proven
         return ["stopped before its end"]
 
@@ -92,9 +105,9 @@ def _fresh(given: Path | None) -> Iterator[Path]:
     """
     if given is not None:
         # counts of an earlier run in the same Kafka would not be exact
-        if given.exists() and (not given.is_dir() or any(given.iterdir())):
+        if given.is_dir() and any(given.iterdir()):
             raise Conflict(f"{given} is not empty: the demo's counts need a fresh --home")
-        given.mkdir(parents=True, exist_ok=True)
+        make_home(given)
         yield given.absolute()
         return
     home = Path(tempfile.mkdtemp(prefix="baton-demo-"))

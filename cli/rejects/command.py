@@ -21,13 +21,14 @@ from cli.rejects.listing import Listing
 from cli.rejects.replay import Replayed, count, read_open, replay
 from cli.rejects.single import dismiss, show
 from cli.terminal.escaping import escaped
+from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
 from cli.terminal.options import kafka_options, output_option, producer_options
 from cli.terminal.output import Columns, print_json, print_objects, time_text
 from cli.terminal.since import parse_since
 from shared.errors import BatonError
 from shared.model.names import Names
-from shared.model.rejects import is_reason
+from shared.model.rejects import REASONS
 
 SHOWN_CHARACTERS = 60
 """Characters of a reject in the table; JSON shows more."""
@@ -50,8 +51,9 @@ REJECT_COLUMNS: Columns = {
 
 
 def _parse_reason(_: click.Context, __: click.Parameter, reason: str | None) -> str | None:
-    if reason is not None and not is_reason(reason):
-        raise click.BadParameter("a reason is a lower-case word, as `baton rejected` shows it")
+    # an unknown one would find nothing, and a replay would commit that nothing is left
+    if reason not in (None, *REASONS):
+        raise click.BadParameter(f"{reason!r} is not a reason; use one of {', '.join(REASONS)}")
     return reason
 
 
@@ -129,8 +131,14 @@ def replay_command(
     The exit code is 1 if any of them was not accepted.
     """
     replayed = Replayed()
+
+    def interrupted() -> str:
+        _print_replayed(replayed, reason, is_dry=is_dry)
+        return "the same command continues after the last acknowledged fragment"
+
     opened = open_rejected(kafka, names, reason=reason, is_from_start=is_from_start)
-    failure = asyncio.run(_replay(replayed, opened, reason, url, write_key, is_dry=is_dry))
+    with interruptible(interrupted):
+        failure = asyncio.run(_replay(replayed, opened, reason, url, write_key, is_dry=is_dry))
     if output == "json":
         print_json(summary(replayed, reason, failure, is_dry=is_dry))
     else:

@@ -10,6 +10,7 @@ import click
 
 from cli.stack.identity import Identity, is_alive, send_signal
 from cli.stack.state import StackState, forget_state, load_state
+from cli.terminal.interrupts import interruptible
 from cli.terminal.options import home_option
 
 STOP_TIMEOUT_S = 120.0
@@ -27,8 +28,9 @@ def down(home: Path) -> None:
         forget_state(home)
         click.echo(f"no local stack is running in {home}")
         return
-    if send_signal(state.supervisor, signal.SIGTERM):
-        _wait_until_gone([state.supervisor], STOP_TIMEOUT_S)
+    with interruptible(lambda: "the stack goes on stopping; run the same command again to wait for its end"):
+        if send_signal(state.supervisor, signal.SIGTERM):
+            _wait_until_gone([state.supervisor], STOP_TIMEOUT_S)
     # processes that outlived their supervisor; on Linux the kernel kills those (cli/stack/leash.py)
     for identity in processes:
         send_signal(identity, signal.SIGKILL)

@@ -28,5 +28,9 @@ class AlreadyRunning(Conflict):
     """A local stack is already running in this home."""
 
 
+class HomeUnusable(InvalidInput):
+    """The home of the local stack cannot be made or written to."""
+
+
 class NotReady(Unavailable):
     """A process of the local stack did not become ready in time."""

@@ -6,13 +6,15 @@ import click
 
 from cli.stack.jars import fetch_jars
 from cli.stack.lock import USES, jar_folder, read_lock
+from cli.terminal.interrupts import interruptible
 
 
 @click.command()
 def jars() -> None:
     """Download the jars of the lock file into the cache and verify their sha256."""
     for use in USES:
-        fetched = fetch_jars(use)
+        with interruptible(lambda: "the same command downloads what is missing"):
+            fetched = fetch_jars(use)
         click.echo(
             f"{use}: {len(read_lock(use))} jars in {jar_folder(use)}, {len(fetched)} of them downloaded now"
         )

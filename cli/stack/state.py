@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from cli.stack.faults import AlreadyRunning
+from cli.stack.faults import AlreadyRunning, HomeUnusable
 from cli.stack.identity import Identity
 from cli.terminal.local_stack import STATE_FILE
 
@@ -62,15 +62,40 @@ def load_state(home: Path) -> StackState | None:
 
 
 def forget_state(home: Path) -> None:
-    """Removes the stored state, once nothing runs any more."""
-    state_file(home).unlink(missing_ok=True)
+    """Removes the stored state, once nothing runs any more. Raises HomeUnusable."""
+    try:
+        state_file(home).unlink(missing_ok=True)
+    except OSError as error:
+        raise home_unusable(home, error) from None
+
+
+def make_home(home: Path) -> None:
+    """Makes the folder and those above it. Raises HomeUnusable."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise home_unusable(home, error) from None
+
+
+def home_unusable(home: Path, error: OSError) -> HomeUnusable:
+    """The error for a home in which the operating system refuses something."""
+    # the folder that is refused may be one above the home
+    place = "" if error.filename in (None, str(home)) else f" ({error.filename})"
+    return HomeUnusable(f"the home {home} cannot be used: {error.strerror}{place}; choose another --home")
 
 
 @contextlib.contextmanager
 def lock_home(home: Path) -> Iterator[None]:
-    """Reserves the home for this process during the block. Raises AlreadyRunning."""
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / "lock").open("w") as file:
+    """Reserves the home, which is made if it is missing, for this process during the block.
+
+    Raises HomeUnusable, AlreadyRunning.
+    """
+    make_home(home)
+    try:
+        file = (home / "lock").open("w")
+    except OSError as error:
+        raise home_unusable(home, error) from None
+    with file:
         # the kernel releases the lock when the process dies, so a crash leaves no stale one
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -22,6 +22,7 @@ from cli.stack.probes import check_ports
 from cli.stack.servers import LOOPBACK
 from cli.stack.state import load_state, lock_home
 from cli.stack.supervisor import last_line
+from cli.terminal.interrupts import INTERRUPTED, interruptible, say_interrupted
 from cli.terminal.options import home_option, option, port_offset_option
 from cli.terminal.output import time_text
 
@@ -38,7 +39,7 @@ DETACH_TIMEOUT_S = 300.0
 def up(home: Path, port_offset: int, consumers: int, streams: int, namespace: str, detach: bool) -> None:
     """Start ZooKeeper, Kafka, a producer, consumers and control, and keep them running.
 
-    The data in the home survives a restart. Ctrl-C stops everything in order.
+    The data in the home survives a restart. Ctrl-C stops everything in order, with exit code 130.
     """
     options = StackOptions(
         home=home.absolute(),
@@ -49,33 +50,37 @@ def up(home: Path, port_offset: int, consumers: int, streams: int, namespace: st
     )
     options.check()
     # here, so that errors show up before anything starts or goes to the background
-    with lock_home(options.home):
+    with interruptible(lambda: "nothing was started"), lock_home(options.home):
         prepare(options)
         check_ports(LOOPBACK, ports_of(options))
     if detach:
         _detach(options)
-    else:
-        asyncio.run(_run(options))
+    elif asyncio.run(_run(options)) == signal.SIGINT:
+        kept = f"its data stay in {options.home}, and `baton up --home {options.home}` continues with them"
+        say_interrupted(f"the stack has stopped; {kept}")
+        sys.exit(INTERRUPTED)
 
 
-async def _run(options: StackOptions) -> None:
-    stopping = False
+async def _run(options: StackOptions) -> int:
+    """Runs the stack until a signal, whose number it returns."""
+    received = 0
     loop = asyncio.get_running_loop()
     serving = asyncio.create_task(_serve(options), name="the local stack")
 
-    def on_signal() -> None:
-        nonlocal stopping
-        if stopping:
+    def on_signal(number: int) -> None:
+        nonlocal received
+        if received:
             # the processes die with this one (cli/stack/leash.py)
-            os._exit(130)
-        stopping = True
+            os._exit(INTERRUPTED)
+        received = number
         click.echo("stopping in order; press Ctrl-C again to stop at once")
         serving.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, on_signal)
+        loop.add_signal_handler(number, on_signal, number)
     with contextlib.suppress(asyncio.CancelledError):
         await serving
+    return received
 
 
 async def _serve(options: StackOptions) -> None:
@@ -132,16 +137,27 @@ def _detach(options: StackOptions) -> None:
         child = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
         )
+    down = f"the stack may still be stopping; `baton down --home {options.home}` ends it"
+    with interruptible(lambda: down if child.poll() is None else "the stack has stopped again"):
+        is_ready = _wait_until_ready(child, options.home)
+    if is_ready:
+        click.echo(_summary(options))
+        return
+    # the child has already explained itself; its sentence is the last line of its log
+    raise NotReady(last_line(log.read_bytes()).removeprefix("baton: ") or f"no output in {log}")
+
+
+def _wait_until_ready(child: subprocess.Popen[bytes], home: Path) -> bool:
+    """Whether the stack became ready; otherwise, and after Ctrl-C, the child has ended."""
     # the state may still be that of an earlier stack, so the pid alone would not do
     supervisor = identify(child.pid)
     deadline = time.monotonic() + DETACH_TIMEOUT_S
     try:
         # ready, or dead, whichever comes first
         while child.poll() is None and time.monotonic() < deadline:
-            state = load_state(options.home)
+            state = load_state(home)
             if state is not None and state.ready and state.supervisor == supervisor:
-                click.echo(_summary(options))
-                return
+                return True
             time.sleep(0.1)
     except KeyboardInterrupt:
         child.terminate()
@@ -150,5 +166,4 @@ def _detach(options: StackOptions) -> None:
     if child.poll() is None:
         child.terminate()
         child.wait()
-    # the child has already explained itself; its sentence is the last line of its log
-    raise NotReady(last_line(log.read_bytes()).removeprefix("baton: ") or f"no output in {log}")
+    return False

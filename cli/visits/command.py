@@ -8,6 +8,7 @@ from typing import BinaryIO
 import click
 import msgspec
 
+from cli.terminal.interrupts import interruptible
 from cli.terminal.options import together
 from cli.visits.generator import VISITORS, generate
 
@@ -38,10 +39,11 @@ def generate_command(visitors: int, seed: int, out: BinaryIO, truth: BinaryIO | 
     numbers of its lines in the log, from 1). It holds for a group with the default gap and lateness, and for
     a log that is imported completely.
     """
-    visits = generate(visitors, seed)
-    _write(out, visits.lines)
-    if truth:
-        _write(truth, visits.truth)
+    with interruptible(lambda: "the files are incomplete; the same command writes them again"):
+        visits = generate(visitors, seed)
+        _write(out, visits.lines)
+        if truth:
+            _write(truth, visits.truth)
     # on standard error: the log may go to standard output
     click.echo(
         f"{len(visits.lines):,} lines, {len(visits.truth):,} sessions of {visitors:,} visitors", err=True

@@ -29,7 +29,7 @@ from services.producer.registration import Registration
 from services.producer.settings import ProducerSettings
 from services.producer.workers.metrics import WorkerMetrics
 from services.producer.workers.supervisor import STOP_GRACE_S, Supervisor
-from services.producer.workers.worker import Worker
+from services.producer.workers.worker import OPTION, Worker
 from shared.model.routing import StreamTable
 from shared.service.runtime import http_server, main
 from shared.zookeeper.connection import ZooKeeper
@@ -188,4 +188,4 @@ async def run(settings: ProducerSettings, stop: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main("producer", ProducerSettings, run))
+    sys.exit(main("producer", ProducerSettings, run, internal={OPTION: 2}))

@@ -22,6 +22,11 @@ UNREADABLE = "unreadable"
 UNKNOWN = "unknown"
 """The reason of a record that another program wrote."""
 
+FRAGMENT_REASONS = ("malformed", "invalid", "encoding", "nesting", "key", "id", "time", "size")
+"""The reasons in a producer's answer."""
+REASONS = (*FRAGMENT_REASONS, UNREADABLE, UNKNOWN)
+"""Every reason that a reject can have."""
+
 _REASON = re.compile(r"[a-z][a-z0-9_-]{0,40}")
 # what `with_id` (cli/rejects/replay.py) puts behind the opening brace
 _REPLAYED = re.compile(rb'(?:\xef\xbb\xbf)?[ \t\r\n]*\{("id":"rejected/\d{1,10}/\d{1,19}",?)')

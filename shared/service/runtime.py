@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -22,6 +22,8 @@ import uvicorn
 import uvloop
 
 from shared.errors import BatonError, SettingsInvalid
+from shared.service.arguments import parse_arguments
+from shared.service.known_settings import misspelt
 from shared.service.service_settings import ServiceSettings
 from shared.service.settings import describe, load
 
@@ -51,18 +53,30 @@ class JsonLines(logging.Formatter):
         return msgspec.json.encode(line, enc_hook=repr).decode()
 
 
-def main(name: str, settings_class: type[S], serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> int:
+def main(
+    name: str,
+    settings_class: type[S],
+    serve: Callable[[S, asyncio.Event], Awaitable[None]],
+    *,
+    internal: Mapping[str, int] | None = None,
+) -> int:
     """Runs `serve(settings, stop)` until it returns, and returns the exit code.
 
     0 after an orderly stop, 1 after a failure, 2 for invalid settings (each fault goes to standard error).
+    Unknown arguments exit with 2, `--help` with 0. `internal` names the options that the service passes to
+    itself, each with its number of values.
     """
+    arguments = parse_arguments(name, settings_class, sys.argv[1:], internal or {})
     try:
         settings = load(settings_class, os.environ)
     except SettingsInvalid as error:
         for fault in error.faults:
             print(f"{name}: {fault}", file=sys.stderr)
         return 2
-    if "--print-config" in sys.argv[1:]:
+    unknown = misspelt(os.environ)
+    if arguments.print_config:
+        for sentence in unknown:
+            print(f"{name}: {sentence}", file=sys.stderr)
         for row in describe(settings):
             print(f"{row.variable}={row.value}")
         return 0
@@ -74,6 +88,8 @@ def main(name: str, settings_class: type[S], serve: Callable[[S, asyncio.Event],
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
     for remark in settings.remarks():
         logging.getLogger(name).warning("settings remark", extra={"why": remark})
+    for sentence in unknown:
+        logging.getLogger(name).warning("unknown setting", extra={"why": sentence})
     code = 0
     try:
         uvloop.run(_run(settings, serve))

@@ -30,6 +30,19 @@ class Allowed:
     outside: str = ""
     choices: tuple[str, ...] = ()
 
+    @property
+    def text(self) -> str:
+        """The allowed values for a person; "" if there is no limit.
+
+        >>> Allowed(1, 65535).text, Allowed(0.02).text, Allowed(choices=("a", "b")).text
+        ('1 … 65535', '≥ 0.02', 'a · b')
+        """
+        if self.choices:
+            return " · ".join(self.choices)
+        if self.low is not None and self.high is not None:
+            return f"{_number(self.low)} … {_number(self.high)}"
+        return f"≥ {_number(self.low)}" if self.low is not None else ""
+
     def checked(self, value: Any) -> Any:
         """The value. Raises ValueError, with the limit and its reason, if it is not allowed."""
         why = f" ({self.outside})" if self.outside else ""
@@ -141,6 +154,10 @@ def describe(settings: Any) -> list[Row]:
             )
         )
     return rows
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else f"{value:g}"
 
 
 def _show(value: Any) -> str:

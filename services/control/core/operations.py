@@ -115,15 +115,12 @@ def situation_in(observed: Observed, group: str) -> Situation:
 
 
 def check(wish: Wish, view: View) -> None:
-    """Raises UnknownMember for a drain of an absent member, MoveRefused if the recipient cannot take it."""
-    if wish.member is not None and wish.member not in view.members:
-        raise UnknownMember(f"there is no member {wish.member!r} in group {wish.group!r}")
-    if wish.to is not None:
-        node = view.members.get(wish.to)
-        if node is None:
-            raise MoveRefused(f"{wish.to!r} is not a member of group {wish.group!r} now")
-        if node.state != "active":
-            raise MoveRefused(f"{wish.to!r} is {node.state}")
+    """Raises UnknownMember if the group has no such member, MoveRefused if the recipient cannot take it."""
+    for named in (wish.member, wish.to):
+        if named is not None and named not in view.members:
+            raise UnknownMember(f"there is no member {named!r} in group {wish.group!r}")
+    if wish.to is not None and (state := view.members[wish.to].state) != "active":
+        raise MoveRefused(f"{wish.to!r} is {state}")
 
 
 def check_alone(wish: Wish, moves: Iterable[StreamMove], others: Iterable[Operation]) -> None:

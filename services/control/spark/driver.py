@@ -40,9 +40,11 @@ logger = logging.getLogger("driver")
 
 def main(arguments: list[str]) -> int:
     """Runs the job in the folder that is the only argument. Returns the exit code."""
-    if len(arguments) != 1:
-        print("usage: python -m services.control.spark.driver <run folder>", file=sys.stderr)
-        return 2
+    is_help = arguments in (["-h"], ["--help"])
+    if is_help or len(arguments) != 1 or arguments[0].startswith("-"):
+        usage = "usage: python -m services.control.spark.driver <run folder>"
+        print(usage, file=sys.stdout if is_help else sys.stderr)
+        return 0 if is_help else 2
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     run = Path(arguments[0]).resolve()
     work = run / "work"

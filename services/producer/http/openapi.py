@@ -13,6 +13,7 @@ from fastapi.security import APIKeyHeader, APIKeyQuery, HTTPBearer
 
 from services.producer.http.gate import FRAGMENTS
 from shared.model.fragments import MAX_ID_BYTES, MAX_KEY_BYTES, MAX_TIME_MS
+from shared.model.rejects import FRAGMENT_REASONS
 from shared.service.http import PROBLEM
 
 Schema = dict[str, Any]
@@ -53,12 +54,11 @@ _FRAGMENT = _object(
     },
     data={"description": "any JSON; stored as it is"},
 )
-REASONS = ("malformed", "invalid", "encoding", "nesting", "key", "id", "time", "size")
 _REJECTED = _array(
     _object(
         "index reason detail",
         index=_COUNT | {"description": "position in the request, from 0; blank lines do not count"},
-        reason={"enum": [*REASONS], "type": "string"},
+        reason={"enum": [*FRAGMENT_REASONS], "type": "string"},
         detail=_TEXT,
     )
 )

@@ -64,7 +64,7 @@ def test_each_event_is_printed_on_one_line() -> None:
 
 def test_filters_are_passed_to_control() -> None:
     """Only the given ones, unchanged."""
-    control = InMemoryControl({"/events": {"events": []}})
+    control = InMemoryControl({"/events": {"events": EVENTS[:1]}})
 
     run(control, "--stream", "7", "--kind", "handover", "--member", "m1", "--group", "g", "-n", "9")
     run(control)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,3 +43,18 @@ def test_an_error_is_one_sentence_per_fault_and_exit_code_1() -> None:
         "baton: --port-offset 60000: must be -1000 … 56442",
         "baton: --namespace 'a/b': lower-case letters, digits and `-` only",
     ]
+
+
+@pytest.mark.parametrize("arguments", [["up"], ["up", "--detach"], ["down"], ["demo"]])
+@pytest.mark.parametrize("place", ["file", "file/home"])
+def test_a_home_that_cannot_be_used_is_one_sentence(tmp_path: Path, arguments: list[str], place: str) -> None:
+    """A file stands in the way of the folder; the sentence names the folder and the reason."""
+    (tmp_path / "file").write_text("in the way")
+    home = tmp_path / place
+    argv = [sys.executable, "-m", "cli.main", *arguments, "--home", str(home)]
+
+    answer = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+    assert answer.returncode == 1
+    assert len(answer.stderr.splitlines()) == 1
+    assert answer.stderr.startswith(f"baton: the home {home} cannot be used: ")

@@ -247,13 +247,13 @@ def test_an_operation_fails_at_the_time_limit_with_what_it_waited_for() -> None:
     ("wish", "error"),
     [
         (drain("z"), UnknownMember),
-        (move(0, "z"), MoveRefused),
+        (move(0, "z"), UnknownMember),
         (move(0, "c"), MoveRefused),
         (move(0, "d"), MoveRefused),
     ],
 )
 def test_an_impossible_wish_is_refused(wish: Wish, error: type[Exception]) -> None:
-    """A drain of an unknown member; a recipient that is unknown, joining or draining."""
+    """An unknown member; a recipient that is joining or draining."""
     group = Group(4, "ab")
     group.member("c", MemberNode(address="", state="joining"))
     group.member("d", MemberNode(address="", state="draining"))

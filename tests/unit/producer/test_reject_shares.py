@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.producer.core.reject_shares import RejectShares
-from services.producer.http.openapi import REASONS
 from services.producer.settings import ProducerSettings
 from shared.kafka.topics import REJECTED_RETENTION_BYTES, REJECTED_RETENTION_MS, REJECTED_SEGMENT_MS
-from shared.model.rejects import UNREADABLE
+from shared.model.rejects import FRAGMENT_REASONS, UNREADABLE
 
 DAY_S = 86_400
 SHARE, REFILL_S = 1_000, 5 * DAY_S
@@ -58,6 +57,6 @@ def test_a_flood_of_every_reason_pushes_nothing_out_before_its_time() -> None:
     """A producer with the default setting fills less than the topic keeps, as long as it keeps anything."""
     share = ProducerSettings().reject_share_bytes
     kept_ms = REJECTED_RETENTION_MS + REJECTED_SEGMENT_MS
-    reasons = {*REASONS, UNREADABLE}
+    reasons = {*FRAGMENT_REASONS, UNREADABLE}
 
     assert len(reasons) * share * (1 + kept_ms / REJECTED_RETENTION_MS) < REJECTED_RETENTION_BYTES

@@ -1,0 +1,104 @@
+"""Every `BATON_…` variable that some part of Baton reads; and which variables of an environment are misspelt.
+
+A misspelt variable has no effect, so every process reports it at its start. Processes share environments (a
+shell, `baton.env`), and services do not import each other: hence one table for all. A test compares it with
+the declared settings.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+KNOWN = frozenset(
+    {
+        "BATON_ACCEPTED_SECRET",
+        "BATON_ACK_TIMEOUT_S",
+        "BATON_ADVERTISE",
+        "BATON_ALLOWED_ORIGINS",
+        "BATON_CACHE",
+        "BATON_COMMITS_PER_S",
+        "BATON_COMMIT_S",
+        "BATON_COMPRESSION",
+        "BATON_CONSUMERS",
+        "BATON_DELIVERY",
+        "BATON_FUTURE_MS",
+        "BATON_GAP_MS",
+        "BATON_GRACE_S",
+        "BATON_GROUP",
+        "BATON_HEADER_TIMEOUT_S",
+        "BATON_HOME",
+        "BATON_HOST",
+        "BATON_IDLE_MS",
+        "BATON_JARS",
+        "BATON_KAFKA",
+        "BATON_LAKE",
+        "BATON_LATENESS_MS",
+        "BATON_LOG_LEVEL",
+        "BATON_MAX_BATCH_BYTES",
+        "BATON_MAX_CONNECTIONS",
+        "BATON_MAX_FRAGMENT_BYTES",
+        "BATON_MAX_HANDOVER_BYTES",
+        "BATON_MAX_INFLIGHT_BYTES",
+        "BATON_MAX_REPLAY_BYTES",
+        "BATON_MAX_REPLAY_FRAGMENTS",
+        "BATON_MAX_REQUEST_BYTES",
+        "BATON_MAX_REQUEST_FRAGMENTS",
+        "BATON_MAX_SESSION_BYTES",
+        "BATON_MAX_SESSION_FRAGMENTS",
+        "BATON_MAX_SESSION_SPAN_MS",
+        "BATON_MEMBER",
+        "BATON_MOVES_AT_ONCE",
+        "BATON_NAMESPACE",
+        "BATON_OPERATION_TIMEOUT_S",
+        "BATON_PORT",
+        "BATON_PORT_OFFSET",
+        "BATON_PRODUCER",
+        "BATON_PRODUCER_URL",
+        "BATON_READ_TIMEOUT_S",
+        "BATON_REFRESH_S",
+        "BATON_REJECT_SHARE_BYTES",
+        "BATON_RELEASE_S",
+        "BATON_REPEAT_MS",
+        "BATON_REPLICATION",
+        "BATON_REST_S",
+        "BATON_RETENTION_MS",
+        "BATON_RUNS",
+        "BATON_RUNS_KEPT",
+        "BATON_RUN_TIMEOUT_S",
+        "BATON_SECRET",
+        "BATON_SESSION_PARTITIONS",
+        "BATON_SESSION_RETENTION_MS",
+        "BATON_SETTLE_S",
+        "BATON_SPARK_MASTER",
+        "BATON_STATE",
+        "BATON_STATUS_WINDOW_S",
+        "BATON_STEADY_S",
+        "BATON_STREAMS",
+        "BATON_URL",
+        "BATON_WORKERS",
+        "BATON_WRITE_KEY",
+        "BATON_WRITE_KEYS",
+        "BATON_WRITE_KEYS_FILE",
+        "BATON_ZOOKEEPER",
+        "BATON_ZOOKEEPER_TIMEOUT_S",
+    }
+)
+_PREFIX = "BATON_"
+_OF_TESTS = "BATON_TEST_"
+"""Tests hand such variables to the processes that they start."""
+_LEAST_RATIO = 0.7
+"""`STREAM` and `STREAMS` have 0.92, `LAKE` and `LATE` 0.75, words that have nothing in common about 0.5."""
+
+
+def misspelt(environment: Mapping[str, str]) -> list[str]:
+    """A sentence for each variable that nothing reads, with the nearest known name if there is one."""
+    unknown = (name for name in environment if name.startswith(_PREFIX) and not name.startswith(_OF_TESTS))
+    return [f"{name} is not a setting{_hint(name)}" for name in sorted(unknown) if name not in KNOWN]
+
+
+def _hint(name: str) -> str:
+    # without the prefix, which makes every name similar
+    own = {known.removeprefix(_PREFIX): known for known in KNOWN}
+    near = difflib.get_close_matches(name.removeprefix(_PREFIX).upper(), own, n=1, cutoff=_LEAST_RATIO)
+    return f"; did you mean {own[near[0]]}?" if near else ""
