@@ -20,7 +20,9 @@ from cli.importing.lines import STDIN
 from cli.importing.options import ImportOptions
 from cli.importing.run import run_import
 from cli.importing.summary import print_outcome, summary
+from cli.importing.tally import Tally
 from cli.importing.times import TIME_UNITS, TimeUnit
+from cli.terminal.interrupts import interruptible
 from cli.terminal.options import group_option, output_option, producer_options, wait_url_option
 from cli.terminal.output import print_json
 
@@ -88,11 +90,26 @@ def import_command(output: str, **given: Any) -> None:
 
     The exit code is 1 if any line was not accepted, including unreadable ones.
     """
-    outcome = asyncio.run(run_import(parse_options(**given)))
+    options, so_far = parse_options(**given), Tally()
+
+    def note(tally: Tally) -> None:
+        nonlocal so_far
+        so_far = tally
+
+    with interruptible(lambda: interrupted_text(so_far)):
+        outcome = asyncio.run(run_import(options, note))
     print_json(summary(outcome)) if output == "json" else print_outcome(outcome)
     if outcome.failure:
         click.echo(f"import: {outcome.failure}", err=True)
     sys.exit(0 if outcome.ok else 1)
+
+
+def interrupted_text(tally: Tally) -> str:
+    """What an interrupted import has done, and how it can go on."""
+    return (
+        f"{tally.lines:,} lines were read, and {tally.accepted:,} fragments acknowledged, which stay. "
+        "The same command sends the rest"
+    )
 
 
 def parse_options(

@@ -20,7 +20,7 @@ import cli.stack.up_command
 from cli.main import cli as baton_cli
 from cli.main import main
 from cli.rejects.replay import Replayed
-from tests.unit.cli.fake_services import InMemoryControl, baton
+from tests.unit.cli.fake_services import InMemoryControl, InMemoryProducer, baton
 
 OPERATION = {
     "id": "o7",
@@ -96,6 +96,28 @@ def test_an_interrupted_client_command_says_what_goes_on(
     assert result.exit_code == 130
     assert result.stderr.splitlines()[-1] == f"baton: interrupted: {sentence}"
     assert "Aborted" not in result.output
+
+
+def test_an_interrupted_import_says_what_was_acknowledged(tmp_path: Path) -> None:
+    """The second request never ends; of the log of 100 lines the first 50 are in Kafka."""
+    producer = InMemoryProducer(1)
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if len(producer.requests) == 1:
+            press_ctrl_c()
+        return await producer.answer(request)
+
+    log = tmp_path / "log.ndjson"
+    log.write_text("".join(f'{{"key": "k", "time": {1000 + n}}}\n' for n in range(100)))
+    fields = ("--format", "ndjson", "--key", "key", "--time", "time", "--no-marker")
+
+    result = baton(answer, "import", str(log), *fields, "--batch", "50")
+
+    assert result.exit_code == 130
+    assert result.stderr.splitlines()[-1] == (
+        "baton: interrupted: 100 lines were read, and 50 fragments acknowledged, which stay. "
+        "The same command sends the rest"
+    )
 
 
 class InterruptedStack:
