@@ -1,5 +1,6 @@
-# Two images from one file: `service` (producer and consumer, Python alone) and `control` (with Java, Spark and
-# Spark's jars). Both install only the versions in requirements.lock, and pip checks every file's hash.
+# Three images from one file: `service` (producer and consumer, Python alone), `cli` (the command line) and
+# `control` (with Java, Spark and Spark's jars). All install only the versions in requirements.lock, and pip checks
+# every file's hash. Defaults that `baton.env` may change are set here, because docker-compose.yml would override it.
 
 FROM python:3.11-slim-bookworm AS base
 ENV PATH=/opt/baton/bin:$PATH \
@@ -31,6 +32,16 @@ COPY agent agent
 USER baton
 CMD ["python", "-P", "-m", "services.producer"]
 
+FROM base AS cli
+COPY --from=light /opt/baton /opt/baton
+COPY shared shared
+COPY services services
+COPY cli cli
+USER baton
+# where a folder of the host can be mounted, for `import`
+WORKDIR /data
+ENTRYPOINT ["python", "-P", "-m", "cli.main"]
+
 FROM base AS java
 # procps: Spark's start script calls `ps`
 RUN apt-get update \
@@ -47,6 +58,8 @@ FROM java AS control
 COPY --from=jars /cache/jars/spark /opt/spark-jars
 COPY shared shared
 COPY services services
-ENV BATON_JARS=/opt/spark-jars
+ENV BATON_JARS=/opt/spark-jars \
+    BATON_LAKE=/data/lake \
+    BATON_RUNS=/data/runs
 USER baton
 CMD ["python", "-P", "-m", "services.control"]

@@ -19,7 +19,6 @@
 
   const shown = attributes.map(([name, value]) => ` ${name}="${value}"`).join("");
   $("tag").textContent = `<script async src="${new URL("agent.js", location)}"${shown}></script>`;
-  $("command").textContent = "baton sessions -f";
 
   const rows = new Map();
   const rowOf = (fragment) => {

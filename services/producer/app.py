@@ -99,7 +99,7 @@ def create_app(
     )
     _install_markers(app, sink, table, WRITE_KEYS if keys.is_needed else [])
     _install_table(app, table_json)
-    install_agent(app)
+    install_agent(app, kafka=settings.kafka, namespace=settings.namespace)
     install_docs(app)
     document_fragments(app, needs_key=keys.is_needed)
     return door

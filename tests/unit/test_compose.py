@@ -6,11 +6,15 @@ with what `cli/stack` starts.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +38,16 @@ SERVERS = ("zookeeper", "kafka")
 PINNED = re.compile(r"[a-z0-9/.-]+:\d+(\.\d+)+(-[a-z0-9.-]+)?")
 FOREIGN = {"SPARK_LOCAL_IP"}
 """Variables in the services' environments that Spark reads, not Baton."""
+ADDRESSES = {"BATON_KAFKA", "BATON_ZOOKEEPER", "BATON_HOST", "BATON_PORT"}
+"""Settings that belong to the network of the containers: `baton.env` cannot change them."""
+CLIENT = "cli"
+API_VERSIONS = b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff"
+"""Kafka's smallest request: its size, ApiVersions, version 0, correlation id 1, no client id."""
 PATHS_AND_ADDRESSES = {
     "log.dirs",
     "listeners",
     "advertised.listeners",
+    "listener.security.protocol.map",  # one listener more, for the host
     "controller.quorum.bootstrap.servers",  # the image formats its storage for a fixed quorum
 }
 """Kafka's settings for paths and addresses, which differ in a container."""
@@ -47,6 +57,25 @@ def environment_of(service: str) -> dict[str, str]:
     """A service's environment when the shell sets nothing: `${NAME:-default}` becomes its default."""
     declared = COMPOSE["services"][service]["environment"]
     return {name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value)) for name, value in declared.items()}
+
+
+def variables_in(service: str, baton_env: dict[str, str]) -> dict[str, str]:
+    """What a container's process sees: the image's `ENV`, then `baton.env`, then `environment`.
+
+    Later ones win, as in the compose specification.
+    """
+    declared = COMPOSE["services"][service]
+    assert [file["path"] for file in declared["env_file"]] == ["baton.env"]
+    return {**image_environment(declared["build"]["target"]), **baton_env, **environment_of(service)}
+
+
+def image_environment(target: str) -> dict[str, str]:
+    """The variables that the Dockerfile's stage and the stages below it set."""
+    stages = re.findall(r"(?ms)^FROM (\S+) AS (\S+)\n(.*?)(?=^FROM |\Z)", DOCKERFILE)
+    (below, text) = next((below, text) for below, name, text in stages if name == target)
+    lines = re.sub(r"\\\n\s*", "", text).splitlines()
+    own = dict(pair.split("=", 1) for line in lines if line.startswith("ENV ") for pair in line.split()[1:])
+    return {**(image_environment(below) if below in {name for _, name, _ in stages} else {}), **own}
 
 
 def test_the_file_follows_the_compose_specification() -> None:
@@ -59,8 +88,29 @@ def test_the_file_follows_the_compose_specification() -> None:
 
 
 def test_the_containers_are_the_processes_of_the_local_stack() -> None:
-    """ZooKeeper, Kafka, producer, consumer and control, and nothing else."""
-    assert set(COMPOSE["services"]) == {*SERVERS, *SERVICES}
+    """ZooKeeper, Kafka, producer, consumer and control; the command line runs only when it is called."""
+    started = {name for name, declared in COMPOSE["services"].items() if "profiles" not in declared}
+
+    assert started == {*SERVERS, *SERVICES}
+    assert COMPOSE["services"].keys() - started == {CLIENT}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_setting_in_baton_env_reaches_the_services(service: str) -> None:
+    """`environment` would override it silently; only addresses belong there."""
+    known = {variable_for(field.name) for field in dataclasses.fields(SERVICES[service])}
+    given = dict.fromkeys(known, "given")
+
+    found = variables_in(service, given)
+
+    assert {name for name in known if found[name] != "given"} <= ADDRESSES
+
+
+def test_the_number_of_streams_can_be_taken_back() -> None:
+    """Without a line in `baton.env` the stored table decides, whatever it was before."""
+    settings = load(SERVICES["producer"], variables_in("producer", {}))
+
+    assert (settings.streams, settings.namespace) == (None, "")  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -78,9 +128,10 @@ def test_a_service_starts_with_the_command_of_the_local_stack(service: str) -> N
 def test_every_variable_is_a_setting_that_the_service_knows(service: str) -> None:
     """A service ignores a misspelt variable without a word. The values must load, too."""
     known = {variable_for(field.name) for field in dataclasses.fields(SERVICES[service])}
-    environment = environment_of(service)
+    environment = variables_in(service, {})
 
-    assert set(environment) <= known | FOREIGN
+    assert {name for name in environment if name.startswith("BATON_")} <= known
+    assert set(environment_of(service)) <= known | FOREIGN
     settings = load(SERVICES[service], environment)
     assert (settings.kafka, settings.zookeeper) == ("kafka:9092", "zookeeper:2181")
 
@@ -105,7 +156,7 @@ def test_control_answers_to_the_name_of_its_container(monkeypatch: pytest.Monkey
     assert is_own_host("control:8000", own_hosts_for(settings))
 
 
-@pytest.mark.parametrize("service", COMPOSE["services"])
+@pytest.mark.parametrize("service", [*SERVERS, *SERVICES])
 def test_every_container_has_a_health_check_and_waits_for_healthy_dependencies(service: str) -> None:
     """`service_healthy` waits forever for a container without a health check."""
     container = COMPOSE["services"][service]
@@ -140,6 +191,78 @@ def test_kafka_has_the_settings_of_the_local_stack() -> None:
     for name in expected.keys() - PATHS_AND_ADDRESSES:
         variable = f"KAFKA_{name.upper().replace('.', '_')}"
         assert (variable, declared.get(variable)) == (variable, expected[name])
+
+
+def test_clients_on_the_host_reach_kafka() -> None:
+    """A listener of their own, whose advertised address is the one that is published, on loopback alone.
+
+    It is the default of `--kafka`, so `baton rejected` needs no option.
+    """
+    declared = environment_of("kafka")
+    listeners = dict(one.split("://:") for one in declared["KAFKA_LISTENERS"].split(","))
+    advertised = dict(one.split("://") for one in declared["KAFKA_ADVERTISED_LISTENERS"].split(","))
+    protocols = dict(one.split(":") for one in declared["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(","))
+    (published,) = COMPOSE["services"]["kafka"]["ports"]
+
+    assert published == f"{advertised['HOST']}:{listeners['HOST']}"
+    assert advertised == {"PLAINTEXT": "kafka:9092", "HOST": "127.0.0.1:9092"}
+    assert protocols.keys() == listeners.keys() == {*advertised, "CONTROLLER"}
+    assert len(set(listeners.values())) == 3
+
+
+@contextlib.contextmanager
+def broker(answer: bytes | None) -> Iterator[tuple[int, list[bytes]]]:
+    """The port of a server that gives this answer to one request, None for silence; and what it received."""
+    received: list[bytes] = []
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = listener.accept()
+            with connection:
+                received.append(connection.recv(len(API_VERSIONS), socket.MSG_WAITALL))
+                if answer is None:
+                    # until the client gives up
+                    connection.recv(100)
+                else:
+                    connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listener.getsockname()[1], received
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+    thread.join(30)
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_healthy"), [(b"\0\0\0\x0a\0\0\0\1", True), (b"", False), (None, False)]
+)
+def test_kafkas_health_check_is_one_small_request(answer: bytes | None, is_healthy: bool) -> None:
+    """No JVM every few seconds: bash asks the broker for its versions; a broker that hangs is not healthy."""
+    with broker(answer) as (port, received):
+        assert check_health("kafka", port) is is_healthy
+
+    assert received == [API_VERSIONS]
+
+
+def test_a_broker_that_does_not_listen_is_not_healthy() -> None:
+    """Kafka opens its port once it serves requests."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+    assert not check_health("kafka", port)
+
+
+def check_health(service: str, port: int) -> bool:
+    """Runs the container's health check here, on another port."""
+    declared = COMPOSE["services"][service]["healthcheck"]
+    kind, *argv = (word.replace("$$", "$").replace("/9092", f"/{port}") for word in declared["test"])
+    assert kind == "CMD"
+    assert argv[0] == "bash"
+    answer = subprocess.run(argv, capture_output=True, check=False, timeout=60)
+    return answer.returncode == 0
 
 
 def test_zookeeper_has_the_settings_of_the_local_stack() -> None:
@@ -184,6 +307,40 @@ def test_a_service_imports_only_what_its_image_contains(service: str) -> None:
         "import sys, importlib\n"
         f"for name in {absent}: sys.modules[name] = None\n"
         f"for name in {run}: importlib.import_module(name)"
+    )
+
+    answer = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_the_command_line_runs_beside_the_services() -> None:
+    """`docker compose run --rm cli …` knows the addresses among containers, and `baton.env`."""
+    declared = COMPOSE["services"][CLIENT]
+    found = variables_in(CLIENT, {"BATON_NAMESPACE": "given", "BATON_WRITE_KEY": "given"})
+
+    assert declared["profiles"] == [CLIENT]
+    assert environment_of(CLIENT) == {
+        "BATON_KAFKA": "kafka:9092",
+        "BATON_URL": "http://control:8000",
+        "BATON_PRODUCER_URL": "http://producer:8001",
+    }
+    assert (found["BATON_NAMESPACE"], found["BATON_WRITE_KEY"]) == ("given", "given")
+    assert re.search(
+        r'(?m)^FROM base AS cli\n(?:.*\n)*?ENTRYPOINT \["python", "-P", "-m", "cli.main"\]', DOCKERFILE
+    )
+
+
+def test_the_image_of_the_command_line_contains_what_clients_import() -> None:
+    """Every command loads without the packages that the light image removes."""
+    (left_out,) = re.findall(r"(?m)^FROM packages AS light\nRUN pip uninstall --yes (.+)$", DOCKERFILE)
+    program = (
+        "import sys\n"
+        f"for name in {left_out.split()}: sys.modules[name] = None\n"
+        "from cli.main import COMMANDS\n"
+        "for command in COMMANDS.values(): command.load()"
     )
 
     answer = subprocess.run(

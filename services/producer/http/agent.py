@@ -1,13 +1,16 @@
 """Serves the agent for web pages: its script, the script's source, and a page to try it.
 
 The files are in `agent/` and are read once. Their `ETag` is a digest, so a browser only asks whether they
-have changed. `make agent` minifies `agent.js` to `agent.min.js`. Used by `app.py`.
+have changed. `make agent` minifies `agent.js` to `agent.min.js`. The page to try it names the command that
+shows the delivered sessions. Used by `app.py`.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import html
+import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +21,8 @@ from fastapi import FastAPI, Request, Response
 FOLDER = Path(__file__).parents[3] / "agent"
 MAX_AGE_S = 3600
 """How long a page may run the old agent after an upgrade of the producer."""
+COMMAND = b"{{command}}"
+"""Its place in the page."""
 _SCRIPT = "text/javascript; charset=utf-8"
 _PAGE = "text/html; charset=utf-8"
 _POLICY = (
@@ -45,13 +50,17 @@ FILES = (
 )
 
 
-def install_agent(app: FastAPI) -> None:
-    """Adds a route for each of FILES."""
+def install_agent(app: FastAPI, *, kafka: str, namespace: str) -> None:
+    """Adds a route for each of FILES; `kafka` and `namespace` are those of the producer."""
+    command = html.escape(sessions_command(kafka, namespace)).encode()
     for file in FILES:
+        content = (FOLDER / file.name).read_bytes()
+        if file.media_type == _PAGE:
+            content = content.replace(COMMAND, command)
         kind = file.media_type.partition(";")[0]
         app.add_api_route(
             file.path,
-            _answer_with(file),
+            _answer_with(file, content),
             tags=["agent"],
             summary=file.summary,
             response_class=Response,
@@ -62,8 +71,30 @@ def install_agent(app: FastAPI) -> None:
         )
 
 
-def _answer_with(file: StaticFile) -> Callable[[Request], Any]:
-    content = (FOLDER / file.name).read_bytes()
+def sessions_command(kafka: str, namespace: str) -> str:
+    """The command that follows the delivered sessions.
+
+    It names the addresses of a Kafka on this machine, whose ports may be shifted. It names no others:
+    strangers may read the page.
+
+    >>> sessions_command("127.0.0.1:9192", ""), sessions_command("kafka:9092", "x")
+    ('baton sessions -f --kafka 127.0.0.1:9192', 'baton sessions -f')
+    """
+    command = "baton sessions -f"
+    if not all(map(_is_loopback, kafka.split(","))):
+        return command
+    return f"{command} --kafka {kafka}" + (f" --namespace {namespace}" if namespace else "")
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.strip().rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _answer_with(file: StaticFile, content: bytes) -> Callable[[Request], Any]:
     packed = gzip.compress(content, mtime=0)
     tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     headers = {

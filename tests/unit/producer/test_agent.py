@@ -15,10 +15,10 @@ MAX_PACKED_BYTES = 4096
 MAX_SOURCE_LINES = 300
 
 
-def client() -> httpx.AsyncClient:
+def client(kafka: str = "kafka.example:9092", namespace: str = "") -> httpx.AsyncClient:
     """A client of an app that serves nothing else."""
     app = FastAPI()
-    install_agent(app)
+    install_agent(app, kafka=kafka, namespace=namespace)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://producer")
 
 
@@ -49,7 +49,7 @@ async def test_a_browser_loads_each_file_once(file: StaticFile) -> None:
         other = await browser.get(file.path, headers={"if-none-match": '"other"'})
 
     assert (first.status_code, again.status_code, other.status_code) == (200, 304, 200)
-    assert first.content == (FOLDER / file.name).read_bytes()
+    assert first.content == (FOLDER / file.name).read_bytes().replace(b"{{command}}", b"baton sessions -f")
     assert again.content == b""
     assert first.headers["content-type"] == file.media_type
     assert first.headers["x-content-type-options"] == "nosniff"
@@ -78,3 +78,25 @@ async def test_pages_of_other_sites_may_run_the_agent_and_cache_it_for_an_hour()
     assert agent.headers["cache-control"] == "public, max-age=3600"
     assert page.headers["cache-control"] == "no-cache"
     assert "default-src 'none'" in page.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    ("kafka", "namespace", "command"),
+    [
+        ("127.0.0.1:9192", "", "baton sessions -f --kafka 127.0.0.1:9192"),
+        (
+            "localhost:9092,[::1]:9093",
+            "x",
+            "baton sessions -f --kafka localhost:9092,[::1]:9093 --namespace x",
+        ),
+        ("kafka-1.internal:9092", "x", "baton sessions -f"),
+        ("127.0.0.1:9092,10.0.0.7:9092", "", "baton sessions -f"),
+    ],
+)
+async def test_the_try_page_names_the_ports_in_use(kafka: str, namespace: str, command: str) -> None:
+    """Those of a Kafka on this machine; strangers may read the page, so it names no other address."""
+    async with client(kafka, namespace) as browser:
+        page = await browser.get("/try")
+
+    assert f'<pre id="command">{command}</pre>' in page.text
+    assert "9092" not in (await client(kafka, namespace).get("/try.js")).text
