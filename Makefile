@@ -11,7 +11,7 @@ WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser agent lint types up down bench chaos soak simulate simulate-faults fuzz mutate clean lock
+.PHONY: help install demo test test-browser agent lint types up down bench chaos soak simulate simulate-faults fuzz mutate audit-deps sbom clean lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,14 @@ fuzz: $(INSTALLED) ## Send SEEDS=n (or a..b) spoiled requests to the producer's 
 mutate: $(INSTALLED) ## Change the cores in small ways and list what no unit test noticed (ARGS='services.consumer.*')
 	@$(PIP) install mutmut==3.8.1
 	@$(BIN)/python -m tests.mutation $(ARGS)
+
+audit-deps: $(INSTALLED) ## Look up the known holes of the dependencies; fails if there are any, or no database answers
+	@test -x build/audit/bin/pip-audit || $(PYTHON) -m venv build/audit
+	@build/audit/bin/python -m pip --disable-pip-version-check --quiet install pip-audit==2.10.1
+	@$(BIN)/python -m supply_chain.audit build/audit/bin/pip-audit
+
+sbom: $(INSTALLED) ## Write the bill of materials (CycloneDX) to build/baton.cdx.json
+	@$(BIN)/python -m supply_chain.sbom build/baton.cdx.json
 
 clean: ## Remove the virtual environment and tool caches; keep the stack's data
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -25,7 +25,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SOURCES = [path for part in ("shared", "services", "cli") for path in sorted((ROOT / part).rglob("*.py"))]
 GENERATED = {"docs/performance.md"}
 """Pages that measurements write; a link to one may exist before the page does."""
-TOP_FOLDERS = "shared|services|cli|bench|tests|docs"
+TOP_FOLDERS = "shared|services|cli|bench|supply_chain|tests|docs"
 
 
 def name_of(path: Path) -> str:
@@ -132,10 +132,10 @@ def test_files_named_in_the_code_exist() -> None:
 def test_named_commands_exist(page: Path) -> None:
     """`baton …` is a command of the command line, and `make …` a target of the Makefile."""
     text = page.read_text()
-    targets = set(re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text()))
+    targets = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text()))
 
     assert set(re.findall(r"(?:`|\n)baton ([a-z]+)", text)) <= COMMANDS.keys()
-    assert set(re.findall(r"(?:`|\n)make ([a-z]+)", text)) <= targets
+    assert set(re.findall(r"(?:`|\n)make ([a-z-]+)", text)) <= targets
 
 
 def test_documented_log_messages_are_logged() -> None:
