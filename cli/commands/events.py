@@ -141,7 +141,7 @@ async def follow(
 
 
 async def _events(control: BatonClient, params: Params) -> Answer:
-    """The newest events. Raises NotFound if there are none, and never was a group, stream or member so named.
+    """The newest events. Raises NotFound if there are none and control knows no such group, stream or member.
 
     A name that has events is known, even if nothing bears it any more.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.test_compose import check_health
+from tests.unit.test_compose_kafka import check_health
 
 
 def test_a_real_broker_is_healthy(kafka: str) -> None:
