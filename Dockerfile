@@ -10,8 +10,8 @@ ENV PATH=/opt/baton/bin:$PATH \
     PYTHONPATH=/app \
     PYTHONUNBUFFERED=1
 WORKDIR /app
-# /data belongs to the user, so a new volume mounted there does too
-RUN useradd --uid 1000 --create-home baton && install -d -o baton -g baton /data
+# the folders belong to the user, so new volumes mounted there do too
+RUN useradd --uid 1000 --create-home baton && install -d -o baton -g baton /data /state
 
 # install the whole lock, as the tests ran with it, then remove what only developers need
 FROM base AS packages
@@ -37,6 +37,7 @@ COPY --from=light /opt/baton /opt/baton
 COPY shared shared
 COPY services services
 COPY cli cli
+ENV BATON_STATE=/state
 USER baton
 # where a folder of the host can be mounted, for `import`
 WORKDIR /data

@@ -255,6 +255,16 @@ def test_the_command_line_runs_beside_the_services() -> None:
     )
 
 
+def test_the_ledger_of_imports_outlives_a_command() -> None:
+    """`--rm` removes the container, but not the volume; the image's user owns the folder that becomes it."""
+    (mount,) = COMPOSE["services"][CLIENT]["volumes"]
+    volume, _, folder = mount.partition(":")
+
+    assert volume in COMPOSE["volumes"]
+    assert image_environment(CLIENT)["BATON_STATE"] == folder
+    assert re.search(rf"install -d -o baton -g baton .*{folder}\b", DOCKERFILE)
+
+
 def test_the_image_of_the_command_line_contains_what_clients_import() -> None:
     """Every command loads without the packages that the light image removes."""
     (left_out,) = re.findall(r"(?m)^FROM packages AS light\nRUN pip uninstall --yes (.+)$", DOCKERFILE)
