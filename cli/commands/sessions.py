@@ -6,7 +6,6 @@ It reads only committed sessions, as every consumer of the topic should, and nee
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ import msgspec
 
 from cli.kafka.delivered import Delivered, open_sessions
 from cli.terminal.escaping import escaped
+from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
 from cli.terminal.options import group_option, kafka_options, output_option
 from cli.terminal.output import Columns, print_json, print_objects, time_text
@@ -68,7 +68,7 @@ def sessions(
     """
     if not is_group_name(group):
         raise NotFound(f"there is no group {group!r}")
-    with contextlib.suppress(KeyboardInterrupt) if is_followed else contextlib.nullcontext():
+    with interruptible(lambda: "sessions go on being delivered; the same command shows them"):
         asyncio.run(
             _show(kafka, names.sessions(group), key, limit, since_ms, is_followed=is_followed, output=output)
         )

@@ -34,7 +34,7 @@ SERVERS = ("zookeeper", "kafka")
 PINNED = re.compile(r"[a-z0-9/.-]+:\d+(\.\d+)+(-[a-z0-9.-]+)?")
 FOREIGN = {"SPARK_LOCAL_IP"}
 """Variables in the services' environments that Spark reads, not Baton."""
-ADDRESSES = {"BATON_KAFKA", "BATON_ZOOKEEPER", "BATON_HOST", "BATON_PORT"}
+ADDRESSES = {"BATON_KAFKA", "BATON_ZOOKEEPER", "BATON_HOST", "BATON_PORT", "BATON_PRIVATE_PORT"}
 """Settings that belong to the network of the containers: `baton.env` cannot change them."""
 CLIENT = "cli"
 PATHS_AND_ADDRESSES = {
@@ -132,11 +132,17 @@ def test_every_variable_is_a_setting_that_the_service_knows(service: str) -> Non
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_service_listens_on_its_port_of_the_local_stack(service: str) -> None:
-    """Only control and the producer are published, on loopback: there may be any number of consumers."""
-    port = {"control": 8000, "producer": 8001, "consumer": 8010}[service]
-    published = [] if service == "consumer" else [f"127.0.0.1:{port}:{port}"]
+    """Only control and the producer are published, on loopback: there may be any number of consumers. What
+    strangers do not need of a producer has a port of its own.
+    """
+    port, private = {"control": (8000, []), "producer": (8001, [8002]), "consumer": (8010, [])}[service]
+    published = [] if service == "consumer" else [f"127.0.0.1:{one}:{one}" for one in (port, *private)]
 
-    assert environment_of(service)["BATON_PORT"] == str(port)
+    environment = environment_of(service)
+    assert environment["BATON_PORT"] == str(port)
+    assert [environment[name] for name in ("BATON_PRIVATE_PORT",) if name in environment] == [
+        *map(str, private)
+    ]
     assert COMPOSE["services"][service].get("ports", []) == published
 
 
