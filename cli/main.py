@@ -6,6 +6,7 @@ one sentence on standard error and exit code 1; Ctrl-C ends with 130.
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import os
 import pkgutil
@@ -81,8 +82,16 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, command.help) for name, command in COMMANDS.items()])
 
 
+def _version() -> str:
+    """The installed version; containers hold the code without an installation."""
+    try:
+        return importlib.metadata.version("baton")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed as a package)"
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.version_option(package_name="baton")
+@click.version_option(_version())
 def cli() -> None:
     """Baton: fragments over HTTP in, whole sessions out, each exactly once."""
     # aiokafka logs what it also raises; a person gets one sentence, from the error
