@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.consumer.core.commits.last_record import Comparison, LastRecord, LogChanged, LogLost
+from tests.logs import fragment, owner_of
 from tests.reference import Rec
 
 
@@ -89,3 +90,26 @@ def test_a_log_that_begins_above_it_has_lost_it() -> None:
     last.note_log_start(5)
 
     assert (last.comparison, last.first_to_read(5), last.appended_before(5)) == ("gone", 5, -1)
+
+
+def test_the_first_record_of_a_log_can_be_removed_too() -> None:
+    """Offset 0 is as good as any other."""
+    last = LastRecord(0, 60)
+
+    last.note_log_start(1)
+
+    assert (last.comparison, last.offset) == ("gone", -1)
+
+
+def test_a_stream_knows_what_it_has_committed() -> None:
+    """A record below the stored position is lost; above it, what was read is only read anew."""
+    owner = owner_of(fragment(0, "k"))
+    owner.commit()
+    owner.stream.resume(2, 0.0)
+    with pytest.raises(LogLost):
+        owner.stream.admit([Rec(0, 5, b"k", b"{}")])
+
+    owner.stream.fold([fragment(1, "k")], 0.0)
+    owner.stream.last_record.expect()
+    with pytest.raises(LogChanged):
+        owner.stream.admit([Rec(1, 5, b"k", b"{}")])

@@ -133,6 +133,14 @@ def test_parking_gains_on_reading() -> None:
     assert len(choose(sessions, 30_000, rewrites=False)) == GAIN * 30_000 // 10_000
 
 
+def test_very_many_small_sessions_are_parked_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs something besides its bytes."""
+    monkeypatch.setattr(parking, "SESSION_BYTES", MAX_PARKED // 4)
+    sessions = [open_session(f"s{pin}", pin, 1) for pin in range(9)]
+
+    assert len(choose(sessions, 0, rewrites=False)) == len(choose(sessions, 0, rewrites=True)) == 3
+
+
 def test_only_what_will_be_written_counts() -> None:
     """Fragments that were parked before are written again only in a whole set; ids are always written."""
     sessions = [open_session(f"s{pin}", pin, 30_000, 100, parked=1, ids=100) for pin in range(3)]
@@ -211,3 +219,33 @@ def test_a_replay_that_retention_cuts_leaves_the_sessions_in_order() -> None:
     assembler.feed([fragment(3, "z"), fragment(4, "b"), fragment(7, "c")])
 
     assert [session.last_offset for session in assembler.open.values()] == [3, 4, 5, 7]
+
+
+def test_a_replay_counts_what_it_reads_and_skips_what_was_set_aside() -> None:
+    """A fragment under another record's key, a marker, and poison stand between two fragments."""
+    assembler = Assembler(GroupSettings(), position=0, w=0, a=0)
+    assembler.restore(covered=CoveredKeys(0), parked=OrderedDict(), state_bytes=0, position=5)
+    first, last = fragment(0, "k"), fragment(4, "k")
+
+    assembler.feed(
+        [first, Rec(1, 1, b"other", first.value), Rec(2, 1, None, b"{}"), Rec(3, 1, b"k", b"poison"), last]
+    )
+
+    assert [session.last_offset for session in assembler.open.values()] == [4]
+    assert assembler.bytes_read == len(first.value) + len(last.value)
+
+
+def test_what_is_set_aside_and_every_marker_are_counted() -> None:
+    """The last unreadable record is remembered with its offset and the reason."""
+    assembler = Assembler(GroupSettings(), position=0, w=0, a=0)
+
+    assembler.feed([Rec(n, 1, None, b'{"time":5}') for n in range(2)])
+    assembler.feed([Rec(2, 1, None, b"poison")])
+    keyless = assembler.last_unreadable
+    assembler.feed([Rec(3, 1, b"k", b"poison")])
+
+    assert (assembler.markers, assembler.unreadable) == (2, 2)
+    assert keyless is not None
+    assert assembler.last_unreadable is not None
+    assert (keyless[0], assembler.last_unreadable[0]) == (2, 3)
+    assert all(isinstance(why, str) for _, why in (keyless, assembler.last_unreadable))
