@@ -58,14 +58,14 @@ LARGE_WINDOW = _large.compress(b"x") + _large.flush()
     [
         (b"nonsense", Coding.GZIP),
         (b"nonsense", Coding.ZSTD),
-        (gzip.compress(b"x")[:-1], Coding.GZIP),
+        (gzip.compress(b"x", mtime=0)[:-1], Coding.GZIP),
         (zstd.compress(b"x")[:-1], Coding.ZSTD),
-        (gzip.compress(b"x") + b"x", Coding.GZIP),
+        (gzip.compress(b"x", mtime=0) + b"x", Coding.GZIP),
         (zstd.compress(b"x") + b"x", Coding.ZSTD),
-        (gzip.compress(b"x")[:-8] + bytes(8), Coding.GZIP),
+        (gzip.compress(b"x", mtime=0)[:-8] + bytes(8), Coding.GZIP),
         (zlib.compress(b"x"), Coding.GZIP),
         (zstd.compress(b"x"), Coding.GZIP),
-        (gzip.compress(b"x"), Coding.ZSTD),
+        (gzip.compress(b"x", mtime=0), Coding.ZSTD),
         (LARGE_WINDOW, Coding.ZSTD),
     ],
 )
