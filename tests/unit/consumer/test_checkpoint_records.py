@@ -15,6 +15,7 @@ from services.consumer.core.commits.checkpoint_format import (
     size_of_covered,
     size_of_session,
 )
+from services.consumer.core.commits.chunks import size_of_part
 from services.consumer.core.commits.delivery import Deliveries
 from services.consumer.core.sessions.state import Closed, Covered, OpenSession
 from shared.errors import InvalidInput
@@ -98,6 +99,20 @@ def test_the_size_of_a_covered_key_is_about_what_it_takes(key: str, ids: int) ->
     encoded = len(msgspec.msgpack.encode(covered_wire(key, entry)))
 
     assert encoded <= size_of_covered(key, entry) <= encoded + 60
+
+
+@pytest.mark.parametrize("count", [0, 3, 300])
+def test_the_size_of_an_entry_is_about_what_it_takes(count: int) -> None:
+    """Of a covered key whose ids have an age each, and of a parked session."""
+    large = range(2**63, 2**63 + count)
+    aged = CoveredWire("key", 2**40, 2**41, list(large), [(2**20 + n, 1) for n in range(count)])
+    session = ParkedWire(
+        "key", 2**41, 2**41, 2**41, 2**41, 2**41, 2**41, 2**41, list(large), 2**20, [b"x" * 70_000] * count
+    )
+
+    for entry in (aged, session):
+        encoded = len(msgspec.msgpack.encode(entry))
+        assert encoded <= size_of_part(entry) <= encoded + 60
 
 
 def test_a_delivery_says_whose_session_it_is_and_where_it_stands() -> None:

@@ -13,7 +13,7 @@ from services.consumer.core.commits import writer as checkpoint_writer
 from services.consumer.core.commits.checkpoint import new_stream
 from services.consumer.core.commits.checkpoint_format import decode_record
 from services.consumer.core.commits.commit import Commit
-from services.consumer.core.commits.parking import GAIN, choose
+from services.consumer.core.commits.parking import GAIN, choose, is_replay_long
 from services.consumer.core.commits.read_marks import ReadMarks
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
@@ -249,3 +249,28 @@ def test_what_is_set_aside_and_every_marker_are_counted() -> None:
     assert assembler.last_unreadable is not None
     assert (keyless[0], assembler.last_unreadable[0]) == (2, 3)
     assert all(isinstance(why, str) for _, why in (keyless, assembler.last_unreadable))
+
+
+def test_a_replay_is_long_beyond_half_of_either_bound() -> None:
+    """Counted from the safe offset, not from the beginning."""
+    assembler = Assembler(GroupSettings(), position=0, w=0, a=0)
+    assembler.feed([fragment(n, "k", 73) for n in range(20)])
+    size = assembler.bytes_read // 20
+    marks = ReadMarks((n, n * size) for n in range(21))
+
+    def is_long(safe_offset: int, fragments: int, read: int) -> bool:
+        limits = StreamLimits(max_replay_fragments=fragments, max_replay_bytes=read)
+        return is_replay_long(safe_offset, assembler, marks, limits)
+
+    assert [is_long(10, 20, 10**6), is_long(9, 20, 10**6)] == [False, True]
+    assert [is_long(10, 10**6, 20 * size), is_long(9, 10**6, 20 * size)] == [False, True]
+
+
+def test_marks_below_the_safe_offset_are_forgotten_but_for_one() -> None:
+    """What a replay from there has to read is still known."""
+    marks = ReadMarks([(0, 0), (10, 100), (20, 200)])
+
+    marks.forget_below(10)
+    assert marks.points() == [(10, 100), (20, 200)]
+    marks.forget_below(25)
+    assert marks.points() == [(20, 200)]

@@ -20,9 +20,10 @@ from services.consumer.core.commits.checkpoint_format import (
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.sessions import remembered
+from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.record import hash_id
-from services.consumer.core.sessions.remembered import REMEMBERED_ID_BYTES, REMEMBERED_IDS
-from services.consumer.core.sessions.state import Covered
+from services.consumer.core.sessions.remembered import REMEMBERED_ID_BYTES, REMEMBERED_IDS, Ids, forget_old
+from services.consumer.core.sessions.state import Covered, OpenSession, is_droppable
 from shared.model.group import GroupSettings
 from shared.model.head import Head
 from tests import reference
@@ -233,3 +234,25 @@ def test_the_version_before_reads_a_checkpoint_of_this_one() -> None:
 
     assert old.covered == [CoveredBefore("k", 12, 300, [1, 2])]
     assert decode_record(raw).covered == [CoveredWire("k", 12, 300, [1, 2], [(200, 1), (0, 1)])]
+
+
+def test_all_old_ids_are_forgotten_but_the_newest() -> None:
+    """The newest decides when the key's entry may go."""
+    ids: Ids = {n: 10 * n for n in range(5)}
+    forget_old(ids, 25, 0)
+    assert ids == {3: 30, 4: 40}
+
+    forget_old(ids, 10**6, 0)
+    assert ids == {4: 40}
+
+
+def test_a_covered_key_counts_the_ids_that_no_checkpoint_has() -> None:
+    """A commit writes these; without it the entry is needed until the safe offset has passed it."""
+    covered = CoveredKeys(100)
+    session = OpenSession("k", 5, 0, 0, 0, 0)
+    session.ids = {1: None, 2: None}
+    covered.cover_session(session, 5, 0)
+
+    assert [change.new_ids for change in covered.take_changes(0, 0).values()] == [2]
+    assert not is_droppable(Covered(offset=5), 5, 0, 100)
+    assert is_droppable(Covered(offset=5), 6, 0, 100)

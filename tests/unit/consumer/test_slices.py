@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -131,6 +131,27 @@ def test_no_slice_of_a_copy_visits_more_than_its_share(monkeypatch: pytest.Monke
         assert (sum(counts), max(counts)) == (200, 10)
 
 
+def test_a_bundle_is_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its index says where to divide it."""
+    owner, _ = hundreds_open(monkeypatch, StreamLimits())
+    body, base = at_once(copying(owner.stream))
+    whole = at_once(taking_delta(owner.stream, None))
+    sizes: list[int] = []
+    decode = bundle_format._decode
+
+    def noting_size(decoder: Any, raw: bytes) -> Any:
+        sizes.append(len(raw))
+        return decode(decoder, raw)
+
+    monkeypatch.setattr(bundle_format, "_decode", noting_size)
+    open_copy(body, base.digest)
+    received(None, whole, LIMITS)
+
+    assert len(sizes) >= 2 * 200 // 10
+    assert max(sizes) < len(body) / 4
+    assert all(b"\xa5index\xc6" in one for one in (body, whole))
+
+
 def test_no_slice_of_a_commit_or_of_a_delta_visits_more_than_its_share(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -221,3 +242,19 @@ async def test_other_tasks_run_between_two_slices(monkeypatch: pytest.MonkeyPatc
     counting.cancel()
 
     assert turns[0] >= 4
+
+
+def test_no_slice_of_sorting_looks_at_more_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the keys begin: a stream may have read a billion records."""
+    monkeypatch.setattr(slices, "SLICE", 10)
+    visited: list[object] = []
+    items = [10**9 + (n * 37) % 400 for n in range(400)]
+
+    def key(item: int) -> int:
+        visited.append(item)
+        return item
+
+    ordered, counts = counted(slices.sorting(items.copy(), key), visited)
+
+    assert [*ordered] == sorted(items)
+    assert max(counts) <= 20
