@@ -73,8 +73,9 @@ def forget(stream: int, checkpoints: bool, yes: bool, group: str, kafka: str, na
     its start; stop all members of the group before.
     """
     what = "committed offset and the checkpoints" if checkpoints else "committed offset"
-    if not yes:
-        click.confirm(f"delete the {what} of stream {stream} in group {group!r}?", abort=True)
+    if not yes and not click.confirm(f"delete the {what} of stream {stream} in group {group!r}?"):
+        click.echo("nothing was deleted")
+        raise click.exceptions.Exit(1)
     asyncio.run(_forget(kafka, names, group, stream, with_checkpoints=checkpoints))
     click.echo(f"deleted the {what} of stream {stream} in group {group!r}")
 

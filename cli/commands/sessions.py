@@ -22,8 +22,6 @@ from cli.terminal.since import parse_since
 from shared.errors import NotFound
 from shared.model.names import Names, is_group_name
 
-SHOWN_CHARACTERS = 40
-"""Characters of a key in a line of `-f`; the table wraps, and JSON has all of it."""
 SESSION_COLUMNS: Columns = {
     "ID": "id",
     "KEY": Column("key", is_prose=True),
@@ -90,8 +88,6 @@ def session_line(row: Mapping[str, Any]) -> str:
     '1970-01-01 00:00:05Z  ann  2 fragments, 1,290 bytes in 3 s, ended by gap  (stream 7, efe7)'
     """
     key = escaped(row["key"].encode(errors="replace"))
-    if len(key) > SHOWN_CHARACTERS:
-        key = f"{key[:SHOWN_CHARACTERS]}…"
     seconds = (row["last_time"] - row["first_time"]) / 1000
     return (
         f"{time_text(row['delivered_at'])}  {key}  {row['fragments']:,} fragments, {row['bytes']:,} bytes"

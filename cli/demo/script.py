@@ -82,7 +82,7 @@ async def _import(stack: LocalStack, log: DemoLog) -> Outcome:
     )
     incidents = asyncio.create_task(run_incidents(stack, quarters), name="incidents")
     try:
-        outcome = await run_import(options, lambda tally: quarters.note(tally.accepted))
+        outcome = await run_import(options, lambda so_far: quarters.note(so_far.tally.accepted))
         # after a failed import the quarter that an incident waits for may never arrive
         if outcome.ok:
             await incidents

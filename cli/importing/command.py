@@ -17,10 +17,9 @@ from cli.importing.formats import FORMATS, Fields, Format
 from cli.importing.lanes import MAX_BATCH_FRAGMENTS
 from cli.importing.ledger import state_folder
 from cli.importing.lines import STDIN
-from cli.importing.options import ImportOptions
+from cli.importing.options import ImportOptions, Outcome
 from cli.importing.run import run_import
 from cli.importing.summary import print_outcome, summary
-from cli.importing.tally import Tally
 from cli.importing.times import TIME_UNITS, TimeUnit
 from cli.terminal.interrupts import interruptible
 from cli.terminal.options import group_option, output_option, producer_options, wait_url_option
@@ -90,13 +89,13 @@ def import_command(output: str, **given: Any) -> None:
 
     The exit code is 1 if any line was not accepted, including unreadable ones.
     """
-    options, so_far = parse_options(**given), Tally()
+    options, so_far = parse_options(**given), Outcome()
 
-    def note(tally: Tally) -> None:
+    def note(outcome: Outcome) -> None:
         nonlocal so_far
-        so_far = tally
+        so_far = outcome
 
-    with interruptible(lambda: interrupted_text(so_far)):
+    with interruptible(lambda: interrupted_text(options, so_far)):
         outcome = asyncio.run(run_import(options, note))
     print_json(summary(outcome)) if output == "json" else print_outcome(outcome)
     if outcome.failure:
@@ -104,12 +103,17 @@ def import_command(output: str, **given: Any) -> None:
     sys.exit(0 if outcome.ok else 1)
 
 
-def interrupted_text(tally: Tally) -> str:
+def interrupted_text(options: ImportOptions, so_far: Outcome) -> str:
     """What an interrupted import has done, and how it can go on."""
-    return (
-        f"{tally.lines:,} lines were read, and {tally.accepted:,} fragments acknowledged, which stay. "
-        "The same command sends the rest"
-    )
+    read = f"{so_far.tally.lines:,} lines were read"
+    if options.dry_run:
+        return f"{read}, and nothing was sent"
+    sent = f"{read}, and {so_far.tally.accepted:,} fragments acknowledged, which stay"
+    if so_far.markers:
+        return f"{sent}. All was sent, and only the wait has ended; see `baton streams`"
+    if options.file == "-":
+        return f"{sent}. Standard input cannot be continued: import what is left of it by itself"
+    return f"{sent}. The same command{' without --again' if options.again else ''} sends the rest"
 
 
 def parse_options(

@@ -71,8 +71,8 @@ def beginning_of(
         is_open = not found.is_closed and highest_ms is not None
         if is_open and highest_ms is not None and may_close(highest_ms):
             return OnlyClose(found, highest_ms)
-        hint = "`--close` closes its sessions, and " if is_open else ""
-        raise Conflict(f"{where} at {sent.at}: {hint}{AGAIN}")
+        hint = "`--close` closes its sessions" if is_open else "`baton streams` shows what is left to read"
+        raise Conflict(f"{where} at {sent.at}: {hint}, and {AGAIN}")
     if begun.reading != reading:
         part = "in part" if sent is None else "before it grew"
         raise Conflict(f"{where} {part}, but {begun.reading.difference(reading)}: {AGAIN}")

@@ -22,7 +22,6 @@ from cli.importing.options import ImportOptions, Outcome
 from cli.importing.pipeline import send_log
 from cli.importing.progress import ImportProgress
 from cli.importing.start import Start, find_start
-from cli.importing.tally import Tally
 from cli.importing.target import Target, look_up
 from cli.terminal.output import time_text
 from shared.errors import BatonError, InvalidInput
@@ -32,11 +31,11 @@ WAIT_PATIENCE_S = 60.0
 
 
 async def run_import(
-    options: ImportOptions, on_progress: Callable[[Tally], None] = lambda _: None
+    options: ImportOptions, on_progress: Callable[[Outcome], None] = lambda _: None
 ) -> Outcome:
     """Runs the whole import. An error ends up in the outcome's `failure`, so that no count is lost.
 
-    `on_progress` gets the counts whenever lines were read or acknowledged.
+    `on_progress` gets it, as it stands, whenever lines were read or acknowledged.
     """
     outcome = Outcome(dry_run=options.dry_run)
     started = time.monotonic()
@@ -53,11 +52,11 @@ async def run_import(
 
 
 async def _import(
-    options: ImportOptions, outcome: Outcome, progress: ImportProgress, on_progress: Callable[[Tally], None]
+    options: ImportOptions, outcome: Outcome, progress: ImportProgress, on_progress: Callable[[Outcome], None]
 ) -> None:
     def update() -> None:
         progress.update(outcome.tally, outcome.tally.accepted - outcome.earlier)
-        on_progress(outcome.tally)
+        on_progress(outcome)
 
     # first: nothing is sent to a wrong address, and nothing to wait for in a group that does not exist
     target = await _look_up(options)

@@ -19,7 +19,7 @@ from cli.importing.lanes import PATIENCE_S, BatchLimits
 from cli.kafka.rejects import RejectedLog, open_rejected
 from cli.rejects.listing import Listing
 from cli.rejects.replay import Replayed, count, read_open, replay
-from cli.rejects.single import dismiss, show
+from cli.rejects.single import dismiss, parse_reason, show
 from cli.terminal.escaping import escaped
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
@@ -28,7 +28,6 @@ from cli.terminal.output import Columns, print_json, print_objects, time_text
 from cli.terminal.since import parse_since
 from shared.errors import BatonError
 from shared.model.names import Names
-from shared.model.rejects import REASONS
 
 SHOWN_CHARACTERS = 60
 """Characters of a reject in the table; JSON shows more."""
@@ -50,15 +49,8 @@ REJECT_COLUMNS: Columns = {
 }
 
 
-def _parse_reason(_: click.Context, __: click.Parameter, reason: str | None) -> str | None:
-    # an unknown one would find nothing, and a replay would commit that nothing is left
-    if reason not in (None, *REASONS):
-        raise click.BadParameter(f"{reason!r} is not a reason; use one of {', '.join(REASONS)}")
-    return reason
-
-
 @click.group("rejected", invoke_without_command=True)
-@click.option("--reason", callback=_parse_reason, help="Only rejects with this reason.")
+@click.option("--reason", callback=parse_reason, help="Only rejects with this reason.")
 @click.option(
     "--since",
     "since_ms",
@@ -105,7 +97,7 @@ def rejected(
 
 
 @rejected.command("replay")
-@click.option("--reason", required=True, callback=_parse_reason, help="Replay rejects with this reason.")
+@click.option("--reason", required=True, callback=parse_reason, help="Replay rejects with this reason.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Only count them.")
 @click.option("--from-start", "is_from_start", is_flag=True, help="Also those that were replayed before.")
 @producer_options

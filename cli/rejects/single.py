@@ -17,7 +17,7 @@ from cli.terminal.options import kafka_options, output_option
 from cli.terminal.output import print_json, time_text
 from shared.errors import NotFound
 from shared.model.names import Names
-from shared.model.rejects import is_reason
+from shared.model.rejects import REASONS
 
 _ID = re.compile(r"\d{1,18}/\d{1,18}")
 
@@ -28,6 +28,14 @@ def parse_ids(_: click.Context, __: click.Parameter, ids: tuple[str, ...]) -> tu
     if wrong := [one for one in found if not _ID.fullmatch(one)]:
         raise click.BadParameter(f"{wrong[0]!r} is not the id of a reject, as `baton rejected` shows it")
     return found
+
+
+def parse_reason(_: click.Context, __: click.Parameter, reason: str | None) -> str | None:
+    """The reason, if it is one, as a callback of click. Raises BadParameter with the list of them."""
+    # an unknown one would find nothing, and a replay would commit that nothing is left
+    if reason not in (None, *REASONS):
+        raise click.BadParameter(f"{reason!r} is not a reason; use one of {', '.join(REASONS)}")
+    return reason
 
 
 @click.command("show")
@@ -60,7 +68,7 @@ def show(ids: tuple[str, ...], kafka: str, names: Names, output: str) -> None:
 
 @click.command("dismiss")
 @click.argument("ids", metavar="[ID]...", nargs=-1, callback=parse_ids)
-@click.option("--reason", help="Dismiss all rejects with this reason.")
+@click.option("--reason", callback=parse_reason, help="Dismiss all rejects with this reason.")
 @kafka_options
 def dismiss(ids: tuple[str, ...], reason: str | None, kafka: str, names: Names) -> None:
     """Dismiss rejects that no fix helps, by ID or by reason: they are not listed or replayed any more.
@@ -69,8 +77,6 @@ def dismiss(ids: tuple[str, ...], reason: str | None, kafka: str, names: Names) 
     """
     if bool(ids) == (reason is not None):
         raise click.UsageError("give either ids or --reason")
-    if reason is not None and not is_reason(reason):
-        raise click.BadParameter("a reason is a lower-case word, as `baton rejected` shows it")
     count = asyncio.run(_dismiss(kafka, names, ids, reason))
     click.echo(f"dismissed {count:,} {'reject' if count == 1 else 'rejects'}")
 

@@ -75,15 +75,13 @@ def sessions_command(kafka: str, namespace: str) -> str:
     """The command that follows the delivered sessions.
 
     It names the addresses of a Kafka on this machine, whose ports may be shifted. It names no others:
-    strangers may read the page.
+    strangers may read the page. A namespace is no address.
 
     >>> sessions_command("127.0.0.1:9192", ""), sessions_command("kafka:9092", "x")
-    ('baton sessions -f --kafka 127.0.0.1:9192', 'baton sessions -f')
+    ('baton sessions -f --kafka 127.0.0.1:9192', 'baton sessions -f --namespace x')
     """
-    command = "baton sessions -f"
-    if not all(map(_is_loopback, kafka.split(","))):
-        return command
-    return f"{command} --kafka {kafka}" + (f" --namespace {namespace}" if namespace else "")
+    address = f" --kafka {kafka}" if all(map(_is_loopback, kafka.split(","))) else ""
+    return f"baton sessions -f{address}" + (f" --namespace {namespace}" if namespace else "")
 
 
 def _is_loopback(address: str) -> bool:

@@ -284,7 +284,7 @@ class KafkaFragmentSink:
             return
         batch.lost()
         if isinstance(error, TOPIC_ERRORS):
-            self._open_circuit(batch.stream, f"Kafka rejects the batch: {error!r}")
+            self._open_circuit(batch.stream, f"Kafka rejects the batch: {type(error).__name__}")
             # without a gap in the sequence numbers the client stays usable for the other streams
             if rewind_sequence(producer, inner):
                 self._wake.set()

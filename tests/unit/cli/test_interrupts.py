@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +18,11 @@ import cli.demo.command
 import cli.demo.script
 import cli.rejects.command
 import cli.stack.up_command
+from cli.http.receipts import MarkerPosition
+from cli.importing.command import interrupted_text
+from cli.importing.formats import Fields
+from cli.importing.options import ImportOptions, Outcome
+from cli.importing.tally import Tally
 from cli.main import cli as baton_cli
 from cli.main import main
 from cli.rejects.replay import Replayed
@@ -118,6 +124,26 @@ def test_an_interrupted_import_says_what_was_acknowledged(tmp_path: Path) -> Non
         "baton: interrupted: 100 lines were read, and 50 fragments acknowledged, which stay. "
         "The same command sends the rest"
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "markers", "end"),
+    [
+        ({"dry_run": True}, 0, "5 lines were read, and nothing was sent"),
+        ({"file": "-"}, 0, "Standard input cannot be continued: import what is left of it by itself"),
+        ({"again": True}, 0, "The same command without --again sends the rest"),
+        ({"wait": True}, 1, "All was sent, and only the wait has ended; see `baton streams`"),
+    ],
+)
+def test_what_an_interrupted_import_advises_is_true(changes: dict[str, Any], markers: int, end: str) -> None:
+    """Following it neither sends a line twice nor leaves one out."""
+    options = ImportOptions(
+        file="log", form="ndjson", fields=Fields(key="k", time="t"), name="log", url="", control=""
+    )
+    options = replace(options, **changes)
+    so_far = Outcome(tally=Tally(lines=5), markers=[MarkerPosition(stream=0, offset=1)] * markers)
+
+    assert interrupted_text(options, so_far).endswith(end)
 
 
 class InterruptedStack:

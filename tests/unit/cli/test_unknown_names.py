@@ -76,7 +76,7 @@ def test_events_of_a_member_that_has_left_are_shown(invoke: Callable[..., Result
     assert "handover" in result.stdout
 
 
-@pytest.mark.parametrize("command", [["rejected"], ["rejected", "replay"]])
+@pytest.mark.parametrize("command", [["rejected"], ["rejected", "replay"], ["rejected", "dismiss"]])
 def test_an_unknown_reason_is_refused_with_the_list(command: list[str]) -> None:
     """Before Kafka is contacted: a replay would commit the place up to which it had found nothing."""
     result = CliRunner().invoke(baton_cli, [*command, "--reason", "tim", "--kafka", "127.0.0.1:9"])

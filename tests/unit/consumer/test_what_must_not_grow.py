@@ -32,7 +32,7 @@ sys.exit(main("consumer", ConsumerSettings, serve))
 
 
 @virtual_time
-@pytest.mark.xfail(strict=True, reason="the watchdog asks for the ends of all streams")
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="the watchdog asks for the ends of all streams")
 async def test_the_watchdog_asks_only_about_its_own_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 288 streams and 4 members, three quarters of the answer would be about others' streams."""
     world = StreamWorld()
@@ -53,7 +53,7 @@ async def test_the_watchdog_asks_only_about_its_own_streams(monkeypatch: pytest.
     assert asked == {0}
 
 
-@pytest.mark.xfail(strict=True, reason="nothing raises RLIMIT_NOFILE")
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="nothing raises RLIMIT_NOFILE")
 def test_a_service_raises_its_limit_of_open_files() -> None:
     """A stream needs three connections, more with several brokers; the usual limit of 1,024 ends at 300."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "BATON_MEMBER": "a"}
@@ -70,7 +70,7 @@ def test_a_service_raises_its_limit_of_open_files() -> None:
 
 
 @virtual_time
-@pytest.mark.xfail(strict=True, reason="every member has the whole group's rate")
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="every member has the whole group's rate")
 async def test_the_members_of_a_group_share_one_bound_of_transactions() -> None:
     """Twice the members must not mean twice the transactions for the same brokers."""
     world = GroupWorld(LONG, 12)

@@ -89,7 +89,7 @@ async def test_pages_of_other_sites_may_run_the_agent_and_cache_it_for_an_hour()
             "x",
             "baton sessions -f --kafka localhost:9092,[::1]:9093 --namespace x",
         ),
-        ("kafka-1.internal:9092", "x", "baton sessions -f"),
+        ("kafka-1.internal:9092", "x", "baton sessions -f --namespace x"),
         ("127.0.0.1:9092,10.0.0.7:9092", "", "baton sessions -f"),
     ],
 )
