@@ -107,18 +107,7 @@ class CheckpointWriter:
         groups = list(grouped(parts, MAX_CHUNK_BYTES)) or ([[]] if begins or ends or sessions else [])
         if len(parts) >= slices.SLICE:
             yield
-        records = [
-            encode_record(
-                CheckpointRecord(
-                    head=head,
-                    begins=begins and number == 0,
-                    ends=ends and number == len(groups) - 1,
-                    covered=[part for part in group if isinstance(part, CoveredWire)],
-                    parked=[part for part in group if isinstance(part, ParkedWire)],
-                )
-            )
-            for number, group in enumerate(groups)
-        ]
+        records = _encoded(head, groups, begins=begins, ends=ends)
         return Commit(
             head=head,
             sessions=sessions,
@@ -185,3 +174,18 @@ class CheckpointWriter:
 
 def _chunks(session: OpenSession, *, rewrites: bool) -> Iterator[ParkedWire]:
     return parked_chunks(session, MAX_CHUNK_BYTES, rewrites=rewrites)
+
+
+def _encoded(head: Head, groups: Sequence[Sequence[Part]], *, begins: bool, ends: bool) -> list[bytes]:
+    return [
+        encode_record(
+            CheckpointRecord(
+                head=head,
+                begins=begins and number == 0,
+                ends=ends and number == len(groups) - 1,
+                covered=[part for part in group if isinstance(part, CoveredWire)],
+                parked=[part for part in group if isinstance(part, ParkedWire)],
+            )
+        )
+        for number, group in enumerate(groups)
+    ]
