@@ -279,7 +279,8 @@ def test_a_group_of_zombies_is_empty() -> None:
     """Its number cannot be used again before their parent has waited for them, which may take any time."""
     spawn = (
         "import subprocess\n"
-        "print(subprocess.Popen(['true'], start_new_session=True).pid, flush=True)\n"
+        "child = subprocess.Popen(['true'], start_new_session=True)\n"
+        "print(child.pid, flush=True)\n"
         "input()"
     )
     with subprocess.Popen(
