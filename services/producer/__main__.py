@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import gc
 import logging
@@ -17,8 +18,11 @@ import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any
 
+from starlette.types import ASGIApp
+
 from services.producer.app import create_app
 from services.producer.http.bounds import Bounds
+from services.producer.http.connections import RESERVE, Connections, Reserve
 from services.producer.http.keys import WriteKeys, parse_keys
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.http.protocol import BoundedHttpProtocol
@@ -105,13 +109,15 @@ class Producer:
     async def _listeners(self) -> AsyncIterator[None]:
         settings, private = self._settings, self._settings.private_listener
         public = self._door if private is None else PublicFace(self._door)
+        faces: list[tuple[ASGIApp, str, int]] = [(public, settings.host, settings.port)]
+        if private is not None:
+            # all of the app, because the page at `/try` sends its fragments to its own origin
+            faces.insert(0, (self._door, *private))
+        bounds = self._bounds(len(faces))
         async with contextlib.AsyncExitStack() as servers:
-            if private is not None:
-                # all of the app, because the page at `/try` sends its fragments to its own origin
-                await servers.enter_async_context(http_server(self._door, *private, **self._server_options()))
-            await servers.enter_async_context(
-                http_server(public, settings.host, settings.port, **self._server_options())
-            )
+            for face, host, port in faces:
+                options = self._server_options(dataclasses.replace(bounds, reserve=Reserve()))
+                await servers.enter_async_context(http_server(face, host, port, **options))
             yield
 
     def _background_work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
@@ -123,15 +129,17 @@ class Producer:
         if self._worker_metrics is not None:
             yield "worker metrics", self._worker_metrics.run()
 
-    def _server_options(self) -> dict[str, Any]:
-        bounds = Bounds(
+    def _bounds(self, listeners: int) -> Bounds:
+        return Bounds(
             header_timeout_s=self._settings.header_timeout_s,
             body_timeout_s=self._settings.read_timeout_s,
-            max_connections=possible_connections(self._settings.max_connections),
+            connections=Connections(possible_connections(self._settings.max_connections, listeners)),
             inflight=self._door.inflight,
             headers_for=self._door.headers,
             on_rejected=self._metrics.reject,
         )
+
+    def _server_options(self, bounds: Bounds) -> dict[str, Any]:
         return {
             "is_shared": self._worker is not None,
             "http": functools.partial(BoundedHttpProtocol, bounds=bounds),
@@ -156,10 +164,11 @@ class Producer:
         self._metrics.replaced += 1
 
 
-def possible_connections(configured: int) -> int:
-    """The configured number, or what the limit of open files leaves room for."""
+def possible_connections(configured: int, listeners: int) -> int:
+    """The configured number, or what the limit of open files allows besides the reserve of each listener."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    possible = configured if files == resource.RLIM_INFINITY else max(1, files - OTHER_FILES)
+    left = files - OTHER_FILES - RESERVE * listeners
+    possible = configured if files == resource.RLIM_INFINITY else max(1, left)
     if possible < configured:
         fields = {"possible": possible, "configured": configured, "open_files": files}
         logger.info("fewer connections than configured", extra=fields)

@@ -81,7 +81,8 @@ class ProducerSettings(ServiceSettings):
     )
     max_connections: int = setting(
         4096,
-        "most open connections, less if the process may not open as many files; a further one gets 503",
+        "most open connections of all ports, less if the process may not open as many files; a further one "
+        "gets 503, except to `/livez`, `/readyz` and `/metrics`",
         between(1, 1_000_000, "without a connection there are no requests"),
     )
     header_timeout_s: float = setting(

@@ -2,13 +2,15 @@
 
 Uvicorn resumes reading with each answer and each read of a body, however many requests still wait behind the
 running one; and when the connection is lost, it only notifies the latest request. Here nothing is read while
-requests wait, what waits counts as in flight (limits.py), and a lost connection notifies all.
+requests wait, what waits counts as in flight (limits.py), and a lost connection notifies all. A connection
+beyond the bound has an app that answers one request (connections.py).
 `BoundedHttpProtocol` (protocol.py) adds the timeouts.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Sized
 from typing import Any
 
@@ -18,16 +20,13 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from services.producer.http.bounds import Bounds
+from services.producer.http.connections import WATCHING
 from services.producer.http.limits import Overloaded
 from services.producer.http.refusals import refusal
 from shared.service.http import RETRY_AFTER_S, problem
 
 MAX_QUEUED = 64
 """Requests that wait for the answer to an earlier one, 2 KB each; a single read may bring 8,000."""
-MAX_REFUSED = 100
-"""Connections beyond the bound whose clients may still read the refusal; further ones get none."""
-REFUSED_S = 1.0
-"""How long these clients may take."""
 
 
 class TooManyQueued(Exception):
@@ -60,7 +59,7 @@ class PipelinedHttpProtocol(HttpToolsProtocol):
     """One connection: the running request, and the queued ones in `pipeline`, the latest first.
 
     `_waiting`: how many of the queued ones count as in flight. `_is_over`: everything is answered; bytes that
-    still arrive are dropped until the client has seen that.
+    still arrive are dropped until the client has seen that. `_is_excess`: the connection is beyond the bound.
     """
 
     def __init__(self, *given: Any, bounds: Bounds) -> None:
@@ -69,35 +68,58 @@ class PipelinedHttpProtocol(HttpToolsProtocol):
         self._running: RequestResponseCycle | None = None
         self._waiting = 0
         self._is_over = False
+        self._is_excess = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = _Flow(transport, self.pipeline)
-        excess = len(self.connections) - self._bounds.max_connections
-        if excess > 0:
-            self._refuse_connection(excess)
+        self._is_excess = not self._bounds.connections.admit()
+        if self._is_excess:
+            self._bounds.reserve.add(self, self._cut_off)
+            self.app = functools.partial(self._answer_once, self.app)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self._is_excess:
+            self._bounds.reserve.discard(self)
+        else:
+            self._bounds.connections.release()
         self._unset_keepalive_if_required()
         if self._running is not None:
             disconnect(self._running)
+        self._drop_queued()
+
+    def _drop_queued(self) -> None:
         while self.pipeline:
             cycle, _ = self.pipeline.pop()
             self._stop_waiting(cycle)
             disconnect(cycle)
 
-    def _refuse_connection(self, excess: int) -> None:
-        self._is_over = True
-        self._bounds.on_rejected(503, "too-many-connections")
-        if excess > MAX_REFUSED:
-            self.transport.abort()
-            return
-        detail = f"the producer accepts at most {self._bounds.max_connections} connections"
-        headers = {"connection": "close", "retry-after": str(RETRY_AFTER_S)}
-        self._write(problem(503, "too-many-connections", detail, headers=headers))
-        self.transport.write_eof()  # a real close may reset, which would destroy the answer
-        self.loop.call_later(REFUSED_S, self.transport.abort)
+    async def _answer_once(self, app: ASGI3Application, scope: Any, receive: Any, send: Any) -> None:
+        """The app of a connection beyond the bound: one answer, from `app` only to those who watch."""
+
+        async def send_last(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"connection", b"close")]
+            await send(message)
+
+        self._drop_queued()
+        if self._running is not None:
+            self._end_after(self._running)
+        answer: Any = app
+        if scope["path"] not in WATCHING or scope["method"] not in ("GET", "HEAD"):
+            detail = f"the producer accepts at most {self._bounds.connections.most} connections"
+            headers = {"retry-after": str(RETRY_AFTER_S)}
+            answer = problem(503, "too-many-connections", detail, headers=headers)
+            answer.raw_headers += self._bounds.headers_for(scope)
+            self._bounds.on_rejected(503, "too-many-connections")
+        await answer(scope, receive, send_last)
+
+    def _cut_off(self) -> None:
+        """Ends a connection beyond the bound in favour of a newer one."""
+        if not self._is_over:
+            self._bounds.on_rejected(503, "too-many-connections")
+        self.transport.abort()
 
     def _write(self, answer: Response) -> None:
         """Sends an answer that no app gives."""
@@ -138,10 +160,10 @@ class PipelinedHttpProtocol(HttpToolsProtocol):
         self._bounds.on_rejected(answer.status_code, "overloaded")
         await answer(scope, receive, send)
 
-    def _end_behind_answers(self) -> None:
-        """Makes the latest accepted request the connection's last one."""
-        self.cycle.keep_alive = False
-        self.cycle.transport = _LastTransport(self.transport, self._end)
+    def _end_after(self, last: RequestResponseCycle) -> None:
+        """Makes an accepted request the connection's last one."""
+        last.keep_alive = False
+        last.transport = _LastTransport(self.transport, self._end)
         self.flow.pause_reading()
 
     def _end(self) -> None:

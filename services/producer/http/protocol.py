@@ -73,7 +73,7 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """A client that has sent everything and closed its half is still answered."""
         cycle = self.cycle
-        if cycle is None or cycle.more_body or cycle.response_complete:  # there is nothing to answer
+        if self._is_over or cycle is None or cycle.more_body or cycle.response_complete:  # nothing to answer
             self._abort_later()
             return None
         cycle.keep_alive = False
@@ -247,7 +247,7 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
         if isinstance(error.__context__, _HeadersTooLarge):
             self._reject_headers()
         elif isinstance(error.__context__, TooManyQueued):
-            self._end_behind_answers()
+            self._end_after(self.cycle)
         else:
             self._reject(400, "malformed-request", f"the request is not valid HTTP/1.1: {error}")
 
@@ -262,7 +262,7 @@ class BoundedHttpProtocol(PipelinedHttpProtocol):
         is_body_awaited = self._is_body_awaited()
         if self._is_answering_another() and not is_body_awaited:
             # the client would take the rejection for the answer to an earlier request
-            self._end_behind_answers()
+            self._end_after(self.cycle)
             return
         if not self.pipeline and not (is_body_awaited and self.cycle.response_started):
             answer = problem(status, kind, detail, headers={"connection": "close"})
