@@ -63,9 +63,6 @@ class Producer:
             compression=settings.compression,
             on_replaced=self._on_replaced,
         )
-        self._rejects = KafkaRejects(
-            settings.kafka, settings.names, share_bytes=settings.reject_share_bytes // settings.workers
-        )
         self._zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
         self._registration = Registration(self._zookeeper, settings, self._on_table)
         self._metrics.unreadable_znodes = lambda: self._registration.unreadable_znodes
@@ -73,6 +70,12 @@ class Producer:
             parse_keys(settings.write_keys.split(",")),
             settings.keys_file,
             workers=1 if worker is None else settings.workers,
+        )
+        self._rejects = KafkaRejects(
+            settings.kafka,
+            settings.names,
+            share_bytes=settings.reject_share_bytes // settings.workers,
+            writers=self._keys.writers,
         )
         self._door = create_app(
             settings=settings,

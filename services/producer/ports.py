@@ -42,7 +42,8 @@ class FragmentSink(Protocol):
 class RejectCounts:
     """How many rejects were stored in the topic, dropped (or possibly dropped), and cut.
 
-    `over_share`: those that were not stored because their reason had used its share, by reason.
+    `over_share`: those that were not stored because their writer had used its part of the reason's share, by
+    reason.
     """
 
     stored: int = 0
@@ -56,10 +57,11 @@ class Rejects(Protocol):
 
     counts: RejectCounts
 
-    def put(self, rejected: Sequence[Rejected], posted: Sequence[bytes]) -> None:
+    def put(self, rejected: Sequence[Rejected], posted: Sequence[bytes], writer: str = "") -> None:
         """Queues the rejected fragments of a request; `posted[n]` are the bytes of `rejected[n]`.
 
-        Returns at once and never raises. The queue is bounded in bytes, and so is what a reason may store
-        (core/reject_shares.py); beyond that rejects are dropped and counted.
+        `writer` is the name of the request's write key. Returns at once and never raises. The queue is
+        bounded in bytes, and so is what a writer may store for a reason (core/reject_shares.py); beyond that
+        rejects are dropped and counted.
         """
         ...

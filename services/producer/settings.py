@@ -96,10 +96,10 @@ class ProducerSettings(ServiceSettings):
         between(0.1, 600, "shorter cuts off slow clients, longer allows them to occupy memory"),
     )
     reject_share_bytes: int = setting(
-        48 * 1024 * 1024,
-        "rejects of one reason that the producer stores at once, and as much again in 5 days; more are only "
-        "counted",
-        at_least(4 * 1024 * 1024, "the workers divide it, and a reject has up to 33 KB"),
+        8 * 1024 * 1024,
+        "rejects of one reason that the producer stores at once, and as much again in 5 days; its workers "
+        "and the names of write keys divide it; more are only counted",
+        at_least(1024 * 1024, "it is divided, and a reject has up to 33 KB"),
     )
     workers: int = setting(
         1,

@@ -19,11 +19,12 @@ def reject_of(posted: bytes, *, reason: str, detail: str, index: int) -> Reject:
 class InMemoryRejects:
     """Keeps rejects in `kept`; while `is_away` they wait, as many as fit into `max_waiting_bytes`.
 
-    Its clock stands still, so shares do not come back.
+    `writers` has the writer of each call. Its clock stands still, so shares do not come back.
     """
 
     def __init__(self, max_waiting_bytes: int = 1_000_000, share_bytes: int = 10**9) -> None:
         self.kept: list[Reject] = []
+        self.writers: list[str] = []
         self.is_away = False
         self.counts = RejectCounts()
         self._max_waiting_bytes = max_waiting_bytes
@@ -33,15 +34,17 @@ class InMemoryRejects:
     def __repr__(self) -> str:
         return f"<InMemoryRejects of {len(self.kept)}, {self.counts}>"
 
-    def put(self, rejected: Sequence[Rejected], posted: Sequence[bytes]) -> None:
+    def put(self, rejected: Sequence[Rejected], posted: Sequence[bytes], writer: str = "") -> None:
         """See Rejects."""
+        self.writers.append(writer)
         for item, value in zip(rejected, posted, strict=True):
             reject = reject_of(value, reason=item.reason, detail=item.detail, index=item.index)
             waiting = sum(len(one.value) for one in self._waiting)
             if waiting + len(reject.value) > self._max_waiting_bytes:
                 self.counts.dropped += 1
                 continue
-            if not self._shares.take(item.reason, len(reject.value) + STORED_OVERHEAD_BYTES, 0.0):
+            size = len(reject.value) + STORED_OVERHEAD_BYTES
+            if not self._shares.take(item.reason, size, 0.0, writer):
                 self.counts.over_share[item.reason] += 1
                 continue
             self.counts.cut += reject.is_cut

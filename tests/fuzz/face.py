@@ -55,7 +55,7 @@ class IndexedSink(InMemoryFragmentSink):
 class CountedRejects(InMemoryRejects):
     """Only counts: a queue of objects would cost more CPU time than the door, which is measured."""
 
-    def put(self, rejected: Sequence[Rejected], posted: Sequence[bytes]) -> None:
+    def put(self, rejected: Sequence[Rejected], posted: Sequence[bytes], writer: str = "") -> None:
         """See Rejects."""
         assert len(rejected) == len(posted)
         self.counts.stored += len(rejected)

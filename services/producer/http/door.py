@@ -168,10 +168,11 @@ class Door:
         if table is None:
             raise ZooKeeperUnavailable("there is no stream table yet")
         body = b"".join(chunks)
+        writer = "" if key is None else key.grant.name
         try:
             ingested = ingest(body, form, table, self._limits)
         except RequestUnreadable as error:
-            self._rejects.put([Rejected(index=0, reason=UNREADABLE, detail=error.detail)], [body])
+            self._rejects.put([Rejected(index=0, reason=UNREADABLE, detail=error.detail)], [body], writer)
             raise
         if key is not None:
             key.count(ingested.total)
@@ -183,7 +184,7 @@ class Door:
         if rejected:
             self._metrics.rejected.update(item.reason for item in rejected)
             if not count:
-                self._rejects.put(rejected, rejected_values)
+                self._rejects.put(rejected, rejected_values, writer)
                 return all_rejected(rejected)
         if count:
             started_s = perf_counter()
@@ -196,7 +197,7 @@ class Door:
                 self._metrics.unstored += count
                 raise
             if rejected:  # not earlier: after a failure the client sends everything again
-                self._rejects.put(rejected, rejected_values)
+                self._rejects.put(rejected, rejected_values, writer)
             self._metrics.stored += count - len(unstored)
             if unstored:
                 self._metrics.unstored += len(unstored)

@@ -127,6 +127,7 @@ class WriteKeys:
         self._share = 1 / workers
         self.use = KeyUse()
         self._in_force: dict[bytes, WriteKey] = {}
+        self._writers = 1
         self._put_in_force(self._own)
         self._fault = "" if file is None else "the file of write keys has not been read yet"
         self.is_needed = bool(self._own) or file is not None
@@ -162,6 +163,10 @@ class WriteKeys:
                 raise KeysUnread from None
             raise
         return found
+
+    def writers(self) -> int:
+        """The number of names of keys that may write fragments; 1 without keys, or while none is known."""
+        return self._writers
 
     def complaint(self) -> str:
         """Why valid keys may be rejected; empty once the file has been read."""
@@ -221,6 +226,8 @@ class WriteKeys:
             # a key that stays keeps what is left of its rate
             is_same = key is not None and key.grant == grant
             self._in_force[digest] = key if key and is_same else WriteKey(grant, self.use, self._share)
+        may_write = (key.grant for key in self._in_force.values() if Scope.WRITE in key.grant.scopes)
+        self._writers = max(len({grant.name for grant in may_write}), 1)
         self.use.rates.clear()
         for key in self._in_force.values():
             if key.limit is not None:

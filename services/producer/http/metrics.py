@@ -80,7 +80,7 @@ class ProducerMetrics:
             yield CounterMetricFamily(name, documentation, value=value)
         yield _labelled(
             "baton_rejects_over_share",
-            "Rejects not stored because their reason had used its share of the topic, by reason",
+            "Rejects not stored because their writer had used its part of the reason's share, by reason",
             "reason",
             self.rejects.over_share,
         )

@@ -1,9 +1,9 @@
 """Writes rejected fragments to the topic `fragments.rejected`, each at most once, without delaying a request.
 
 `put` only appends to a queue that is bounded in bytes; `run` sends from it, one batch at a time. Rejects wait
-while Kafka is unavailable, and are dropped when the queue is full or their reason has used its share. A batch
-with an unknown outcome counts as dropped too: if it were written twice, a replay would send its fragments
-twice, under two ids.
+while Kafka is unavailable, and are dropped when the queue is full or their share is used up. A batch with
+an unknown outcome counts as dropped too: if it were written twice, a replay would send its fragments twice,
+under two ids.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class KafkaRejects:
         names: Names,
         *,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
-        share_bytes: int = 48 * 1024 * 1024,
+        share_bytes: int = 8 * 1024 * 1024,
+        writers: Callable[[], int] = lambda: 1,
         ack_timeout_s: float = ACK_TIMEOUT_S,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -57,7 +58,9 @@ class KafkaRejects:
         self._max_waiting_bytes = max_waiting_bytes
         self._ack_timeout_s = ack_timeout_s
         self._now_s = now_s
-        self._shares = RejectShares(share_bytes=share_bytes, refill_s=REJECTED_RETENTION_MS / 1000)
+        self._shares = RejectShares(
+            share_bytes=share_bytes, refill_s=REJECTED_RETENTION_MS / 1000, writers=writers
+        )
         # reject, bytes to keep, original size; headers are built later: they cost more than the answer
         self._waiting: deque[tuple[Rejected, bytes, int]] = deque()
         self._waiting_bytes = 0
@@ -70,7 +73,7 @@ class KafkaRejects:
     def __repr__(self) -> str:
         return f"<KafkaRejects to {self._kafka}: {len(self._waiting)} waiting, {self.counts}>"
 
-    def put(self, rejected: Sequence[Rejected], posted: Sequence[bytes]) -> None:
+    def put(self, rejected: Sequence[Rejected], posted: Sequence[bytes], writer: str = "") -> None:
         """See Rejects."""
         for item, value in zip(rejected, posted, strict=True):
             kept = kept_part(value)
@@ -78,7 +81,8 @@ class KafkaRejects:
             if self._waiting_bytes + weight > self._max_waiting_bytes:
                 self.counts.dropped += 1
                 continue
-            if not self._shares.take(item.reason, len(kept) + STORED_OVERHEAD_BYTES, self._now_s()):
+            size = len(kept) + STORED_OVERHEAD_BYTES
+            if not self._shares.take(item.reason, size, self._now_s(), writer):
                 self.counts.over_share[item.reason] += 1
                 continue
             self.counts.cut += len(kept) < len(value)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from services.producer.http.grants import UNNAMED
+from services.producer.http.keys import WriteKeys, parse_keys
 from shared.model.rejects import MAX_KEPT_BYTES, Reject
 from tests.fakes.rejects import InMemoryRejects
 from tests.rejects_contract import SHARE_BYTES, RejectsContract, RejectsWorld
@@ -65,6 +67,18 @@ async def test_each_rejected_fragment_is_kept_with_its_own_bytes(
         {"index": one.index, "reason": one.reason, "detail": one.detail} for one in producer.rejects.kept
     ]
     assert answer.json()["accepted"] == len(producer.stored)
+
+
+@pytest.mark.parametrize("body", [b'[{"key":"a"},{}]', b"[{}]", b"nonsense"])
+async def test_rejects_count_for_the_name_of_their_write_key(body: bytes) -> None:
+    """So that no writer can use up what another one's rejects need; without keys nobody has a name."""
+    producer = Producer(WriteKeys(parse_keys(["k1 name=page", "k2"])))
+
+    for key in ("k1", "k2"):
+        await producer.post(body, JSON | {"authorization": f"Bearer {key}"})
+    await (anybody := Producer()).post(body)
+
+    assert (producer.rejects.writers, anybody.rejects.writers) == (["page", UNNAMED], [""])
 
 
 @pytest.mark.parametrize("body", [b'[{"key":"a"}', b"nonsense", b'{"key":"\xff"}', b""])
