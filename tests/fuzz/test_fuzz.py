@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import json
 import os
 import random
 import subprocess
 import sys
+import time
+from typing import Any
 
 import pytest
 
 from tests.fuzz.bodies import BOMB_BYTES
-from tests.fuzz.posts import post_of
+from tests.fuzz.face import SETTINGS, Answer, Face
+from tests.fuzz.posts import Post, post_of
+from tests.fuzz.respelling import respelled
 from tests.fuzz.run import MAX_GROWTH, MAX_PEAK, Found, Memory, faults_of, fuzz
 
 SEEDS = 10_000
+CACHED, OTHER = 3, 4
+"""Two seeds."""
 
 
 def new_start() -> int:
@@ -47,6 +55,47 @@ def test_a_run_reaches_every_answer_that_a_body_can_get() -> None:
 def test_a_seed_is_always_the_same_request() -> None:
     """So that a failing one can be repeated."""
     assert [repr(post_of(seed)) for seed in range(200)] == [repr(post_of(seed)) for seed in range(200)]
+
+
+def test_a_cost_that_only_the_first_time_has_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that knows a body must not hide what it cost; a disturbance that does not return is allowed."""
+    ask, known, pauses = Face.ask, set[tuple[bytes, ...]](), iter([True])
+
+    async def slow_at_first(face: Face, post: Post) -> Answer:
+        is_cached = tuple(post.pieces) in known
+        known.add(tuple(post.pieces))
+        if (post.seed == CACHED and not is_cached) or (post.seed == OTHER and next(pauses, False)):
+            ends_s = time.process_time() + 0.1
+            while time.process_time() < ends_s:
+                pass
+        return await ask(face, post)
+
+    monkeypatch.setattr(Face, "ask", slow_at_first)
+    found = asyncio.run(fuzz(range(CACHED, OTHER + 1)))
+
+    assert [(post.seed, "of the allowed" in wrong[0]) for post, wrong in found.wrong] == [(CACHED, True)]
+    assert found.slowest[1] == CACHED
+
+
+def test_a_respelled_request_gets_the_same_answer() -> None:
+    """From other bytes of the same length; so it costs as much, unless a cache knows it."""
+
+    async def answers(posts: list[Post]) -> list[tuple[int | None, Any, list[Any]]]:
+        faces = {name: Face(name) for name in SETTINGS}
+        given = [await faces[post.door].ask(post) for post in posts]
+        bodies = [json.loads(one.body) if one.status in (200, 422) and one.body else {} for one in given]
+        rejected = [[(r["index"], r["reason"]) for r in body.get("rejected", [])] for body in bodies]
+        return [
+            (one.status, body.get("accepted"), reasons)
+            for one, body, reasons in zip(given, bodies, rejected, strict=True)
+        ]
+
+    # a key with another name may go to a stream that stores nothing
+    posts = [dataclasses.replace(post_of(seed), mute=frozenset()) for seed in range(1_000)]
+    others = [respelled(post) for post in posts]
+
+    assert asyncio.run(answers(others)) == asyncio.run(answers(posts))
+    assert sum(other.pieces != post.pieces for other, post in zip(others, posts, strict=True)) > 900
 
 
 @pytest.mark.parametrize(
