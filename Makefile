@@ -6,7 +6,6 @@ STACK_HOME ?= .baton
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 INSTALLED := $(VENV)/.installed
-AGENT := agent
 WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -28,8 +27,7 @@ test-browser: $(INSTALLED) ## Test the agent in a real Chromium (Debian: chromiu
 	@$(BIN)/python -m pytest agent/tests $(ARGS)
 
 agent: $(INSTALLED) ## Minify the agent after you change its source (needs npm)
-	@npx --yes terser@5.51.2 $(AGENT)/agent.js --compress passes=3 --mangle --ecma 2018 --output $(AGENT)/agent.min.js \
-	  --format "preamble='/*! Baton agent, readable: agent.source.js, sha256 $$($(PYTHON) -c 'import hashlib; print(hashlib.sha256(open("$(AGENT)/agent.js", "rb").read()).hexdigest())') */'"
+	@$(BIN)/python -m agent.minify
 
 lint: $(INSTALLED) ## Check style and format
 	@$(BIN)/ruff check .
