@@ -1,7 +1,8 @@
-"""Minifies `agent.js` to `agent.min.js`, which producers serve; `make agent` runs it, a test compares the result.
+"""Minifies `agent.js` to `agent.min.js`, which producers serve; run by `make agent`.
 
-npm's terser does it, in one version, so that everybody gets the same bytes. The first line has the digest of
-the source. Needs Node's `npx`, which downloads terser at its first use.
+npm's terser does it, in one version, so that every machine gets the same bytes. The first line has the digest
+of the source. Needs Node's `npx`, which downloads terser at its first use.
+`agent/tests/test_agent_built.py` compares the result.
 """
 
 from __future__ import annotations

@@ -50,14 +50,14 @@ async def connect(server: Server, clients: contextlib.AsyncExitStack, count: int
 
 
 async def test_a_connection_beyond_the_bound_gets_a_503() -> None:
-    """With a time to retry, and what it sends is not stored; the others go on, and room returns."""
+    """With a time to retry, and nothing of it is stored; the others go on, and later there is room again."""
     async with serving(few()) as server, contextlib.AsyncExitStack() as clients:
         within = await connect(server, clients, MOST)
         for client in within:
             client.send(request(FRAGMENT))
             assert (await client.answer()).status == 200
         async with server.connection() as beyond:
-            beyond.send(request(FRAGMENT + b" " * 300_000) * 2)
+            beyond.send(request(FRAGMENT + b" " * 300_000, "origin: https://example.com") * 2)
             refused = await beyond.answer()
             rest = await beyond.rest()
         within[0].send(request(FRAGMENT))
@@ -70,6 +70,7 @@ async def test_a_connection_beyond_the_bound_gets_a_503() -> None:
 
     assert (refused.status, refused.body["type"]) == (503, "urn:baton:too-many-connections")
     assert (refused.headers["retry-after"], refused.headers["connection"], rest) == ("1", "close", b"")
+    assert "access-control-allow-origin" in refused.headers  # else a page could not read the answer
     assert (goes_on.status, accepted.status, len(server.stored)) == (200, 200, 5)
     assert (server.metrics.requests[503], server.metrics.refused["too-many-connections"]) == (1, 1)
 

@@ -71,7 +71,7 @@ async def test_each_rejected_fragment_is_kept_with_its_own_bytes(
 
 @pytest.mark.parametrize("body", [b'[{"key":"a"},{}]', b"[{}]", b"nonsense"])
 async def test_rejects_count_for_the_name_of_their_write_key(body: bytes) -> None:
-    """So that no writer can use up what another one's rejects need; without keys nobody has a name."""
+    """So that no writer can use up what another one's rejects need; without keys the name is empty."""
     producer = Producer(WriteKeys(parse_keys(["k1 name=page", "k2"])))
 
     for key in ("k1", "k2"):
