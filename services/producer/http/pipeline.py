@@ -10,7 +10,6 @@ beyond the bound has an app that answers one request (connections.py).
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Callable, Sized
 from typing import Any
 
@@ -76,12 +75,13 @@ class PipelinedHttpProtocol(HttpToolsProtocol):
         self._is_excess = not self._bounds.connections.admit()
         if self._is_excess:
             self._bounds.reserve.add(self, self._cut_off)
-            self.app = functools.partial(self._answer_once, self.app)
+            self.app = self._answer_once
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         if self._is_excess:
             self._bounds.reserve.discard(self)
+            self.app = self.config.loaded_app  # breaks the reference cycle
         else:
             self._bounds.connections.release()
         self._unset_keepalive_if_required()
@@ -95,8 +95,8 @@ class PipelinedHttpProtocol(HttpToolsProtocol):
             self._stop_waiting(cycle)
             disconnect(cycle)
 
-    async def _answer_once(self, app: ASGI3Application, scope: Any, receive: Any, send: Any) -> None:
-        """The app of a connection beyond the bound: one answer, from `app` only to those who watch."""
+    async def _answer_once(self, scope: Any, receive: Any, send: Any) -> None:
+        """The app of a connection beyond the bound: one answer, a 503 unless the client only looks."""
 
         async def send_last(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -106,7 +106,7 @@ class PipelinedHttpProtocol(HttpToolsProtocol):
         self._drop_queued()
         if self._running is not None:
             self._end_after(self._running)
-        answer: Any = app
+        answer: Any = self.config.loaded_app
         if scope["path"] not in WATCHING or scope["method"] not in ("GET", "HEAD"):
             detail = f"the producer accepts at most {self._bounds.connections.most} connections"
             headers = {"retry-after": str(RETRY_AFTER_S)}
@@ -175,9 +175,10 @@ class PipelinedHttpProtocol(HttpToolsProtocol):
 def disconnect(cycle: RequestResponseCycle) -> None:
     """Makes the request's app read a disconnect, and drops whatever it still sends."""
     cycle.disconnected = True
-    cycle.on_response = (
-        _nothing  # breaks the reference cycle with the connection, so its body is freed at once
-    )
+    # break the reference cycles with the connection, so that the body is freed at once
+    cycle.on_response = _nothing
+    if isinstance(cycle.transport, _LastTransport):
+        cycle.transport.close = _nothing  # type: ignore[method-assign]
     cycle.message_event.set()
 
 

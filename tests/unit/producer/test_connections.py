@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import json
 import resource
 import urllib.error
 import urllib.request
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -94,6 +96,19 @@ async def test_probes_are_answered_beyond_the_bound(method: str, path: str, stat
     assert received.startswith(b"HTTP/1.1 %d " % status)
     assert (received.count(b"HTTP/1.1 "), received.lower().count(b"connection: close")) == (1, 1)
     assert server.metrics.refused["too-many-connections"] == (status == 503)
+
+
+async def test_an_ended_connection_is_freed_without_a_garbage_collection() -> None:
+    """Collections are rare in a producer, and a crowd may send thousands of connections a second."""
+    async with serving(few()) as server, contextlib.AsyncExitStack() as clients:
+        await connect(server, clients, MOST)
+        gc.disable()
+        clients.callback(gc.enable)
+        async with server.connection() as beyond:
+            beyond.send(request(FRAGMENT))
+            await beyond.rest()
+        ended = weakref.ref(server.protocols.pop())
+        await until(lambda: ended() is None)
 
 
 async def test_nobody_can_occupy_the_reserve() -> None:
