@@ -19,7 +19,7 @@ from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.state import OpenSession
 from shared.model.head import Counts
 from tests.logs import difference, is_found
-from tests.unit.consumer.test_bundle import lost_in_transit
+from tests.unit.consumer.core.test_bundle import lost_in_transit
 
 Patch = pytest.MonkeyPatch
 
@@ -53,7 +53,7 @@ def change_bundles(patch: Patch, **changes: Callable[[BundleWire], Any]) -> None
     def wrong_delta(stream: Stream, base: sending.SentCopy | None) -> bytes:
         return wrong(delta(stream, base))
 
-    for module in ("tests.logs", "tests.unit.consumer.test_bundle"):
+    for module in ("tests.logs", "tests.unit.consumer.core.test_bundle"):
         patch.setattr(f"{module}.take_copy", wrong_copy)
         patch.setattr(f"{module}.take_delta", wrong_delta)
 
@@ -96,7 +96,7 @@ def lose_keys_covered_by_silence(patch: Patch) -> None:
         return delta(stream, later)
 
     patch.setattr("tests.logs.take_delta", wrong)
-    patch.setattr("tests.unit.consumer.test_bundle.take_delta", wrong)
+    patch.setattr("tests.unit.consumer.core.test_bundle.take_delta", wrong)
 
 
 def lose_remembered_ids(patch: Patch) -> None:

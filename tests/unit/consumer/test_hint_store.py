@@ -27,8 +27,8 @@ from services.consumer.handover.hints import HintStore
 from shared.errors import BundleRejected, HandoverRefused, NotFound
 from shared.service.signing import digest_of
 from tests.logs import SETTINGS, commit_of, fragment, owner_of
-from tests.unit.consumer.test_bundle import state_of
-from tests.unit.consumer.test_handover_rules import SITUATION
+from tests.unit.consumer.core.test_bundle import state_of
+from tests.unit.consumer.core.test_handover_rules import SITUATION
 
 STREAM = 3
 

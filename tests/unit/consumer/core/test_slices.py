@@ -25,7 +25,7 @@ from services.consumer.stream import slices as running
 from services.consumer.stream.slices import in_slices
 from tests.effort import effort
 from tests.logs import SETTINGS, Owner, Store, fragment, random_log, received
-from tests.unit.consumer.test_bundle import state_of
+from tests.unit.consumer.core.test_bundle import state_of
 
 T = TypeVar("T")
 LIMITS = StreamLimits(max_replay_fragments=12)
