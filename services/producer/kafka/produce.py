@@ -13,8 +13,25 @@ from struct import Struct
 from typing import Any, Self
 
 from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import (
+    InvalidTimestampError,
+    InvalidTopicError,
+    MessageSizeTooLargeError,
+    PolicyViolationError,
+    RecordListTooLargeError,
+    TopicAuthorizationFailedError,
+)
 from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v7, ProduceResponse_v7
 
+TOPIC_ERRORS = (
+    InvalidTimestampError,
+    InvalidTopicError,
+    MessageSizeTooLargeError,
+    PolicyViolationError,
+    RecordListTooLargeError,
+    TopicAuthorizationFailedError,
+)
+"""Errors that concern one topic only; the broker wrote nothing of the attempt."""
 _SHORT, _INT, _PART = Struct(">h"), Struct(">i"), Struct(">ii")
 _HEAD = Struct(">hhii")
 """Length of the transactional id (-1: none), acks, timeout in ms, number of topics."""

@@ -18,20 +18,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import (
-    InvalidTimestampError,
-    InvalidTopicError,
-    MessageSizeTooLargeError,
-    PolicyViolationError,
-    RecordListTooLargeError,
-    TopicAuthorizationFailedError,
-)
 
 from services.producer.core.circuit_breaker import CircuitBreaker
 from services.producer.core.ingest import Portion
 from services.producer.kafka.batches import SLOW_ROUND_S, Backlog, Batch, Delivery
 from services.producer.kafka.connection import connected_producer, has_topic, leader_of, refresh_metadata
-from services.producer.kafka.produce import rewind_sequence, send_batch
+from services.producer.kafka.produce import TOPIC_ERRORS, rewind_sequence, send_batch
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 from shared.kafka.clients import KAFKA_FAILURES, discard_producer
@@ -39,15 +31,6 @@ from shared.kafka.clients import KAFKA_FAILURES, discard_producer
 PROBE_S = 2.0
 """After this long without an acknowledgement the sink asks Kafka for metadata."""
 PROBE_TIMEOUT_S = 2.0
-TOPIC_ERRORS = (
-    InvalidTimestampError,
-    InvalidTopicError,
-    MessageSizeTooLargeError,
-    PolicyViolationError,
-    RecordListTooLargeError,
-    TopicAuthorizationFailedError,
-)
-"""Errors that concern one topic only; the broker wrote nothing of the attempt."""
 _Future = asyncio.Future[Any]
 logger = logging.getLogger(__name__)
 

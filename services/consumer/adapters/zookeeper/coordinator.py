@@ -12,12 +12,12 @@ from typing import NamedTuple
 import msgspec
 
 from services.consumer.adapters.zookeeper.group_mirror import GroupMirror
+from services.consumer.adapters.zookeeper.new_group import create_group
 from services.consumer.core.ownership.lease import Lease
-from shared.errors import Conflict, InvalidInput, ZooKeeperUnavailable
+from shared.errors import Conflict, ZooKeeperUnavailable
 from shared.model.cluster import UNREADABLE_CLAIM, ClaimNode, MemberNode, StreamNode, View
-from shared.model.group import GroupSettings, parse_group_settings
+from shared.model.group import GroupSettings
 from shared.model.names import Names
-from shared.zookeeper.unreadable import UnreadableZnodes
 from shared.zookeeper.znodes import Check, Create, Delete, Operation, Set, Znode, Znodes, ZooKeeperSession
 
 _encode = msgspec.json.encode
@@ -97,28 +97,8 @@ class ZooKeeperCoordinator:
         return len(self._mirror.unreadable)
 
     async def ensure_group(self, settings: GroupSettings) -> None:
-        """Creates the group's znodes.
-
-        Raises InvalidInput if the group has other settings; ZooKeeperUnavailable also if they are unreadable.
-        """
-        names, path = self._names, self._names.group(self.group)
-        await self._zookeeper.make_path(names.groups)
-        await self._zookeeper.create(path, settings.encode())
-        znode = await self._zookeeper.get(path)
-        if znode is None:
-            raise ZooKeeperUnavailable("the group's znode vanished while it was being created")
-        found = UnreadableZnodes().decode(path, znode.data, parse_group_settings)
-        if found is None:
-            raise ZooKeeperUnavailable(f"the group's settings at {path} are unreadable")
-        differences = settings.differences(found)
-        if differences:
-            raise InvalidInput(
-                f"group {self.group!r} has other settings (here / there): {', '.join(differences)}; "
-                "settings are fixed for a group's life; for other values, use another group"
-            )
-        # members last: nobody can join an incomplete group, and a member that cannot join completes it
-        for part in (names.streams(self.group), names.claims(self.group), names.members(self.group)):
-            await self._zookeeper.create(part)
+        """Creates the group's znodes where they are missing. Raises InvalidInput, ZooKeeperUnavailable."""
+        await create_group(self._zookeeper, self._names, self.group, settings)
 
     async def join(self, node: MemberNode) -> None:
         """Creates this member's node in the present ZooKeeper session, or updates its data."""

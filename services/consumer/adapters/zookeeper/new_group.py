@@ -1,0 +1,34 @@
+"""Creates a group's znodes, or checks that its settings are the same: they are fixed for a group's life."""
+
+from __future__ import annotations
+
+from shared.errors import InvalidInput, ZooKeeperUnavailable
+from shared.model.group import GroupSettings, parse_group_settings
+from shared.model.names import Names
+from shared.zookeeper.unreadable import UnreadableZnodes
+from shared.zookeeper.znodes import Znodes
+
+
+async def create_group(zookeeper: Znodes, names: Names, group: str, settings: GroupSettings) -> None:
+    """Creates what is missing, at every member's start.
+
+    Raises InvalidInput if the group has other settings; ZooKeeperUnavailable also if they are unreadable.
+    """
+    path = names.group(group)
+    await zookeeper.make_path(names.groups)
+    await zookeeper.create(path, settings.encode())
+    znode = await zookeeper.get(path)
+    if znode is None:
+        raise ZooKeeperUnavailable("the group's znode vanished while it was being created")
+    found = UnreadableZnodes().decode(path, znode.data, parse_group_settings)
+    if found is None:
+        raise ZooKeeperUnavailable(f"the group's settings at {path} are unreadable")
+    differences = settings.differences(found)
+    if differences:
+        raise InvalidInput(
+            f"group {group!r} has other settings (here / there): {', '.join(differences)}; "
+            "settings are fixed for a group's life; for other values, use another group"
+        )
+    # members last: nobody can join an incomplete group, and a member that cannot join completes it
+    for part in (names.streams(group), names.claims(group), names.members(group)):
+        await zookeeper.create(part)
