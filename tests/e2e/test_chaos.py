@@ -19,7 +19,7 @@ from tests.e2e.fleet import new_seed
 from tests.e2e.stack import left_running
 
 SHORT = Plan(fragments=20_000, per_s=250, rounds=1, at_once=1)
-LONG = Plan(fragments=1_000_000, per_s=700, rounds=20, at_once=2, batch=100)
+LONG = Plan(fragments=1_080_000, per_s=730, rounds=21, at_once=2, batch=100)
 
 
 @pytest.mark.parametrize(
