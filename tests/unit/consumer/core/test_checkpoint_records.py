@@ -77,6 +77,25 @@ def test_a_chunk_that_does_not_follow_its_session_is_unreadable(missing: dict[st
         fold_records(HEAD, [(4, record(parked=[parked("k", 5), next_chunk]))], 0)
 
 
+@pytest.mark.parametrize(("offset", "begins"), [(3, True), (5, True), (4, False)])
+def test_a_checkpoint_begins_with_the_whole_set_that_its_head_names(offset: int, begins: bool) -> None:
+    """Anything else is not this stream's checkpoint, or has lost its beginning."""
+    head = msgspec.structs.replace(HEAD, newest=offset)
+
+    with pytest.raises(InvalidInput, match="no whole set begins"):
+        fold_records(head, [(offset, record(begins=begins))], 0)
+
+
+def test_a_session_that_is_written_again_has_only_the_new_ids() -> None:
+    """From the place on where the chunk begins: a whole set repeats what was there before."""
+    first = msgspec.structs.replace(parked("k", 5), ids=[1, 2, 3])
+    again = msgspec.structs.replace(parked("k", 5, ids_start=1), ids=[9])
+
+    found = fold_records(HEAD, [(4, record(parked=[first, again]))], 0)
+
+    assert list(found.parked["k"].ids or ()) == [1, 9]
+
+
 def test_the_size_of_a_whole_set_is_known_after_loading() -> None:
     """It decides when the next one is written."""
     records = record(
