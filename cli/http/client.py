@@ -31,7 +31,14 @@ from shared.model.routing import StreamTable, parse_table
 PAGE = 1000
 """Rows per page of a list."""
 NDJSON = "application/x-ndjson"
+
+
+class NotAllowed(InvalidInput):
+    """The service does not allow this request, for example because the write key is wrong."""
+
+
 _ERRORS: dict[int, type[BatonError]] = {
+    **dict.fromkeys((401, 403), NotAllowed),
     **dict.fromkeys((429, 502, 503, 504), Unavailable),
     404: NotFound,
     409: Conflict,
@@ -102,6 +109,13 @@ class BatonClient:
         if response.status_code == 422 and (receipt.accepted or not receipt.rejected):
             raise _error_for(response)
         return receipt
+
+    async def check_markers(self) -> None:
+        """Returns if this client may write markers; writes none. Raises NotAllowed."""
+        # the producer checks the key first, and then rejects a marker without a time
+        response = await self._send("POST", "/markers", json={}, accept=(422,))
+        if response.status_code != 422:
+            raise BatonError(f"{response.url} is not a Baton service: it accepts a marker without a time")
 
     async def post_markers(self, time_ms: int) -> list[MarkerPosition]:
         """Writes a marker into every stream and returns their positions."""

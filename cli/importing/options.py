@@ -47,7 +47,8 @@ class Outcome:
     The counts are those of the whole import: `earlier` fragments of them were accepted in an earlier run of
     it, which `notice` names. `sending_s` is the part of `seconds` until everything was acknowledged,
     including the marker. `left_open` says why no marker was sent, if the log needs one. `rejected_file` holds
-    the lines that were not accepted, except for `left_out` of them.
+    the lines that were not accepted, except for `left_out` of them. `is_key_refused`: the producer
+    refuses the write key.
     """
 
     tally: Tally = field(default_factory=Tally)
@@ -63,8 +64,14 @@ class Outcome:
     rejected_file: str | None = None
     left_out: int = 0
     failure: str | None = None
+    is_key_refused: bool = False
 
     @property
     def ok(self) -> bool:
         """Whether every line was accepted and the import was completed."""
         return self.failure is None and self.tally.all_accepted
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all is well; 2 if the command needs another write key, as for any wrong option; else 1."""
+        return 2 if self.is_key_refused else int(not self.ok)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from cli.http.client import BatonClient, connect
+from cli.http.client import BatonClient, NotAllowed, connect
 from cli.http.receipts import Receipt
 from cli.importing.booking import Booking
 from cli.importing.closing import TimeBounds
@@ -47,6 +47,7 @@ async def run_import(
         # the counts up to here are the most useful part of a failed import
         except BatonError as error:
             outcome.failure = error.detail
+            outcome.is_key_refused = isinstance(error, NotAllowed)
     outcome.seconds = time.monotonic() - started
     return outcome
 

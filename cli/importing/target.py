@@ -1,4 +1,4 @@
-"""What an import must know before it sends anything: the stream table, and the settings of the groups.
+"""What an import must know before it sends anything: streams, the groups' settings, what its key allows.
 
 Nobody has answered at these addresses yet, so one that refuses the connection is reported at once; a service
 that answers that it is not ready may just have started. Used by `cli/importing/run.py`.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from cli.http.client import connect
+from cli.http.client import BatonClient, NotAllowed, connect
 from cli.importing.closing import TimeBounds, bounds_of
 from shared.errors import BatonError, InvalidInput, NotFound, Unavailable
 from shared.model.group import GroupSettings
@@ -36,17 +36,30 @@ class _Group(msgspec.Struct, frozen=True):
 
 
 async def look_up(url: str, write_key: str, control: str | None, group: str | None) -> Target:
-    """The target behind the producer `url`; `control` is None if the import needs none.
+    """The target behind the producer `url`; `control` is None if the import sends no marker.
 
-    Without control the bounds are those of a group with default settings. Raises Unavailable when one of the
-    two does not answer, NotFound when control does not know the group (None: any will do).
+    Without control the bounds are those of a group with default settings. Raises NotAllowed when a marker is
+    to be sent and the key does not allow it, Unavailable when one of the two does not answer, InvalidInput
+    when control does not know the group (None: any will do).
     """
     async with connect(
         url, patience_s=STARTING_S, connect_patience_s=FIRST_CONTACT_S, write_key=write_key
     ) as producer:
         table = await producer.table()
+        if control is not None:
+            await _check_markers(producer)
     settings = [] if control is None else await _settings(control, group)
     return Target(table=table, bounds=bounds_of(settings))
+
+
+async def _check_markers(producer: BatonClient) -> None:
+    try:
+        await producer.check_markers()
+    except NotAllowed as error:
+        raise NotAllowed(
+            f"{error.detail}; an import ends with a marker: use a write key with the scopes `write+mark`, or"
+            " leave the sessions open with --no-marker"
+        ) from None
 
 
 async def _settings(url: str, group: str | None) -> list[GroupSettings]:

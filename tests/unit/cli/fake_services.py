@@ -60,6 +60,8 @@ class InMemoryProducer:
         if request.url.path == "/table":
             return httpx.Response(200, content=self.table.encode())
         if request.url.path == "/markers":
+            if "time" not in msgspec.json.decode(request.content):
+                return problem(422, "the request has faults")
             places = [{"stream": n, "offset": len(self.logs[n])} for n in range(self.table.count)]
             for stream in range(self.table.count):
                 self.logs[stream].append(request.content)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 
-from cli.http.client import BatonClient, connect
+from cli.http.client import BatonClient, NotAllowed, connect
 from cli.http.retry_after import MAX_RETRY_AFTER_S, parse_retry_after
 from shared.errors import BatonError, Conflict, InvalidInput, NotFound, Unavailable
 from tests.unit.cli.fake_services import InMemoryControl, client_of, problem, served
@@ -88,7 +88,8 @@ async def test_retry_after_is_the_least_wait() -> None:
         ("GET", 409, Conflict),
         ("GET", 422, InvalidInput),
         ("GET", 500, BatonError),
-        *(("POST", status, InvalidInput) for status in (400, 401, 403, 415)),
+        *(("POST", status, InvalidInput) for status in (400, 415)),
+        *(("POST", status, NotAllowed) for status in (401, 403)),
     ],
 )
 async def test_other_errors_are_raised_at_once(method: str, status: int, error: type[BatonError]) -> None:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from click.testing import CliRunner
 
@@ -18,8 +19,8 @@ from cli.importing.command import import_command
 from cli.importing.delivery import await_delivery
 from cli.importing.lanes import PATIENCE_S
 from shared.errors import Unavailable
-from tests.unit.cli.fake_services import InMemoryProducer, served
-from tests.unit.cli.importing import NDJSON, control_with, imported
+from tests.unit.cli.fake_services import InMemoryProducer, problem, served
+from tests.unit.cli.importing import NDJSON, both, control_with, imported, importing
 
 TSV = ("--format", "tsv", "--key", "k", "--time", "t")
 
@@ -114,6 +115,31 @@ def test_a_wrong_address_or_group_is_reported_before_anything_is_sent(
     assert says in result.stderr
     assert producer.requests == []
     assert time.monotonic() - began < PATIENCE_S / 4
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("option", ["--close", "--dry-run", "--no-marker"])
+def test_a_key_that_may_not_mark_is_refused_before_anything_is_sent(
+    tmp_path: Path, status: int, option: str
+) -> None:
+    """Not after an hour of sending; without a marker the import needs no such key."""
+    producer, control = InMemoryProducer(2), control_with(default=1_800_000)
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/markers":
+            return problem(status, "it lacks the scope `mark`")
+        return await both(producer, control)(request)
+
+    with importing(answer) as run:
+        result = run(log_file(tmp_path), option)
+
+    if option == "--no-marker":
+        assert (result.exit_code, sum(producer.requests)) == (0, 100)
+        return
+    assert result.exit_code == 2
+    assert "it lacks the scope `mark`" in result.stderr
+    assert "leave the sessions open with --no-marker" in result.stderr
+    assert producer.requests == []
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 
 import httpx
+import pytest
 
-from cli.http.client import BatonClient
+from cli.http.client import BatonClient, NotAllowed
 from cli.importing.formats import Fields
 from cli.importing.lanes import BatchLimits
 from cli.importing.notes import Notes
 from cli.importing.pipeline import send_log
 from cli.importing.tally import Tally
 from services.producer.app import create_app
+from services.producer.http.door import Door
+from services.producer.http.keys import WriteKeys, parse_keys
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.settings import ProducerSettings
 from shared.model.routing import initial_table
@@ -24,18 +28,44 @@ from tests.unit.cli.fake_services import reader_of
 TABLE = initial_table(3)
 
 
-async def test_importer_and_producer_agree_on_every_answer() -> None:
-    """Partial and complete 503, rejected fragments, requests that are too large, table and markers."""
-    sink = InMemoryFragmentSink(TABLE.count)
-    door = create_app(
-        settings=ProducerSettings(max_request_bytes=900, max_fragment_bytes=750),
+def door_of(sink: InMemoryFragmentSink, settings: ProducerSettings, keys: WriteKeys | None = None) -> Door:
+    """The producer's real HTTP interface over a sink in memory."""
+    return create_app(
+        settings=settings,
         sink=sink,
         rejects=InMemoryRejects(),
         table=lambda: TABLE,
         table_json=TABLE.encode,
         complaints=list,
         metrics=ProducerMetrics(),
+        keys=keys,
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("k", "lacks the scope `mark`"), ("other write+mark", "not, or no longer"), ("k write+mark", "")],
+)
+async def test_importer_and_producer_agree_on_what_a_key_allows(line: str, words: str) -> None:
+    """The question writes nothing, whether or not the key may write markers."""
+    sink = InMemoryFragmentSink(TABLE.count)
+    http = httpx.AsyncClient(
+        transport=httpx.ASGITransport(door_of(sink, ProducerSettings(), WriteKeys(parse_keys([line])))),
+        base_url="http://producer",
+        headers={"authorization": "Bearer k"},
+    )
+    client = BatonClient(http, patience_s=0)
+
+    with pytest.raises(NotAllowed, match=words) if words else contextlib.nullcontext():
+        await client.check_markers()
+
+    assert list(map(list, sink.logs)) == [[]] * TABLE.count
+
+
+async def test_importer_and_producer_agree_on_every_answer() -> None:
+    """Partial and complete 503, rejected fragments, requests that are too large, table and markers."""
+    sink = InMemoryFragmentSink(TABLE.count)
+    door = door_of(sink, ProducerSettings(max_request_bytes=900, max_fragment_bytes=750))
     faults = [lambda: sink.mute.add(1), lambda: setattr(sink, "down", True)]
 
     async def sleep(_: float) -> None:  # the next fault on each retry, then none
