@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import math
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -20,6 +21,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 import msgspec
 
+from cli.http.problems import sentence_of
 from cli.http.receipts import MarkerPosition, Markers, Receipt, Rejected, RequestTooLarge
 from cli.http.retry_after import parse_retry_after
 from cli.http.sse import ServerSentEvent, SseParser
@@ -28,6 +30,8 @@ from shared.errors import BatonError, Conflict, InvalidInput, NotFound, Unavaila
 from shared.model.rejects import UNREADABLE
 from shared.model.routing import StreamTable, parse_table
 
+FIRST_CONTACT_S = 2.0
+"""How long a refused connection is retried before the service has answered: it may be about to start."""
 PAGE = 1000
 """Rows per page of a list."""
 NDJSON = "application/x-ndjson"
@@ -49,8 +53,8 @@ _ERRORS: dict[int, type[BatonError]] = {
 class BatonClient:
     """Calls one service; retries each call for up to `patience_s`, and counts repeated requests in `retries`.
 
-    A service that refuses the connection is tried for `connect_patience_s` only, if that is given. `sleep`,
-    `clock` (monotonic seconds) and `rng` are parameters so that tests need neither time nor luck.
+    A service that refuses the connection, and has not answered yet, is tried for `connect_patience_s` only.
+    `sleep`, `clock` (monotonic seconds) and `rng` are parameters so that tests need neither time nor luck.
     """
 
     def __init__(
@@ -58,14 +62,15 @@ class BatonClient:
         http: httpx.AsyncClient,
         *,
         patience_s: float,
-        connect_patience_s: float | None = None,
+        connect_patience_s: float = math.inf,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
         self._http = http
         self._patience_s = patience_s
-        self._connect_patience_s = patience_s if connect_patience_s is None else connect_patience_s
+        # until the first answer
+        self._connect_patience_s = min(patience_s, connect_patience_s)
         self._sleep = sleep
         self._clock = clock
         self._rng = rng or random.Random()
@@ -217,6 +222,7 @@ class BatonClient:
             except httpx.HTTPError as error:
                 raise BatonError(f"{self._http.base_url}{path}: {_text(error)}") from None
             else:
+                self._connect_patience_s = self._patience_s
                 if response.is_success or response.status_code in accept:
                     return response
                 failure = _error_for(response)
@@ -239,13 +245,14 @@ async def connect(
     url: str,
     *,
     patience_s: float = 2.0,
-    connect_patience_s: float | None = None,
+    connect_patience_s: float = FIRST_CONTACT_S,
     connections: int = 4,
     write_key: str = "",
 ) -> AsyncIterator[BatonClient]:
     """A client of the service at `url`, open during the block; `write_key` authenticates with a producer.
 
-    Raises InvalidInput when `url` is not an HTTP URL.
+    Give a longer `connect_patience_s` if another client of the service has had an answer. Raises InvalidInput
+    when `url` is not an HTTP URL.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -282,23 +289,9 @@ def _error_for(response: httpx.Response) -> BatonError:
 
 
 def _sentence(response: httpx.Response) -> str:
-    """One sentence from a problem document (RFC 9457), or from the bare status without one."""
     # a proxy or another service answers without a problem document
     bare = f"{response.request.method} {response.url} returned {response.status_code}"
-    try:
-        problem = msgspec.json.decode(response.content, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError):
-        return bare
-    detail = problem.get("detail") or problem.get("title")
-    if not detail:
-        return bare
-    # several faults at once, each with the field that it is about
-    faults = [
-        f"{fault.get('in')}: {fault.get('detail')}" if fault.get("in") else str(fault.get("detail"))
-        for fault in problem.get("errors") or []
-        if isinstance(fault, dict)
-    ]
-    return f"{detail} ({'; '.join(faults)})" if faults else str(detail)
+    return sentence_of(response.content) or bare
 
 
 def _text(error: Exception) -> str:

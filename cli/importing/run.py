@@ -107,7 +107,12 @@ async def _send_and_close(
     # one for each lane, and one for the markers
     connections = options.lanes + 1
     async with connect(
-        options.url, patience_s=PATIENCE_S, connections=connections, write_key=options.write_key
+        options.url,
+        patience_s=PATIENCE_S,
+        # the producer has answered the first questions, so it is only restarting
+        connect_patience_s=PATIENCE_S,
+        connections=connections,
+        write_key=options.write_key,
     ) as producer:
         try:
             if not booking.start.is_sent:
@@ -182,7 +187,9 @@ async def _await_delivery(options: ImportOptions, outcome: Outcome, progress: Im
     # until the wait is over: an error in it must not look like a delivery
     outcome.delivered = False
     # control may restart while we wait, which must not fail the import
-    async with connect(options.control, patience_s=WAIT_PATIENCE_S) as control:
+    async with connect(
+        options.control, patience_s=WAIT_PATIENCE_S, connect_patience_s=WAIT_PATIENCE_S
+    ) as control:
         await await_delivery(
             lambda: control.pages("/streams", "streams", "stream", {"group": options.group}),
             outcome.markers,

@@ -1,7 +1,6 @@
 """What an import must know before it sends anything: streams, the groups' settings, what its key allows.
 
-Nobody has answered at these addresses yet, so one that refuses the connection is reported at once; a service
-that answers that it is not ready may just have started. Used by `cli/importing/run.py`.
+Used by `cli/importing/run.py`. Later requests have more patience, because the services have answered once.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from shared.errors import BatonError, InvalidInput, NotFound, Unavailable
 from shared.model.group import GroupSettings
 from shared.model.routing import StreamTable
 
-FIRST_CONTACT_S = 2.0
 STARTING_S = 60.0
 """Control has the groups only after it has read Kafka once, which a busy machine delays."""
 
@@ -42,9 +40,7 @@ async def look_up(url: str, write_key: str, control: str | None, group: str | No
     to be sent and the key does not allow it, Unavailable when one of the two does not answer, InvalidInput
     when control does not know the group (None: any will do).
     """
-    async with connect(
-        url, patience_s=STARTING_S, connect_patience_s=FIRST_CONTACT_S, write_key=write_key
-    ) as producer:
+    async with connect(url, patience_s=STARTING_S, write_key=write_key) as producer:
         table = await producer.table()
         if control is not None:
             await _check_markers(producer)
@@ -63,7 +59,7 @@ async def _check_markers(producer: BatonClient) -> None:
 
 
 async def _settings(url: str, group: str | None) -> list[GroupSettings]:
-    async with connect(url, patience_s=STARTING_S, connect_patience_s=FIRST_CONTACT_S) as control:
+    async with connect(url, patience_s=STARTING_S) as control:
         try:
             answer = await control.pages("/groups", "groups", "name")
         except (NotFound, Unavailable) as error:

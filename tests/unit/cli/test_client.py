@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
 from cli.http.client import BatonClient, NotAllowed, connect
 from cli.http.retry_after import MAX_RETRY_AFTER_S, parse_retry_after
+from cli.main import cli
 from shared.errors import BatonError, Conflict, InvalidInput, NotFound, Unavailable
+from tests.fakes.rejects import InMemoryRejectedLog, reject_of
 from tests.unit.cli.fake_services import InMemoryControl, client_of, problem, served
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,23 +55,49 @@ async def test_requests_to_an_unavailable_service_are_retried_until_patience_end
     assert max(clock.slept) <= 5.0
 
 
-async def test_a_refused_connection_can_have_less_patience_than_a_service_that_starts() -> None:
-    """Nobody may be at that address; one who answers will be ready soon."""
+async def test_a_refused_connection_is_retried_for_long_only_after_an_answer() -> None:
+    """Before one, nobody may be at that address; after one, the service restarts."""
     clock, answers = Clock(), [problem(503, "starting")] * 6
 
     def answer(request: httpx.Request) -> httpx.Response:
-        if answers:
+        if clock.now_s > 5 and answers:
             return answers.pop()
         raise httpx.ConnectError("refused")
 
     client = client_of(answer, 60, connect_patience_s=2, sleep=clock.sleep, clock=clock.read)
     with pytest.raises(Unavailable, match="refused"):
         await client.table()
-    waited_s, clock.now_s = clock.now_s, 0.0
+    refused_s, clock.now_s = clock.now_s, 6.0
     with pytest.raises(Unavailable, match="refused"):
         await client.table()
 
-    assert waited_s > 2
+    assert refused_s <= 2
+    assert 50 < clock.now_s - 6.0 <= 60
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "rejected replay --reason time",
+        "run lake --wait",
+        "cancel r1",
+        "streams",
+        *(f"{operation} --wait" for operation in ("move 0 --to m1", "drain m1", "rebalance")),
+    ],
+)
+def test_every_command_reports_a_refused_connection_at_once(
+    arguments: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it would wait for a service that has answered."""
+    clock, name = Clock(), "cli.http.client.BatonClient"
+    monkeypatch.setattr(name, functools.partial(BatonClient, sleep=clock.sleep, clock=clock.read))
+    log = InMemoryRejectedLog([[reject_of(b"{}", reason="time", detail="", index=0)]])
+    monkeypatch.setattr("cli.rejects.command.open_rejected", lambda *_, **__: contextlib.nullcontext(log))
+
+    result = CliRunner().invoke(cli, [*arguments.split(), "--url", "http://127.0.0.1:1"])
+
+    assert result.exit_code == 1
+    assert "does not answer" in f"{result.exception} {result.stderr}"
     assert clock.now_s <= 2
 
 
