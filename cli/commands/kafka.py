@@ -10,6 +10,7 @@ import asyncio
 
 import click
 
+from cli.kafka.groups import check_names
 from cli.kafka.repair import change_settings, delete_offsets, delete_records, read_record
 from cli.terminal.escaping import escaped
 from cli.terminal.options import group_option, kafka_options, output_option
@@ -72,6 +73,7 @@ def forget(stream: int, checkpoints: bool, yes: bool, group: str, kafka: str, na
     The next owner finds the head in the checkpoints. With --checkpoints it finds none and reads the log from
     its start; stop all members of the group before.
     """
+    asyncio.run(check_names(kafka, names, group, stream))
     what = "committed offset and the checkpoints" if checkpoints else "committed offset"
     if not yes and not click.confirm(f"delete the {what} of stream {stream} in group {group!r}?"):
         click.echo("nothing was deleted")

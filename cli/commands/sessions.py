@@ -13,14 +13,14 @@ import click
 import msgspec
 
 from cli.kafka.delivered import Delivered, open_sessions
+from cli.kafka.groups import check_names
 from cli.terminal.escaping import escaped
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
 from cli.terminal.options import group_option, kafka_options, output_option
 from cli.terminal.output import Columns, print_json, print_objects, time_text
 from cli.terminal.since import parse_since
-from shared.errors import NotFound
-from shared.model.names import Names, is_group_name
+from shared.model.names import Names
 
 SESSION_COLUMNS: Columns = {
     "ID": "id",
@@ -64,12 +64,8 @@ def sessions(
     Shows committed sessions only, as consumers with `isolation.level=read_committed` see them. `-o json` has
     every field and the fragments as they were posted; with -f every session is one line.
     """
-    if not is_group_name(group):
-        raise NotFound(f"there is no group {group!r}")
     with interruptible(lambda: "sessions go on being delivered; the same command shows them"):
-        asyncio.run(
-            _show(kafka, names.sessions(group), key, limit, since_ms, is_followed=is_followed, output=output)
-        )
+        asyncio.run(_show(kafka, names, group, key, limit, since_ms, is_followed=is_followed, output=output))
 
 
 def as_json(delivered: Delivered) -> dict[str, Any]:
@@ -96,9 +92,18 @@ def session_line(row: Mapping[str, Any]) -> str:
 
 
 async def _show(
-    kafka: str, topic: str, key: str | None, limit: int, since_ms: int, *, is_followed: bool, output: str
+    kafka: str,
+    names: Names,
+    group: str,
+    key: str | None,
+    limit: int,
+    since_ms: int,
+    *,
+    is_followed: bool,
+    output: str,
 ) -> None:
-    async with open_sessions(kafka, topic) as log:
+    await check_names(kafka, names, group)
+    async with open_sessions(kafka, names.sessions(group)) as log:
         newest = await log.newest(limit, since_ms, lambda session: key is None or session.key == key)
         rows = [as_json(one) for one in newest]
         if not is_followed:

@@ -87,6 +87,8 @@ async def test_a_stream_forgets_its_offset_and_on_request_its_checkpoints(kafka:
     both = await baton(kafka, names, "forget", "1", "--yes", "--checkpoints")
     assert (await committed(), await bounds()) == ([5, None], [(0, 1), (1, 1)])
     declined = await baton(kafka, names, "forget", "0")
+    unknown = await baton(kafka, names, "forget", "2", "--yes")
 
-    assert [answer.exit_code for answer in (head_only, both, declined)] == [0, 0, 1]
+    assert [answer.exit_code for answer in (head_only, both, declined, unknown)] == [0, 0, 1, 1]
+    assert str(unknown.exception) == "there is no stream 2; there are 0 … 1"
     assert await committed() == [5, None]

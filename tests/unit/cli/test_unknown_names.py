@@ -68,6 +68,42 @@ def test_an_unknown_name_is_refused_alike_everywhere(
     assert error.detail.startswith(sentence)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        *(
+            ([*command.split(), "--group", group], f"there is no group {group!r}")
+            for command in ("sessions", "sessions -f", "kafka forget 0", "kafka forget 0 --yes")
+            for group in ("nope", "No pe!")
+        ),
+        *(
+            (command.split(), STREAM)
+            for command in ("kafka forget 99", "kafka forget 99 --checkpoints --yes")
+        ),
+    ],
+)
+def test_commands_that_need_no_control_refuse_names_alike(
+    arguments: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before they read, ask or delete anything; the topics of a group say that it exists."""
+    topics = {"fragments.0000": 1, "checkpoints.default": 1, "sessions": 1}
+
+    async def list_topics(_: str) -> list[str]:
+        return list(topics)
+
+    async def count_partitions(_: str, topic: str) -> int:
+        return topics[topic]
+
+    monkeypatch.setattr("cli.kafka.groups.list_topics", list_topics)
+    monkeypatch.setattr("cli.kafka.groups.count_partitions", count_partitions)
+
+    result = CliRunner().invoke(baton_cli, [*arguments, "--kafka", "127.0.0.1:9"])
+
+    assert isinstance(result.exception, NotFound)
+    assert result.exception.detail.startswith(sentence)
+    assert result.output == ""
+
+
 def test_events_of_a_member_that_has_left_are_shown(invoke: Callable[..., Result]) -> None:
     """The history of a name is an answer, whether or not it still exists."""
     result = invoke("events", "--member", "m2", "--stream", "0")
