@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from cli.terminal.local_stack import find_stack
 from shared.model.names import DEFAULT_GROUP, Names, is_namespace
@@ -42,11 +41,12 @@ def together(*options: Decorator) -> Decorator:
 
 def _parse_namespace(context: click.Context, _: click.Parameter, namespace: str | None) -> Names:
     if namespace is None:
-        sources = [context.get_parameter_source(name) for name in ("kafka", "url")]
-        is_local = all(source in (None, ParameterSource.DEFAULT) for source in sources)
-        stack = find_stack() if is_local else None
-        # with an address that is given, the namespace of another Baton would be wrong
-        namespace = stack.namespace if stack else ""
+        stack = find_stack()
+        # the names are Kafka's; a command that does not talk to Kafka has them from control
+        service = "kafka" if "kafka" in context.params else "url"
+        is_local = stack is not None and context.params[service] in (stack.kafka, stack.control)
+        # at another address, the namespace of the local stack would be wrong
+        namespace = stack.namespace if stack is not None and is_local else ""
     if not is_namespace(namespace):
         raise click.BadParameter("use lower-case letters, digits and `-` only")
     return Names(namespace)

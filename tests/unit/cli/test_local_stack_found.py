@@ -17,7 +17,7 @@ from cli.stack.options import StackOptions
 from cli.stack.state import StackState, save_state
 from cli.stack.up_command import _summary
 from cli.terminal.local_stack import find_stack
-from cli.terminal.options import kafka_options, url_option
+from cli.terminal.options import kafka_options, namespace_option, url_option
 from shared.model.names import Names
 from tests.unit.cli.fake_services import InMemoryControl, served
 
@@ -28,6 +28,14 @@ from tests.unit.cli.fake_services import InMemoryControl, served
 def addresses(url: str, kafka: str, names: Names) -> None:
     """Prints what a command would use."""
     click.echo(f"{url} {kafka} {names.namespace or '-'}")
+
+
+@click.command()
+@url_option
+@namespace_option
+def namespace(url: str, names: Names) -> None:
+    """Prints the namespace that a command uses which asks control only."""
+    click.echo(names.namespace or "-")
 
 
 def used(*arguments: str, **environment: str) -> str:
@@ -75,12 +83,25 @@ def test_a_command_uses_the_stack_of_its_folder(home: Path) -> None:
 
 
 def test_an_address_that_is_given_wins(home: Path) -> None:
-    """By option or environment; the local namespace then does not apply, because it is another Baton's."""
+    """By option or environment; the local namespace goes with the local Kafka, however that is named."""
     run_stack(home)
 
     assert used("--kafka", "k:1") == "http://127.0.0.1:8100 k:1 -"
-    assert used(BATON_URL="http://c") == "http://c 127.0.0.1:9192 -"
     assert used("--kafka", "k:1", "--namespace", "y") == "http://127.0.0.1:8100 k:1 y"
+    assert used("--url", "http://c") == "http://c 127.0.0.1:9192 x"
+    assert used(BATON_URL="http://c") == "http://c 127.0.0.1:9192 x"
+    assert used("--namespace", "y", "--url", "http://c") == "http://c 127.0.0.1:9192 y"
+    assert used(BATON_KAFKA="127.0.0.1:9192") == "http://127.0.0.1:8100 127.0.0.1:9192 x"
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [([], "x"), (["--url", "http://c"], "-")])
+def test_without_kafka_the_namespace_goes_with_control(
+    home: Path, arguments: list[str], expected: str
+) -> None:
+    """`baton lag` has the names of topics from control."""
+    run_stack(home)
+
+    assert CliRunner().invoke(namespace, arguments, env={"BATON_URL": None}).stdout == f"{expected}\n"
 
 
 def test_a_stack_that_is_dead_or_elsewhere_is_not_used(home: Path) -> None:
