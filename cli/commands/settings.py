@@ -31,8 +31,8 @@ ELSEWHERE = {
     "BATON_PRODUCER_URL": "base URL of the producer, for `baton import` and `baton rejected replay`; "
     "default: that of the local stack of this folder, else `http://127.0.0.1:8001`",
     "BATON_WRITE_KEY": "write key of `baton import` and `baton rejected replay` (`--write-key`)",
-    "BATON_HOME": "folder of the local stack's data, logs and pids (`--home`); default `.baton`. Client "
-    "commands look for the stack there, or in `.baton` in the current folder and those above it",
+    "BATON_HOME": "folder of the local stack's data, logs and pids (`--home`), where client commands look "
+    "for it, too; default: the nearest `.baton` of a stack in the current folder or above, else a new one",
     "BATON_PORT_OFFSET": "added to every port of the local stack (`--port-offset`); default 0",
     "BATON_CONSUMERS": "number of consumers in the local stack (`--consumers`); default 3",
     "BATON_CACHE": "folder for downloaded jars; default `baton` in `XDG_CACHE_HOME` or `~/.cache`",

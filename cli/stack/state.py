@@ -16,7 +16,7 @@ import msgspec
 
 from cli.stack.faults import AlreadyRunning, HomeUnusable
 from cli.stack.identity import Identity
-from cli.terminal.local_stack import STATE_FILE
+from cli.terminal.local_stack import LOCK_FILE, STATE_FILE
 
 
 class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ def lock_home(home: Path) -> Iterator[None]:
     """
     make_home(home)
     try:
-        file = (home / "lock").open("w")
+        file = (home / LOCK_FILE).open("w")
     except OSError as error:
         raise home_unusable(home, error) from None
     with file:

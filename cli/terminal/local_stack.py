@@ -1,7 +1,7 @@
-"""Finds the local stack that a client command means when no address is given: the one of this folder.
+"""Finds the local stack that a command means: the one of the current folder or of the nearest above it.
 
-Reads what `baton up` has written to its home (`cli/stack/state.py`): to `BATON_HOME`, or to `.baton` in the
-current folder or one above it, as git finds its repository.
+So does git with its repository. `baton up` and `baton down` use the home itself; client commands read what
+`baton up` has written there (`cli/stack/state.py`), unless they are given an address.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 STATE_FILE = "stack.json"
+LOCK_FILE = "lock"
 
 
 class _Supervisor(msgspec.Struct):
@@ -38,16 +39,32 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def find_home(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> Path:
+    """The home of the stack that a command in this folder means, whether or not it exists.
+
+    It is `BATON_HOME`, or the nearest `.baton` in the folder or above in which this user ran a stack, or else
+    `.baton` in the folder.
+    """
+    if given := environment.get("BATON_HOME"):
+        return Path(given)
+    folder = folder or Path.cwd()
+    return next(
+        (home for above in (folder, *folder.parents) if _is_home(home := above / ".baton")), folder / ".baton"
+    )
+
+
 def find_stack(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> Addresses | None:
     """The running stack of this folder, or None."""
-    folder = folder or Path.cwd()
-    given = environment.get("BATON_HOME")
-    homes = [Path(given)] if given else [above / ".baton" for above in (folder, *folder.parents)]
-    for home in homes:
-        # the nearest home decides, even when its stack does not run
-        if (home / STATE_FILE).exists():
-            return _read(home / STATE_FILE)
-    return None
+    # the nearest home decides, even when its stack does not run
+    return _read(find_home(environment, folder) / STATE_FILE)
+
+
+def _is_home(folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        # by the lock, which stays when a stack has stopped; a folder of jobs' results alone is not a home.
+        # In a folder like /tmp anybody can make one, whose files may be links to somewhere else
+        return (folder / LOCK_FILE).exists() and folder.stat().st_uid == os.getuid()
+    return False
 
 
 def _read(state: Path) -> Addresses | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from cli.terminal.local_stack import find_stack
+from cli.terminal.local_stack import find_home, find_stack
 from shared.model.names import DEFAULT_GROUP, Names, is_namespace
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -89,12 +89,14 @@ namespace_option = click.option(
     callback=_parse_namespace,
     help="Namespace of this Baton, if it has one.",
 )
-home_option = option(
+home_option = click.option(
     "--home",
-    "BATON_HOME",
-    Path(".baton"),
-    "Folder of the stack's data, logs and pids.",
+    envvar="BATON_HOME",
+    default=find_home,
+    show_default="the nearest .baton of a stack, here or above, else .baton here",
+    show_envvar=True,
     type=click.Path(path_type=Path),
+    help="Folder of the stack's data, logs and pids.",
 )
 port_offset_option = option(
     "--port-offset", "BATON_PORT_OFFSET", 0, "Added to every port, so that several stacks can run."

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -12,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.main import cli
-from cli.stack.identity import Identity
+from cli.stack.faults import AlreadyRunning, JavaMissing
+from cli.stack.identity import Identity, identify
 from cli.stack.options import StackOptions
-from cli.stack.state import StackState, save_state
+from cli.stack.state import StackState, lock_home, save_state
 from cli.stack.up_command import _summary
-from cli.terminal.local_stack import find_stack
+from cli.terminal.local_stack import find_home, find_stack
 from cli.terminal.options import kafka_options, namespace_option, url_option
 from shared.model.names import Names
 from tests.unit.cli.fake_services import InMemoryControl, served
@@ -46,12 +49,18 @@ def used(*arguments: str, **environment: str) -> str:
     return CliRunner().invoke(addresses, arguments, env=unset | environment).stdout.strip()
 
 
+def make_home(folder: Path) -> Path:
+    """The home of a stack that has run in this folder."""
+    with lock_home(folder / ".baton"):
+        return folder / ".baton"
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home in whose folder, two levels below, commands run."""
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
-    (tmp_path / ".baton").mkdir()
+    make_home(tmp_path)
     monkeypatch.chdir(below)
     return tmp_path / ".baton"
 
@@ -113,14 +122,89 @@ def test_a_stack_that_is_dead_or_elsewhere_is_not_used(home: Path) -> None:
     assert used() == DEFAULTS
 
 
+@pytest.mark.parametrize(
+    ("homes", "folders", "expected"),
+    [
+        (["", "a"], [], "a/.baton"),
+        # what a service that was started by hand has left there
+        ([""], ["a/.baton", "a/b/.baton/lake"], ".baton"),
+        ([], ["a/.baton"], "a/b/.baton"),
+    ],
+)
+def test_the_home_of_a_folder_is_the_nearest_one_above(
+    homes: list[str], folders: list[str], expected: str, tmp_path: Path
+) -> None:
+    """A stack has run in a home; without one, a home can be made in the folder itself."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for folder in folders:
+        (tmp_path / folder).mkdir(parents=True)
+    for folder in homes:
+        make_home(tmp_path / folder)
+
+    assert find_home({}, tmp_path / "a" / "b") == tmp_path / expected
+    assert find_home({"BATON_HOME": "x"}, tmp_path / "a" / "b") == Path("x")
+
+
+def test_the_home_of_another_user_is_not_used(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder like /tmp anybody can make one, and fill it with links."""
+    assert find_home({}) == home
+
+    monkeypatch.setattr(os, "getuid", lambda: home.stat().st_uid + 1)
+
+    assert find_home({}) == Path.cwd() / ".baton"
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> list[StackOptions]:
+    """The options with which `up` would have started a stack, which it does not."""
+    found: list[StackOptions] = []
+
+    def prepare(options: StackOptions) -> None:
+        found.append(options)
+        raise JavaMissing
+
+    monkeypatch.setattr("cli.stack.up_command.prepare", prepare)
+    return found
+
+
+def test_up_and_down_find_the_stack_of_a_folder_above(home: Path, prepared: list[StackOptions]) -> None:
+    """A second stack would need the ports of the first, and `down` would find nothing to stop."""
+    with lock_home(home):
+        up = CliRunner().invoke(cli, ["up"], env={"BATON_HOME": None})
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"]) as process:
+        supervisor = identify(process.pid)
+        assert supervisor is not None
+        save_state(home, StackState(supervisor=supervisor))
+        down = CliRunner().invoke(cli, ["down"], env={"BATON_HOME": None})
+        process.kill()
+
+    assert isinstance(up.exception, AlreadyRunning)
+    assert f"already running in {home}" in up.exception.detail
+    assert down.output == "stopped\n"
+    assert prepared == []
+    assert not (Path.cwd() / ".baton").exists()
+
+
+def test_up_makes_a_home_in_the_folder_if_there_is_none_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared: list[StackOptions]
+) -> None:
+    """The next `up`, from a folder below, continues with its data."""
+    monkeypatch.chdir(tmp_path)
+    CliRunner().invoke(cli, ["up"], env={"BATON_HOME": None})
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir("below")
+    CliRunner().invoke(cli, ["up"], env={"BATON_HOME": None})
+
+    assert [options.home for options in prepared] == [tmp_path / ".baton"] * 2
+
+
 @given(raw=st.binary(max_size=60))
 def test_any_state_file_is_read_without_an_error(
     raw: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Whatever is in it, it is then not used."""
     folder = tmp_path_factory.mktemp("home")
-    (folder / ".baton").mkdir()
-    (folder / ".baton" / "stack.json").write_bytes(raw)
+    (make_home(folder) / "stack.json").write_bytes(raw)
 
     assert find_stack({}, folder) is None
 
