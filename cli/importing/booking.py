@@ -7,8 +7,10 @@ nothing was accepted, perhaps because an option is wrong, leaves no entry. Used 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
+from cli.http.receipts import MarkerPosition
 from cli.importing.journal import Journal
 from cli.importing.ledger import Closed, Ledger, Sent
 from cli.importing.leftovers import RejectedLines
@@ -56,10 +58,11 @@ class Booking:
         if self._journal is not None:
             self._journal.remove()
 
-    def enter_closed(self) -> None:
-        """Enters that the marker was sent."""
+    def enter_closed(self, markers: Iterable[MarkerPosition]) -> None:
+        """Enters that the marker was sent, and where it is."""
         if self._ledger is not None and self._is_entered:
-            self._ledger.append(Closed(id=self.start.id, at=now_text()))
+            offsets = {marker.stream: marker.offset for marker in markers}
+            self._ledger.append(Closed(id=self.start.id, at=now_text(), markers=offsets))
 
     def close(self) -> None:
         """Closes the files; an import that is not complete can be resumed."""

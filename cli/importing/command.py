@@ -49,7 +49,11 @@ from cli.terminal.output import print_json
     default=1000,
     help="Most fragments per request.",
 )
-@click.option("--wait", is_flag=True, help="Wait until the group has delivered every session.")
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="Wait until the group has delivered every session, also of a log that was imported before.",
+)
 @click.option(
     "--stall",
     "stall_s",
@@ -78,7 +82,7 @@ def import_command(output: str, **given: Any) -> None:
     rejected.
 
     A ledger (in BATON_STATE) knows which logs were imported. The same log is not sent twice without
-    --again, an interrupted import is resumed, and of a log that has grown only the new lines are sent.
+    --again (--wait then only waits), an interrupted import is resumed, and of a log that has grown only the new lines are sent.
 
     After the last acknowledgement a marker with the highest time closes the sessions. It closes those of
     everybody up to that time. So without --close it is sent only if that time is older than the gap plus the
@@ -110,11 +114,16 @@ def interrupted_text(options: ImportOptions, so_far: Outcome) -> str:
     if options.dry_run:
         return f"{read}, and nothing was sent"
     sent = f"{read}, and {so_far.tally.accepted:,} fragments acknowledged, which stay"
-    if so_far.markers:
-        return f"{sent}. All was sent, and only the wait has ended; see `baton streams`"
-    if options.file == "-":
+    once_more = f"The same command{' without --again' if options.again else ''}"
+    if so_far.delivered is False:
+        done = f"{sent}. All was sent" if so_far.tally.lines else "all was sent before"
+        then = f"{once_more} waits on"
+        if options.file == STDIN:
+            then = "`baton streams` shows what is left to read"
+        return f"{done}, and only the wait has ended. {then}"
+    if options.file == STDIN:
         return f"{sent}. Standard input cannot be continued: import what is left of it by itself"
-    return f"{sent}. The same command{' without --again' if options.again else ''} sends the rest"
+    return f"{sent}. {once_more} sends the rest"
 
 
 def parse_options(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cli.http.receipts import MarkerPosition
@@ -32,7 +32,7 @@ def left_to_read(markers: Iterable[MarkerPosition], rows: Iterable[Mapping[str, 
 
 async def await_delivery(
     read_streams: Callable[[], Awaitable[Mapping[str, Any]]],
-    markers: list[MarkerPosition],
+    markers: Sequence[MarkerPosition],
     group: str,
     *,
     stall_s: float,

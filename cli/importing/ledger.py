@@ -67,10 +67,11 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="se
 
 
 class Closed(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="closed"):
-    """The marker was sent."""
+    """The marker was sent; `markers` has its offset in each stream (an earlier version did not note them)."""
 
     id: str
     at: str
+    markers: dict[int, int] = {}
 
 
 Entry = Begun | Sent | Closed
@@ -82,7 +83,7 @@ class PastImport:
 
     begun: Begun
     sent: Sent | None = None
-    is_closed: bool = False
+    closed: Closed | None = None
 
     @property
     def content(self) -> Content:
@@ -122,7 +123,7 @@ class Ledger:
                 case Sent():
                     found[entry.id].sent = entry
                 case Closed():
-                    found[entry.id].is_closed = True
+                    found[entry.id].closed = entry
         return [past for past in found.values() if past.begun.target == target]
 
     def append(self, entry: Entry) -> None:

@@ -5,10 +5,10 @@ Pure. `cli/importing/booking.py` reads the ledger and carries the decision out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from cli.importing.ledger import Content, PastImport, Reading
+from cli.importing.ledger import Content, PastImport, Reading, Sent
 from shared.errors import Conflict
 
 AGAIN = "`--again` sends all of it"
@@ -41,7 +41,15 @@ class OnlyClose:
     time_ms: int
 
 
-Beginning = Anew | Resume | Continue | OnlyClose
+@dataclass(frozen=True, slots=True)
+class OnlyWait:
+    """Send nothing, and wait for the sessions up to the marker, which has these offsets in its streams."""
+
+    past: PastImport
+    markers: Mapping[int, int]
+
+
+Beginning = Anew | Resume | Continue | OnlyClose | OnlyWait
 
 
 def latest_of(past: Iterable[PastImport], beginnings: Collection[Content]) -> PastImport | None:
@@ -57,22 +65,20 @@ def beginning_of(
     reading: Reading,
     table: int,
     may_close: Callable[[int], bool],
+    *,
+    waits: bool,
 ) -> Beginning:
     """How to import a log of this content, of which `found` is the latest import.
 
-    `may_close` says whether a marker may be sent at a time. Raises Conflict when lines would be sent twice.
+    `may_close` says whether a marker may be sent at a time, `waits` whether to wait for the sessions. Raises
+    Conflict when lines would be sent twice.
     """
     if found is None:
         return Anew()
     begun, sent = found.begun, found.sent
     where = f"{begun.name} was imported into {begun.target}"
     if sent is not None and found.content == content:
-        highest_ms = sent.tally.highest_time_ms
-        is_open = not found.is_closed and highest_ms is not None
-        if is_open and highest_ms is not None and may_close(highest_ms):
-            return OnlyClose(found, highest_ms)
-        hint = "`--close` closes its sessions" if is_open else "`baton streams` shows what is left to read"
-        raise Conflict(f"{where} at {sent.at}: {hint}, and {AGAIN}")
+        return _what_is_left(found, sent, may_close, waits=waits, where=f"{where} at {sent.at}")
     if begun.reading != reading:
         part = "in part" if sent is None else "before it grew"
         raise Conflict(f"{where} {part}, but {begun.reading.difference(reading)}: {AGAIN}")
@@ -82,3 +88,19 @@ def beginning_of(
     if begun.table != table:
         raise Conflict(f"{where} in part, but into other streams: {AGAIN}")
     return Resume(found)
+
+
+def _what_is_left(
+    found: PastImport, sent: Sent, may_close: Callable[[int], bool], *, waits: bool, where: str
+) -> Beginning:
+    """What may follow when every line was sent."""
+    highest_ms = sent.tally.highest_time_ms
+    if found.closed is None and highest_ms is not None:
+        if may_close(highest_ms):
+            return OnlyClose(found, highest_ms)
+        raise Conflict(f"{where}: `--close` closes its sessions, and {AGAIN}")
+    markers = found.closed.markers if found.closed is not None else {}
+    if waits and markers:
+        return OnlyWait(found, markers)
+    hint = "`--wait` waits for its sessions" if markers else "`baton streams` shows what is left to read"
+    raise Conflict(f"{where}: {hint}, and {AGAIN}")

@@ -7,10 +7,10 @@ Connects the parts of `cli/importing/` with the producer and control. `baton imp
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cli.http.client import BatonClient, NotAllowed, connect
-from cli.http.receipts import Receipt
+from cli.http.receipts import MarkerPosition, Receipt
 from cli.importing.booking import Booking
 from cli.importing.closing import TimeBounds
 from cli.importing.delivery import await_delivery
@@ -64,13 +64,14 @@ async def _import(
     booking = await _book(options, target)
     outcome.notice, outcome.tally = booking.start.notice, booking.notes.tally
     outcome.earlier = outcome.tally.accepted
+    on_progress(outcome)
     try:
         await _send_and_close(options, target, booking, outcome, progress, update)
     finally:
         booking.close()
         outcome.rejected_file, outcome.left_out = booking.rejected_file, booking.left_out
     if options.wait and not options.dry_run:
-        await _await_delivery(options, outcome, progress)
+        await _await_delivery(options, outcome, booking.start.markers or outcome.markers, progress)
 
 
 async def _look_up(options: ImportOptions) -> Target:
@@ -171,18 +172,20 @@ async def _close(
         )
     elif not options.dry_run:
         outcome.markers = await producer.post_markers(highest_ms)
-        booking.enter_closed()
+        booking.enter_closed(outcome.markers)
 
 
 def _may_close(options: ImportOptions, bounds: TimeBounds, time_ms: int) -> bool:
     return options.marker and (options.close or bounds.is_past(time_ms, _now_ms()))
 
 
-async def _await_delivery(options: ImportOptions, outcome: Outcome, progress: ImportProgress) -> None:
+async def _await_delivery(
+    options: ImportOptions, outcome: Outcome, markers: Sequence[MarkerPosition], progress: ImportProgress
+) -> None:
     if outcome.left_open:
         raise BatonError(f"cannot wait for sessions that stay open: {outcome.left_open}")
     # an empty log has nothing to wait for
-    if not outcome.markers:
+    if not markers:
         return
     # until the wait is over: an error in it must not look like a delivery
     outcome.delivered = False
@@ -192,7 +195,7 @@ async def _await_delivery(options: ImportOptions, outcome: Outcome, progress: Im
     ) as control:
         await await_delivery(
             lambda: control.pages("/streams", "streams", "stream", {"group": options.group}),
-            outcome.markers,
+            markers,
             options.group,
             stall_s=options.stall_s,
             on_progress=progress.delivering,

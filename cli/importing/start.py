@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from cli.http.receipts import MarkerPosition
 from cli.importing.content import ContentHash
 from cli.importing.journal import Journal
 from cli.importing.ledger import Begun, Content, Ledger, PastImport, Reading
 from cli.importing.lines import open_lines
 from cli.importing.notes import Progress
 from cli.importing.options import ImportOptions
-from cli.importing.plan import AGAIN, Continue, OnlyClose, Resume, beginning_of, latest_of
+from cli.importing.plan import AGAIN, Continue, OnlyClose, OnlyWait, Resume, beginning_of, latest_of
 from cli.importing.tally import Tally
 from shared.errors import Conflict
 
@@ -31,7 +32,8 @@ class Start:
 
     `name` is the log's name in the fragments' ids. `begun` is the import's entry in the ledger, None if the
     log cannot be recognized; `is_entered`: it is there already. `journal` is open if an import is
-    resumed. `is_sent`: only the marker is missing. `notice` says all this to a person.
+    resumed. `is_sent`: only the marker is missing, or it was sent to `markers`. `notice` says all this to a
+    person.
     """
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
@@ -39,6 +41,7 @@ class Start:
     begun: Begun | None = None
     is_entered: bool = False
     is_sent: bool = False
+    markers: Sequence[MarkerPosition] = ()
     journal: Journal | None = None
     progress: Progress = field(default_factory=Progress)
     notice: str | None = None
@@ -57,7 +60,7 @@ async def find_start(
     past = ledger.past(target_of(options))
     hashed = await _hash_log(options.file, (one.content.size for one in past))
     found = None if options.again else latest_of(past, hashed.beginnings)
-    match beginning_of(found, hashed.content, _reading_of(options), table, may_close):
+    match beginning_of(found, hashed.content, _reading_of(options), table, may_close, waits=options.wait):
         case Resume(earlier):
             return _resumed(earlier, ledger)
         case OnlyClose(earlier, time_ms):
@@ -69,6 +72,14 @@ async def find_start(
                 is_sent=True,
                 progress=Progress(tally=Tally(highest_time_ms=time_ms)),
                 notice=f"{earlier.begun.name} was imported before; what is left to send is its marker",
+            )
+        case OnlyWait(earlier, markers):
+            return Start(
+                id=earlier.begun.id,
+                name=earlier.begun.name,
+                is_sent=True,
+                markers=[MarkerPosition(stream, offset) for stream, offset in markers.items()],
+                notice=f"{earlier.begun.name} was imported before; what is left to do is to wait",
             )
         case Continue(earlier):
             return _continued(earlier, options, hashed.content, table)
@@ -130,7 +141,7 @@ def _continued(earlier: PastImport, options: ImportOptions, content: Content, ta
     sent = earlier.sent
     assert sent is not None
     # the counts are those of the new lines; but a marker that is missing is still to be sent
-    tally = Tally(highest_time_ms=None if earlier.is_closed else sent.tally.highest_time_ms)
+    tally = Tally(highest_time_ms=None if earlier.closed else sent.tally.highest_time_ms)
     return _new(
         options,
         earlier.begun.name,

@@ -63,8 +63,11 @@ def print_outcome(outcome: Outcome) -> None:
         click.echo("Nothing was sent: this was a dry run.")
     elif outcome.tally.lines:
         click.echo(_pace(outcome))
-    elif outcome.markers:
-        click.echo(f"Sent {len(outcome.markers):,} markers.")
+    else:
+        if outcome.markers:
+            click.echo(f"Sent {len(outcome.markers):,} markers.")
+        if outcome.delivered:
+            click.echo(f"Every session was delivered after {outcome.seconds:.1f} s.")
 
 
 def _rows(outcome: Outcome) -> list[tuple[str, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -205,6 +206,44 @@ def test_sessions_that_were_left_open_are_closed_without_sending_the_log_again(t
     assert "--close" in refused.stderr
     assert len(summary_of(closed)["markers"]) == 2
     assert stored(producer) == Counter(range(50))
+
+
+def test_the_sessions_of_an_imported_log_can_be_waited_for(tmp_path: Path) -> None:
+    """In any group and any number of times; nothing is sent for it, and the ledger knows the markers."""
+    producer, control = InMemoryProducer(2), control_with(default=1_800_000, fraud=1_800_000)
+    log = write_log(tmp_path / "log", 0, 50)
+    with importing(both(producer, control)) as run:
+        run(log)
+        refused = run(log)
+        control.answers["/streams"] = {"streams": [{"stream": n, "position": 1000} for n in (0, 1)]}
+        waited = run(log, "--wait", "--group", "fraud", "-o", "json")
+        printed = run(log, "--wait")
+        dry = run(log, "--wait", "--dry-run")
+        control.answers["/streams"] = {"streams": [{"stream": n, "position": 1} for n in (0, 1)]}
+        stalled = run(log, "--wait", "--stall", "1")
+
+    assert [result.exit_code for result in (refused, waited, printed, dry, stalled)] == [1, 0, 0, 0, 1]
+    assert "`--wait` waits for its sessions" in refused.stderr
+    summary = summary_of(waited)
+    assert (summary["delivered"], summary["sent"], summary["markers"]) == (True, 0, [])
+    assert summary["notice"].startswith("log was imported before")
+    assert "Every session was delivered after" in printed.stdout
+    assert "Every session" not in dry.stdout
+    assert "group 'default' has committed nothing for 1 s" in stalled.stderr
+    assert sum(map(len, producer.logs.values())) == 50 + 2
+
+
+def test_a_ledger_of_an_earlier_version_does_not_know_the_markers(tmp_path: Path) -> None:
+    """Then `--wait` cannot wait for an imported log, and says how to look."""
+    log = write_log(tmp_path / "log", 0, 50)
+    with importing(both(InMemoryProducer(2), control_with(default=1_800_000))) as run:
+        run(log)
+        ledger = tmp_path / "state" / FILE
+        ledger.write_text(re.sub(r',"markers":\{[^}]*\}', "", ledger.read_text()))
+        result = run(log, "--wait")
+
+    assert result.exit_code == 1
+    assert "`baton streams` shows what is left to read" in result.stderr
 
 
 def test_a_dry_run_sends_and_enters_nothing(tmp_path: Path) -> None:
