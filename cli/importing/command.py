@@ -82,7 +82,8 @@ def import_command(output: str, **given: Any) -> None:
     rejected.
 
     A ledger (in BATON_STATE) knows which logs were imported. The same log is not sent twice without
-    --again (--wait then only waits), an interrupted import is resumed, and of a log that has grown only the new lines are sent.
+    --again (--wait then only waits), an interrupted import is resumed, and of a log that has grown only the
+    new lines are sent.
 
     After the last acknowledgement a marker with the highest time closes the sessions. It closes those of
     everybody up to that time. So without --close it is sent only if that time is older than the gap plus the

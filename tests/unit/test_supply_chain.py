@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,10 +49,30 @@ def test_every_locked_package_is_read() -> None:
     assert all(package.sha256 for package in packages)
 
 
+def test_the_bill_is_written_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is made anew each time, in a folder that may not exist yet, and says what it is."""
+    file = tmp_path / "build" / "baton.cdx.json"
+
+    assert main([str(file)]) == 0
+    first = json.loads(file.read_text())
+    assert main([str(file)]) == 0
+    second = json.loads(file.read_text())
+
+    assert (first["bomFormat"], first["specVersion"], first["version"]) == ("CycloneDX", "1.6", 1)
+    assert first["components"] == second["components"]
+    assert first["serialNumber"] != second["serialNumber"]
+    assert str(file) in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("arguments", [[], ["a", "b"]])
-def test_the_bill_is_written_to_one_file(arguments: list[str]) -> None:
-    """Without exactly one name nothing is written."""
+def test_nothing_is_written_without_exactly_one_name(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exit code is that of a wrong command."""
+    monkeypatch.chdir(tmp_path)
+
     assert main(arguments) == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
