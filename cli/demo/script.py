@@ -21,7 +21,7 @@ from cli.demo.truth import Findings, TruthCheck
 from cli.http.client import connect
 from cli.importing.options import ImportOptions, Outcome
 from cli.importing.run import run_import
-from cli.kafka.sessions import read_sessions
+from cli.kafka.delivered import open_sessions
 from cli.stack.local import LocalStack
 from cli.stack.options import StackOptions
 from shared.errors import BatonError, Unavailable
@@ -145,14 +145,14 @@ async def _read_delivered(stack: LocalStack, log: DemoLog) -> tuple[Amount, Find
     """What readers of the topic `sessions` receive, compared with the truth if it is known."""
     check = TruthCheck(log.visits, log.path.name) if log.visits else None
     sessions = fragments = size = 0
-    async for batch in read_sessions(stack.options.kafka_address, Names().sessions(DEFAULT_GROUP)):
-        for session in batch:
+    async with open_sessions(stack.options.kafka_address, Names().sessions(DEFAULT_GROUP)) as delivered:
+        async for one in delivered.everything():
             sessions += 1
-            fragments += len(session.data)
+            fragments += len(one.session.data)
             # as posted: Baton keeps the bytes of a fragment unchanged
-            size += sum(len(bytes(raw)) for raw in session.data)
+            size += sum(len(bytes(raw)) for raw in one.session.data)
             if check is not None:
-                check.add(session)
+                check.add(one.session)
     read = Amount(sessions=sessions, fragments=fragments, bytes=size)
     return read, check.finish() if check is not None else None
 

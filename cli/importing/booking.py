@@ -40,7 +40,7 @@ class Booking:
             if self._ledger is not None:
                 self._journal = self._journal or Journal(self._ledger.journal_of(start.id), is_new=True)
                 self._journal.append(start.progress)
-        self.notes = Notes(progress=start.progress, keep=self._keep, rejected=self._rejected)
+        self.notes = Notes(start.progress, keep=self._keep, rejected=self._rejected)
 
     def enter_sent(self, lines: LineReader) -> None:
         """Enters that every line was settled."""

@@ -60,13 +60,12 @@ class Notes:
 
     def __init__(
         self,
-        tally: Tally | None = None,
-        *,
         progress: Progress | None = None,
+        *,
         keep: Callable[[Progress], None] = lambda _: None,
         rejected: Rejected | None = None,
     ) -> None:
-        self._progress = progress or Progress(tally=tally or Tally())
+        self._progress = progress or Progress()
         self._keep = keep
         self._rejected = rejected
         self._kept_to = self._progress.read_to

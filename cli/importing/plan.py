@@ -1,6 +1,6 @@
-"""Decides from the ledger how an import begins: anew, where an earlier one ended, or not at all.
+"""Decides from the ledger how an import begins: anew, where an earlier one ended, at its end, or not at all.
 
-Pure. `cli/importing/booking.py` reads the ledger and carries the decision out.
+Pure. `cli/importing/start.py` reads the ledger and carries the decision out.
 """
 
 from __future__ import annotations

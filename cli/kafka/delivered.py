@@ -1,8 +1,8 @@
-"""Shows what a topic of finished sessions holds: its newest sessions, then new ones as they are delivered.
+"""Reads a topic of finished sessions: its newest, new ones as they are delivered, or all of them.
 
 Reads `read_committed`, so a session of an aborted transaction never shows. The newest are found from the end
 backwards, in windows that double, so the work depends on how many are wanted and not on the topic's size.
-Used by `baton sessions`.
+Used by `baton sessions`; the demo and the end-to-end tests compare all sessions with what they should be.
 """
 
 from __future__ import annotations
@@ -72,6 +72,15 @@ class DeliveredSessions:
             )
             found = heapq.nlargest(limit, [*found, *one], key=lambda delivered: delivered.order)
         return sorted(found, key=lambda delivered: delivered.order)
+
+    async def everything(self) -> AsyncIterator[Delivered]:
+        """Every session, partition by partition, up to the end when the topic was opened.
+
+        Raises KafkaUnavailable, and BatonError on a record that is not a session.
+        """
+        for partition, (first, end) in self.bounds.items():
+            async for one in self._read(partition, first, end):
+                yield one
 
     async def following(self) -> AsyncIterator[list[Delivered]]:
         """Every session that was delivered after the topic was opened, in batches, without end.

@@ -8,7 +8,7 @@ from typing import Any
 
 from cli.demo.log import generated_log
 from cli.demo.truth import TruthCheck
-from cli.kafka.sessions import read_sessions
+from cli.kafka.delivered import open_sessions
 from cli.stack.local import LocalStack
 from shared.model.names import Names
 from tests.e2e.stack import baton, baton_json, settled, stack_in
@@ -53,9 +53,9 @@ async def test_the_commands_agree_on_what_was_imported(
         jobs = (await baton_json(stack, "jobs"))["jobs"]
         check = TruthCheck(visits, log.path.name)
         topic = Names(stack.options.namespace).sessions("default")
-        async for batch in read_sessions(stack.options.kafka_address, topic):
-            for session in batch:
-                check.add(session)
+        async with open_sessions(stack.options.kafka_address, topic) as delivered:
+            async for one in delivered.everything():
+                check.add(one.session)
         tsv = ("--format", "tsv", "--key", "host", "--time", "time")
         spoiled_code, spoiled_summary = await import_log(stack, spoiled, *tsv)
         totals = (await settled(stack))["totals"]

@@ -88,6 +88,10 @@ async def test_the_newest_committed_sessions_are_shown(kafka: str, names: Names)
     assert await numbers("--since", "2023-11-17T12:00:00Z") == list(range(48, 60))
     assert await numbers("--since", "1h") == []
 
+    async with open_sessions(kafka, names.sessions("default")) as log:
+        every = [int(one.session.id, 16) async for one in log.everything()]
+    assert every == [*range(0, 60, 2), *range(1, 60, 2)]
+
     one = json.loads((await baton(kafka, names, *everything, "-n", "1", "-o", "json")).stdout)["sessions"][0]
     assert one["data"] == [{"key": "key2", "data": 59}]
     assert one["delivered_at"] == NOON + 59 * HOUR_MS
@@ -112,6 +116,7 @@ async def test_following_shows_each_new_session_when_its_transaction_commits(
                 if len(found) == 3:
                     break
         assert await log.newest(5, 0) == []
+        assert [one async for one in log.everything()] == []
 
     assert sorted(found) == [1, 2, 4]
 

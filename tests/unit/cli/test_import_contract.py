@@ -12,7 +12,7 @@ import pytest
 from cli.http.client import BatonClient, NotAllowed
 from cli.importing.formats import Fields
 from cli.importing.lanes import BatchLimits
-from cli.importing.notes import Notes
+from cli.importing.notes import Notes, Progress
 from cli.importing.pipeline import send_log
 from cli.importing.tally import Tally
 from services.producer.app import create_app
@@ -92,7 +92,7 @@ async def test_importer_and_producer_agree_on_every_answer() -> None:
         post=client.post_fragments,
         lanes=1,
         limits=BatchLimits(fragments=8),
-        notes=Notes(tally),
+        notes=Notes(Progress(tally=tally)),
     )
     markers = await client.post_markers(39)
 

@@ -15,7 +15,7 @@ from cli.http.receipts import Receipt
 from cli.importing.formats import Fields
 from cli.importing.fragments import Outgoing
 from cli.importing.lanes import BatchLimits, Lane
-from cli.importing.notes import Notes
+from cli.importing.notes import Notes, Progress
 from cli.importing.pipeline import send_log
 from cli.importing.tally import Tally
 from shared.errors import BatonError, Unavailable
@@ -46,7 +46,7 @@ async def send(
         post=producer.client(patience_s).post_fragments,
         lanes=lanes,
         limits=BatchLimits(fragments=batch, bytes=4000),
-        notes=Notes(tally),
+        notes=Notes(Progress(tally=tally)),
     )
     return tally
 

@@ -17,7 +17,7 @@ from cli.http.receipts import Receipt
 from cli.importing.formats import Fields
 from cli.importing.lanes import BatchLimits
 from cli.importing.lines import Line, LineReader
-from cli.importing.notes import Notes
+from cli.importing.notes import Notes, Progress
 from cli.importing.pipeline import send_log
 from cli.importing.tally import Tally
 from shared.model.routing import initial_table
@@ -56,7 +56,7 @@ def csv_imported(raws: Iterable[bytes]) -> tuple[Tally, list[dict[str, Any]]]:
             post=post,
             lanes=1,
             limits=BatchLimits(),
-            notes=Notes(tally),
+            notes=Notes(Progress(tally=tally)),
         )
     )
     return tally, sent

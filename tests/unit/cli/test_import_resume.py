@@ -96,7 +96,7 @@ def test_only_what_was_in_flight_is_sent_again(
     """At most one request per lane, however often an import is interrupted, and the counts are exact."""
     rng = random.Random(seed)
     raws, whole = log_of(150, rng), Tally()
-    run_once(raws, InMemoryProducer(streams), Notes(whole), 10**6, 4, rng)
+    run_once(raws, InMemoryProducer(streams), Notes(Progress(tally=whole)), 10**6, 4, rng)
     producer, rejected, may_repeat = InMemoryProducer(streams), KeptLines(), Counter[int]()
     path = tmp_path_factory.mktemp("journal") / "journal"
     is_new, tally = True, Tally()
@@ -105,7 +105,7 @@ def test_only_what_was_in_flight_is_sent_again(
         journal = Journal(path, is_new=is_new)
         progress = (journal.read() or Progress()).started_anew()
         journal.append(progress)
-        notes = Notes(progress=progress, keep=journal.append, rejected=rejected)
+        notes = Notes(progress, keep=journal.append, rejected=rejected)
         unanswered = run_once(raws, producer, notes, fail_at, lanes, rng)
         journal.close()
         assert len(unanswered) <= lanes
