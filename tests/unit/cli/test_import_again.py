@@ -109,7 +109,9 @@ def test_an_interrupted_import_is_resumed(tmp_path: Path, options: tuple[str, ..
     assert second_summary["failure"] is None
     assert [second_summary[name] for name in ("lines", "unparsed", "accepted")] == [201, 1, 200]
     assert second_summary["accepted_earlier"] == first_summary["accepted"]
-    assert stored(producer) == Counter(range(200))
+    # the failure of one lane may have cut off the answers of the other three
+    assert set(stored(producer)) == set(range(200))
+    assert sum(stored(producer).values()) <= 200 + 3 * 10
     assert len(second_summary["markers"]) == 5
     assert "was imported into" in third.stderr
 
