@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ from services.consumer.core.handover import sent as sending
 from services.consumer.core.handover.bundle_format import BundleWire, SessionWire
 from services.consumer.core.handover.received import Copy
 from services.consumer.core.sessions.assembly import Assembler
-from services.consumer.core.sessions.state import OpenSession
+from services.consumer.core.sessions.open_table import OpenTable
 from shared.model.head import Counts
 from tests.logs import difference, is_found
 from tests.unit.consumer.core.test_bundle import lost_in_transit
@@ -110,8 +109,8 @@ def lose_remembered_ids(patch: Patch) -> None:
 def keep_the_order_of_the_copy(patch: Patch) -> None:
     """Sessions keep the order of the copy, so some silent sessions would go unnoticed."""
 
-    class Unmoved(OrderedDict[str, OpenSession]):
-        def move_to_end(self, key: str, last: bool = True) -> None:
+    class Unmoved(OpenTable):
+        def move_to_end(self, key: str) -> None:
             pass
 
     patch.setattr(received, "Copy", lambda **fields: Copy(sessions=Unmoved(), **fields))

@@ -8,7 +8,6 @@ before. Now and then everything is written again, a *whole set*, over several co
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -22,6 +21,8 @@ from services.consumer.core.commits.checkpoint_format import (
     size_of_covered,
     size_of_session,
 )
+from services.consumer.core.large_dict import LargeDict
+from services.consumer.core.sessions.open_table import OpenTable
 from services.consumer.core.sessions.remembered import forget_old
 from services.consumer.core.sessions.state import Covered, OpenSession, is_droppable
 from services.consumer.core.slices import Steps, at_once, sliced, sorting
@@ -38,8 +39,8 @@ class Checkpoint:
     """
 
     head: Head
-    covered: dict[str, Covered] = field(default_factory=dict)
-    parked: OrderedDict[str, OpenSession] = field(default_factory=OrderedDict)
+    covered: LargeDict[str, Covered] = field(default_factory=LargeDict)
+    parked: OpenTable = field(default_factory=OpenTable)
     bytes: int = 0
     whole_bytes: int = 0
     parked_bytes: int = 0
@@ -92,7 +93,7 @@ def _order_covered(checkpoint: Checkpoint, repeat_ms: int) -> Steps[None]:
         for _, entry in part:
             forget_old(entry.ids, head.a, repeat_ms)
         yield
-    checkpoint.covered = {}
+    checkpoint.covered = LargeDict()
     yield
     for part in sliced((yield from sorting(kept, lambda item: item[1].offset))):
         checkpoint.covered.update(part)
@@ -102,12 +103,12 @@ def _order_covered(checkpoint: Checkpoint, repeat_ms: int) -> Steps[None]:
 
 def _order_parked(checkpoint: Checkpoint) -> Steps[None]:
     """Puts the parked sessions in order of their last fragments."""
-    sessions = yield from sorting(list(dict.values(checkpoint.parked)), lambda session: session.last_offset)
-    checkpoint.parked = OrderedDict()
+    sessions = yield from sorting(list(checkpoint.parked.unordered()), lambda session: session.last_offset)
+    checkpoint.parked = OpenTable()
     yield
     for part in sliced(sessions):
         for session in part:
-            checkpoint.parked[session.key] = session
+            checkpoint.parked.add(session)
             checkpoint.parked_bytes += session.bytes
             checkpoint.whole_bytes += size_of_session(session)
         yield
@@ -150,13 +151,14 @@ def _apply(checkpoint: Checkpoint, record: CheckpointRecord) -> None:
         parked = checkpoint.parked.get(wire.key)
         # the session closed after it was parked; one that begins above the offset is the key's next
         if parked is not None and parked.first_offset <= wire.offset:
-            del checkpoint.parked[wire.key]
+            checkpoint.parked.pop(wire.key)
         put_covered(checkpoint.covered, wire)
     for chunk in record.parked:
         session = checkpoint.parked.get(chunk.key)
         if session is None or session.first_offset != chunk.first_offset:
             session = OpenSession(chunk.key, chunk.first_offset, chunk.opened_at, chunk.low_t, 0, 0)
-            checkpoint.parked[chunk.key] = session
+            checkpoint.parked.pop(chunk.key)
+            checkpoint.parked.add(session)
         ids = session.ids or {}
         if chunk.start > len(session.data) or chunk.ids_start > len(ids):
             raise InvalidInput(f"of the parked session of {chunk.key!r} fragments or ids are missing")

@@ -254,10 +254,10 @@ class Stream(StreamFigures):
     def _is_tick_due(self, now_s: float, wall_ms: int) -> bool:
         """Whether, by the member's own clock, a session is idle on a silent stream."""
         state = self.assembler
-        if not state.open or self.is_replaying or not self._ticks.may_come(now_s):
+        if self.is_replaying or not self._ticks.may_come(now_s):
             return False
-        oldest = next(iter(state.open.values()))  # `open` is in order of last fragments
-        return wall_ms - oldest.last_a > self.settings.idle_ms
+        oldest = state.open.oldest()
+        return oldest is not None and wall_ms - oldest.last_a > self.settings.idle_ms
 
     def _preparing_commit(self) -> slices.Steps[Commit]:
         """All that one transaction has to write now, at the cost of what has changed.

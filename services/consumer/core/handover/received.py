@@ -7,7 +7,6 @@ stream may be used (`rules.is_valid`). `handover/hints.py` holds the copies.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -21,7 +20,9 @@ from services.consumer.core.handover.bundle_format import (
     SessionWire,
     TailWire,
 )
+from services.consumer.core.large_dict import LargeDict
 from services.consumer.core.sessions.covered import CoveredKeys
+from services.consumer.core.sessions.open_table import OpenTable
 from services.consumer.core.sessions.state import Closed, Covered, OpenSession
 from services.consumer.core.slices import Steps, at_once, sliced, sorting
 from shared.errors import BundleRejected
@@ -41,9 +42,9 @@ class Copy:
 
     position: int = 0
     digest: str = ""
-    sessions: OrderedDict[str, OpenSession] = field(default_factory=OrderedDict)
+    sessions: OpenTable = field(default_factory=OpenTable)
     pinned: dict[str, OpenSession] = field(default_factory=dict)
-    covered: dict[str, Covered] = field(default_factory=dict)
+    covered: LargeDict[str, Covered] = field(default_factory=LargeDict)
     bytes: int = 0
 
 
@@ -154,7 +155,7 @@ def _applying(copy: Copy, reader: BundleReader) -> Steps[None]:
     # closed keys first: the same key may have a new session in this very delta
     for keys in sliced(reader.wire.closed):
         for key in keys:
-            if (gone := copy.sessions.pop(key, None)) is not None:
+            if (gone := copy.sessions.pop(key)) is not None:
                 copy.bytes -= gone.bytes
                 copy.pinned.pop(key, None)
         yield
@@ -178,7 +179,7 @@ def _update_sessions(copy: Copy, sessions: Iterable[SessionWire], copied_to: int
     for sent in sessions:
         session = copy.sessions.get(sent.key)
         if session is None:
-            session = copy.sessions[sent.key] = _new_session(sent)
+            copy.sessions.add(session := _new_session(sent))
         elif sent.last_offset >= copied_to:  # one that was only parked keeps its place in the order
             copy.sessions.move_to_end(sent.key)
         pin = copy.pinned[sent.key].pin if sent.key in copy.pinned else -1

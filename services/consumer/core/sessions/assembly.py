@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET
 
 from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.fold import Fold
+from services.consumer.core.sessions.open_table import OpenTable
 from services.consumer.core.sessions.record import Record
 from services.consumer.core.sessions.state import Closed, OpenSession
 from shared.model.fragments import FragmentRejected, parse_fragment
@@ -49,9 +49,7 @@ class Assembler(Fold):
         """Whether records below the checkpoint's position are still to come."""
         return self.position < self.replay_until
 
-    def restore(
-        self, *, covered: CoveredKeys, parked: OrderedDict[str, OpenSession], state_bytes: int, position: int
-    ) -> None:
+    def restore(self, *, covered: CoveredKeys, parked: OpenTable, state_bytes: int, position: int) -> None:
         """Starts from a checkpoint: records from `self.position` up to `position` will be replayed.
 
         `parked` are in order of their last fragments; `state_bytes`: size of their fragments.
@@ -65,7 +63,7 @@ class Assembler(Fold):
         position: int,
         w: int,
         a: int,
-        sessions: OrderedDict[str, OpenSession],
+        sessions: OpenTable,
         pinned: dict[str, OpenSession],
         covered: CoveredKeys,
         state_bytes: int,
@@ -154,4 +152,4 @@ class Assembler(Fold):
 
     def _order_open(self) -> None:
         """Sorts the sessions into the order that one fold would have given them."""
-        self.open = OrderedDict(sorted(self.open.items(), key=lambda item: item[1].last_offset))
+        self.open = OpenTable(sorted(self.open.unordered(), key=lambda session: session.last_offset))

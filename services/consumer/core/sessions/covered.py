@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from services.consumer.core.large_dict import LargeDict
 from services.consumer.core.sessions.remembered import NO_IDS, forget_old, remember
 from services.consumer.core.sessions.state import Covered, OpenSession, is_droppable
 
@@ -30,8 +31,8 @@ class CoveredKeys:
     hold, including a few that are forgotten but still held.
     """
 
-    def __init__(self, repeat_ms: int, entries: dict[str, Covered] | None = None) -> None:
-        self.entries = entries if entries is not None else {}
+    def __init__(self, repeat_ms: int, entries: LargeDict[str, Covered] | None = None) -> None:
+        self.entries = entries if entries is not None else LargeDict[str, Covered]()
         self.changed: dict[str, Covered] = {}
         self.unparked: set[str] = set()
         self.remembered_ids = sum(len(entry.ids) for entry in self.entries.values())

@@ -59,13 +59,14 @@ contract, `tests/reference.py` follows them as slowly and plainly as possible, a
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from itertools import islice, takewhile
 
 from msgspec import UNSET
 
 from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.marker_search import CLOSED_AT_ONCE, due_by
+from services.consumer.core.sessions.open_table import OpenTable
 from services.consumer.core.sessions.record import Record, hash_id
 from services.consumer.core.sessions.state import Closed, OpenSession
 from shared.model.fragments import Fragment, FragmentRejected, parse_fragment, parse_marker, time_of
@@ -77,16 +78,16 @@ from shared.model.sessions import Reason
 class Fold:
     """The open sessions of a stream and what the rules need beside them.
 
-    `open`: key → session, in order of the sessions' last fragments. `pinned`: those of them that a replay
-    must rebuild, in order of their pins. `w`, `a`: W and A (ms). `state_bytes`: size of the open sessions'
-    fragments. `room`: how many bytes of sessions may still be closed. The counters leave out what is
-    replayed.
+    `open`: key → session, in order of the sessions' last fragments (`open_table.py`). `pinned`: those of
+    them that a replay must rebuild, in order of their pins. `w`, `a`: W and A (ms). `state_bytes`: size of
+    the open sessions' fragments. `room`: how many bytes of sessions may still be closed. The counters leave
+    out what is replayed.
     """
 
     def __init__(self, settings: GroupSettings, *, w: int = NOTHING, a: int = NOTHING) -> None:
         self.w = w
         self.a = a
-        self.open: OrderedDict[str, OpenSession] = OrderedDict()
+        self.open = OpenTable()
         self.pinned: dict[str, OpenSession] = {}
         self.room: float = math.inf
         self._marker: tuple[int, Iterator[OpenSession | None]] | None = None
@@ -145,20 +146,24 @@ class Fold:
     def close_silent(self, position: int) -> list[Closed]:
         """Closes sessions that silence has ended, at most `CLOSED_AT_ONCE` and until no room is left.
 
-        It visits no others. `position`: the next offset to fold. Their keys are covered through the
+        It visits at most that many. `position`: the next offset to fold. Their keys are covered through the
         offset before it: no record of theirs lies between their last fragments and there.
         """
         closed: list[Closed] = []
-        while self.open and self.room > 0 and len(closed) < CLOSED_AT_ONCE:
-            session = next(iter(self.open.values()))
-            if not (self.w - session.w > self._silence or self.a - session.last_a > self._idle):
-                break
+        if self.room <= 0:
+            return closed
+        for session in list(takewhile(self._is_silent, islice(self.open.values(), CLOSED_AT_ONCE))):
             closed.append(self._close(session, "gap", position - 1))
+            if self.room <= 0:
+                break
         return closed
 
     def forget_marker(self) -> None:
         """Forgets how far a marker was folded: when it is read again, it is searched from the start."""
         self._marker = None
+
+    def _is_silent(self, session: OpenSession) -> bool:
+        return self.w - session.w > self._silence or self.a - session.last_a > self._idle
 
     def _set_thresholds(self) -> None:
         settings = self._settings
@@ -181,7 +186,10 @@ class Fold:
     ) -> OpenSession | None:
         """Rules 3 to 6, without `end`: the session that the fragment is now part of, or None for a repeat."""
         key, offset, size = fragment.key, record.offset, len(raw)
-        session = self.open.get(key)
+        part = self.open.first
+        session = part.get(key)
+        if session is None:
+            part, session = self.open.find_beyond(key)
         if session is not None and (
             t - session.last_t > self._gap
             or self.w - session.w > self._silence
@@ -205,9 +213,11 @@ class Fold:
             closed.append(self._close(session, "limit", offset - 1))
             session = None
         if session is None:  # rule 6
-            session = self._open(key, t, record, a_before)
+            session = part[key] = self.pinned[key] = OpenSession(
+                key, offset, record.timestamp, t, self.w, a_before
+            )
         else:
-            self.open.move_to_end(key)
+            part.move_to_end(key)
             session.last_offset = offset
             if t > session.last_t:
                 session.last_t = t
@@ -233,11 +243,6 @@ class Fold:
         entry = self.covered.entries.get(key)
         return entry is not None and hashed in entry.ids and self.covered.remembers(key, hashed, self.a)
 
-    def _open(self, key: str, t: int, record: Record, a_before: int) -> OpenSession:
-        session = OpenSession(key, record.offset, record.timestamp, t, self.w, a_before)
-        self.open[key] = self.pinned[key] = session
-        return session
-
     def _drop_repeat(self, key: str, session: OpenSession | None, offset: int, t: int) -> None:
         if session is None:
             self.covered.cover_repeat(key, offset)
@@ -245,7 +250,7 @@ class Fold:
 
     def _close(self, session: OpenSession, reason: Reason, through: int) -> Closed:
         """Closes the session; its key's records through that offset are accounted for."""
-        del self.open[session.key]
+        self.open.pop(session.key)
         self.pinned.pop(session.key, None)
         self.state_bytes -= session.bytes
         self.room -= session.closing_bytes
@@ -265,7 +270,7 @@ class Fold:
             self.ticks += 1
             return True
         if self._marker is None or self._marker[0] != offset:
-            self._marker = offset, due_by(marker.time, self.open.values())
+            self._marker = offset, due_by(marker.time, self.open.runs())
         for session in self._marker[1]:
             if session is None:
                 return False

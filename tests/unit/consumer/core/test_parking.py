@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import OrderedDict
 from collections.abc import Callable
 
 import pytest
@@ -19,6 +18,7 @@ from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.covered import CoveredKeys
+from services.consumer.core.sessions.open_table import OpenTable
 from services.consumer.core.sessions.state import OpenSession
 from shared.model.group import GroupSettings
 from tests.logs import fragment
@@ -214,7 +214,7 @@ def test_a_replay_that_retention_cuts_leaves_the_sessions_in_order() -> None:
     parked = OpenSession("a", 0, 0, 0, 0, 0)
     parked.last_offset = 5
     assembler = Assembler(GroupSettings(), position=3, w=0, a=0)
-    assembler.restore(covered=CoveredKeys(0), parked=OrderedDict(a=parked), state_bytes=0, position=6)
+    assembler.restore(covered=CoveredKeys(0), parked=OpenTable([parked]), state_bytes=0, position=6)
 
     assembler.feed([fragment(3, "z"), fragment(4, "b"), fragment(7, "c")])
 
@@ -224,7 +224,7 @@ def test_a_replay_that_retention_cuts_leaves_the_sessions_in_order() -> None:
 def test_a_replay_counts_what_it_reads_and_skips_what_was_set_aside() -> None:
     """A fragment under another record's key, a marker, and poison stand between two fragments."""
     assembler = Assembler(GroupSettings(), position=0, w=0, a=0)
-    assembler.restore(covered=CoveredKeys(0), parked=OrderedDict(), state_bytes=0, position=5)
+    assembler.restore(covered=CoveredKeys(0), parked=OpenTable(), state_bytes=0, position=5)
     first, last = fragment(0, "k"), fragment(4, "k")
 
     assembler.feed(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ from services.consumer.core.sessions import covered
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.fold import Fold
+from services.consumer.core.sessions.open_table import OpenTable
 from services.consumer.core.sessions.state import Covered
 from tests.effort import effort
 from tests.logs import difference, is_found
@@ -105,7 +105,7 @@ def commit_the_position_as_safe(patch: Patch) -> None:
     prepare = Stream._preparing_commit
 
     def wrong(self: Stream) -> Any:
-        self.assembler.unpin(self.assembler.open.values())
+        self.assembler.unpin(list(self.assembler.open.values()))
         return prepare(self)
 
     patch.setattr(Stream, "_preparing_commit", wrong)
@@ -135,7 +135,7 @@ def write_whole_sets_without_parked(patch: Patch) -> None:
     write_whole_sets_at_every_commit(patch)
     whole = CheckpointWriter._whole_part
     patch.setattr(
-        CheckpointWriter, "_whole_part", lambda self, covered, opened, n: whole(self, covered, {}, n)
+        CheckpointWriter, "_whole_part", lambda self, covered, opened, n: whole(self, covered, OpenTable(), n)
     )
 
 
@@ -143,7 +143,7 @@ FAULTS: dict[str, Callable[[Patch], None]] = {
     "a new owner starts without the covered keys": lambda patch: restore_with(
         patch, covered=lambda: CoveredKeys(60)
     ),
-    "a new owner starts without the parked sessions": lambda patch: restore_with(patch, parked=OrderedDict),
+    "a new owner starts without the parked sessions": lambda patch: restore_with(patch, parked=OpenTable),
     "a new owner starts without W": lambda patch: begin_with(patch, w=-1),
     "a new owner starts without A": lambda patch: begin_with(patch, a=-1),
     "one record too few is covered": lambda patch: cover_with(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from services.consumer.core.commits.checkpoint import Checkpoint, _order_parked
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.covered import CoveredKeys
+from services.consumer.core.sessions.open_table import OpenTable
 from services.consumer.core.sessions.state import OpenSession
 from services.consumer.core.slices import at_once
 from shared.model.group import GroupSettings
@@ -31,7 +30,7 @@ def fragment(offset: int, key: str, a: int) -> Rec:
 def restored(sessions: list[OpenSession], *, safe_offset: int, position: int) -> Assembler:
     state = Assembler(SETTINGS, position=safe_offset, w=-1, a=1_000)
     found = Checkpoint(head=Head(epoch=1, seq=1, position=position, safe_offset=safe_offset))
-    found.parked = OrderedDict((session.key, session) for session in sessions)
+    found.parked = OpenTable(sessions)
     at_once(_order_parked(found))
     state.restore(
         covered=CoveredKeys(SETTINGS.repeat_ms),
