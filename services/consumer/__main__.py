@@ -18,7 +18,12 @@ from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinato
 from services.consumer.app import create_app
 from services.consumer.handover.nonces import Nonces
 from services.consumer.handover.routes import Reception
-from services.consumer.member.garbage import collect_when_small, count_objects, keep_collections_short
+from services.consumer.member.garbage import (
+    collect_when_small,
+    count_objects,
+    free_discarded,
+    keep_collections_short,
+)
 from services.consumer.member.member import Member
 from services.consumer.member.metrics import ConsumerMetrics
 from services.consumer.member.status import Rates, member_status
@@ -105,6 +110,7 @@ async def member_of(
     sending = asyncio.create_task(event_sink.run(), name="events")
     members: list[Member] = []
     tidying = asyncio.create_task(collect_when_small(lambda: count_objects(members)), name="garbage")
+    freeing = asyncio.create_task(free_discarded(), name="free discarded state")
     try:
         async with HttpPeers(
             here_of(settings), prepared.secrets, wall_ms, max_body_bytes=limits.max_body_bytes
@@ -123,6 +129,7 @@ async def member_of(
             yield member
     finally:
         tidying.cancel()
+        freeing.cancel()
         sending.cancel()
         await event_sink.close()
         await prepared.log.close()

@@ -199,7 +199,7 @@ class HandoverScenario:
         delivered = delivered_rows(self._kafka)
         assert sorted(delivered) == sorted(session.row() for session in closed)
         held = self._running[self._owner].assembler.open
-        assert {s.key: len(s.offsets) for s in open_} == {key: len(s.data) for key, s in held.items()}
+        assert {s.key: len(s.offsets) for s in open_} == {s.key: len(s.data) for s in held.values()}
         return f"{len(delivered)} delivered, {len(held)} open: as one fold gives"
 
     @property

@@ -42,8 +42,9 @@ def discard(entries: dict[Any, Any]) -> None:
 def emptying(discarded: deque[dict[Any, Any]]) -> Steps[None]:
     """Frees what the dicts hold, and the dicts, in slices of `FREED_AT_ONCE` entries."""
     while discarded:
-        entries = discarded.popleft()
+        entries = discarded[0]
         while entries:
             for _ in range(min(len(entries), FREED_AT_ONCE)):
                 entries.popitem()
             yield
+        discarded.popleft()

@@ -9,7 +9,7 @@ caller sees it half made. Hints are bounded in size and age.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from services.consumer.core.commits.stream import Stream
@@ -94,6 +94,15 @@ class HintStore:
         """Streams that this member has agreed to take over."""
         self.forget_old()
         return self._promised.keys() | self._handed.keys()
+
+    @property
+    def sizes(self) -> Iterator[tuple[int, int]]:
+        """How many sessions and covered keys each of its streams and copies holds, and bytes of fragments."""
+        for promised in self._promised.values():
+            copy = promised.copy
+            yield len(copy.sessions) + len(copy.covered), copy.bytes
+        for hint in (*self._handed.values(), *self._own.values()):
+            yield hint.state.open_sessions + hint.state.covered_keys, hint.state.state_bytes
 
     @property
     def expects(self) -> bool:

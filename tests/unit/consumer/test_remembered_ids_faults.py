@@ -12,6 +12,7 @@ from services.consumer.core.commits import checkpoint, checkpoint_format
 from services.consumer.core.commits import writer as checkpoint_writer
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.writer import CheckpointWriter
+from services.consumer.core.large_dict import LargeDict
 from services.consumer.core.sessions import covered
 from services.consumer.core.sessions.covered import Change, CoveredKeys
 from services.consumer.core.sessions.fold import Fold
@@ -28,11 +29,11 @@ def remember_nothing_beside_an_open_session(patch: Patch) -> None:
     def wrong(self: Fold, fragment: Any, *given: Any) -> Any:
         if fragment.key not in self.open:
             return add(self, fragment, *given)
-        kept, self.covered.entries = self.covered.entries, {}
+        kept, self.covered.entries = self.covered.entries, LargeDict()
         try:
             return add(self, fragment, *given)
         finally:
-            self.covered.entries = kept | self.covered.entries
+            self.covered.entries = LargeDict(kept | self.covered.entries)
 
     patch.setattr(Fold, "_add", wrong)
 

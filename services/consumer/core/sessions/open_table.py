@@ -66,6 +66,9 @@ class OpenTable:
     def __contains__(self, key: str) -> bool:
         return self.find(key)[1] is not None
 
+    def __getitem__(self, key: str) -> OpenSession:
+        return self.find(key)[0][key]
+
     def find(self, key: str) -> tuple[Part, OpenSession | None]:
         """The dict that holds the key's session, and the session; if it has none, the dict to add one to."""
         session = self.first.get(key)
