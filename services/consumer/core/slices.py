@@ -16,8 +16,8 @@ T = TypeVar("T")
 Steps = Generator[None, None, T]
 """Work that yields after each slice, and returns its result."""
 SLICE = 1_000
-"""How many entries one slice visits, at 1 to 6 µs each. Few, because one of them may make a dictionary grow:
-at 350,000 keys that takes 40 ms, and nothing can divide it."""
+"""How many entries one slice visits, at 1 to 6 µs each. Few, because one of them may make a dictionary grow,
+which nothing can divide: one of 350,000 keys takes 15 ms."""
 
 SLICE_BYTES = 1024 * 1024
 """How much is encoded, decoded or hashed in one slice: at most 3 ms."""

@@ -62,7 +62,7 @@ def copying(stream: Stream) -> Steps[tuple[bytes, SentCopy]]:
     state = stream.assembler
     position, head, writer = state.position, stream.head, BundleWriter(state.position)
     known = LargeDict[str, tuple[int, int, int, int]]()
-    keys = list(state.open.keys())
+    keys = list(state.open.keys())  # all at once: between slices, a session may change its place
     yield
     found = []
     for part in sliced(keys):
