@@ -24,6 +24,8 @@ from services.consumer.member.garbage import FREE_EVERY_S, count_objects, free_d
 from tests.fakes.virtual_time import virtual_time
 from tests.logs import SETTINGS, received
 from tests.reference import Rec
+from tests.unit.consumer.group_world import GroupWorld
+from tests.unit.consumer.stream_world import LONG
 
 AT_ONCE = 10
 MANY = 300
@@ -130,3 +132,20 @@ async def test_a_member_frees_what_is_discarded_while_it_runs() -> None:
     freeing.cancel()
     await asyncio.gather(freeing, return_exceptions=True)
     assert LargeDict.discarded is None
+
+
+@virtual_time
+async def test_a_stream_that_was_stopped_still_counts() -> None:
+    """A full collection would look at the memory that a member keeps, too."""
+    world = GroupWorld(LONG, 1)
+    joined = await world.join("a")
+    await world.settled()
+    world.emit("k")
+    await world.committed()
+    running = count_objects([joined.member])
+
+    await joined.member.effect_runner.workers.stop(0)
+
+    assert joined.member.workers == []
+    assert count_objects([joined.member]) == running > 0
+    await world.end()

@@ -18,6 +18,7 @@ from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.core.commits.writer import CheckpointWriter
+from services.consumer.core.large_dict import LargeDict
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.state import Covered
@@ -55,7 +56,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
 def state_with(keys: int) -> Assembler:
     """A stream of covered keys without open sessions."""
     state = Assembler(GroupSettings(), position=1_000, w=-1, a=0)
-    state.covered = CoveredKeys(0, {f"k{n:03}": Covered(offset=n) for n in range(keys)})
+    state.covered = CoveredKeys(0, LargeDict((f"k{n:03}", Covered(offset=n)) for n in range(keys)))
     return state
 
 
@@ -137,7 +138,7 @@ def test_a_checkpoint_is_the_same_however_it_is_sliced(size: int, monkeypatch: p
     covered, parked = stream.assembler.covered.entries, stream.assembler.open
     assert found.covered == dict(sorted(covered.items(), key=lambda item: item[1].offset))
     assert list(found.covered) == sorted(covered, key=lambda key: covered[key].offset)
-    assert list(found.parked) == [key for key, session in parked.items() if session.parked]
+    assert list(found.parked) == [session.key for session in parked.values() if session.parked]
     assert found.bytes == sum(len(raw) for offset, raw in stored if offset >= stream.head.checkpoint_from)
 
 

@@ -12,7 +12,7 @@ from services.consumer.core.sessions.open_table import OpenTable
 from services.consumer.core.sessions.state import OpenSession
 from tests.effort import effort
 from tests.logs import difference
-from tests.unit.consumer.test_bundle import lost_in_transit
+from tests.unit.consumer.core.test_bundle import lost_in_transit
 
 
 def assert_equal(table: OpenTable, model: OrderedDict[str, OpenSession], key: str) -> None:
