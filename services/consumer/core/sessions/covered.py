@@ -31,8 +31,8 @@ class CoveredKeys:
     hold, including a few that are forgotten but still held.
     """
 
-    def __init__(self, repeat_ms: int, entries: LargeDict[str, Covered] | None = None) -> None:
-        self.entries = entries if entries is not None else LargeDict[str, Covered]()
+    def __init__(self, repeat_ms: int, entries: dict[str, Covered] | None = None) -> None:
+        self.entries: dict[str, Covered] = entries if entries is not None else LargeDict[str, Covered]()
         self.changed: dict[str, Covered] = {}
         self.unparked: set[str] = set()
         self.remembered_ids = sum(len(entry.ids) for entry in self.entries.values())
