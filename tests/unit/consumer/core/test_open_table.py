@@ -24,6 +24,7 @@ def assert_equal(table: OpenTable, model: OrderedDict[str, OpenSession], key: st
     assert table.oldest() is next(iter(in_order), None)
     assert len(table) == len(model)
     assert (key in table, table.get(key)) == (key in model, model.get(key))
+    assert all(table[key] is session for key, session in model.items())
     assert sorted(table.keys()) == sorted(model)
     assert {*table.unordered()} == {*in_order}
     assert list(open_table.in_order(table.runs())) == in_order
