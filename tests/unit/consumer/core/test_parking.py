@@ -10,9 +10,9 @@ import pytest
 from services.consumer.core.commits import parking
 from services.consumer.core.commits import writer as checkpoint_writer
 from services.consumer.core.commits.checkpoint import new_stream
-from services.consumer.core.commits.checkpoint_format import decode_record
+from services.consumer.core.commits.checkpoint_format import ID_BYTES, decode_record
 from services.consumer.core.commits.commit import Commit
-from services.consumer.core.commits.parking import GAIN, choose, is_replay_long
+from services.consumer.core.commits.parking import GAIN, choose, is_replay_long, size_of
 from services.consumer.core.commits.read_marks import ReadMarks
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
@@ -63,6 +63,18 @@ def parked_by(commit: Commit) -> int:
     """Bytes of fragments that a commit wrote as parked."""
     parts = [part for raw in commit.records for part in decode_record(raw).parked]
     return sum(len(fragment) for part in parts for fragment in part.fragments)
+
+
+@pytest.mark.parametrize(
+    ("parked_ids", "rewrites", "fragments", "ids"),
+    [(0, False, 50, 6), (2, False, 50, 4), (2, True, 80, 6)],
+)
+def test_parking_costs_what_it_writes(parked_ids: int, rewrites: bool, fragments: int, ids: int) -> None:
+    """Fragments and ids that are not in the checkpoint yet; a whole set writes all of them again."""
+    session = open_session("k", 0, 30, 20, 30, parked=1, ids=6)
+    session.parked_ids = parked_ids
+
+    assert size_of(session, rewrites=rewrites) == fragments + ID_BYTES * ids
 
 
 class FastLog:
