@@ -186,8 +186,7 @@ class Fold:
     ) -> OpenSession | None:
         """Rules 3 to 6, without `end`: the session that the fragment is now part of, or None for a repeat."""
         key, offset, size = fragment.key, record.offset, len(raw)
-        part = self.open.first
-        session = part.get(key)
+        session = (part := self.open.first).get(key)
         if session is None:
             part, session = self.open.find_beyond(key)
         if session is not None and (
@@ -195,15 +194,12 @@ class Fold:
             or self.w - session.w > self._silence
             or self.a - session.last_a > self._idle
         ):  # rule 3
-            # not through this offset: the fragment that splits is part of the next session
-            closed.append(self._close(session, "gap", offset - 1))
+            closed.append(self._close(session, "gap", offset - 1))  # this fragment is part of the next one
             session = None
-        hashed = None
-        if fragment.id is not UNSET:  # rule 4
-            hashed = hash_id(fragment.id)
-            if self._is_repeat(key, session, hashed):
-                self._drop_repeat(key, session, offset, t)
-                return None
+        hashed = None if fragment.id is UNSET else hash_id(fragment.id)
+        if hashed is not None and self._is_repeat(key, session, hashed):  # rule 4
+            self._drop_repeat(key, session, offset, t)
+            return None
         if session is not None and (
             len(session.data) >= self._max_fragments
             or session.bytes + size > self._max_bytes
@@ -213,9 +209,8 @@ class Fold:
             closed.append(self._close(session, "limit", offset - 1))
             session = None
         if session is None:  # rule 6
-            session = part[key] = self.pinned[key] = OpenSession(
-                key, offset, record.timestamp, t, self.w, a_before
-            )
+            session = OpenSession(key, offset, record.timestamp, t, self.w, a_before)
+            part[key] = self.pinned[key] = session
         else:
             part.move_to_end(key)
             session.last_offset = offset
@@ -228,8 +223,7 @@ class Fold:
                 self.pinned[key] = session
         if t > self.w:
             self.w = t
-        session.w = self.w
-        session.last_a = self.a
+        session.w, session.last_a = self.w, self.a
         session.data.append(raw)
         session.bytes += size
         self.state_bytes += size
