@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 
 from services.consumer.core import slices
 from services.consumer.core.commits import writer as writing
-from services.consumer.core.commits.checkpoint import Checkpoint, fold_records, new_stream
-from services.consumer.core.commits.checkpoint_format import CoveredWire, decode_record
+from services.consumer.core.commits.checkpoint import Checkpoint, fold_records
+from services.consumer.core.commits.checkpoint_format import (
+    CheckpointRecord,
+    CoveredWire,
+    ParkedWire,
+    decode_record,
+    encode_record,
+    size_of_covered,
+    size_of_session,
+)
 from services.consumer.core.commits.chunks import grouped, size_of_part
 from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.stream import Stream
@@ -110,36 +118,34 @@ def test_no_whole_set_begins_without_a_change() -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 1_000])
 def test_a_checkpoint_is_the_same_however_it_is_sliced(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Order, sizes and ids of what it holds."""
+    """Several records fold to all their keys and sessions, in order, and what follows the head is ignored."""
     monkeypatch.setattr(slices, "SLICE", size)
-    stream = Stream(
-        group="g",
-        stream=0,
-        epoch=1,
-        settings=GroupSettings(),
-        limits=StreamLimits(max_replay_fragments=1),
-        checkpoint=new_stream(),
-        now_s=0.0,
-    )
-    log = [
-        Rec(n, 1_000 + n, b"k", b'{"key":"k%d","end":%s}' % (n * 7 % 20, b"true" if n % 3 else b"false"))
-        for n in range(40)
+    head = Head(epoch=1, seq=1, position=100, safe_offset=0, checkpoint_from=4, newest=6)
+    stored = [
+        encode_record(
+            CheckpointRecord(
+                head=head,
+                begins=number == 0,
+                ends=number == 2,
+                covered=[CoveredWire(f"c{n}", n * 7 % 20, 0) for n in range(number, 20, 3)],
+                parked=[
+                    ParkedWire(f"p{n}", n, 40 + n * 3 % 10, 0, 0, 0, 0, 0, [], 0, [b"{}" * n], 0)
+                    for n in range(number, 10, 3)
+                ],
+            )
+        )
+        for number in range(3)
     ]
-    stored: list[tuple[int, bytes]] = []
-    for at in range(0, 40, 10):
-        stream.fold(log[at : at + 10], 0.0)
-        commit = commit_of(stream)
-        offsets = [len(stored) + n for n in range(len(commit.records))]
-        stored += zip(offsets, commit.records, strict=True)
-        stream.committed(commit, offsets, 0.0)
 
-    found = fold_records(stream.head, [*stored, (len(stored), b"of a later commit")], 60_000)
+    found = fold_records(head, [*enumerate(stored, start=4), (7, b"of a later commit")], 60_000)
 
-    covered, parked = stream.assembler.covered.entries, stream.assembler.open
-    assert found.covered == dict(sorted(covered.items(), key=lambda item: item[1].offset))
-    assert list(found.covered) == sorted(covered, key=lambda key: covered[key].offset)
-    assert list(found.parked) == [session.key for session in parked.values() if session.parked]
-    assert found.bytes == sum(len(raw) for offset, raw in stored if offset >= stream.head.checkpoint_from)
+    assert list(found.covered) == sorted((f"c{n}" for n in range(20)), key=lambda key: int(key[1:]) * 7 % 20)
+    assert list(found.parked) == sorted((f"p{n}" for n in range(10)), key=lambda key: int(key[1:]) * 3 % 10)
+    assert found.bytes == sum(map(len, stored))
+    assert found.parked_bytes == sum(2 * n for n in range(10))
+    assert found.whole_bytes == sum(map(size_of_session, found.parked.values())) + sum(
+        size_of_covered(key, entry) for key, entry in found.covered.items()
+    )
 
 
 def test_every_commit_keeps_the_number_of_the_log() -> None:
