@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from services.consumer.core import slices
 from services.consumer.core.commits import writer as writing
-from services.consumer.core.commits.checkpoint import Checkpoint, fold_records
+from services.consumer.core.commits.checkpoint import Checkpoint, fold_records, new_stream
 from services.consumer.core.commits.checkpoint_format import (
     CheckpointRecord,
     CoveredWire,
@@ -29,7 +29,7 @@ from services.consumer.core.commits.writer import CheckpointWriter
 from services.consumer.core.large_dict import LargeDict
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.covered import CoveredKeys
-from services.consumer.core.sessions.state import Covered
+from services.consumer.core.sessions.state import Covered, OpenSession
 from services.consumer.core.slices import at_once
 from shared.model.group import GroupSettings
 from shared.model.head import Head
@@ -90,8 +90,25 @@ def test_a_large_whole_set_rides_on_several_commits() -> None:
     records = [decode_record(raw) for commit in commits for raw in commit.records]
     wires = [wire for record in records for wire in record.covered]
     assert [wire.key for wire in wires] == list(state.covered.entries)
+    assert [record.ends for record in records] == [False] * (len(records) - 1) + [True]
     assert len(commits) == -(-sum(map(size_of_part, wires)) // (2 * RECORD_BYTES))
     assert writer.last_whole == sum(map(size_of_part, wires))
+
+
+@pytest.mark.usefixtures("small_records")
+def test_looking_at_open_sessions_is_work_too() -> None:
+    """Sessions that are not parked write nothing, but a commit looks at a bounded number of them."""
+    state = state_with(0)
+    for n in range(100):
+        state.open.add(OpenSession(f"k{n}", n, 0, 0, 0, 0))
+    writer = CheckpointWriter(Checkpoint(head=HEAD))
+    writer.remaining = deque()
+    writer._remaining_open = deque(state.open.keys())
+    commits = [write(writer, state)]
+    while not commits[-1].ends:
+        commits.append(write(writer, state))
+
+    assert len(commits) == -(-100 * writing.LOOK_BYTES // (2 * RECORD_BYTES))
 
 
 @pytest.mark.usefixtures("small_records")
@@ -163,3 +180,4 @@ def test_every_commit_keeps_the_number_of_the_log() -> None:
     stream.fold([Rec(0, 1_000, b"k", b'{"key":"k","end":true}')], 0.0)
 
     assert commit_of(stream).head.log == 52
+    assert new_stream(52).head.log == 52
