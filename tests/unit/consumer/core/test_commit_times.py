@@ -85,11 +85,13 @@ def test_a_tick_is_due_when_a_session_is_idle_on_a_silent_stream(idle_ms: int, t
 
 def test_a_commit_writes_what_has_changed_and_how_many_ids_are_new() -> None:
     """Nothing of a key that is forgotten by then, and no id that a checkpoint has already."""
-    covered = CoveredKeys(0, {"known": Covered(offset=5, ids={7: 0})})
-    covered.cover("forgotten", Covered(offset=1))
+    kept, gone = Covered(offset=5, ids={7: 0}), Covered(offset=1, ids={3: 0, 4: 0})
+    covered = CoveredKeys(0, {"forgotten": gone, "known": kept})
+    covered.changed["forgotten"] = gone
     covered.cover("known", covered.entries["known"])
 
     changes = covered.take_changes(safe_offset=4, safe_a=10)
 
     assert list(changes) == ["known"]
     assert changes["known"].new_ids == 0
+    assert covered.remembered_ids == 1
