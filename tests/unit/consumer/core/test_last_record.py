@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from services.consumer.core.commits.checkpoint import Checkpoint
 from services.consumer.core.commits.last_record import Comparison, LastRecord, LogChanged, LogLost
+from services.consumer.core.commits.stream import Stream
+from services.consumer.core.commits.turn import StreamLimits
+from shared.model.group import GroupSettings
+from shared.model.head import Head
 from tests.logs import fragment, owner_of
 from tests.reference import Rec
 
@@ -113,3 +118,27 @@ def test_a_stream_knows_what_it_has_committed() -> None:
     owner.stream.last_record.expect()
     with pytest.raises(LogChanged):
         owner.stream.admit([Rec(1, 5, b"k", b"{}")])
+
+
+def test_a_stream_remembers_the_last_record_that_it_has_folded() -> None:
+    """From its head, and after each turn; what it had no room for does not count."""
+    head = Head(epoch=1, seq=1, position=100, safe_offset=100, w=0, a=0, appended=7)
+    stream = Stream(
+        group="g",
+        stream=0,
+        epoch=1,
+        settings=GroupSettings(),
+        limits=StreamLimits(),
+        checkpoint=Checkpoint(head=head),
+        now_s=0.0,
+    )
+    last = stream.last_record
+    known = [(last.offset, last.appended)]
+    stream.fold(log(100, 103), 0.0)
+    known.append((last.offset, last.appended))
+    stream.assembler.room = 0
+    left = stream.fold(log(103, 106), 0.0)
+    known.append((last.offset, last.appended))
+
+    assert known == [(99, 7), (102, 60 * 102), (102, 60 * 102)]
+    assert [record.offset for record in left] == [103, 104, 105]
