@@ -32,6 +32,7 @@ def test_only_a_large_dict_is_put_aside(size: int, is_kept: bool, monkeypatch: p
     waiting = deque[dict[Any, Any]]()
     monkeypatch.setattr(LargeDict, "discarded", waiting)
 
-    discard(dict.fromkeys(range(size)))
+    entries = dict.fromkeys(range(size))
+    discard(entries)
 
-    assert bool(waiting) is is_kept
+    assert [one is entries for one in waiting] == [True] * is_kept

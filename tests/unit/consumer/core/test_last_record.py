@@ -142,3 +142,9 @@ def test_a_stream_remembers_the_last_record_that_it_has_folded() -> None:
 
     assert known == [(99, 7), (102, 60 * 102), (102, 60 * 102)]
     assert [record.offset for record in left] == [103, 104, 105]
+
+
+@pytest.mark.parametrize(("offset", "comparison"), [(-1, "unknown"), (0, "pending"), (1, "pending")])
+def test_the_first_record_of_a_log_is_compared_too(offset: int, comparison: Comparison) -> None:
+    """Only a stream that has read nothing has nothing to compare."""
+    assert LastRecord(offset, 5).comparison == comparison
