@@ -144,9 +144,11 @@ class Server:
             self._process.wait()
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and stays silent."""
+        """SIGSTOP: it keeps its connections and stays silent. Returns when every thread of it has stopped."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
+            # or a thread on another core would still answer what the caller sends next
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             self.is_paused = True
 
     def resume(self) -> None:

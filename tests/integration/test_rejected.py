@@ -120,7 +120,7 @@ async def test_a_batch_with_an_unknown_outcome_is_not_written_again(
         kafka_server.pause()
 
         rejects.put([refused(1)], [b"unknown"])
-        await until(lambda: rejects.counts.dropped == 1)
+        await until(lambda: rejects.counts.dropped == 1, lambda: repr(rejects))
         rejects.put([refused(2)], [b"after"])
         kafka_server.resume()
         await until(lambda: rejects.counts.stored + rejects.counts.dropped == 3)
