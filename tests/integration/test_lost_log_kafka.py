@@ -73,8 +73,9 @@ async def test_a_reader_repeats_the_last_record_after_each_reconnection_and_only
     found: list[list[int]] = []
     for n in range(9):
         if n in (3, 6):
-            for connection in list(reader._consumer._client._conns.values()):
-                connection.close(reason=CloseReason.CONNECTION_BROKEN)
+            for channel in log._shared.cluster._channels.values():
+                assert channel._live is not None
+                channel._live.connection.close(reason=CloseReason.CONNECTION_BROKEN)
         await append(0, b"k", fragment("k"))
         batch: list[int] = []
         while not batch or batch[-1] < n:

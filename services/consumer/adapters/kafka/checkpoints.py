@@ -8,18 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 
 from services.consumer.adapters.kafka.clients import START_TIMEOUT_S, SharedClients
 from services.consumer.core.commits.checkpoint import find_head
 from shared.errors import KafkaUnavailable
-from shared.kafka.clients import discard_consumer, translated
-from shared.kafka.topics import MAX_RECORD_BYTES
+from shared.kafka.ranges import read_range
 from shared.model.head import Head
 
 SETTLED_POLL_S = 0.02
-FETCH_WAIT_MS = 50
-"""How long a fetch that finds only aborted records waits for others."""
 
 
 class KafkaCheckpoints:
@@ -65,37 +62,14 @@ class KafkaCheckpoints:
 
     async def records(self, first: int, last: int) -> AsyncIterator[tuple[int, bytes]]:
         """The committed checkpoint records from offset `first` through `last`."""
-        if last < first:
-            return
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._shared.kafka,
-            group_id=None,
-            isolation_level="read_committed",
-            auto_offset_reset="earliest",
-            fetch_max_wait_ms=FETCH_WAIT_MS,
-            max_partition_fetch_bytes=4 * MAX_RECORD_BYTES,
-            retry_backoff_ms=20,
+        found = read_range(
+            self._shared.cluster,
+            self.partition.topic,
+            self.partition.partition,
+            first,
+            last,
+            is_committed=True,
         )
-        self._shared.brokers.lend(consumer._client)
-        try:
-            with translated(f"{self!r} cannot read its checkpoint"):
-                async with asyncio.timeout(START_TIMEOUT_S):
-                    await consumer.start()
-                    consumer.assign([self.partition])
-                    consumer.seek(self.partition, first)
-                loop = asyncio.get_running_loop()
-                patience_s = loop.time() + START_TIMEOUT_S
-                while first <= last:
-                    async with asyncio.timeout(START_TIMEOUT_S):
-                        found = await consumer.getmany(timeout_ms=FETCH_WAIT_MS)
-                        for record in found.get(self.partition, ()):
-                            self.records_read += 1
-                            if record.offset <= last:
-                                yield record.offset, record.value
-                        before, first = first, await consumer.position(self.partition)
-                    if first > before:
-                        patience_s = loop.time() + START_TIMEOUT_S
-                    elif loop.time() > patience_s:
-                        raise KafkaUnavailable(f"{self!r}: no checkpoint record {first} to be had, of {last}")
-        finally:
-            await discard_consumer(consumer)
+        async for record in found:
+            self.records_read += 1
+            yield record.offset, record.value

@@ -19,6 +19,8 @@ from services.consumer.adapters.kafka.coalesce import CoalescedRead
 from shared.errors import KafkaUnavailable
 from shared.kafka.bounds import LogBounds
 from shared.kafka.clients import KAFKA_FAILURES, discard_producer, translated
+from shared.kafka.cluster import Cluster
+from shared.kafka.fetcher import Fetcher
 from shared.kafka.heads import Coordinator, StoredHeads, read_heads
 from shared.kafka.topics import MAX_RECORD_BYTES
 from shared.model.head import Head
@@ -42,6 +44,8 @@ class SharedClients:
     def __init__(self, kafka: str, names: Names, group: str) -> None:
         self.kafka, self.names, self.group = kafka, names, group
         self.brokers = KnownBrokers()
+        self.cluster = Cluster(kafka)
+        self.fetcher = Fetcher(self.cluster)
         self.offsets = LogBounds(kafka)
         self._stable_offsets = LogBounds(kafka, is_stable=True)
         self._admin: AIOKafkaAdminClient | None = None
@@ -115,6 +119,8 @@ class SharedClients:
 
     async def close(self) -> None:
         """Closes all clients; never raises, never hangs."""
+        await self.fetcher.close()
+        await self.cluster.close()
         await self.offsets.close()
         await self._stable_offsets.close()
         await self.drop(self._admin)

@@ -1,0 +1,128 @@
+"""The records of a fetch, taken straight from its batches: aiokafka's codecs without its consumer.
+
+`scan` looks at the batches' headers alone, so that the next fetch can be sent before anything is decoded;
+`RecordBuffer` decodes as much as a caller asks for.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.memory_records import MemoryRecords
+
+from shared.errors import KafkaUnavailable
+
+_PREFIX = struct.Struct(">qiibIhi")
+"""Of a batch: first offset, length of the rest, leader epoch, magic, CRC, attributes, last offset delta."""
+_LENGTH_FROM = 12
+"""A batch's length counts the bytes after its first offset and the length itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What complete batches hold: the offset after the last record, its leader's epoch, and their bytes.
+
+    `size` is 0 if there is no complete batch.
+    """
+
+    next_offset: int
+    epoch: int
+    size: int
+
+
+def scan(data: bytes) -> Scan:
+    """The batches in `data`, of which the last may be cut."""
+    at, next_offset, epoch = 0, -1, -1
+    while at + _PREFIX.size <= len(data):
+        base, length, leader_epoch, _, _, _, last_delta = _PREFIX.unpack_from(data, at)
+        if length < _PREFIX.size - _LENGTH_FROM or at + _LENGTH_FROM + length > len(data):
+            break
+        at += _LENGTH_FROM + length
+        next_offset, epoch = base + last_delta + 1, leader_epoch
+    return Scan(next_offset, epoch, at)
+
+
+@dataclass(slots=True)
+class _Fetched:
+    data: bytes
+    aborted: Sequence[tuple[int, int]]
+
+
+class RecordBuffer:
+    """Fetched bytes that wait to be decoded, in order. `size`: bytes of those not decoded completely.
+
+    `position`: the offset after the last record that was taken. With `is_committed`, records of aborted
+    transactions are left out.
+    """
+
+    def __init__(self, *, is_committed: bool = False) -> None:
+        self.size = 0
+        self.position = -1
+        self._is_committed = is_committed
+        self._fetched: deque[_Fetched] = deque()
+        self._records: Iterator[Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"<RecordBuffer of {self.size} bytes at {self.position}>"
+
+    def start(self, position: int) -> None:
+        """Discards everything; records before the position are skipped from here on."""
+        self._fetched.clear()
+        self._records = None
+        self.size, self.position = 0, position
+
+    def add(self, data: bytes, aborted: Sequence[tuple[int, int]] = ()) -> None:
+        """Appends complete batches, which follow those before."""
+        self._fetched.append(_Fetched(data, aborted))
+        self.size += len(data)
+
+    def take(self, most: int) -> list[Any]:
+        """The next records, at most `most`; none if there are none.
+
+        Raises KafkaUnavailable if a batch is damaged: the position stays before it.
+        """
+        taken: list[Any] = []
+        while len(taken) < most and self._fetched:
+            if self._records is None:
+                self._records = self._decoded(self._fetched[0])
+            try:
+                for record in self._records:
+                    taken.append(record)
+                    if len(taken) == most:
+                        break
+                else:
+                    self.size -= len(self._fetched.popleft().data)
+                    self._records = None
+            except CorruptRecordException as error:
+                self._records = None
+                if taken:
+                    break  # what precedes the damage first; the next call raises
+                raise KafkaUnavailable("damaged records", cause=f"at {self.position}: {error!r}") from error
+        return taken
+
+    def _decoded(self, fetched: _Fetched) -> Iterator[Any]:
+        """The records from the position on. Moves the position past each record, and past each batch."""
+        aborted_from = sorted(fetched.aborted, key=lambda aborted: aborted[1], reverse=True)
+        aborting: set[int] = set()
+        batches = MemoryRecords(fetched.data)
+        while (batch := batches.next_batch()) is not None:
+            if batch.next_offset <= self.position:
+                continue
+            if not batch.validate_crc():
+                raise CorruptRecordException(f"wrong checksum of the batch at {batch.base_offset}")
+            if self._is_committed:
+                while aborted_from and aborted_from[-1][1] <= batch.base_offset:
+                    aborting.add(aborted_from.pop()[0])
+            if batch.is_control_batch:
+                aborting.discard(batch.producer_id)  # a transaction ends with a control record
+            elif not (batch.is_transactional and batch.producer_id in aborting):
+                for record in batch:
+                    if record.offset >= self.position:
+                        self.position = record.offset + 1
+                        yield record
+            self.position = batch.next_offset

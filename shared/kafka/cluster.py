@@ -1,0 +1,150 @@
+"""The brokers of a Kafka cluster: who leads which partition, and a bounded number of connections to each.
+
+Everything of one process shares it. The metadata of all topics is read at once, when a topic is unknown or a
+broker has refused to be the leader. `LANES` says what must not wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from aiokafka.conn import AIOKafkaConnection, create_conn
+
+from shared.errors import KafkaUnavailable
+from shared.kafka.channel import Channel, Connect
+from shared.kafka.metadata import Leader, Metadata, MetadataRequest, read_metadata
+
+Lane = Literal["poll", "first", "load", "ask"]
+"""`poll`: the long poll for all that is read; `first`: first fetches, and those after a seek;
+`load`: ranges, read once; `ask`: metadata, offsets and whatever else is answered at once."""
+REQUEST_TIMEOUT_S = 10.0
+MOVED = frozenset({3, 5, 6, 9, 56, 74, 75, 76, 78, 100, 103})
+"""Error codes: the partition is led by another broker, or by the same in another epoch, or the topic was made
+anew, or this broker has not heard of it yet. Reading the metadata again helps, perhaps only after a while."""
+CLIENT_ID = "baton"
+
+
+async def connect_plainly(host: str, port: int) -> AIOKafkaConnection:
+    """A connection without encryption or authentication. Raises what aiokafka raises."""
+    # the channel bounds each request by itself; this bound is for the handshake
+    return await create_conn(host, port, client_id=CLIENT_ID, request_timeout_ms=3_600_000)
+
+
+class Cluster:
+    """`bootstrap`: "host:port,…", of which one must answer. Call `close` at the end."""
+
+    def __init__(self, bootstrap: str, connect: Connect = connect_plainly) -> None:
+        self._bootstrap = [_address(one) for one in bootstrap.split(",")]
+        self._connect = connect
+        self._channels: dict[tuple[int, Lane], Channel] = {}
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._topics: dict[str, dict[int, Leader]] = {}
+        self._wanted: set[str] = set()
+        self._begun = 0
+        self._lock = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Cluster of {len(self._brokers)} brokers, {len(self._topics)} topics>"
+
+    @property
+    def sockets(self) -> int:
+        """How many channels it has; each has one connection."""
+        return len(self._channels)
+
+    def leader(self, topic: str, partition: int) -> Leader | None:
+        """The leader as last read; None if the topic is unknown or has no leader at present."""
+        found = self._topics.get(topic, {}).get(partition)
+        return found if found is not None and found.node in self._brokers else None
+
+    def correct(self, topic: str, partition: int, node: int, epoch: int) -> bool:
+        """Notes the leader that a broker has named; whether that is news about a known broker."""
+        known = self._topics.get(topic, {}).get(partition)
+        if known is None or epoch <= known.epoch or node not in self._brokers:
+            return False
+        self._topics[topic][partition] = Leader(known.topic_id, node, epoch)
+        return True
+
+    def doubt(self, topic: str) -> None:
+        """Forgets the leaders of a topic; `know` reads them anew."""
+        self._topics.pop(topic, None)
+
+    async def know(self, topics: Iterable[str]) -> None:
+        """Reads the metadata if one of the topics has not been read yet. Raises KafkaUnavailable."""
+        missing = set(topics) - self._topics.keys()
+        if missing:
+            await self.refresh(missing)
+
+    async def refresh(self, topics: Iterable[str] = ()) -> None:
+        """Reads the metadata of all topics in use, and of these. Callers at the same time share one request.
+
+        Raises KafkaUnavailable.
+        """
+        self._wanted.update(topics)
+        begun = self._begun
+        async with self._lock:
+            if self._begun == begun:  # else another caller has begun and finished it since
+                self._begun += 1
+                await self._read_metadata()
+
+    async def request(self, node: int, lane: Lane, request: Any, timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
+        """A broker's response to a request in that lane. Raises KafkaUnavailable."""
+        return await self.channel(node, lane).request(request, timeout_s)
+
+    def channel(self, node: int, lane: Lane) -> Channel:
+        """The channel of that lane to a broker. Raises KafkaUnavailable if the broker is unknown."""
+        address = self._brokers.get(node)
+        if address is None:
+            raise KafkaUnavailable(f"broker {node} is unknown")
+        channel = self._channels.get((node, lane))
+        if channel is None:
+            channel = self._channels[node, lane] = Channel(*address, self._connect)
+        return channel
+
+    async def close(self) -> None:
+        """Closes all connections; never raises."""
+        channels = list(self._channels.values())
+        self._channels.clear()
+        self._brokers.clear()
+        for channel in channels:
+            await channel.close()
+
+    async def _read_metadata(self) -> None:
+        metadata = read_metadata(await self._ask_any(MetadataRequest(sorted(self._wanted))))
+        await self._move_brokers(metadata)
+        for topic in metadata.missing:  # deleted, or this broker has not heard of it yet
+            self._topics.pop(topic, None)
+            self._wanted.discard(topic)
+        self._topics.update(metadata.topics)
+
+    async def _ask_any(self, request: Any) -> Any:
+        """The answer of the first broker that gives one: the known ones, then those of `bootstrap`."""
+        failure: KafkaUnavailable | None = None
+        for node in list(self._brokers):
+            try:
+                return await self.request(node, "ask", request)
+            except KafkaUnavailable as error:
+                failure = error
+        for host, port in self._bootstrap:
+            channel = Channel(host, port, self._connect)
+            try:
+                return await channel.request(request, REQUEST_TIMEOUT_S)
+            except KafkaUnavailable as error:
+                failure = error
+            finally:
+                await channel.close()
+        raise failure or KafkaUnavailable("no broker is known")
+
+    async def _move_brokers(self, metadata: Metadata) -> None:
+        """Takes over the brokers' addresses; closes the channels to those that have moved or left."""
+        for (node, lane), channel in list(self._channels.items()):
+            if metadata.brokers.get(node) != (channel.host, channel.port):
+                del self._channels[node, lane]
+                await channel.close()
+        self._brokers = metadata.brokers
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.strip().rpartition(":")
+    return host.strip("[]"), int(port)

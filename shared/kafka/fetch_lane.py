@@ -1,0 +1,117 @@
+"""One connection of a fetcher to a broker, and the loop that fetches over it.
+
+`poll` is the long poll of everything, in a fetch session. `first` serves what cannot wait for its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Literal, Protocol
+
+from shared.errors import KafkaUnavailable
+from shared.kafka.cluster import Cluster
+from shared.kafka.fetch_request import FetchedPartition, FetchRequest, FetchResponse, Place, Wish
+from shared.kafka.fetch_session import FetchSession
+from shared.kafka.reading import FETCH_BYTES, Reading
+
+logger = logging.getLogger(__name__)
+
+WAIT_MS = {"first": 20, "poll": 500}
+"""How long the broker may wait for the first record. A late partition waits for at most one `first`, and
+joins the long poll when that ends; in a session an idle poll costs next to nothing."""
+ANSWER_BYTES = 8 * 1024 * 1024
+ANSWER_TIMEOUT_S = 10.0
+"""Beyond the time that the broker may wait."""
+SMALL_ANSWER = 64 * 1024
+PACE_S = 0.01
+"""After an answer below `SMALL_ANSWER` bytes more may gather: this bounds the polls per second."""
+Asked = Mapping[Place, tuple[Reading, Wish]]
+
+
+class Readings(Protocol):
+    """What a lane needs of its fetcher."""
+
+    @property
+    def room(self) -> int: ...
+    def of_broker(self, node: int) -> Iterable[Reading]: ...
+    def take_over(self, partitions: Iterable[FetchedPartition], asked: Asked) -> None: ...
+    def interrupted(self, node: int) -> None: ...
+
+
+class FetchLane:
+    """Fetches over the connection `name` to the broker `node`, until it is closed."""
+
+    def __init__(
+        self, readings: Readings, cluster: Cluster, node: int, name: Literal["first", "poll"]
+    ) -> None:
+        self._readings = readings
+        self._cluster = cluster
+        self._node, self._name = node, name
+        self._session = FetchSession()
+        self._connection = 0
+        self._awake = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name=f"{name} of broker {node}")
+
+    def __repr__(self) -> str:
+        return f"<FetchLane {self._name} to broker {self._node}>"
+
+    def wake(self) -> None:
+        """There may be something to fetch."""
+        self._awake.set()
+
+    async def close(self) -> None:
+        """Ends the loop."""
+        self._task.cancel()
+        await asyncio.wait((self._task,))
+
+    async def _run(self) -> None:
+        while True:
+            self._awake.clear()
+            asked = self._wanted()
+            if not asked:
+                await self._awake.wait()
+            elif (room := self._readings.room) <= 0 or await self._fetch(asked, room) < SMALL_ANSWER:
+                await asyncio.sleep(PACE_S)
+
+    def _wanted(self) -> Asked:
+        return {
+            reading.place: (reading, reading.wish)
+            for reading in self._readings.of_broker(self._node)
+            if reading.has_room and (reading.is_urgent or self._name == "poll")
+        }
+
+    async def _fetch(self, asked: Asked, room: int) -> int:
+        """One request and its answer; returns how many bytes of records there were."""
+        wishes = {place: wish for place, (_, wish) in asked.items()}
+        limits = WAIT_MS[self._name], max(FETCH_BYTES, min(ANSWER_BYTES, room))
+        if self._name == "poll":
+            for reading, _ in asked.values():
+                reading.is_urgent = False
+            request = self._session.request(wishes, *limits)
+        else:
+            request = FetchRequest(wishes, *limits)
+        try:
+            response = await self._request(request)
+        except KafkaUnavailable as error:
+            logger.warning("fetch failed", extra={"broker": self._node, "why": error.detail})
+            response = None
+        if response is None or response.error:
+            self._session.reset()
+        if response is None:
+            self._readings.interrupted(self._node)
+            return 0
+        if self._name == "poll" and not response.error:
+            self._session.answered(response.session_id)
+        self._readings.take_over(response.partitions, asked)
+        return sum(len(fetched.records) for fetched in response.partitions)
+
+    async def _request(self, request: FetchRequest) -> FetchResponse | None:
+        """The answer; None if it came over another connection than the last one. Raises KafkaUnavailable."""
+        channel = self._cluster.channel(self._node, self._name)
+        response: FetchResponse = await channel.request(
+            request, WAIT_MS[self._name] / 1000 + ANSWER_TIMEOUT_S
+        )
+        before, self._connection = self._connection, channel.connections
+        return response if before in (0, self._connection) else None

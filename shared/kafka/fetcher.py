@@ -1,0 +1,187 @@
+"""Reads many partitions over two connections to each broker; they come and go without waiting.
+
+A broker answers one request of a connection at a time, so a partition that came late would wait for the end
+of the long poll under way. Therefore partitions that are new, were sought or had no room are fetched over a
+connection of their own, again and again, until the next long poll includes them (`fetch_lane.py`). What was
+fetched waits in each `Reading` until it is taken. One with much to take is left out, and all together hold a
+bounded number of bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Mapping
+
+from aiokafka.errors import for_code
+
+from shared.backoff import Backoff
+from shared.errors import KafkaUnavailable
+from shared.kafka.cluster import MOVED, Cluster
+from shared.kafka.fetch_lane import FetchLane
+from shared.kafka.fetch_request import FetchedPartition, Place, Wish
+from shared.kafka.offsets import EARLIEST, list_offsets
+from shared.kafka.reading import Reading
+
+logger = logging.getLogger(__name__)
+
+MAX_BUFFERED_BYTES = 64 * 1024 * 1024
+
+# error codes of Kafka
+_NONE, _OUT_OF_RANGE = 0, 1
+
+
+class Fetcher:
+    """Reads partitions of one cluster; `close` it at the end. `max_bytes`: bounds what waits to be taken."""
+
+    def __init__(self, cluster: Cluster, *, max_bytes: int = MAX_BUFFERED_BYTES) -> None:
+        self._cluster = cluster
+        self._max_bytes = max_bytes
+        self._readings: set[Reading] = set()
+        self._lost: set[Reading] = set()
+        """Those whose leader is unknown or in doubt: they are not fetched."""
+        self._lanes: dict[int, tuple[FetchLane, FetchLane]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_finding = False
+        self._backoff = Backoff(first_s=0.05, cap_s=1.0)
+
+    def __repr__(self) -> str:
+        return f"<Fetcher of {len(self._readings)} partitions over {self._cluster!r}>"
+
+    @property
+    def room(self) -> int:
+        """How many bytes may still be fetched."""
+        return self._max_bytes - sum(reading.size for reading in self._readings)
+
+    def read(self, topic: str, partition: int, offset: int) -> Reading:
+        """Begins to read the partition at the offset. End it with `forget`."""
+        reading = Reading(topic, partition, offset, self._changed)
+        self._readings.add(reading)
+        self._changed(reading)
+        return reading
+
+    def forget(self, reading: Reading) -> None:
+        """Ends the reading."""
+        self._readings.discard(reading)
+        self._lost.discard(reading)
+
+    async def close(self) -> None:
+        """Ends all readings; never raises. The cluster stays open."""
+        self._readings.clear()
+        self._lost.clear()
+        lanes = [lane for pair in self._lanes.values() for lane in pair]
+        self._lanes.clear()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *(lane.close() for lane in lanes), return_exceptions=True)
+
+    def of_broker(self, node: int) -> Iterable[Reading]:
+        """The readings that this broker leads."""
+        return (one for one in self._readings if one.leader is not None and one.leader.node == node)
+
+    def take_over(
+        self, partitions: Iterable[FetchedPartition], asked: Mapping[Place, tuple[Reading, Wish]]
+    ) -> None:
+        """Gives each reading its part of an answer."""
+        for fetched in partitions:
+            reading, wish = asked.get(fetched.place, (None, None))
+            if reading is None or wish is None or reading.leader is None:
+                continue
+            if wish.offset != reading.wish.offset:  # sought or fetched elsewhere meanwhile
+                continue
+            if fetched.error == _NONE and fetched.diverges_at is None:
+                reading.accept(fetched)
+            else:
+                self._refused(reading, fetched)
+
+    def interrupted(self, node: int) -> None:
+        """A connection broke: another broker may lead by now, or the same one may have another log."""
+        self._doubt(list(self.of_broker(node)))
+
+    def _changed(self, reading: Reading) -> None:
+        """Finds the reading's leader, and wakes the lanes to that broker."""
+        if reading in self._lost or reading not in self._readings:
+            return
+        leader = self._cluster.leader(reading.topic, reading.partition)
+        if leader is None:
+            self._doubt([reading])
+            return
+        reading.leader = leader
+        lanes = self._lanes.get(leader.node)
+        if lanes is None:
+            lanes = (
+                FetchLane(self, self._cluster, leader.node, "first"),
+                FetchLane(self, self._cluster, leader.node, "poll"),
+            )
+            self._lanes[leader.node] = lanes
+        for lane in lanes:
+            lane.wake()
+
+    def _refused(self, reading: Reading, fetched: FetchedPartition) -> None:
+        """The fetch of one partition was refused; this concerns no other."""
+        logger.info(
+            "fetch refused",
+            extra={"topic": reading.topic, "partition": reading.partition, "error": fetched.error},
+        )
+        if fetched.diverges_at is not None:
+            reading.repeat()
+        elif fetched.error == _OUT_OF_RANGE:
+            reading.leader = None
+            self._lost.add(reading)
+            self._start(self._seek_start(reading))
+        elif fetched.error in MOVED:
+            if fetched.leader is not None and self._cluster.correct(
+                reading.topic, reading.partition, *fetched.leader
+            ):
+                reading.repeat()
+            else:
+                self._doubt([reading])
+        else:
+            reading.fail(f"Kafka refuses to be read: {for_code(fetched.error).__name__}")
+
+    def _doubt(self, readings: Iterable[Reading]) -> None:
+        """Leaves the readings out until the metadata has been read again."""
+        for reading in readings:
+            self._lost.add(reading)
+            reading.leader = None
+            reading.repeat()
+        if not self._is_finding:
+            self._is_finding = True
+            self._start(self._find_leaders())
+
+    async def _find_leaders(self) -> None:
+        """Reads the metadata until no reading is without a leader."""
+        try:
+            while self._lost:
+                lost = list(self._lost)
+                try:
+                    await self._cluster.refresh({reading.topic for reading in lost})
+                except KafkaUnavailable as error:
+                    logger.warning("leaders unknown", extra={"why": error.detail})
+                for reading in lost:
+                    if self._cluster.leader(reading.topic, reading.partition) is not None:
+                        self._found(reading)
+                if self._lost:
+                    await asyncio.sleep(self._backoff.next_s())
+            self._backoff.reset()
+        finally:
+            self._is_finding = False
+
+    async def _seek_start(self, reading: Reading) -> None:
+        """Retention has overtaken the reader, or the log is shorter than before: goes on where it begins."""
+        partition = reading.topic, reading.partition
+        try:
+            starts = await list_offsets(self._cluster, [partition], EARLIEST)
+            reading.seek(starts[partition])
+        except KafkaUnavailable as error:
+            reading.fail(error.detail)
+        self._found(reading)
+
+    def _found(self, reading: Reading) -> None:
+        self._lost.discard(reading)
+        self._changed(reading)
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work, name="fetcher")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,122 @@
+"""One partition as a fetcher reads it: what to fetch next, what was fetched, and who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from shared.errors import KafkaUnavailable
+from shared.kafka.batches import RecordBuffer, scan
+from shared.kafka.fetch_request import NO_EPOCH, FetchedPartition, Place, Wish
+from shared.kafka.metadata import Leader
+
+FETCH_BYTES = 1024 * 1024
+"""Of one partition in one fetch: as much as is decoded in about 5 ms."""
+MOST_FETCH_BYTES = 64 * 1024 * 1024
+"""A batch that is larger than a fetch is asked for again with twice as much, up to this."""
+
+
+class Reading:
+    """The records of one partition from an offset on; a `Fetcher` makes it and fills it."""
+
+    def __init__(self, topic: str, partition: int, offset: int, changed: Callable[[Reading], None]) -> None:
+        self.topic, self.partition = topic, partition
+        self._end = -1
+        self.is_urgent = True
+        """Whether it should be fetched now, and not only with the next long poll."""
+        self.leader: Leader | None = None
+        self._changed = changed
+        self._buffer = RecordBuffer()
+        self._next = -1
+        self._last_epoch = NO_EPOCH
+        self._begins = -1
+        self._max_bytes = FETCH_BYTES
+        self._failure: KafkaUnavailable | None = None
+        self._filled = asyncio.Event()
+        self.seek(offset)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Reading of {self.topic}/{self.partition} at {self._buffer.position}, fetched to {self._next}>"
+        )
+
+    @property
+    def end(self) -> int:
+        """The next offset to be written, as far as known."""
+        return max(self._end, self._next)
+
+    @property
+    def size(self) -> int:
+        """Bytes that were fetched and not taken."""
+        return self._buffer.size
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it should be fetched: at most half of a fetch waits to be taken."""
+        return self.size <= FETCH_BYTES // 2 and self._failure is None
+
+    @property
+    def place(self) -> Place:
+        """How a fetch names it. Only with a leader."""
+        assert self.leader is not None
+        return Place(self.leader.topic_id, self.partition)
+
+    @property
+    def wish(self) -> Wish:
+        """What to fetch next. Only with a leader."""
+        assert self.leader is not None
+        return Wish(self._next, self.leader.epoch, self._last_epoch, self._max_bytes)
+
+    def seek(self, offset: int) -> None:
+        """Reads on from the offset; what was fetched is discarded."""
+        self._buffer.start(offset)
+        self._next, self._last_epoch, self._begins = offset, NO_EPOCH, offset
+        self._failure = None
+        self.is_urgent = True
+        self._filled.clear()
+        self._changed(self)
+
+    def repeat(self) -> None:
+        """Goes back to the last record that was taken since the seek, so that its reader can compare it."""
+        self.seek(max(self._begins, self._buffer.position - 1))
+
+    async def take(self, timeout_s: float, most: int) -> list[Any]:
+        """The next records, at most `most`; none after `timeout_s`. May be cancelled, and loses nothing.
+
+        Raises KafkaUnavailable: when the fetch was refused, or records are damaged.
+        """
+        if not self._filled.is_set() and timeout_s > 0:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._filled.wait()
+            except TimeoutError:
+                return []
+        if self._failure is not None:
+            raise self._failure
+        had_room = self.has_room
+        records = self._buffer.take(most)
+        if not self.size:
+            self._filled.clear()
+        if self.has_room and not had_room:
+            self.is_urgent = True
+            self._changed(self)
+        return records
+
+    def fail(self, reason: str) -> None:
+        """Whoever takes records next hears of it; the partition is not fetched again until a seek."""
+        self._failure = KafkaUnavailable(reason, cause=f"{self!r}")
+        self._filled.set()
+
+    def accept(self, fetched: FetchedPartition) -> None:
+        """Adds the answer to the present wish."""
+        self._end = fetched.end
+        if not fetched.records:
+            return
+        found = scan(fetched.records)
+        if not found.size:
+            self._max_bytes = min(2 * self._max_bytes, MOST_FETCH_BYTES)
+            return
+        self._buffer.add(fetched.records[: found.size], fetched.aborted)
+        self._next, self._last_epoch = max(self._next, found.next_offset), found.epoch
+        self._filled.set()
