@@ -231,4 +231,4 @@ class LogContract:
         await append(1, b"k", fragment("k"))
         await append(1, b"k", fragment("k"))
 
-        assert dict(await stream_log.ends(2)) == {0: 0, 1: 2}
+        assert dict(await stream_log.ends([0, 1])) == {0: 0, 1: 2}

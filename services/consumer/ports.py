@@ -8,7 +8,7 @@ its outcome is unknown: discard the reader or sink, read the claim afresh, open 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from services.consumer.core.commits.checkpoint import Checkpoint
@@ -113,8 +113,8 @@ class StreamLog(Protocol):
         """A sink for the stream's commits, not opened yet."""
         ...
 
-    async def ends(self, count: int) -> Mapping[int, int]:
-        """The next offset to be written of streams 0 … count - 1, read afresh. Raises Unavailable."""
+    async def ends(self, streams: Collection[int]) -> Mapping[int, int]:
+        """The next offset to be written of these streams, read afresh. Raises Unavailable."""
         ...
 
     async def close(self) -> None:

@@ -12,38 +12,45 @@ from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 from shared.kafka.batches import RecordBuffer, scan
 from shared.kafka.cluster import MOVED, Cluster
+from shared.kafka.offsets import EARLIEST, Partition, list_offsets
 from shared.kafka.fetch_request import NO_EPOCH, FetchedPartition, FetchRequest, Place, Wish
 
 FETCH_BYTES = 8 * 1024 * 1024
 WAIT_MS = 50
 """How long a fetch that finds nothing waits for others."""
 TAKEN_AT_ONCE = 200
+_OUT_OF_RANGE = 1
 PATIENCE_S = 15.0
 """So long without any progress, and it ends."""
 
 
 async def read_range(
-    cluster: Cluster, topic: str, partition: int, first: int, last: int, *, is_committed: bool
+    cluster: Cluster, partition: Partition, first: int, last: int, *, is_committed: bool
 ) -> AsyncIterator[Any]:
     """The records from offset `first` through `last` that the log has, in order.
 
     With `is_committed`, without those of aborted transactions; it waits for open ones to end. Raises
-    KafkaUnavailable, also when it gets no further for `PATIENCE_S`, or when the log begins after `first`.
+    KafkaUnavailable, also when it gets no further for `PATIENCE_S`.
     """
+    if last < first:
+        return
     loop = asyncio.get_running_loop()
     patience_s = loop.time() + PATIENCE_S
     backoff = Backoff(first_s=0.02, cap_s=0.5)
     buffer = RecordBuffer(is_committed=is_committed)
     buffer.start(first)
+    name = f"{partition[0]}/{partition[1]}"
     while buffer.position <= last:
         before = buffer.position
-        fetched = await _fetch(cluster, topic, partition, before, is_committed)
+        fetched = await _fetch(cluster, partition, before, is_committed)
         if fetched is None or fetched.error in MOVED:
             await asyncio.sleep(backoff.next_s())
-            await cluster.refresh({topic})
+            await cluster.refresh({partition[0]})
+        elif fetched.error == _OUT_OF_RANGE:
+            await _skip_what_is_gone(cluster, partition, buffer)
         elif fetched.error:
             raise KafkaUnavailable(
-                f"{topic}/{partition} cannot be read", cause=for_code(fetched.error).__name__
+                f"{name} cannot be read", cause=for_code(fetched.error).__name__
             )
         else:
             buffer.add(fetched.records[: scan(fetched.records).size], fetched.aborted)
@@ -54,19 +61,28 @@ async def read_range(
         if buffer.position > before:
             patience_s = loop.time() + PATIENCE_S
         elif loop.time() > patience_s:
-            raise KafkaUnavailable(f"{topic}/{partition}: no record {before} to be had, of {last}")
+            raise KafkaUnavailable(f"{name}: no record {before} to be had, of {last}")
+
+
+async def _skip_what_is_gone(cluster: Cluster, partition: Partition, buffer: RecordBuffer) -> None:
+    """Goes on where the log begins. Raises KafkaUnavailable if the log ends before the position."""
+    start = (await list_offsets(cluster, [partition], EARLIEST))[partition]
+    if start <= buffer.position:
+        raise KafkaUnavailable(f"the log ends before offset {buffer.position} of {partition}")
+    buffer.start(start)
 
 
 async def _fetch(
-    cluster: Cluster, topic: str, partition: int, offset: int, is_committed: bool
+    cluster: Cluster, partition: Partition, offset: int, is_committed: bool
 ) -> FetchedPartition | None:
     """The broker's answer; None if no leader is known."""
+    topic, number = partition
     await cluster.know({topic})
-    leader = cluster.leader(topic, partition)
+    leader = cluster.leader(topic, number)
     if leader is None:
         return None
     wish = Wish(offset, leader.epoch, NO_EPOCH, FETCH_BYTES)
-    place = Place(leader.topic_id, partition)
+    place = Place(leader.topic_id, number)
     request = FetchRequest({place: wish}, WAIT_MS, FETCH_BYTES, is_committed=is_committed)
     response = await cluster.request(leader.node, "load", request)
     return next((one for one in response.partitions if one.place == place), None)

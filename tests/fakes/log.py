@@ -9,7 +9,7 @@ between its two parts where the delivery has two; while `mute` is set, nothing a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -378,8 +378,8 @@ class InMemoryStreamLog:
     def sink(self, stream: int) -> InMemorySink:
         return InMemorySink(self, stream)
 
-    async def ends(self, count: int) -> Mapping[int, int]:
-        return await self.call(lambda: {n: self.broker.stored(n).end for n in range(count)})
+    async def ends(self, streams: Collection[int]) -> Mapping[int, int]:
+        return await self.call(lambda: {n: self.broker.stored(n).end for n in streams})
 
     async def close(self) -> None:
         await asyncio.sleep(0)

@@ -87,7 +87,6 @@ class Member:
         )
         self._watchdog = ReaderWatchdog(
             context.log,
-            lambda: self.view.count if self.view is not None else 0,
             lambda: self.workers,
             context.now_s,
         )

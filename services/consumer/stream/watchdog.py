@@ -1,8 +1,8 @@
 """Finds readers that hang: there are records to read, the stream runs, and the position does not move.
 
-aiokafka's consumers are known to stall after broker restarts and out-of-range offsets, without an error. Only
-the missing progress shows it. So another client asks for the ends of all streams, and the watchdog compares
-them with the positions. A stream whose reader hangs is opened anew.
+A reader that stalls raises no error; only the missing progress shows it. So the watchdog asks for the ends of
+the streams over another connection, and compares them with the positions. A stream whose reader hangs is
+opened anew.
 """
 
 from __future__ import annotations
@@ -23,17 +23,15 @@ STALLED_S = 15.0
 
 
 class ReaderWatchdog:
-    """Watches the readers of `workers()`. `count()`: how many streams there are, 0 while that is unknown."""
+    """Watches the readers of `workers()`."""
 
     def __init__(
         self,
         stream_log: StreamLog,
-        count: Callable[[], int],
         workers: Callable[[], Sequence[StreamWorker]],
         now_s: Callable[[], float],
     ) -> None:
         self._log = stream_log
-        self._count = count
         self._workers = workers
         self._now_s = now_s
         self._stuck: dict[int, tuple[int, float]] = {}
@@ -48,10 +46,10 @@ class ReaderWatchdog:
     async def step(self) -> None:
         """Asks for the ends once, and checks every worker."""
         workers = self._workers()
-        if not workers or not self._count():
+        if not workers:
             return
         try:
-            ends = await self._log.ends(self._count())
+            ends = await self._log.ends([worker.stream for worker in workers])
         except Unavailable as error:
             logger.warning("ends unknown", extra={"why": error.detail})
             return

@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.client import AIOKafkaClient, ConnectionGroup, CoordinationType
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.client import AIOKafkaClient, CoordinationType
 
 MAX_AGE_S = 5.0
 """How long the brokers are shared: less than a start takes to fail, so the next try asks again."""
@@ -49,27 +49,6 @@ class KnownBrokers:
             client._sync_task = asyncio.create_task(client._md_synchronizer(), name="metadata of a client")
 
         client.bootstrap = bootstrap
-
-
-class Link:
-    """What a consumer reads a partition through: a connection to the leader, and metadata of the topic.
-
-    aiokafka reconnects and follows a new leader without a word. It takes another connection then, or reads
-    the metadata again, or both. It also reads them every few minutes, which changes nothing.
-    """
-
-    def __init__(self, consumer: AIOKafkaConsumer, partition: TopicPartition) -> None:
-        client = consumer._client
-        leader = client.cluster.leader_for_partition(partition)
-        self._connection = client._conns.get((leader, ConnectionGroup.DEFAULT))
-        self._topic = client.cluster._partitions.get(partition.topic)
-
-    def __repr__(self) -> str:
-        return f"<Link by {self._connection!r}>"
-
-    def is_same(self, other: Link) -> bool:
-        """Whether nothing has changed from the one to the other."""
-        return self._connection is other._connection and self._topic is other._topic
 
 
 async def prepare_producer(producer: AIOKafkaProducer) -> None:

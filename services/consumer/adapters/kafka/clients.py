@@ -1,8 +1,8 @@
 """The clients that all streams of a member share, created when first needed and again after a failure.
 
-An admin client (heads, trimming), a producer without transactions (ticks, sessions of the weaker deliveries),
-a consumer that reads bounds, and the known brokers. Streams that open at the same time read their heads by
-one request.
+The fetcher of all streams and the connections behind it, an admin client (heads, trimming), a producer
+without transactions (ticks, sessions of the weaker deliveries), and the known brokers. Streams that open at
+the same time read their heads by one request.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
 from services.consumer.adapters.kafka.brokers import KnownBrokers
 from services.consumer.adapters.kafka.coalesce import CoalescedRead
 from shared.errors import KafkaUnavailable
-from shared.kafka.bounds import LogBounds
 from shared.kafka.clients import KAFKA_FAILURES, discard_producer, translated
 from shared.kafka.cluster import Cluster
 from shared.kafka.fetcher import Fetcher
 from shared.kafka.heads import Coordinator, StoredHeads, read_heads
+from shared.kafka.offsets import LATEST, Partition, list_offsets
 from shared.kafka.topics import MAX_RECORD_BYTES
 from shared.model.head import Head
 from shared.model.names import Names
@@ -46,8 +46,6 @@ class SharedClients:
         self.brokers = KnownBrokers()
         self.cluster = Cluster(kafka)
         self.fetcher = Fetcher(self.cluster)
-        self.offsets = LogBounds(kafka)
-        self._stable_offsets = LogBounds(kafka, is_stable=True)
         self._admin: AIOKafkaAdminClient | None = None
         self._plain: AIOKafkaProducer | None = None
         self._lock = asyncio.Lock()
@@ -62,12 +60,9 @@ class SharedClients:
         """The stream's committed head, if any. Raises KafkaUnavailable; InvalidInput if it is unreadable."""
         return (await self._heads.ask(stream)).of(stream)
 
-    async def checkpoint_tail(self, partition: TopicPartition) -> tuple[int, int]:
+    async def checkpoint_tail(self, partition: Partition) -> tuple[int, int]:
         """Of a checkpoints partition, the offset of the first undecided record (its transaction has not
         ended) and the next offset to be written; equal if nothing is undecided. Raises KafkaUnavailable.
-
-        Readers read the bounds of fragments themselves: they know their topic anyway, and here each
-        additional topic would cost the metadata of all.
         """
         return (await self._tails.ask(partition))[partition]
 
@@ -121,17 +116,12 @@ class SharedClients:
         """Closes all clients; never raises, never hangs."""
         await self.fetcher.close()
         await self.cluster.close()
-        await self.offsets.close()
-        await self._stable_offsets.close()
         await self.drop(self._admin)
         await self.drop(self._plain)
 
-    async def _read_tails(
-        self, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, tuple[int, int]]:
-        stable, ends = await asyncio.gather(
-            self._stable_offsets.ends(partitions), self.offsets.ends(partitions)
-        )
+    async def _read_tails(self, partitions: Sequence[Partition]) -> dict[Partition, tuple[int, int]]:
+        stable = await list_offsets(self.cluster, partitions, LATEST, is_committed=True)
+        ends = await list_offsets(self.cluster, partitions, LATEST)
         return {partition: (stable[partition], ends[partition]) for partition in partitions}
 
     async def _read_heads(self, streams: Sequence[int]) -> StoredHeads:

@@ -3,14 +3,13 @@ clients."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from aiokafka import TopicPartition
+from collections.abc import Collection, Mapping
 
 from services.consumer.adapters.kafka.clients import SharedClients
 from services.consumer.adapters.kafka.sink import KafkaSessionSink
 from services.consumer.adapters.kafka.source import KafkaFragmentReader
 from services.consumer.ports import FragmentReader, SessionSink
+from shared.kafka.offsets import LATEST, list_offsets
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 
@@ -35,10 +34,10 @@ class KafkaStreamLog:
     def sink(self, stream: int) -> SessionSink:
         return KafkaSessionSink(self._shared, stream, self._settings, self._session_partitions)
 
-    async def ends(self, count: int) -> Mapping[int, int]:
-        partitions = [TopicPartition(self._names.fragments(n), 0) for n in range(count)]
-        ends = await self._shared.offsets.ends(partitions)
-        return {stream: ends[partition] for stream, partition in enumerate(partitions)}
+    async def ends(self, streams: Collection[int]) -> Mapping[int, int]:
+        logs = {stream: (self._names.fragments(stream), 0) for stream in streams}
+        ends = await list_offsets(self._shared.cluster, logs.values(), LATEST)
+        return {stream: ends[log] for stream, log in logs.items()}
 
     async def close(self) -> None:
         await self._shared.close()
