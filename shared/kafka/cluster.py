@@ -16,9 +16,9 @@ from shared.errors import KafkaUnavailable
 from shared.kafka.channel import Channel, Connect
 from shared.kafka.metadata import Leader, Metadata, MetadataRequest, read_metadata
 
-Lane = Literal["poll", "first", "load", "ask"]
-"""`poll`: the long poll for all that is read; `first`: first fetches, and those after a seek;
-`load`: ranges, read once; `ask`: metadata, offsets and whatever else is answered at once."""
+Lane = Literal["poll", "first", "load", "write", "ask"]
+"""`poll`: the long poll for all that is read; `first`: first fetches, and those after a seek; `load`: ranges,
+read once; `write`: records and transactions; `ask`: metadata, offsets and all else that is answered at once."""
 REQUEST_TIMEOUT_S = 10.0
 MOVED = frozenset({3, 5, 6, 9, 56, 74, 75, 76, 78, 100, 103})
 """Error codes: the partition is led by another broker, or by the same in another epoch, or the topic was made
@@ -66,6 +66,10 @@ class Cluster:
         self._topics[topic][partition] = Leader(known.topic_id, node, epoch)
         return True
 
+    def knows(self, node: int) -> bool:
+        """Whether the metadata names this broker."""
+        return node in self._brokers
+
     def doubt(self, topic: str) -> None:
         """Forgets the leaders of a topic; `know` reads them anew."""
         self._topics.pop(topic, None)
@@ -111,14 +115,14 @@ class Cluster:
             await channel.close()
 
     async def _read_metadata(self) -> None:
-        metadata = read_metadata(await self._ask_any(MetadataRequest(sorted(self._wanted))))
+        metadata = read_metadata(await self.ask_any(MetadataRequest(sorted(self._wanted))))
         await self._move_brokers(metadata)
         for topic in metadata.missing:  # deleted, or this broker has not heard of it yet
             self._topics.pop(topic, None)
             self._wanted.discard(topic)
         self._topics.update(metadata.topics)
 
-    async def _ask_any(self, request: Any) -> Any:
+    async def ask_any(self, request: Any) -> Any:
         """The answer of the first broker that gives one: the known ones, then those of `bootstrap`."""
         failure: KafkaUnavailable | None = None
         for node in list(self._brokers):

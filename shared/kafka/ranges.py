@@ -12,8 +12,8 @@ from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 from shared.kafka.batches import RecordBuffer, scan
 from shared.kafka.cluster import MOVED, Cluster
-from shared.kafka.offsets import EARLIEST, Partition, list_offsets
 from shared.kafka.fetch_request import NO_EPOCH, FetchedPartition, FetchRequest, Place, Wish
+from shared.kafka.offsets import EARLIEST, Partition, list_offsets
 
 FETCH_BYTES = 8 * 1024 * 1024
 WAIT_MS = 50
@@ -49,9 +49,7 @@ async def read_range(
         elif fetched.error == _OUT_OF_RANGE:
             await _skip_what_is_gone(cluster, partition, buffer)
         elif fetched.error:
-            raise KafkaUnavailable(
-                f"{name} cannot be read", cause=for_code(fetched.error).__name__
-            )
+            raise KafkaUnavailable(f"{name} cannot be read", cause=for_code(fetched.error).__name__)
         else:
             buffer.add(fetched.records[: scan(fetched.records).size], fetched.aborted)
             while records := buffer.take(TAKEN_AT_ONCE):

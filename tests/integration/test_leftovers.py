@@ -44,17 +44,15 @@ def leave_out(sink: KafkaSessionSink, *, partitions: bool = False, offsets: bool
 
     It then ends the transactions without them.
     """
-    manager = sink._producer._txn_manager
-    begin = manager.begin_transaction
+    writer = sink._writer
 
-    def begin_unregistered() -> None:
-        begin()
-        if partitions:
-            manager._txn_partitions |= {sink._checkpoints.partition, sink._sessions}
-        if offsets:
-            manager._txn_consumer_group = sink._kafka_group
+    async def add_nothing(_: object) -> None:
+        pass
 
-    manager.begin_transaction = begin_unregistered
+    if partitions:
+        writer.add = add_nothing  # type: ignore[method-assign]
+    if offsets:
+        writer.commit_offset = writer._commit_offset  # type: ignore[method-assign]
 
 
 async def with_a_session(log: KafkaStreamLog, append: Append, key: str) -> tuple[Stream, KafkaSessionSink]:
@@ -79,12 +77,9 @@ async def test_an_undecided_commit_is_not_delivered_beside_its_replay(
     """Otherwise the next transaction of the producer id would commit the fenced owner's sessions, too."""
     stream, sink = await with_a_session(stream_log, append, "b")
     leave_out(sink, partitions=True)
-    await sink._producer.begin_transaction()
     prepared = commit_of(stream)
-    await sink._send_all(
-        sink._producer, sink._checkpoints.partition, [(None, raw) for raw in prepared.records]
-    )
-    await sink._send_all(sink._producer, sink._sessions, prepared.sessions)
+    await sink._writer.write(sink._checkpoints.place, [(None, raw) for raw in prepared.records])
+    await sink._writer.write(sink._sessions_place, prepared.sessions)
     await sink.close()
 
     successor = stream_log.sink(0)

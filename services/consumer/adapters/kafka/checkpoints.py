@@ -25,7 +25,7 @@ class KafkaCheckpoints:
 
     def __init__(self, shared: SharedClients, stream: int) -> None:
         self.partition = TopicPartition(shared.names.checkpoints(shared.group), stream)
-        self._place = self.partition.topic, self.partition.partition
+        self.place = self.partition.topic, self.partition.partition
         self.records_read = 0
         self._shared = shared
 
@@ -34,11 +34,11 @@ class KafkaCheckpoints:
 
     async def tail(self) -> tuple[int, int]:
         """The first undecided offset, and the next to be written. Raises KafkaUnavailable."""
-        return await self._shared.checkpoint_tail(self._place)
+        return await self._shared.checkpoint_tail(self.place)
 
     async def first(self) -> int:
         """The first offset that was not deleted. Raises KafkaUnavailable."""
-        return (await list_offsets(self._shared.cluster, [self._place], EARLIEST))[self._place]
+        return (await list_offsets(self._shared.cluster, [self.place], EARLIEST))[self.place]
 
     async def newest(self, head: Head, stable: int) -> tuple[Head, bool]:
         """The newest head in the records below `stable`, and whether its commit is known to have succeeded.
@@ -64,7 +64,7 @@ class KafkaCheckpoints:
 
     async def records(self, first: int, last: int) -> AsyncIterator[tuple[int, bytes]]:
         """The committed checkpoint records from offset `first` through `last`."""
-        found = read_range(self._shared.cluster, self._place, first, last, is_committed=True)
+        found = read_range(self._shared.cluster, self.place, first, last, is_committed=True)
         async for record in found:
             self.records_read += 1
             yield record.offset, record.value

@@ -17,12 +17,9 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
-from aiokafka.errors import ProducerFenced
-from aiokafka.structs import OffsetAndMetadata
 
-from services.consumer.adapters.kafka.brokers import add_partitions, prepare_producer, start_prepared
 from services.consumer.adapters.kafka.checkpoints import KafkaCheckpoints
-from services.consumer.adapters.kafka.clients import PRODUCER_OPTIONS, SharedClients
+from services.consumer.adapters.kafka.clients import SharedClients
 from services.consumer.core.commits.checkpoint import (
     Checkpoint,
     check_reaches,
@@ -34,7 +31,10 @@ from services.consumer.core.commits.commit import Commit
 from services.consumer.ports import Fenced
 from services.consumer.stream.slices import in_slices
 from shared.errors import KafkaUnavailable
-from shared.kafka.clients import KAFKA_FAILURES, discard_producer, translated
+from shared.kafka.clients import KAFKA_FAILURES, translated
+from shared.kafka.offsets import Partition
+from shared.kafka.transactional import GroupOffset, ProducerFenced, TransactionalWriter
+from shared.kafka.transactional import Record as WireRecord
 from shared.model.fragments import encode_marker
 from shared.model.group import GroupSettings
 from shared.model.head import Head
@@ -65,15 +65,11 @@ class KafkaSessionSink:
         self._fragments = TopicPartition(names.fragments(stream), 0)
         self._checkpoints = KafkaCheckpoints(shared, stream)
         self._sessions = TopicPartition(names.sessions(group), stream % session_partitions)
+        self._sessions_place = self._sessions.topic, self._sessions.partition
         self._kafka_group = names.kafka_group(group)
-        self._producer = AIOKafkaProducer(
-            bootstrap_servers=shared.kafka,
-            transactional_id=names.transactional_id(group, stream),
-            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-            **PRODUCER_OPTIONS,
+        self._writer = TransactionalWriter(
+            shared.cluster, names.transactional_id(group, stream), timeout_ms=TRANSACTION_TIMEOUT_MS
         )
-        self._is_prepared = False
-        shared.brokers.lend(self._producer.client)
 
     def __repr__(self) -> str:
         return f"<KafkaSessionSink {self._shared.group}/{self._stream}>"
@@ -81,16 +77,12 @@ class KafkaSessionSink:
     async def prepare(self) -> None:
         with translated(f"{self!r} cannot be prepared"):
             async with asyncio.timeout(START_TIMEOUT_S):
-                await prepare_producer(self._producer)
-        self._is_prepared = True
+                await self._writer.prepare()
 
     async def open(self) -> None:
         with translated(f"{self!r} cannot start"):
             async with asyncio.timeout(START_TIMEOUT_S):
-                if self._is_prepared:
-                    await start_prepared(self._producer)
-                else:
-                    await self._producer.start()
+                await self._writer.open()
 
     async def head(self) -> Head:
         stored, (stable, end) = await asyncio.gather(
@@ -149,7 +141,7 @@ class KafkaSessionSink:
             logger.warning("checkpoints not trimmed", extra={"stream": self._stream, "why": repr(error)})
 
     async def close(self) -> None:
-        await discard_producer(self._producer)
+        """Nothing to close: the connections are shared."""
 
     @contextlib.contextmanager
     def _transacting(self) -> Iterator[None]:
@@ -158,42 +150,41 @@ class KafkaSessionSink:
             yield
         except ProducerFenced as error:
             raise Fenced(f"{self!r}: {error!r}") from error
-        except KAFKA_FAILURES as error:
+        except (*KAFKA_FAILURES, KafkaUnavailable) as error:
             raise KafkaUnavailable(f"{self!r}, outcome of a commit unknown: {error!r}") from error
 
     async def _transaction(self, commit: Commit, *, with_sessions: bool) -> list[int]:
         """Commits in one transaction; returns the offsets of the checkpoint records.
 
         The checkpoint is written before the sessions: so the remains of a broken commit can be seen there.
-        All sends are awaited before the offsets are added: otherwise the broker refuses some of them.
         """
-        producer, sessions = self._producer, commit.sessions if with_sessions else ()
-        await producer.begin_transaction()
-        written = (commit.records, self._checkpoints.partition), (sessions, self._sessions)
-        add_partitions(producer, [partition for records, partition in written if records])
         records = [(None, raw) for raw in commit.records]
-        recorded = await self._send_all(producer, self._checkpoints.partition, records)
-        await self._send_all(producer, self._sessions, sessions)
-        offsets = [result.offset for result in recorded]
-        await self._send_head(commit.head_at(offsets))
-        await producer.commit_transaction()
+        writes: list[tuple[Partition, Sequence[WireRecord]]] = [
+            (self._checkpoints.place, records),
+            (self._sessions_place, commit.sessions if with_sessions else ()),
+        ]
+        await self._writer.add([place for place, written in writes if written])
+        offsets = await self._writer.write(*writes[0])
+        await self._writer.write(*writes[1])
+        await self._writer.commit_offset(self._stored(commit.head_at(offsets)))
+        await self._writer.end(is_commit=True)
         return offsets
 
     async def _settle(self, head: Head, *, is_committed: bool) -> None:
         """Decides what an earlier transaction left undecided, by an empty one over the same partitions."""
         with self._transacting():
             async with asyncio.timeout(COMMIT_TIMEOUT_S):
-                await self._producer.begin_transaction()
-                add_partitions(self._producer, [self._checkpoints.partition, self._sessions])
-                await self._send_head(head)
-                if is_committed:
-                    await self._producer.commit_transaction()
-                else:
-                    await self._producer.abort_transaction()
+                await self._writer.add([self._checkpoints.place, self._sessions_place])
+                await self._writer.commit_offset(self._stored(head))
+                await self._writer.end(is_commit=is_committed)
 
-    async def _send_head(self, head: Head) -> None:
-        offset = OffsetAndMetadata(head.safe_offset, head.metadata())
-        await self._producer.send_offsets_to_transaction({self._fragments: offset}, self._kafka_group)
+    def _stored(self, head: Head) -> GroupOffset:
+        return GroupOffset(
+            group=self._kafka_group,
+            partition=(self._fragments.topic, 0),
+            offset=head.safe_offset,
+            metadata=head.metadata(),
+        )
 
     @staticmethod
     async def _send_all(

@@ -1,0 +1,229 @@
+"""Writes transactions under one transactional id, over connections that all ids of a process share.
+
+A transaction is `add`, `write` for each partition, `commit_offset` and `end`, in this order. After any
+failure its outcome may be unknown, and the writer is of no more use: a new one aborts what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiokafka.errors import for_code
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from shared.backoff import Backoff
+from shared.errors import Conflict, KafkaUnavailable
+from shared.kafka.cluster import MOVED, Cluster
+from shared.kafka.offsets import Partition
+from shared.kafka.transaction_requests import (
+    AddOffsets,
+    AddPartitions,
+    CommitOffset,
+    EndTransaction,
+    FindCoordinators,
+    InitProducerId,
+    error_codes,
+)
+
+BATCH_BYTES = 1024 * 1024
+"""A record that is larger has a batch of its own."""
+AT_ONCE = 5
+"""Batches of one partition that a broker may have in flight and still keep in order."""
+ENCODED_AT_ONCE = 200
+"""After so many records other tasks run: about 1 ms."""
+PRODUCE_TIMEOUT_MS = 10_000
+
+# error codes of Kafka
+_LOADING: Final = frozenset({14, 15, 16, 51})
+"""The coordinator loads, is not there, is another one, or still ends the transaction before."""
+_MOVED_COORDINATOR: Final = frozenset({15, 16})
+_FENCED: Final = frozenset({47, 90})
+"""A newer producer of the same transactional id has started."""
+
+Record = tuple[bytes | None, bytes]
+"""Key and value."""
+
+
+class ProducerFenced(Conflict):
+    """A newer producer with the same transactional id has started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOffset:
+    """An offset, with metadata, that a transaction commits for a Kafka group."""
+
+    group: str
+    partition: Partition
+    offset: int
+    metadata: str
+
+
+class TransactionalWriter:
+    """One transactional id. `timeout_ms`: after it, the coordinator aborts a transaction by itself."""
+
+    def __init__(self, cluster: Cluster, transactional_id: str, *, timeout_ms: int) -> None:
+        self._cluster = cluster
+        self._id = transactional_id
+        self._timeout_ms = timeout_ms
+        self._coordinator = -1
+        self._producer = (-1, -1)
+        self._sequences: dict[Partition, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<TransactionalWriter {self._id} as producer {self._producer}>"
+
+    async def prepare(self) -> None:
+        """Finds and connects its coordinator, without any effect. Raises KafkaUnavailable."""
+        self._coordinator = await self._find(self._id, is_group=False)
+
+    async def open(self) -> None:
+        """Fences every earlier writer of this id, and ends what it left. Raises KafkaUnavailable."""
+        answer = await self._coordinated(InitProducerId(self._id, self._timeout_ms))
+        self._producer = answer.producer_id, answer.producer_epoch
+        self._sequences.clear()
+
+    async def add(self, partitions: Sequence[Partition]) -> None:
+        """Begins a transaction over these partitions, even if nothing is written to them.
+
+        Its end then decides what a broker has left undecided there. Raises ProducerFenced, KafkaUnavailable.
+        """
+        await self._coordinated(AddPartitions(self._id, self._producer, partitions))
+
+    async def write(self, partition: Partition, records: Iterable[Record]) -> list[int]:
+        """Appends the records in order; returns their offsets once all are acknowledged.
+
+        Raises ProducerFenced, KafkaUnavailable.
+        """
+        offsets: list[int] = []
+        flying: list[asyncio.Task[list[int]]] = []
+        try:
+            async for batch, count in self._batches(partition, records):
+                if len(flying) == AT_ONCE:
+                    offsets += await flying.pop(0)
+                flying.append(asyncio.create_task(self._produce(partition, batch, count)))
+            for task in flying:
+                offsets += await task
+        finally:
+            for task in flying:
+                task.cancel()
+            await asyncio.gather(*flying, return_exceptions=True)
+        return offsets
+
+    async def _batches(self, partition: Partition, records: Iterable[Record]) -> Any:
+        """Encoded batches and how many records each has; gives way to other tasks as it encodes."""
+        builder, count = None, 0
+        for number, (key, value) in enumerate(records, start=1):
+            if builder is not None and builder.append(count, None, key, value, []) is None:
+                yield bytes(builder.build()), count
+                builder = None
+            if builder is None:
+                builder, count = self._builder(partition), 0
+                builder.append(0, None, key, value, [])
+            count += 1
+            self._sequences[partition] = (self._sequences.get(partition, 0) + 1) % 2**31
+            if number % ENCODED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        if builder is not None:
+            yield bytes(builder.build()), count
+
+    def _builder(self, partition: Partition) -> DefaultRecordBatchBuilder:
+        producer_id, epoch = self._producer
+        return DefaultRecordBatchBuilder(
+            magic=2,
+            compression_type=0,
+            is_transactional=1,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=self._sequences.get(partition, 0),
+            batch_size=BATCH_BYTES,
+        )
+
+    async def _produce(self, partition: Partition, batch: bytes, count: int) -> list[int]:
+        """Appends one batch; the same sequence numbers make a repetition harmless."""
+        topic, number = partition
+
+        async def ask() -> tuple[Any, int]:
+            await self._cluster.know({topic})
+            leader = self._cluster.leader(topic, number)
+            if leader is None:
+                return None, 5
+            request = ProduceRequest(self._id, -1, PRODUCE_TIMEOUT_MS, [(topic, [(number, batch)])])
+            answer = await self._cluster.request(leader.node, "write", request)
+            row = answer.topics[0][1][0]
+            return row, row[1]
+
+        row = await self._until_accepted(ask, MOVED, lambda: self._cluster.refresh({topic}))
+        return list(range(row[2], row[2] + count))
+
+    async def commit_offset(self, offset: GroupOffset) -> None:
+        """Makes the offset part of the transaction. Raises ProducerFenced, KafkaUnavailable."""
+        await self._coordinated(AddOffsets(self._id, self._producer, offset.group))
+        await self._commit_offset(offset)
+
+    async def _commit_offset(self, offset: GroupOffset) -> None:
+        node = await self._find(offset.group, is_group=True)
+        request = CommitOffset(
+            self._id, self._producer, offset.group, offset.partition, offset.offset, offset.metadata
+        )
+
+        async def ask() -> tuple[Any, int]:
+            answer = await self._cluster.request(node, "write", request)
+            return answer, max(error_codes(answer))
+
+        async def find() -> None:
+            nonlocal node
+            node = await self._find(offset.group, is_group=True)
+
+        await self._until_accepted(ask, _LOADING, find)
+
+    async def end(self, *, is_commit: bool) -> None:
+        """Commits or aborts. Raises ProducerFenced, or KafkaUnavailable: then the outcome is unknown."""
+        await self._coordinated(EndTransaction(self._id, self._producer, is_commit=is_commit))
+
+    async def _coordinated(self, request: Any) -> Any:
+        """The answer of the transaction's coordinator; finds it (again) where needed."""
+        if self._coordinator < 0:
+            await self.prepare()
+
+        async def ask() -> tuple[Any, int]:
+            answer = await self._cluster.request(self._coordinator, "write", request)
+            return answer, max(error_codes(answer), default=0)
+
+        return await self._until_accepted(ask, _LOADING, self.prepare)
+
+    async def _until_accepted(
+        self,
+        ask: Callable[[], Awaitable[tuple[Any, int]]],
+        passing: frozenset[int],
+        look_again: Callable[[], Awaitable[None]],
+    ) -> Any:
+        """Asks until the error is none of the passing ones. The caller bounds the time."""
+        backoff = Backoff(first_s=0.005, cap_s=0.2)
+        while True:
+            answer, code = await ask()
+            if not code:
+                return answer
+            if code in _FENCED:
+                raise ProducerFenced(f"{self!r}: {for_code(code).__name__}")
+            if code not in passing:
+                raise KafkaUnavailable(f"{self!r} is refused", cause=for_code(code).__name__)
+            await asyncio.sleep(backoff.next_s())
+            if code in _MOVED_COORDINATOR or passing is MOVED:
+                await look_again()
+
+    async def _find(self, key: str, *, is_group: bool) -> int:
+        """The node id of a coordinator. Raises KafkaUnavailable."""
+        backoff = Backoff(first_s=0.02, cap_s=0.5)
+        while True:
+            answer = await self._cluster.ask_any(FindCoordinators([key], is_group=is_group))
+            _, node, _, _, code, *_ = answer.coordinators[0]
+            if not code and self._cluster.knows(node):
+                return int(node)
+            if code and code not in _LOADING:
+                raise KafkaUnavailable(f"no coordinator of {key}", cause=for_code(code).__name__)
+            await asyncio.sleep(backoff.next_s())
+            await self._cluster.refresh()
