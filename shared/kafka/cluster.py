@@ -18,7 +18,7 @@ from shared.kafka.metadata import Leader, Metadata, MetadataRequest, read_metada
 
 Lane = Literal["poll", "first", "load", "write", "ask"]
 """`poll`: the long poll for all that is read; `first`: first fetches, and those after a seek; `load`: ranges,
-read once; `write`: records and transactions; `ask`: metadata, offsets and all else that is answered at once."""
+read once; `write`: records and transactions; `ask`: metadata, offsets and all that is answered at once."""
 REQUEST_TIMEOUT_S = 10.0
 MOVED = frozenset({3, 5, 6, 9, 56, 74, 75, 76, 78, 100, 103})
 """Error codes: the partition is led by another broker, or by the same in another epoch, or the topic was made
@@ -96,6 +96,12 @@ class Cluster:
         """A broker's response to a request in that lane. Raises KafkaUnavailable."""
         return await self.channel(node, lane).request(request, timeout_s)
 
+    async def ask_any(self, request: Any) -> Any:
+        """The answer of any broker. Raises KafkaUnavailable."""
+        if not self._brokers:
+            await self.refresh()
+        return await self._ask_any(request)
+
     def channel(self, node: int, lane: Lane) -> Channel:
         """The channel of that lane to a broker. Raises KafkaUnavailable if the broker is unknown."""
         address = self._brokers.get(node)
@@ -115,14 +121,14 @@ class Cluster:
             await channel.close()
 
     async def _read_metadata(self) -> None:
-        metadata = read_metadata(await self.ask_any(MetadataRequest(sorted(self._wanted))))
+        metadata = read_metadata(await self._ask_any(MetadataRequest(sorted(self._wanted))))
         await self._move_brokers(metadata)
         for topic in metadata.missing:  # deleted, or this broker has not heard of it yet
             self._topics.pop(topic, None)
             self._wanted.discard(topic)
         self._topics.update(metadata.topics)
 
-    async def ask_any(self, request: Any) -> Any:
+    async def _ask_any(self, request: Any) -> Any:
         """The answer of the first broker that gives one: the known ones, then those of `bootstrap`."""
         failure: KafkaUnavailable | None = None
         for node in list(self._brokers):

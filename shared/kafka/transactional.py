@@ -7,7 +7,7 @@ failure its outcome may be unknown, and the writer is of no more use: a new one 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,8 +31,6 @@ from shared.kafka.transaction_requests import (
 
 BATCH_BYTES = 1024 * 1024
 """A record that is larger has a batch of its own."""
-AT_ONCE = 5
-"""Batches of one partition that a broker may have in flight and still keep in order."""
 ENCODED_AT_ONCE = 200
 """After so many records other tasks run: about 1 ms."""
 PRODUCE_TIMEOUT_MS = 10_000
@@ -41,6 +39,8 @@ PRODUCE_TIMEOUT_MS = 10_000
 _LOADING: Final = frozenset({14, 15, 16, 51})
 """The coordinator loads, is not there, is another one, or still ends the transaction before."""
 _MOVED_COORDINATOR: Final = frozenset({15, 16})
+_NOT_APPENDED: Final = MOVED | {7, 19, 20}
+"""The batch was not appended, or not by all replicas: its sequence numbers make another try harmless."""
 _FENCED: Final = frozenset({47, 90})
 """A newer producer of the same transactional id has started."""
 
@@ -99,21 +99,14 @@ class TransactionalWriter:
         Raises ProducerFenced, KafkaUnavailable.
         """
         offsets: list[int] = []
-        flying: list[asyncio.Task[list[int]]] = []
-        try:
-            async for batch, count in self._batches(partition, records):
-                if len(flying) == AT_ONCE:
-                    offsets += await flying.pop(0)
-                flying.append(asyncio.create_task(self._produce(partition, batch, count)))
-            for task in flying:
-                offsets += await task
-        finally:
-            for task in flying:
-                task.cancel()
-            await asyncio.gather(*flying, return_exceptions=True)
+        # one batch after the other: so a retry can never overtake, and most commits have one batch
+        async for batch, count in self._batches(partition, records):
+            offsets += await self._produce(partition, batch, count)
         return offsets
 
-    async def _batches(self, partition: Partition, records: Iterable[Record]) -> Any:
+    async def _batches(
+        self, partition: Partition, records: Iterable[Record]
+    ) -> AsyncIterator[tuple[bytes, int]]:
         """Encoded batches and how many records each has; gives way to other tasks as it encodes."""
         builder, count = None, 0
         for number, (key, value) in enumerate(records, start=1):
@@ -156,7 +149,7 @@ class TransactionalWriter:
             row = answer.topics[0][1][0]
             return row, row[1]
 
-        row = await self._until_accepted(ask, MOVED, lambda: self._cluster.refresh({topic}))
+        row = await self._until_accepted(ask, _NOT_APPENDED, lambda: self._cluster.refresh({topic}))
         return list(range(row[2], row[2] + count))
 
     async def commit_offset(self, offset: GroupOffset) -> None:
@@ -212,7 +205,7 @@ class TransactionalWriter:
             if code not in passing:
                 raise KafkaUnavailable(f"{self!r} is refused", cause=for_code(code).__name__)
             await asyncio.sleep(backoff.next_s())
-            if code in _MOVED_COORDINATOR or passing is MOVED:
+            if code in _MOVED_COORDINATOR or passing is _NOT_APPENDED:
                 await look_again()
 
     async def _find(self, key: str, *, is_group: bool) -> int:

@@ -124,6 +124,10 @@ class FakeKafka:
         self.connections.append(connection)
         return connection
 
+    async def answer(self, node: int, request: Any) -> Any:
+        """The answer to a request of another kind."""
+        raise NotImplementedError(f"{request!r} to {node}")
+
     def cut(self, node: int) -> None:
         """Breaks all connections to a broker."""
         for connection in self.connections:
@@ -172,7 +176,9 @@ class FakeConnection:
                 return self._metadata(request)
             if isinstance(request, OffsetRequest):
                 return self._offsets(request)
-            return FetchResponse.decode(BytesIO(await self._fetch(request)))
+            if isinstance(request, FetchRequest):
+                return FetchResponse.decode(BytesIO(await self._fetch(request)))
+            return await self._kafka.answer(self.node, request)
 
     def _metadata(self, request: Any) -> Any:
         self._kafka.metadata_reads += 1

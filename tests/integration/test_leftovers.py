@@ -46,7 +46,7 @@ def leave_out(sink: KafkaSessionSink, *, partitions: bool = False, offsets: bool
     """
     writer = sink._writer
 
-    async def add_nothing(_: object) -> None:
+    async def add_nothing(partitions: object) -> None:
         pass
 
     if partitions:
