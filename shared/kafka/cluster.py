@@ -100,6 +100,8 @@ class Cluster:
         """The answer of any broker. Raises KafkaUnavailable."""
         if not self._brokers:
             await self.refresh()
+        if not self._brokers:  # it answers while its controller has fenced it
+            raise KafkaUnavailable("the cluster has no broker")
         return await self._ask_any(request)
 
     def channel(self, node: int, lane: Lane) -> Channel:

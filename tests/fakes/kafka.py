@@ -105,6 +105,7 @@ class FakeKafka:
         self.metadata_reads = 0
         self.has_sessions = True
         self.is_mute = False
+        self.unregistered = False
         self.sessions: dict[int, dict[tuple[bytes, int], Wish]] = {}
         self.changed = asyncio.Event()
         self._topics = 0
@@ -188,7 +189,8 @@ class FakeConnection:
             partitions: list[Any] = [(0, n, p.leader, p.epoch, [], [], [], {}) for n, p in found.items()]
             topic_id = next((p.topic_id for p in found.values()), bytes(16))
             topics.append((0 if found else UNKNOWN_TOPIC, name, topic_id, False, partitions, 0, {}))
-        brokers: list[Any] = [(node, HOST, node, None, {}) for node in self._kafka.brokers]
+        named = () if self._kafka.unregistered else self._kafka.brokers
+        brokers: list[Any] = [(node, HOST, node, None, {}) for node in named]
         body = MetadataResponse(0, brokers, None, 1, topics, {}).encode()
         return MetadataResponse.decode(BytesIO(body))
 

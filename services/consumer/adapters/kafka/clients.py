@@ -1,8 +1,8 @@
 """The clients that all streams of a member share, created when first needed and again after a failure.
 
-The fetcher of all streams and the connections behind it, an admin client (heads, trimming), a producer
-without transactions (ticks, sessions of the weaker deliveries), and the known brokers. Streams that open at
-the same time read their heads by one request.
+The fetcher of all streams and the connections behind it, an admin client (heads, trimming), and a producer
+without transactions (ticks, sessions of the weaker deliveries). Streams that open at the same time read their
+heads by one request.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
-from services.consumer.adapters.kafka.brokers import KnownBrokers
 from services.consumer.adapters.kafka.coalesce import CoalescedRead
 from shared.errors import KafkaUnavailable
 from shared.kafka.clients import KAFKA_FAILURES, discard_producer, translated
@@ -43,7 +42,6 @@ class SharedClients:
 
     def __init__(self, kafka: str, names: Names, group: str) -> None:
         self.kafka, self.names, self.group = kafka, names, group
-        self.brokers = KnownBrokers()
         self.cluster = Cluster(kafka)
         self.fetcher = Fetcher(self.cluster)
         self._admin: AIOKafkaAdminClient | None = None
