@@ -1,6 +1,6 @@
 """First and next offsets of every stream, and the heads of every group, from Kafka.
 
-Keeps one admin client and one `LogBounds`; any failure discards both.
+Keeps the connections, and one admin client, which any failure discards.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from services.control.core.observed import Offsets
-from shared.kafka.bounds import LogBounds
+from shared.kafka.cluster import Cluster
 from shared.kafka.heads import read_heads
+from shared.kafka.offsets import EARLIEST, LATEST, Partition, list_offsets
 from shared.kafka.topics import admin_client
 from shared.model.head import Head
 from shared.model.names import Names
@@ -34,18 +34,19 @@ class KafkaOffsets:
         self._names = names
         self._clients = contextlib.AsyncExitStack()
         self._admin: AIOKafkaAdminClient | None = None
-        self._bounds = LogBounds(kafka)
-        self._first: Mapping[TopicPartition, int] = {}
+        self._cluster = Cluster(kafka)
+        self._first: Mapping[Partition, int] = {}
         self._reads = 0
 
     def __repr__(self) -> str:
-        return f"<KafkaOffsets by {self._bounds!r}>"
+        return f"<KafkaOffsets by {self._cluster!r}>"
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._drop()
+        await self._cluster.close()
 
     async def read(self, count: int, groups: Iterable[str]) -> Offsets:
         """Offsets of streams 0 … count - 1, and their heads in each group.
@@ -54,23 +55,23 @@ class KafkaOffsets:
         """
         if count == 0:
             return Offsets()
-        partitions = [TopicPartition(self._names.fragments(n), 0) for n in range(count)]
+        logs = [(self._names.fragments(n), 0) for n in range(count)]
         try:
             if self._admin is None:
                 self._admin = await self._clients.enter_async_context(admin_client(self._kafka))
             # heads first: a position that is read after the end might lie above it
             heads = {group: await self._heads(self._admin, group, count) for group in groups}
-            end = await self._bounds.ends(partitions)
+            end = await list_offsets(self._cluster, logs, LATEST)
             if self._reads % READS_PER_FIRST == 0 or len(self._first) != count:
-                self._first = await self._bounds.firsts(partitions)
+                self._first = await list_offsets(self._cluster, logs, EARLIEST)
         # a cancellation too: it may leave a client in the middle of a request
         except BaseException:
             await self._drop()
             raise
         self._reads += 1
         return Offsets(
-            first={n: self._first[partition] for n, partition in enumerate(partitions)},
-            end={n: end[partition] for n, partition in enumerate(partitions)},
+            first={n: self._first[log] for n, log in enumerate(logs)},
+            end={n: end[log] for n, log in enumerate(logs)},
             heads=heads,
         )
 
@@ -82,5 +83,4 @@ class KafkaOffsets:
 
     async def _drop(self) -> None:
         self._admin, self._reads = None, 0
-        await self._bounds.close()
         await self._clients.aclose()
