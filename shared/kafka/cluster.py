@@ -14,7 +14,7 @@ from aiokafka.conn import AIOKafkaConnection, create_conn
 
 from shared.errors import KafkaUnavailable
 from shared.kafka.channel import Channel, Connect
-from shared.kafka.metadata import Leader, Metadata, MetadataRequest, read_metadata
+from shared.kafka.wire.metadata import Leader, Metadata, MetadataRequest, read_metadata
 
 Lane = Literal["poll", "first", "load", "write", "ask"]
 """`poll`: the long poll for all that is read; `first`: first fetches, and those after a seek; `load`: ranges,

@@ -12,9 +12,9 @@ from typing import Literal, Protocol
 
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
-from shared.kafka.fetch_request import FetchedPartition, FetchRequest, FetchResponse, Place, Wish
 from shared.kafka.fetch_session import FetchSession
 from shared.kafka.reading import FETCH_BYTES, Reading
+from shared.kafka.wire.fetch import FetchedPartition, FetchRequest, FetchResponse, Place, Wish
 
 logger = logging.getLogger(__name__)
 

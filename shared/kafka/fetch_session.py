@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shared.kafka.fetch_request import FetchRequest, Place, Wish
+from shared.kafka.wire.fetch import FetchRequest, Place, Wish
 
 MAX_EPOCH = 2**31 - 1
 

@@ -19,9 +19,9 @@ from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import MOVED, Cluster
 from shared.kafka.fetch_lane import FetchLane
-from shared.kafka.fetch_request import FetchedPartition, Place, Wish
 from shared.kafka.offsets import EARLIEST, list_offsets
 from shared.kafka.reading import Reading
+from shared.kafka.wire.fetch import FetchedPartition, Place, Wish
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,8 @@ from aiokafka.protocol.offset import OffsetRequest
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import MOVED, REQUEST_TIMEOUT_S, Cluster
+from shared.kafka.wire.metadata import Partition as Partition
 
-Partition = tuple[str, int]
-"""Topic and number."""
 EARLIEST: Final = -2
 LATEST: Final = -1
 

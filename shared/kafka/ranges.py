@@ -12,8 +12,8 @@ from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 from shared.kafka.batches import RecordBuffer, scan
 from shared.kafka.cluster import MOVED, Cluster
-from shared.kafka.fetch_request import NO_EPOCH, FetchedPartition, FetchRequest, Place, Wish
 from shared.kafka.offsets import EARLIEST, Partition, list_offsets
+from shared.kafka.wire.fetch import NO_EPOCH, FetchedPartition, FetchRequest, Place, Wish
 
 FETCH_BYTES = 8 * 1024 * 1024
 WAIT_MS = 50

@@ -8,8 +8,8 @@ from typing import Any
 
 from shared.errors import KafkaUnavailable
 from shared.kafka.batches import RecordBuffer, scan
-from shared.kafka.fetch_request import NO_EPOCH, FetchedPartition, Place, Wish
-from shared.kafka.metadata import Leader
+from shared.kafka.wire.fetch import NO_EPOCH, FetchedPartition, Place, Wish
+from shared.kafka.wire.metadata import Leader
 
 FETCH_BYTES = 1024 * 1024
 """Of one partition in one fetch: as much as is decoded in about 5 ms."""

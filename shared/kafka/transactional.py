@@ -19,7 +19,7 @@ from shared.backoff import Backoff
 from shared.errors import Conflict, KafkaUnavailable
 from shared.kafka.cluster import MOVED, Cluster
 from shared.kafka.offsets import Partition
-from shared.kafka.transaction_requests import (
+from shared.kafka.wire.transactions import (
     AddOffsets,
     AddPartitions,
     CommitOffset,

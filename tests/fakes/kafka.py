@@ -19,9 +19,9 @@ from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
-from shared.kafka.fetch_request import FetchRequest, FetchResponse, Wish
-from shared.kafka.metadata import MetadataRequest, MetadataResponse
-from shared.kafka.wire import NO_TAGS, Cursor, compact_size
+from shared.kafka.wire.fetch import FetchRequest, FetchResponse, Wish
+from shared.kafka.wire.flexible import NO_TAGS, Cursor, compact_size
+from shared.kafka.wire.metadata import MetadataRequest, MetadataResponse
 
 HOST = "fake"
 OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER, FENCED_EPOCH, UNKNOWN_EPOCH, UNKNOWN_ID = 1, 3, 6, 74, 76, 100

@@ -16,7 +16,7 @@ from typing import Any
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.memory_records import MemoryRecords
 
-from shared.kafka.transaction_requests import (
+from shared.kafka.wire.transactions import (
     AddedOffsets,
     AddedPartitions,
     AddOffsets,

@@ -99,9 +99,7 @@ async def test_events_survive_a_broker_that_is_killed_and_one_that_is_mute(
 ) -> None:
     """They wait and arrive in order; only those in flight may arrive twice. Control continues to read."""
     monkeypatch.setattr(kafka_events, "POLL_S", 0.5)
-    monkeypatch.setattr(kafka_events, "CALL_TIMEOUT_S", 2.0)
     monkeypatch.setattr(consumer_events, "ACK_TIMEOUT_S", 1.0)
-    monkeypatch.setattr("shared.kafka.bounds.CALL_TIMEOUT_S", 2.0)
     names = Names(namespace)
     event_sink = KafkaEventSink(kafka_server.address, names)
     async with reading(kafka_server.address, names) as feed:

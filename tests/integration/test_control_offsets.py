@@ -103,7 +103,6 @@ async def test_a_mute_broker_is_reported_in_time(
     kafka_server: KafkaServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that keeps its connections open without answering is unavailable until it answers."""
-    monkeypatch.setattr("shared.kafka.bounds.CALL_TIMEOUT_S", 1.0)
     monkeypatch.setattr("shared.kafka.clients.CALL_TIMEOUT_S", 1.0)
     names = Names(namespace)
     await make_streams(kafka_server.address, names, 2)

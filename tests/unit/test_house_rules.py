@@ -15,6 +15,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for part in ("shared", "services", "cli") for path in sorted((ROOT / part).rglob("*.py"))]
 SHARED = [path for path in SOURCES if path.parent.parent == ROOT / "shared" and path.name != "__init__.py"]
+INNER = [
+    path for path in SOURCES if path.relative_to(ROOT).match("shared/*/*/*.py") and path.name != "__init__.py"
+]
 CORE = [path for path in SOURCES if {"core", "model"} & {*path.relative_to(ROOT).parts}]
 
 PURE = {
@@ -31,6 +34,7 @@ SALTED = {"hash", "id"}
 IMPORTED_BY = {
     "aiokafka": (
         "shared/kafka/*.py",
+        "shared/kafka/wire/*.py",
         "services/consumer/adapters/kafka/*.py",
         "services/producer/kafka/*.py",
         "services/control/adapters/kafka_*.py",
@@ -54,6 +58,7 @@ IMPORTED_BY = {
     "pydantic": ("services/producer/app.py",),
 }
 """Libraries that do I/O or belong to one boundary, and the files that may import them."""
+ONLY_IN_SHARED = {"aiokafka"}
 
 
 @functools.cache
@@ -141,10 +146,19 @@ def test_names_say_what_a_class_is(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SHARED, ids=name_of)
 def test_shared_files_have_at_least_two_users(path: Path) -> None:
-    """A file with one user lives with that user: in its service, or in `cli/`."""
-    parts = users_of(module_of(path))
+    """A file with one user lives with that user, except where only `shared` may import the library."""
+    needed = 1 if any(name.split(".")[0] in ONLY_IN_SHARED for name in imports_of(path)) else 2
 
-    assert len(parts) >= 2
+    assert len(users_of(module_of(path))) >= needed
+
+
+@pytest.mark.parametrize("path", INNER, ids=name_of)
+def test_an_inner_folder_serves_its_room_alone(path: Path) -> None:
+    """Others use the room's own files; so what is in the folder can change without them."""
+    users = [other for other in SOURCES if module_of(path) in imports_of(other)]
+
+    assert users != []
+    assert [name_of(other) for other in users if not other.is_relative_to(path.parents[1])] == []
 
 
 @functools.cache

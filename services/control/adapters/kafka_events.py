@@ -1,7 +1,7 @@
 """Reads the topic `baton.events` into the feed: from its beginning, without end, through any outage.
 
-Whenever no record arrives for a while, it asks for the log's bounds; if its position is behind or beyond them,
-it begins anew.
+Whenever no record arrives for a while, it asks for the log's bounds; if its position is outside of them, it
+begins anew.
 """
 
 from __future__ import annotations

@@ -12,20 +12,20 @@ from aiokafka.protocol.produce import ProduceRequest
 
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
-from shared.kafka.transaction_requests import (
-    AddOffsets,
-    AddPartitions,
-    CommitOffset,
-    EndTransaction,
-    FindCoordinators,
-    InitProducerId,
-)
 from shared.kafka.transactional import (
     BATCH_BYTES,
     ENCODED_AT_ONCE,
     GroupOffset,
     ProducerFenced,
     TransactionalWriter,
+)
+from shared.kafka.wire.transactions import (
+    AddOffsets,
+    AddPartitions,
+    CommitOffset,
+    EndTransaction,
+    FindCoordinators,
+    InitProducerId,
 )
 from tests.fakes.kafka_transactions import TransactionalKafka
 from tests.fakes.virtual_time import virtual_time

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import NamedTuple
 
-from shared.kafka.wire import NO_TAGS, Cursor, FlexibleRequest, compact_size
+from shared.kafka.wire.flexible import NO_TAGS, Cursor, FlexibleRequest, compact_size
 
 NO_EPOCH = -1
 """The leader's epoch, or a record's, is unknown: the broker does not compare."""

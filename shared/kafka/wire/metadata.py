@@ -18,8 +18,10 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-from shared.kafka.wire import FlexibleRequest, Uuid
+from shared.kafka.wire.flexible import FlexibleRequest, Uuid
 
+Partition = tuple[str, int]
+"""Topic and number."""
 ANY_ID = bytes(16)
 
 

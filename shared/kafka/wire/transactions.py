@@ -23,8 +23,8 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-from shared.kafka.offsets import Partition
-from shared.kafka.wire import FlexibleRequest
+from shared.kafka.wire.flexible import FlexibleRequest
+from shared.kafka.wire.metadata import Partition
 
 NO_PRODUCER = -1, -1
 _TRANSACTION = 1
