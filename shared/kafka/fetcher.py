@@ -87,7 +87,8 @@ class Fetcher:
             reading, wish = asked.get(fetched.place, (None, None))
             if reading is None or wish is None or reading.leader is None:
                 continue
-            if wish.offset != reading.wish.offset:  # sought or fetched elsewhere meanwhile
+            # sought or fetched elsewhere meanwhile, or the topic was made anew
+            if wish.offset != reading.wish.offset or fetched.place != reading.place:
                 continue
             if fetched.error == _NONE and fetched.diverges_at is None:
                 reading.accept(fetched)
@@ -106,7 +107,10 @@ class Fetcher:
         if leader is None:
             self._doubt([reading])
             return
-        reading.leader = leader
+        before, reading.leader = reading.leader, leader
+        if before is not None and before.topic_id != leader.topic_id:
+            reading.repeat()  # it comes back to here, with the id of the new log
+            return
         lanes = self._lanes.get(leader.node)
         if lanes is None:
             lanes = (

@@ -294,6 +294,28 @@ async def test_a_topic_that_was_made_anew_is_noticed_while_it_is_read() -> None:
 
 
 @virtual_time
+async def test_a_topic_that_was_made_anew_is_noticed_even_if_another_reader_learns_its_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its broker never refuses the new id: so a reading whose topic has another one goes back by a record."""
+    monkeypatch.setattr(reading, "FETCH_BYTES", 2_000)
+    kafka = FakeKafka()
+    kafka.create("t")
+    fill(kafka, "t", 100)
+    async with reading_from(kafka) as reader:
+        one = reader.read("t", 0, 0)
+        one._max_bytes = 2_000
+        assert len(await one.take(1.0, 3)) == 3
+        assert not one.has_room
+        kafka.create("t").append(*(b"new %d" % n for n in range(300)))
+        await reader._cluster.refresh({"t"})
+        found = await values(one, 200)
+
+    first_new = next(n for n, (_, value) in enumerate(found) if value.startswith(b"new"))
+    assert found[first_new][0] <= (found[first_new - 1][0] if first_new else 2)
+
+
+@virtual_time
 async def test_a_reader_that_retention_overtook_goes_on_at_the_start() -> None:
     """And so does one beyond the end of a log that is shorter than it was: its caller compares offsets."""
     kafka = FakeKafka()
