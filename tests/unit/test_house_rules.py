@@ -48,6 +48,7 @@ IMPORTED_BY = {
         "services/control/adapters/http_members.py",
         "services/control/adapters/spark_*.py",
     ),
+    "cryptography": ("cli/stack/certificates.py",),
     "py4j": ("services/control/spark/*.py",),
     "pyarrow": ("services/control/spark/*.py",),
     "pyspark": ("services/control/spark/*.py",),
