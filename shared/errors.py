@@ -82,6 +82,10 @@ class KafkaUnavailable(Unavailable):
     """Kafka is unreachable or does not acknowledge in time."""
 
 
+class KafkaDenied(KafkaUnavailable):
+    """Kafka does not let this client in; worth a retry, because secrets and certificates are replaced."""
+
+
 class ZooKeeperUnavailable(Unavailable):
     """ZooKeeper is unreachable or does not answer in time."""
 

@@ -1,6 +1,6 @@
 """Configuration files and command lines that run ZooKeeper and Kafka without Docker.
 
-Pure: options in, text and arguments out; only `prepare_*` write files. ZooKeeper's jars come with PySpark,
+Options in, text and arguments out; only `prepare_*` write files. ZooKeeper's jars come with PySpark,
 Kafka's from the lock file; the two class paths must not be mixed (slf4j 1.7 and 2.0). The local stack and
 the tests run the same servers; every value here has been tried.
 """
@@ -11,6 +11,9 @@ import base64
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+
+from cli.stack.kafka_locks import KafkaLocks, lock_settings
+from cli.stack.private_files import write_private
 
 LOOPBACK = "127.0.0.1"
 """Never a host name, which may resolve to another address."""
@@ -68,12 +71,13 @@ class ZooKeeperOptions(ServerOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaOptions(ServerOptions):
-    """One Kafka broker that is its own controller."""
+    """One Kafka broker that is its own controller. `locks`: what it demands of clients; None: nothing."""
 
     port: int = 9092
     heap_mb: int = 512
     controller_port: int = 9093
     log_level: str = "warn"
+    locks: KafkaLocks | None = None
 
     @property
     def is_formatted(self) -> bool:
@@ -115,39 +119,40 @@ def zookeeper_argv(options: ZooKeeperOptions, java: str, jars: Path) -> list[str
 def kafka_config(options: KafkaOptions) -> str:
     """The text of `server.properties`. The retention of offsets stays at Kafka's default."""
     controller = f"{LOOPBACK}:{options.controller_port}"
-    return _lines(
-        {
-            "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.bootstrap.servers": controller,
-            "listeners": f"PLAINTEXT://{options.address},CONTROLLER://{controller}",
-            "advertised.listeners": f"PLAINTEXT://{options.address},CONTROLLER://{controller}",
-            "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "log.dirs": options.data,
-            # a misspelt topic must fail instead of coming into being
-            "auto.create.topics.enable": "false",
-            # the default makes the first consumer of a group wait for 3 s
-            "group.initial.rebalance.delay.ms": 0,
-            "message.max.bytes": LARGEST_BATCH_BYTES,
-            "replica.fetch.max.bytes": LARGEST_BATCH_BYTES,
-            "offsets.topic.num.partitions": INTERNAL_PARTITIONS,
-            "offsets.topic.replication.factor": 1,
-            "transaction.state.log.num.partitions": INTERNAL_PARTITIONS,
-            "transaction.state.log.replication.factor": 1,
-            "transaction.state.log.min.isr": 1,
-            "share.coordinator.state.topic.num.partitions": 1,
-            "share.coordinator.state.topic.replication.factor": 1,
-            "share.coordinator.state.topic.min.isr": 1,
-            # a killed broker can register again only after its old registration has expired
-            "broker.heartbeat.interval.ms": 500,
-            "broker.session.timeout.ms": 3000,
-            # end a dead owner's open transaction at its time-out, not up to ten seconds later
-            "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
-            # the default takes 128 MB of the heap
-            "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
-        }
-    )
+    settings: dict[str, object] = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.bootstrap.servers": controller,
+        "listeners": f"PLAINTEXT://{options.address},CONTROLLER://{controller}",
+        "advertised.listeners": f"PLAINTEXT://{options.address},CONTROLLER://{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": options.data,
+        # a misspelt topic must fail instead of coming into being
+        "auto.create.topics.enable": "false",
+        # the default makes the first consumer of a group wait for 3 s
+        "group.initial.rebalance.delay.ms": 0,
+        "message.max.bytes": LARGEST_BATCH_BYTES,
+        "replica.fetch.max.bytes": LARGEST_BATCH_BYTES,
+        "offsets.topic.num.partitions": INTERNAL_PARTITIONS,
+        "offsets.topic.replication.factor": 1,
+        "transaction.state.log.num.partitions": INTERNAL_PARTITIONS,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "share.coordinator.state.topic.num.partitions": 1,
+        "share.coordinator.state.topic.replication.factor": 1,
+        "share.coordinator.state.topic.min.isr": 1,
+        # a killed broker can register again only after its old registration has expired
+        "broker.heartbeat.interval.ms": 500,
+        "broker.session.timeout.ms": 3000,
+        # end a dead owner's open transaction at its time-out, not up to ten seconds later
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
+        # the default takes 128 MB of the heap
+        "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+    }
+    if options.locks is not None:
+        settings |= lock_settings(options.locks, LOOPBACK, options.port, options.controller_port)
+    return _lines(settings)
 
 
 def kafka_argv(options: KafkaOptions, java: str, class_path: str) -> list[str]:
@@ -190,7 +195,8 @@ def prepare_kafka(options: KafkaOptions) -> None:
 
 def _write_config(options: ServerOptions, text: str) -> None:
     options.data.mkdir(parents=True, exist_ok=True)
-    options.config.write_text(text)
+    # a secured broker's has passwords
+    write_private(options.config, text.encode())
 
 
 def _kafka_logging(level: str) -> tuple[str, ...]:

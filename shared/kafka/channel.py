@@ -3,22 +3,28 @@
 A broker answers the requests of a connection in order, so what must not wait for each other needs channels of
 its own (`cluster.py` names them). A request that is not answered in time fails alone: the connection takes no
 further ones, and closes once the others have their answers. After failures it waits before it connects again.
+A connection whose session with the broker ends is replaced before that: aiokafka cannot re-authenticate, and
+a broker closes a connection on which a request comes too late (KIP-368).
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any
-
-from aiokafka.conn import AIOKafkaConnection
 
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 from shared.kafka.clients import KAFKA_FAILURES
+from shared.kafka.security import Connection
 
 CONNECT_TIMEOUT_S = 5.0
-Connect = Callable[[str, int], Awaitable[AIOKafkaConnection]]
+RENEW_AFTER = (0.85, 0.95)
+"""The part of its session after which a connection is replaced, as in Kafka's own client: somewhere in
+between, so that all of a process do not do it at once."""
+_MUTE = "the broker does not answer the first request; it may demand another BATON_KAFKA_SECURITY_PROTOCOL"
+Connect = Callable[[str, int], Awaitable[Connection]]
 """Opens a connection to host and port, with all that it takes to be let in."""
 
 
@@ -42,18 +48,21 @@ class Channel:
     async def request(self, request: Any, timeout_s: float) -> Any:
         """The broker's response. Raises KafkaUnavailable; then it is unknown whether the broker acted."""
         live = await self._connected()
-        live.waiting += 1
+        live.enter()
         try:
             async with asyncio.timeout(timeout_s):
-                return await live.connection.send(request)
+                response = await live.connection.send(request)
+                live.has_answered = True
+                return response
         except TimeoutError as error:
             self._retire(live)
             raise KafkaUnavailable("Kafka did not answer in time", cause=f"{self!r}") from error
         except (*KAFKA_FAILURES, ValueError) as error:
             self._retire(live)
-            raise KafkaUnavailable("Kafka cannot be asked", cause=f"{self!r}: {error!r}") from error
+            why = "Kafka cannot be asked" if live.has_answered else _MUTE
+            raise KafkaUnavailable(why, cause=f"{self!r}: {error!r}") from error
         finally:
-            live.waiting -= 1
+            live.leave()
             self._close_if_idle(live)
 
     async def close(self) -> None:
@@ -72,16 +81,43 @@ class Channel:
             if self._live is not None and not self._live.connection.connected():
                 self._retire(self._live)
             if self._live is None:
-                await self._open()
-            assert self._live is not None
+                self._live = await self._open()
+            elif self._live.is_old:
+                await self._renew(self._live)
+            if self._live is None:
+                raise KafkaUnavailable("the client is closed")
             return self._live
 
-    async def _open(self) -> None:
+    async def _renew(self, old: _Live) -> None:
+        """Puts a new connection in the place of one whose session ends; requests stay in their order.
+
+        While the old session holds, a failure (the next token is not there yet) costs nothing.
+        """
+        try:
+            new = await self._open()
+        except KafkaUnavailable:
+            if old.has_ended or not old.connection.connected():
+                self._retire(old)
+                self._close_if_idle(old)
+                raise
+            old.postpone()
+            return
+        self._retire(old)
+        self._live = new
+        # as on one connection, where the next request is answered after these
+        await old.idle.wait()
+        self._close_if_idle(old)
+
+    async def _open(self) -> _Live:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, self._not_before_s - loop.time()))
         try:
+            begun_s = loop.time()
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 connection = await self._connect(self.host, self.port)
+        except KafkaUnavailable:
+            self._not_before_s = loop.time() + self._backoff.next_s()
+            raise
         except KAFKA_FAILURES as error:
             self._not_before_s = loop.time() + self._backoff.next_s()
             raise KafkaUnavailable("Kafka cannot be reached", cause=f"{self!r}: {error!r}") from error
@@ -90,7 +126,7 @@ class Channel:
             raise KafkaUnavailable("the client is closed")
         self._backoff.reset()
         self.connections += 1
-        self._live = _Live(connection)
+        return _Live(connection, begun_s)
 
     def _retire(self, live: _Live) -> None:
         if live is self._live:
@@ -98,14 +134,48 @@ class Channel:
             self._retired.add(live)
 
     def _close_if_idle(self, live: _Live) -> None:
-        if live in self._retired and not live.waiting:
+        if live in self._retired and live.idle.is_set():
             self._retired.discard(live)
             live.connection.close()
 
 
 class _Live:
-    """A connection and how many requests wait for its answers."""
+    """A connection, how many requests wait for its answers, and when to replace it (times of the loop)."""
 
-    def __init__(self, connection: AIOKafkaConnection) -> None:
+    def __init__(self, connection: Connection, begun_s: float) -> None:
         self.connection = connection
-        self.waiting = 0
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self.has_answered = False
+        self._waiting = 0
+        self._ends_s = begun_s + connection.lifetime_s
+        self._renew_s = begun_s + connection.lifetime_s * random.uniform(*RENEW_AFTER)
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is time to replace it."""
+        return self._now_s >= self._renew_s
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the broker would close it at the next request."""
+        return self._now_s >= self._ends_s
+
+    def postpone(self) -> None:
+        """Tries again after half of the time that is left."""
+        self._renew_s = (self._now_s + self._ends_s) / 2
+
+    def enter(self) -> None:
+        """A request is about to be sent."""
+        self._waiting += 1
+        self.idle.clear()
+
+    def leave(self) -> None:
+        """A request has its answer, or has failed."""
+        self._waiting -= 1
+        if not self._waiting:
+            self.idle.set()
+
+    @property
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()

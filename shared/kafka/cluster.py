@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from aiokafka.conn import AIOKafkaConnection, create_conn
-
 from shared.errors import KafkaUnavailable
+from shared.kafka.access import Kafka, access_of
 from shared.kafka.channel import Channel, Connect
+from shared.kafka.security import Gate
 from shared.kafka.wire.metadata import Leader, Metadata, MetadataRequest, read_metadata
 
 Lane = Literal["poll", "first", "load", "write", "ask"]
@@ -23,21 +23,15 @@ REQUEST_TIMEOUT_S = 10.0
 MOVED = frozenset({3, 5, 6, 9, 56, 74, 75, 76, 78, 100, 103})
 """Error codes: the partition is led by another broker, or by the same in another epoch, or the topic was made
 anew, or this broker has not heard of it yet. Reading the metadata again helps, perhaps only after a while."""
-CLIENT_ID = "baton"
-
-
-async def connect_plainly(host: str, port: int) -> AIOKafkaConnection:
-    """A connection without encryption or authentication. Raises what aiokafka raises."""
-    # the channel bounds each request by itself; this bound is for the handshake
-    return await create_conn(host, port, client_id=CLIENT_ID, request_timeout_ms=3_600_000)
 
 
 class Cluster:
-    """`bootstrap`: "host:port,…", of which one must answer. Call `close` at the end."""
+    """One of the brokers in `kafka` must answer. Call `close` at the end."""
 
-    def __init__(self, bootstrap: str, connect: Connect = connect_plainly) -> None:
-        self._bootstrap = [_address(one) for one in bootstrap.split(",")]
-        self._connect = connect
+    def __init__(self, kafka: Kafka, connect: Connect | None = None) -> None:
+        access = access_of(kafka)
+        self._bootstrap = [_address(one) for one in access.bootstrap.split(",")]
+        self._connect = connect or Gate(access)
         self._channels: dict[tuple[int, Lane], Channel] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
         self._topics: dict[str, dict[int, Leader]] = {}

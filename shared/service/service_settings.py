@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
+from shared.kafka.access import MECHANISMS, PROTOCOLS, KafkaAccess
 from shared.model.names import Names, is_namespace
 from shared.service.settings import between, one_of, setting
 from shared.zookeeper.secret import IN_ZOOKEEPER, MIN_BYTES
@@ -19,6 +20,25 @@ class ServiceSettings:
     """Read from `BATON_…` variables; each service extends it."""
 
     kafka: str = setting("127.0.0.1:9092", "bootstrap servers of Kafka, `host:port,…`")
+    kafka_security_protocol: str = setting(
+        "PLAINTEXT", "what Kafka's brokers demand of connections (docs/security.md)", one_of(*PROTOCOLS)
+    )
+    kafka_ca_file: str = setting(
+        "", "PEM file of the authorities that sign the brokers' certificates; empty: those of the system"
+    )
+    kafka_certificate_file: str = setting("", "PEM file of the certificate that brokers ask for, if they do")
+    kafka_key_file: str = setting(
+        "", "PEM file of its key, without a password; empty: in BATON_KAFKA_CERTIFICATE_FILE"
+    )
+    kafka_sasl_mechanism: str = setting("", "how to authenticate with SASL", one_of(*MECHANISMS))
+    kafka_username: str = setting("", "user in Kafka, for all mechanisms but OAUTHBEARER")
+    kafka_password_file: str = setting(
+        "",
+        "file with the password, reread for each connection; a second line is tried if the first is refused",
+    )
+    kafka_token_file: str = setting(
+        "", "file with the token of OAUTHBEARER, reread for each connection; something else renews it"
+    )
     zookeeper: str = setting("127.0.0.1:2181", "servers of ZooKeeper, `host:port,…`")
     namespace: str = setting("", "separates several Batons on one Kafka and ZooKeeper")
     host: str = setting("127.0.0.1", "address to listen on")
@@ -53,6 +73,21 @@ class ServiceSettings:
     log_level: str = setting("INFO", "lowest level to log", one_of("DEBUG", "INFO", "WARNING", "ERROR"))
 
     @property
+    def kafka_access(self) -> KafkaAccess:
+        """Where Kafka is and what it demands: for everything that connects to it."""
+        return KafkaAccess(
+            bootstrap=self.kafka,
+            security_protocol=self.kafka_security_protocol,
+            ca_file=self.kafka_ca_file,
+            certificate_file=self.kafka_certificate_file,
+            key_file=self.kafka_key_file,
+            sasl_mechanism=self.kafka_sasl_mechanism,
+            username=self.kafka_username,
+            password_file=self.kafka_password_file,
+            token_file=self.kafka_token_file,
+        )
+
+    @property
     def names(self) -> Names:
         """Every name in Kafka and ZooKeeper."""
         return Names(self.namespace)
@@ -67,16 +102,17 @@ class ServiceSettings:
 
     def remarks(self) -> list[str]:
         """What an operator should know about these valid settings; the service logs it when it starts."""
+        remarks = self.kafka_access.remarks()
         if self.replication == 2:
-            return [
+            remarks.append(
                 "BATON_REPLICATION=2: one broker down stops writing, because two replicas must have a record "
                 "before it counts as stored; with 3 replicas one may be down"
-            ]
-        return []
+            )
+        return remarks
 
     def check(self) -> list[str]:
         """Faults of settings that are valid on their own."""
-        faults = []
+        faults = self.kafka_access.faults()
         if not is_namespace(self.namespace):
             faults.append(f"BATON_NAMESPACE={self.namespace!r}: lower-case letters, digits and `-` only")
         accepted = "" if self.accepted_secret == IN_ZOOKEEPER else self.accepted_secret

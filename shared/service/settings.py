@@ -123,7 +123,7 @@ def load(cls: type[T], mapping: Mapping[str, str]) -> T:
         variable, spec = variable_for(field.name), field.metadata["spec"]
         raw = mapping.get(variable)
         # compose files and shells easily set a variable to nothing
-        if raw is None or (raw == "" and hints[field.name] is not str):
+        if raw is None or (raw == "" and (hints[field.name] is not str or spec.allowed.choices)):
             continue
         try:
             values[field.name] = spec.allowed.checked(_convert(raw, hints[field.name]))

@@ -8,6 +8,7 @@ all answers back; `cut` breaks the connections.
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
 from collections import deque
 from dataclasses import dataclass, field
@@ -143,6 +144,8 @@ class FakeKafka:
 
 class FakeConnection:
     """What `AIOKafkaConnection` offers."""
+
+    lifetime_s = math.inf
 
     def __init__(self, kafka: FakeKafka, node: int) -> None:
         self.node = node

@@ -1,0 +1,64 @@
+"""The least rights in Kafka of each of Baton's principals, as ACLs.
+
+Pure. docs/security.md shows them as a table, which a test compares; another gives a principal exactly these
+and runs its work. `baton up --secure` grants them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from shared.model.names import DEFAULT_GROUP, Names
+
+Resource = Literal["topic", "group", "transactional-id"]
+Pattern = Literal["literal", "prefixed"]
+PRINCIPALS = ("producer", "consumer", "control", "spark", "command line")
+_OWN = ("create", "describe", "describe-configs")
+"""For topics that a service creates: it also looks whether existing ones are as safe as new ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Operations that are allowed on every resource with this name, or with names that begin so."""
+
+    resource: Resource
+    name: str
+    pattern: Pattern
+    operations: tuple[str, ...]
+
+
+def rights_of(principal: str, names: Names, group: str = DEFAULT_GROUP) -> list[Right]:
+    """What the principal needs, and nothing else; `group` counts for members alone.
+
+    >>> rights_of("producer", Names("x"))[0].name
+    'x.fragments.'
+    """
+    fragments = names.topic("fragments.")  # and `fragments.rejected`
+    sessions = names.topic("sessions")  # and `sessions.GROUP`
+    rights = {
+        "producer": [Right("topic", fragments, "prefixed", ("write", *_OWN))],
+        "consumer": [
+            Right("topic", fragments, "prefixed", ("read", "write", "describe")),
+            Right("topic", names.sessions(group), "literal", ("write", *_OWN)),
+            Right("topic", names.checkpoints(group), "literal", ("read", "write", "delete", *_OWN)),
+            Right("topic", names.events, "literal", ("write", *_OWN)),
+            Right("group", names.kafka_group(group), "literal", ("read",)),
+            Right("transactional-id", f"{names.kafka_group(group)}.", "prefixed", ("write",)),
+        ],
+        "control": [
+            Right("topic", fragments, "prefixed", ("describe",)),
+            Right("topic", names.events, "literal", ("read", *_OWN)),
+            Right("group", names.kafka_group(""), "prefixed", ("describe",)),
+        ],
+        "spark": [
+            Right("topic", fragments, "prefixed", ("read", "describe")),
+            Right("topic", sessions, "prefixed", ("read", "describe")),
+        ],
+        "command line": [
+            Right("topic", fragments, "prefixed", ("read", "describe")),
+            Right("topic", sessions, "prefixed", ("read", "describe")),
+            Right("group", names.replay(""), "prefixed", ("read",)),
+        ],
+    }
+    return rights[principal]

@@ -1,0 +1,183 @@
+"""Connects to a broker with all that it demands: TLS, a client certificate, a password or a token.
+
+Every file is read again for each connection, so replaced secrets and certificates hold without a restart.
+A secret file may have two lines during a rotation: when the broker refuses the first secret, the second is
+tried on a new connection. A channel replaces a connection before its `lifetime_s` ends.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import math
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import KafkaConnectionError, KafkaError
+
+from shared.errors import KafkaDenied, KafkaUnavailable
+from shared.kafka.access import BY_TOKEN, KafkaAccess
+from shared.kafka.sasl import SecretRefused, authenticate
+
+CLIENT_ID = "baton"
+_UNBOUNDED_MS = 3_600_000
+"""The channel bounds each request by itself."""
+
+logger = logging.getLogger(__name__)
+
+
+class Connection(AIOKafkaConnection):  # type: ignore[misc]
+    """A connection on which the broker accepts requests for `lifetime_s` seconds after it was opened."""
+
+    lifetime_s: float = math.inf
+
+
+class Gate:
+    """A `Connect`: opens connections to the brokers of one Kafka."""
+
+    def __init__(self, access: KafkaAccess) -> None:
+        self._access = access
+
+    def __repr__(self) -> str:
+        return f"<Gate of {self._access.bootstrap} by {self._access.security_protocol}>"
+
+    async def __call__(self, host: str, port: int) -> Connection:
+        """Raises KafkaDenied with the reason in words, and what aiokafka raises."""
+        access = self._access
+        if not access.has_sasl:
+            return await self._open(host, port)
+        refusal = ""
+        for number, secret in enumerate(read_secrets(access), start=1):
+            connection = await self._open(host, port)
+            try:
+                connection.lifetime_s = await authenticate(
+                    connection, access.sasl_mechanism, access.username, secret
+                )
+            except SecretRefused as error:
+                connection.close()
+                refusal = str(error)
+            except (ValueError, LookupError) as error:  # a broker that does not know the password itself
+                connection.close()
+                raise KafkaDenied("the broker cannot prove who it is", cause=str(error)) from None
+            except BaseException:
+                connection.close()
+                raise
+            else:
+                if number > 1:
+                    logger.warning(
+                        "Kafka refused the first secret and accepted the next",
+                        extra={"file": access.secret_file},
+                    )
+                return connection
+        if access.sasl_mechanism == BY_TOKEN:
+            raise KafkaDenied("Kafka refuses the token", cause=f"{access.token_file}: {refusal}")
+        who = f"user {access.username!r}, {access.sasl_mechanism}, {access.password_file}"
+        raise KafkaDenied("Kafka refuses the user or the password", cause=f"{who}: {refusal}")
+
+    async def _open(self, host: str, port: int) -> Connection:
+        connection = Connection(
+            host,
+            port,
+            client_id=CLIENT_ID,
+            request_timeout_ms=_UNBOUNDED_MS,
+            security_protocol="SSL" if self._access.is_encrypted else "PLAINTEXT",
+            ssl_context=tls_context(self._access) if self._access.is_encrypted else None,
+        )
+        try:
+            await connection.connect()
+        except (OSError, KafkaError) as error:
+            if (fault := _tls_fault(error)) is not None:
+                raise _denied(fault, self._access) from error
+            # what nobody listens to is another error
+            if isinstance(error, KafkaConnectionError) and not self._access.is_encrypted:
+                raise KafkaUnavailable(
+                    "the broker closes the connection; it may demand TLS", cause=f"{host}:{port}: {error}"
+                ) from error
+            raise
+        return connection
+
+
+def tls_context(access: KafkaAccess) -> ssl.SSLContext:
+    """What TLS needs, from the files. Raises KafkaDenied if one is missing or is not what it should be."""
+    try:
+        context = ssl.create_default_context(cafile=access.ca_file or None)
+    except (OSError, ValueError) as error:
+        raise KafkaDenied(
+            "the authority's certificate cannot be read", cause=f"{access.ca_file}: {error}"
+        ) from None
+    if access.certificate_file:
+        try:
+            context.load_cert_chain(access.certificate_file, access.key_file or None, password=_no_password)
+        except (OSError, ValueError) as error:
+            cause = f"{access.key_file or access.certificate_file}: {error}"
+            raise KafkaDenied("the client's certificate or key cannot be read", cause=cause) from None
+    return context
+
+
+def read_secrets(access: KafkaAccess) -> list[str]:
+    """The passwords or tokens in their file, in the order in which to try them, without expired tokens.
+
+    Raises KafkaDenied if none is left.
+    """
+    file = access.secret_file
+    try:
+        lines = Path(file).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise KafkaDenied("the secret for Kafka cannot be read", cause=f"{file}: {error}") from None
+    if access.sasl_mechanism != BY_TOKEN:
+        # a password may begin or end with a blank
+        found = [line for line in lines if line]
+    else:
+        found = [line.strip() for line in lines if line.strip()]
+        now_s = time.time()
+        if found and all(expiry_of(token) <= now_s for token in found):
+            raise KafkaDenied("the token for Kafka has expired", cause=file)
+        found = [token for token in found if expiry_of(token) > now_s]
+    if not found:
+        raise KafkaDenied("the secret for Kafka is empty", cause=file)
+    return found
+
+
+def expiry_of(token: str) -> float:
+    """When the token ends, in seconds since the epoch; infinity if it does not say so.
+
+    >>> expiry_of("e30." + base64.urlsafe_b64encode(b'{"exp": 12}').decode().rstrip("=") + ".")
+    12.0
+    """
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+        return float(claims["exp"])
+    except (ValueError, LookupError, TypeError):
+        return math.inf  # opaque: only the broker can say
+
+
+def _no_password() -> str:
+    # without this, OpenSSL would ask on the terminal
+    raise ValueError("the key is encrypted; Baton reads keys without a password")
+
+
+def _tls_fault(error: BaseException) -> ssl.SSLError | None:
+    """The failure of TLS that led to this error, if there is one."""
+    return next((one for one in _causes(error) if isinstance(one, ssl.SSLError)), None)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _denied(fault: ssl.SSLError, access: KafkaAccess) -> KafkaDenied:
+    if isinstance(fault, ssl.SSLCertVerificationError):
+        trusted = access.ca_file or "the system's authorities"
+        return KafkaDenied(
+            "the broker's certificate is not trusted", cause=f"{fault.verify_message} ({trusted})"
+        )
+    reason = fault.reason or str(fault)
+    if "ALERT" in reason:  # what the broker says of ours
+        return KafkaDenied("the broker rejects the client's certificate, or that it has none", cause=reason)
+    return KafkaDenied("the broker does not speak TLS as expected", cause=reason)
