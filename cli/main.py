@@ -57,6 +57,7 @@ COMMANDS = {
     "runs": LazyCommand("cli.commands.jobs:runs", "List the runs of Spark jobs."),
     "cancel": LazyCommand("cli.commands.jobs:cancel", "Cancel a run."),
     "kafka": LazyCommand("cli.commands.kafka:kafka_group", "Show a record, or repair a topic or a stream."),
+    "zookeeper": LazyCommand("cli.commands.zookeeper:zookeeper_group", "Lock or unlock Baton's znodes."),
     "settings": LazyCommand("cli.commands.settings:settings_command", "Print all settings as Markdown."),
     "jars": LazyCommand("cli.stack.jars_command:jars", "Download the jars of the lock file."),
 }

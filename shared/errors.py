@@ -90,6 +90,10 @@ class ZooKeeperUnavailable(Unavailable):
     """ZooKeeper is unreachable or does not answer in time."""
 
 
+class ZooKeeperRefused(ZooKeeperUnavailable):
+    """ZooKeeper has a znode that this process may not use: its user or password is wrong, for now."""
+
+
 class PeerUnavailable(Unavailable):
     """Another member does not answer in time."""
 

@@ -178,8 +178,8 @@ class Server:
 class ZooKeeperServer(Server):
     """ZooKeeper with ticks of 500 ms: ZooKeeper sessions of 1 s and more are possible."""
 
-    def __init__(self, home: Path, port: int | None = None) -> None:
-        self.options = ZooKeeperOptions(home=home, port=port or free_port())
+    def __init__(self, home: Path, port: int | None = None, *, demands_user: bool = False) -> None:
+        self.options = ZooKeeperOptions(home=home, port=port or free_port(), demands_user=demands_user)
         super().__init__(home, self.options.address)
 
     def prepare(self) -> None:

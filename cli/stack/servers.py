@@ -62,6 +62,7 @@ class ZooKeeperOptions(ServerOptions):
     port: int = 2181
     heap_mb: int = 128
     tick_ms: int = 500
+    demands_user: bool = False
 
     @property
     def logging(self) -> Path:
@@ -87,6 +88,8 @@ class KafkaOptions(ServerOptions):
 
 def zookeeper_config(options: ZooKeeperOptions) -> str:
     """ZooKeeper's configuration; its sessions may be 2 ticks to 60 s long."""
+    # any user and password will do: what they open, the ACLs of the znodes decide
+    demand = {"enforce.auth.enabled": "true", "enforce.auth.schemes": "digest"}
     return _lines(
         {
             "dataDir": options.data,
@@ -102,6 +105,7 @@ def zookeeper_config(options: ZooKeeperOptions) -> str:
             "4lw.commands.whitelist": "srvr,ruok,mntr",
             "autopurge.snapRetainCount": 3,
             "autopurge.purgeInterval": 1,
+            **(demand if options.demands_user else {}),
         }
     )
 

@@ -44,7 +44,7 @@ def _parse_namespace(context: click.Context, _: click.Parameter, namespace: str 
         stack = find_stack()
         # the names are Kafka's; a command that does not talk to Kafka has them from control
         service = "kafka" if "kafka" in context.params else "url"
-        is_local = stack is not None and context.params[service] in (stack.kafka, stack.control)
+        is_local = stack is not None and context.params.get(service) in (stack.kafka, stack.control)
         # at another address, the namespace of the local stack would be wrong
         namespace = stack.namespace if stack is not None and is_local else ""
     if not is_namespace(namespace):

@@ -68,16 +68,14 @@ async def serve(settings: ConsumerSettings, stop: asyncio.Event) -> None:
     until the end, even after a drain.
     """
     node = MemberNode(address=settings.address, pid=os.getpid(), since=wall_ms())
-    zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
+    zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s, settings.zookeeper_access)
     joined: list[Member] = []
     receptions: list[Reception] = []
     rates = Rates(time.monotonic)
     app = create_app(
         status=lambda: member_status(joined, settings.member, settings.group, node, rates),
         plan=lambda: joined[0].plan() if joined else {"moves": [], "quota": {}},
-        complaints=lambda: (
-            joined[0].complaints() if joined else ["waiting for ZooKeeper, Kafka or the stream table"]
-        ),
+        complaints=lambda: complaints_of(joined, zookeeper),
         metrics=ConsumerMetrics(joined),
         reception=lambda: receptions[0] if receptions else None,
     )
@@ -98,6 +96,12 @@ async def serve(settings: ConsumerSettings, stop: asyncio.Event) -> None:
                 await stop.wait()
     finally:
         await zookeeper.close()
+
+
+def complaints_of(joined: list[Member], zookeeper: ZooKeeper) -> list[str]:
+    """Why the process is not ready; empty if it is."""
+    own = joined[0].complaints() if joined else ["waiting for ZooKeeper, Kafka or the stream table"]
+    return [*own, *filter(None, [zookeeper.complaint])]
 
 
 @contextlib.asynccontextmanager

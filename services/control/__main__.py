@@ -41,7 +41,7 @@ from shared.zookeeper.secret import ensure_secrets
 async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
     """Runs control until `stop`. Then it refuses requests, ends the drivers, and closes its clients."""
     async with contextlib.AsyncExitStack() as stack:
-        zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
+        zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s, settings.zookeeper_access)
         stack.push_async_callback(zookeeper.close)
         offsets = await stack.enter_async_context(KafkaOffsets(settings.kafka, settings.names))
         http = await stack.enter_async_context(http_client())

@@ -63,7 +63,9 @@ class Producer:
             compression=settings.compression,
             on_replaced=self._on_replaced,
         )
-        self._zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
+        self._zookeeper = ZooKeeper(
+            settings.zookeeper, settings.zookeeper_timeout_s, settings.zookeeper_access
+        )
         self._registration = Registration(self._zookeeper, settings, self._on_table)
         self._metrics.unreadable_znodes = lambda: self._registration.unreadable_znodes
         self._keys = WriteKeys(

@@ -92,7 +92,10 @@ KNOWN = frozenset(
         "BATON_WRITE_KEYS",
         "BATON_WRITE_KEYS_FILE",
         "BATON_ZOOKEEPER",
+        "BATON_ZOOKEEPER_ACL",
+        "BATON_ZOOKEEPER_PASSWORD_FILE",
         "BATON_ZOOKEEPER_TIMEOUT_S",
+        "BATON_ZOOKEEPER_USER",
     }
 )
 _PREFIX = "BATON_"

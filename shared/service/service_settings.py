@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from shared.kafka.access import MECHANISMS, PROTOCOLS, KafkaAccess
 from shared.model.names import Names, is_namespace
 from shared.service.settings import between, one_of, setting
+from shared.zookeeper.access import LOCKED, OPEN, AccessSource, access_source
 from shared.zookeeper.secret import IN_ZOOKEEPER, MIN_BYTES
 
 EVERYWHERE = frozenset({"0.0.0.0", "::"})
@@ -53,6 +54,22 @@ class ServiceSettings:
         "time-out of the ZooKeeper session",
         between(1, 60, "shorter mistakes a pause for a crash; longer leaves a dead member's streams unowned"),
     )
+    zookeeper_user: str = setting(
+        "",
+        "name with which Baton authenticates with ZooKeeper (scheme digest), the same for all; only it may "
+        "use the znodes that Baton creates; empty: no name, and everybody may use them",
+    )
+    zookeeper_password_file: str = setting(
+        "",
+        "file with the password of BATON_ZOOKEEPER_USER, while it is rotated with two, the new one in the "
+        "first line; read again when it changes",
+    )
+    zookeeper_acl: str = setting(
+        LOCKED,
+        "`open` authenticates, but still creates znodes that everybody may use: for the time in which the "
+        "processes of a running Baton get their user one after the other",
+        one_of(LOCKED, OPEN),
+    )
     replication: int = setting(
         1,
         "replication factor of the topics that Baton creates; with 2, one broker down stops writing",
@@ -93,6 +110,11 @@ class ServiceSettings:
         return Names(self.namespace)
 
     @property
+    def zookeeper_access(self) -> AccessSource | None:
+        """How to authenticate with ZooKeeper; None without a user."""
+        return access_source(self.zookeeper_user, self.zookeeper_password_file, self.zookeeper_acl)
+
+    @property
     def address(self) -> str:
         """The base URL to publish in ZooKeeper, without a trailing slash."""
         if self.advertise:
@@ -119,4 +141,8 @@ class ServiceSettings:
         for variable, secret in (("SECRET", self.secret), ("ACCEPTED_SECRET", accepted)):
             if secret and len(secret.encode()) < MIN_BYTES:
                 faults.append(f"BATON_{variable} has less than {MIN_BYTES} bytes: it can be guessed")
+        if bool(self.zookeeper_user) != bool(self.zookeeper_password_file):
+            faults.append("BATON_ZOOKEEPER_USER and BATON_ZOOKEEPER_PASSWORD_FILE: set both, or neither")
+        if ":" in self.zookeeper_user:
+            faults.append("BATON_ZOOKEEPER_USER: a name with `:` would end there")
         return faults

@@ -18,8 +18,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Self, TypeVar
 
-from shared.errors import ZooKeeperUnavailable
+from shared.errors import ZooKeeperRefused, ZooKeeperUnavailable
+from shared.zookeeper.access import AccessSource
 from shared.zookeeper.link import Credentials, Link
+from shared.zookeeper.watches import Watches
 from shared.zookeeper.znodes import ANY_VERSION, Operation, Watch, Znode, Znodes, ZooKeeperSession
 
 RETRY_S = 1.0
@@ -29,6 +31,9 @@ MAX_ATTEMPT_S = 2.0
 PINGS_PER_TIMEOUT = 6
 """Pings per session time-out, so that `answered_s`, on which the lease rests, is always recent. One costs the
 leader a message and no disk access."""
+
+REMEMBERED_S = 10.0
+"""For so long a process complains of a refusal: callers retry every few seconds."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -47,16 +52,22 @@ class ZooKeeper(Znodes):
     """
 
     def __init__(
-        self, servers: str, session_timeout_s: float, *, clock: Callable[[], float] = boot_time_s
+        self,
+        servers: str,
+        session_timeout_s: float,
+        access: AccessSource | None = None,
+        *,
+        clock: Callable[[], float] = boot_time_s,
     ) -> None:
-        # shuffled, so that the clients of a cluster spread over its servers
         hosts = [server.strip() for server in servers.split(",")]
-        random.shuffle(hosts)
+        random.shuffle(hosts)  # so that the clients of a cluster spread over its servers
         # one server per link, so that an unresponsive one costs a single attempt
         self._servers = itertools.cycle(hosts)
         # failed attempts, three for each server, before we take it that ZooKeeper was reset
         self._patience = 3 * len(hosts)
         self._session_timeout_s = session_timeout_s
+        self._access = access
+        self._refused = ("", float("-inf"))
         self._call_timeout_s = max(1.0, session_timeout_s / 2)
         self._clock = clock
         self._link: Link | None = None
@@ -64,7 +75,7 @@ class ZooKeeper(Znodes):
         self._credentials: Credentials | None = None
         self._session: ZooKeeperSession | None = None
         self._answered_s = float("-inf")
-        self._watches: dict[str, set[Watch]] = {}
+        self._watches = Watches()
         self._keeper: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -80,6 +91,12 @@ class ZooKeeper(Znodes):
     def answered_s(self) -> float:
         """See Znodes."""
         return self._answered_s
+
+    @property
+    def complaint(self) -> str:
+        """How ZooKeeper has refused us in the last seconds; empty if it has not."""
+        why, at_s = self._refused
+        return why if self._clock() < at_s + REMEMBERED_S else ""
 
     @property
     def is_connected(self) -> bool:
@@ -129,8 +146,6 @@ class ZooKeeper(Znodes):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # the calls of `Znodes`, where the docstrings are
-
     async def get(
         self,
         path: str,
@@ -140,17 +155,17 @@ class ZooKeeper(Znodes):
         awaits_creation: bool = True,
     ) -> Znode | None:
         """See Znodes."""
-        self._watch(path, watch)
+        self._watches.add(path, watch)
         znode = await self._call(within, lambda link: link.get(path, watch is not None, awaits_creation))
         if znode is None and not awaits_creation:
-            self._unwatch(path, watch)
+            self._watches.discard(path, watch)
         return znode
 
     async def children(
         self, path: str, *, watch: Watch | None = None, within: int | None = None
     ) -> list[str]:
         """See Znodes."""
-        self._watch(path, watch)
+        self._watches.add(path, watch)
         return await self._call(within, lambda link: link.children(path, watch is not None))
 
     async def create(
@@ -173,6 +188,10 @@ class ZooKeeper(Znodes):
         """See Znodes."""
         return await self._call(within, lambda link: link.transact(operations), is_proof=True)
 
+    async def set_acl(self, path: str, *, is_locked: bool) -> bool:
+        """Locks an existing znode to our user, or opens it to all; False if there is nothing to change."""
+        return await self._call(None, lambda link: link.set_acl(path, is_locked=is_locked))
+
     async def _call(
         self, within: int | None, send: Callable[[Link], Awaitable[T]], *, is_proof: bool = False
     ) -> T:
@@ -188,27 +207,15 @@ class ZooKeeper(Znodes):
         try:
             async with asyncio.timeout(self._call_timeout_s):
                 answer = await send(link)
+        except ZooKeeperRefused as error:
+            self._refused = (error.detail, self._clock())
+            raise
         except TimeoutError:
             raise ZooKeeperUnavailable("ZooKeeper did not answer in time") from None
         # an answer on a discarded link proves nothing about the session of the new one
         if is_proof and link is self._link:
             self._answered_s = max(self._answered_s, sent_s)
         return answer
-
-    def _watch(self, path: str, watch: Watch | None) -> None:
-        # before the request is sent: the event may overtake the answer
-        if watch is not None:
-            self._watches.setdefault(path, set()).add(watch)
-
-    def _unwatch(self, path: str, watch: Watch | None) -> None:
-        watches = self._watches.get(path, set())
-        watches -= {watch}
-        if not watches:
-            self._watches.pop(path, None)
-
-    def _fire(self, path: str) -> None:
-        for watch in self._watches.pop(path, ()):
-            watch(path)
 
     # the background task that stays connected
 
@@ -225,7 +232,7 @@ class ZooKeeper(Znodes):
             self._connected.clear()
             if self._link is not None:
                 lost, self._link = self._link, None
-                # a link that never opened a session must not replace the credentials of the last one
+                # a link without a session must not replace the credentials of the last one
                 if lost.credentials.session_id:
                     self._credentials = lost.credentials
                 await lost.abandon()
@@ -238,19 +245,19 @@ class ZooKeeper(Znodes):
             if old is not None and failures > self._patience:
                 # every server is behind the last change that we have seen, so ZooKeeper was reset
                 old = replace(old, zxid=None)
-            link = Link(next(self._servers), self._session_timeout_s, old, self._fire)
+            link = Link(next(self._servers), self._session_timeout_s, old, self._watches.fire)
             try:
+                access = await self._access.read() if self._access else None
                 async with asyncio.timeout(min(RETRY_S + 0.25 * failures, MAX_ATTEMPT_S)):
-                    await link.open()
-            except (ZooKeeperUnavailable, TimeoutError):
-                await link.abandon()
-            except BaseException:
-                await link.abandon()
-                raise
-            else:
+                    await link.open(access)
                 return link, started_s
+            except BaseException as error:
+                await link.abandon()
+                if not isinstance(error, ZooKeeperUnavailable | TimeoutError):
+                    raise
+                why = str(error) or "no answer in time"
             if failures == 0:
-                logger.warning("no connection to ZooKeeper", extra={"server": link.server})
+                logger.warning("no connection to ZooKeeper", extra={"server": link.server, "why": why})
             await asyncio.sleep(max(0.0, started_s + RETRY_S - self._clock()))
         raise AssertionError("itertools.count() has ended")
 
@@ -275,9 +282,7 @@ class ZooKeeper(Znodes):
                 "same_session": old is not None and old.id == link.session_id,
             },
         )
-        # an event may have been lost with the old connection, so every watcher reads again
-        for path in list(self._watches):
-            self._fire(path)
+        self._watches.fire_all()
 
     async def _ping_until_lost(self, link: Link) -> None:
         interval_s = link.timeout_s / PINGS_PER_TIMEOUT
@@ -286,6 +291,9 @@ class ZooKeeper(Znodes):
                 # two intervals without an answer: the connection is as good as lost
                 async with asyncio.timeout(2 * interval_s):
                     await self._call(None, Link.ping, is_proof=True)
+                    # a password file that has changed is in force at once
+                    if self._access and link.access != (access := await self._access.read()):
+                        await link.authenticate(access)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(interval_s):
                         await link.lost.wait()

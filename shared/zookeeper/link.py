@@ -1,4 +1,4 @@
-"""One connection to ZooKeeper: the only file that uses aiozk, and only its raw calls.
+"""One connection to ZooKeeper: with `link_session.py` all that uses aiozk, and only its raw calls.
 
 A `Link` is one aiozk client with one connection and one ZooKeeper session; it is discarded after any failure.
 aiozk's own reconnection is never used, because it repeats writes in whatever session exists by then. aiozk's
@@ -12,13 +12,14 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from aiozk import RetryPolicy, ZKClient, exc, protocol
-from aiozk.session import Session
+from aiozk import ACL, ZKClient, exc, protocol
 from aiozk.states import States
 
-from shared.errors import NotFound, ZooKeeperUnavailable
+from shared.errors import NotFound, ZooKeeperRefused, ZooKeeperUnavailable
+from shared.zookeeper.access import Access
+from shared.zookeeper.link_session import LinkSession
 from shared.zookeeper.znodes import Check, Create, Delete, Operation, Set, Znode
 
 CLOSE_TIMEOUT_S = 1.0
@@ -39,49 +40,6 @@ class Credentials:
     time."""
 
 
-class _Session(Session):  # type: ignore[misc]
-    """aiozk's session, limited to one connection; it drops the old session only if the server says so."""
-
-    session_id: int | None
-    password: bytes
-    timeout: float
-
-    def __init__(self, server: str, timeout_s: float, on_event: Callable[[str], None]) -> None:
-        super().__init__(server, timeout_s, RetryPolicy.once(), False, None)
-        self.on_event = on_event
-        self.established = False
-
-    async def establish_session(self) -> None:
-        """Opens a session or re-attaches to it.
-
-        Raises SessionLost, after which aiozk opens a new session, only if the server rejects the old one.
-        """
-        if self.established:
-            raise ConnectionAbortedError("a link has one connection only")
-        request = protocol.ConnectRequest(
-            protocol_version=0,
-            last_seen_zxid=self.last_zxid or 0,
-            timeout=int(self.timeout * 1000),
-            session_id=self.session_id or 0,
-            password=self.password,
-            read_only=False,
-        )
-        answer = await self.conn.send_connect(request)
-        if answer is None:  # the session may still be alive: the next link tries it again
-            raise ConnectionAbortedError("the connection was lost while connecting")
-        _, response = answer
-        if response.session_id == 0:  # the server's way to say that the session has expired
-            raise exc.SessionLost
-        self.session_id, self.password = response.session_id, response.password
-        self.timeout = response.timeout / 1000
-        self.established = True
-
-    def event_dispatch(self, event: Any) -> None:
-        """Passes on the event of a watch; the read loop handles those of the connection (type -1)."""
-        if event.type > 0:
-            self.on_event(event.path)
-
-
 class Link:
     """One aiozk client with one connection and one ZooKeeper session; `lost` is set once it has failed."""
 
@@ -89,10 +47,11 @@ class Link:
         self, server: str, timeout_s: float, old: Credentials | None, on_event: Callable[[str], None]
     ) -> None:
         self.server = server
+        self.access: Access | None = None
         self.lost = asyncio.Event()
         self.client = ZKClient(server, session_timeout=timeout_s)
         # replaces the session that ZKClient has made, before it starts
-        self.session = self.client.session = _Session(server, timeout_s, on_event)
+        self.session = self.client.session = LinkSession(server, timeout_s, on_event)
         if old is not None:
             self.session.session_id, self.session.password = old.session_id, old.password
             self.session.last_zxid = old.zxid
@@ -118,11 +77,26 @@ class Link:
         session = self.session
         return Credentials(session_id=self.session_id, password=session.password, zxid=session.last_zxid)
 
-    async def open(self) -> None:
+    async def open(self, access: Access | None = None) -> None:
         """Connects and re-attaches to the old ZooKeeper session, or opens a new one if it has ended."""
         await self.client.start()
         # aiozk notices a lost connection only after a session time-out, but its read loop ends at once
         self.session.conn.read_loop_task.add_done_callback(self._on_lost)
+        if access is not None:
+            # before any other request: the server forgets its clients' users with their connections
+            await self.authenticate(access)
+
+    async def authenticate(self, access: Access) -> None:
+        """Proves to the server who we are; what is created from now on has this access's ACL."""
+        known = () if self.access is None else self.access.proofs
+        for proof in access.proofs:
+            if proof not in known:
+                # one after the other: all answers have the same id
+                request = protocol.AuthRequest(type=0, scheme="digest", auth=proof)
+                await self._ask(self.client.send(request))
+        self.access = access
+        if access.is_locking:
+            self.client.default_acl = _acl_of(access)
 
     def _on_lost(self, task: asyncio.Task[None]) -> None:
         _retrieve_exception(task)
@@ -169,16 +143,27 @@ class Link:
         """
         await self._ask(self.client.send(protocol.SyncRequest(path="/")))
 
+    async def set_acl(self, path: str, *, is_locked: bool) -> bool:
+        """Gives a znode the ACL of our access, or opens it to all; False if it has it already, or is gone."""
+        acl = _acl_of(self.access) if is_locked and self.access else [protocol.acl.UNRESTRICTED_ACCESS]
+        try:
+            if _texts(await self._ask(self.client.get_acl(path), path)) == _texts(acl):
+                return False
+            await self._ask(self.client.set_acl(path, acl, force=True), path)
+        except exc.NoNode:
+            return False
+        return True
+
     async def get(self, path: str, watch: bool, awaits_creation: bool) -> Znode | None:
         """The znode or None; `watch` requests one event when it is created, changed or deleted."""
         while True:
             try:
-                data, stat = await self._ask(self.client.get(path, watch=watch))
+                data, stat = await self._ask(self.client.get(path, watch=watch), path)
             except exc.NoNode:
                 # only `exists` can watch a znode that does not exist
                 # and if it exists by now, the loop reads it
                 watches_missing = watch and awaits_creation
-                if not watches_missing or not await self._ask(self.client.exists(path, watch=True)):
+                if not watches_missing or not await self._exists(path):
                     return None
             else:
                 return Znode(data=data or b"", version=stat.version, ephemeral_of=stat.ephemeral_owner)
@@ -187,15 +172,15 @@ class Link:
         """The sorted names of the children; none if the znode does not exist."""
         while True:
             try:
-                return sorted(await self._ask(self.client.get_children(path, watch=watch)))
+                return sorted(await self._ask(self.client.get_children(path, watch=watch), path))
             except exc.NoNode:
-                if not watch or not await self._ask(self.client.exists(path, watch=True)):
+                if not watch or not await self._exists(path):
                     return []
 
     async def create(self, path: str, data: bytes, ephemeral: bool) -> bool:
         """Whether it was created (else it exists). Raises NotFound without a parent."""
         try:
-            await self._ask(self.client.create(path, data=data, ephemeral=ephemeral))
+            await self._ask(self.client.create(path, data=data, ephemeral=ephemeral), path)
         except exc.NodeExists:
             return False
         except exc.NoNode:
@@ -205,7 +190,7 @@ class Link:
     async def set(self, path: str, data: bytes, version: int) -> bool:
         """Whether it was written (else it has another version or does not exist)."""
         try:
-            await self._ask(self.client.set(path, data, version))
+            await self._ask(self.client.set(path, data, version), path)
         except (exc.BadVersion, exc.NoNode):
             return False
         return True
@@ -214,7 +199,7 @@ class Link:
         """Whether it was deleted (else it has another version or children, or does not exist)."""
         try:
             # aiozk's own `delete` takes its version from a cache
-            await self._ask(self.client.send(protocol.DeleteRequest(path=path, version=version)))
+            await self._ask(self.client.send(protocol.DeleteRequest(path=path, version=version)), path)
         except _REFUSALS:
             return False
         return True
@@ -233,18 +218,42 @@ class Link:
                 case Delete(path, version):
                     transaction.delete(path, version=version)
         try:
-            return bool(await self._ask(transaction.commit()))
+            # not `commit`, which hides why a transaction failed
+            answer = await self._ask(self.client.send(transaction.request))
         except _REFUSALS:
             return False
+        for operation, result in zip(operations, answer.responses, strict=False):
+            if isinstance(result, exc.NoAuth):
+                raise self._refused(operation.path)
+        return not any(isinstance(result, exc.ResponseError) for result in answer.responses)
 
-    async def _ask(self, request: Awaitable[T]) -> T:
+    async def _exists(self, path: str) -> bool:
+        return bool(await self._ask(self.client.exists(path, watch=True), path))
+
+    async def _ask(self, request: Awaitable[T], path: str = "/") -> T:
         """The answer. Raises the server's refusal, or ZooKeeperUnavailable if the outcome is unknown."""
         try:
             return await request
         except _REFUSALS:
             raise
+        except exc.NoAuth:
+            raise self._refused(path) from None
         except _FAILURES as error:
             raise ZooKeeperUnavailable("ZooKeeper does not answer", cause=repr(error)) from error
+
+    def _refused(self, path: str) -> ZooKeeperRefused:
+        who = f"the user {self.access.user!r}" if self.access else "a client without a user"
+        return ZooKeeperRefused(f"ZooKeeper refuses {who}", cause=f"no right to {path}")
+
+
+def _acl_of(access: Access) -> list[ACL]:
+    """All rights for the user, under each of its passwords, and none for others."""
+    rights = dict.fromkeys(("read", "write", "create", "delete", "admin"), True)
+    return [ACL.make(scheme="digest", id=name, **rights) for name in access.ids]
+
+
+def _texts(acl: list[ACL]) -> list[str]:
+    return sorted(map(str, acl))
 
 
 def _retrieve_exception(task: asyncio.Task[None]) -> None:

@@ -103,7 +103,7 @@ class Group:
         own = {"BATON_MEMBER": name, "BATON_PORT": str(free_port())}
         settings = load(ConsumerSettings, self.fleet.environment | own)
         async with contextlib.AsyncExitStack() as around:
-            zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s)
+            zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s, settings.zookeeper_access)
             around.push_async_callback(zookeeper.close)
             found = await wiring.prepare(settings, zookeeper)
             node = MemberNode(address=settings.address)

@@ -40,7 +40,7 @@ IMPORTED_BY = {
         "services/control/adapters/kafka_*.py",
         "cli/kafka/*.py",
     ),
-    "aiozk": ("shared/zookeeper/link.py",),
+    "aiozk": ("shared/zookeeper/link*.py",),
     "httpx": (
         "cli/http/client.py",
         "services/consumer/adapters/http_peers.py",

@@ -61,7 +61,7 @@ class StandInLink:
     def credentials(self) -> Credentials:
         return Credentials(session_id=self.session_id, password=b"", zxid=None)
 
-    async def open(self) -> None:
+    async def open(self, access: None) -> None:
         await self._pass_on()
         expired = self.ensemble.now_s() > self.ensemble.expires_s
         if self._old is None or expired:
