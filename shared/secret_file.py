@@ -29,6 +29,14 @@ class SecretFile:
     def __repr__(self) -> str:
         return f"<SecretFile {self.path} of {self._variable}: {len(self._secrets)} in force>"
 
+    def faults(self) -> list[str]:
+        """Why the file cannot be used at all, in one sentence; empty if it can."""
+        try:
+            self.read()
+        except InvalidInput as error:
+            return [error.detail]
+        return []
+
     def read(self) -> tuple[str, ...]:
         """The secrets, in the order of the lines; the last good ones if the file is unusable.
 

@@ -143,6 +143,8 @@ class ServiceSettings:
                 faults.append(f"BATON_{variable} has less than {MIN_BYTES} bytes: it can be guessed")
         if bool(self.zookeeper_user) != bool(self.zookeeper_password_file):
             faults.append("BATON_ZOOKEEPER_USER and BATON_ZOOKEEPER_PASSWORD_FILE: set both, or neither")
+        if self.zookeeper_access is not None and self.zookeeper_password_file:
+            faults += self.zookeeper_access.file.faults()
         if ":" in self.zookeeper_user:
             faults.append("BATON_ZOOKEEPER_USER: a name with `:` would end there")
         return faults
