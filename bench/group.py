@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import os
 import subprocess
 import sys
@@ -20,12 +19,12 @@ from typing import Any, Self
 
 import httpx
 import msgspec
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer
 
 from bench.trace import Line, read_trace
 from cli.stack.leash import on_leash
-from shared.errors import KafkaUnavailable
-from shared.kafka.bounds import LogBounds
+from shared.kafka.cluster import Cluster
+from shared.kafka.offsets import LATEST, list_offsets
 from shared.kafka.topics import checkpoints_topic, ensure_topics, events_topic, sessions_topic
 from shared.model.events import Event, parse_event
 from shared.model.names import DEFAULT_GROUP, Names
@@ -108,18 +107,9 @@ class Group:
             events_topic(names),
         ]
         await ensure_topics(self.kafka, topics, 1)
-        partitions = [TopicPartition(names.fragments(n), 0) for n in range(self.streams)]
-        bounds = LogBounds(self.kafka)
-        try:
-            for attempt in itertools.count():  # new partitions have no leader for some seconds
-                try:
-                    await bounds.ends([*partitions, TopicPartition(names.events, 0)])
-                    return
-                except KafkaUnavailable:
-                    if attempt == 9:
-                        raise
-        finally:
-            await bounds.close()
+        partitions = [(names.fragments(n), 0) for n in range(self.streams)]
+        async with Cluster(self.kafka) as cluster:  # waits for leaders, which new partitions lack for seconds
+            await list_offsets(cluster, [*partitions, (names.events, 0)], LATEST)
 
     def start(self, name: str) -> None:
         """Starts a member; after a stop it gets the same port again."""

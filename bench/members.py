@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 
 from bench.report import Row
-from shared.errors import KafkaUnavailable
-from shared.kafka.bounds import LogBounds
+from shared.kafka.cluster import Cluster
+from shared.kafka.offsets import LATEST, list_offsets
 from shared.kafka.topics import checkpoints_topic, ensure_topics, sessions_topic
 from shared.model.names import Names
 from shared.zookeeper.connection import ZooKeeper
@@ -53,17 +53,10 @@ async def _make(kafka: str, zookeeper: str, namespace: str, streams: int, record
         )
     topics = [sessions_topic(names, "default", 6, -1), checkpoints_topic(names, "default", streams)]
     await ensure_topics(kafka, topics, 1)
-    bounds = LogBounds(kafka)
-    checkpoints = [TopicPartition(names.checkpoints("default"), n) for n in range(streams)]
-    fragments = [TopicPartition(names.fragments(n), 0) for n in range(streams)]
-    for attempt in range(10):
-        try:
-            await bounds.ends([*checkpoints, *fragments])
-            break
-        except KafkaUnavailable:
-            if attempt == 9:
-                raise
-    await bounds.close()
+    checkpoints = [(names.checkpoints("default"), n) for n in range(streams)]
+    fragments = [(names.fragments(n), 0) for n in range(streams)]
+    async with Cluster(kafka) as cluster:
+        await list_offsets(cluster, [*checkpoints, *fragments], LATEST)
     if records:
         async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
             for stream in range(streams):

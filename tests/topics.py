@@ -8,13 +8,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import RecordsToDelete
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
-from shared.kafka.topics import admin_client
 from shared.model.names import Names
 
 READ_TIMEOUT_S = 60.0
 Append = Callable[[int, bytes | None, bytes], Awaitable[int]]
+
+
+@contextlib.asynccontextmanager
+async def admin_client(kafka: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    """A started admin client, open during the block."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    try:
+        await admin.start()
+        yield admin
+    finally:
+        await admin.close()
 
 
 async def records_of(kafka: str, topic: str, partition: int = 0, *, at_least: int = 0) -> list[Any]:

@@ -10,24 +10,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from cli.kafka.connection import connected
 from shared.errors import BatonError
-from shared.kafka.clients import CALL_TIMEOUT_S, discard_consumer, started_consumer, translated
-from shared.kafka.topics import MAX_RECORD_BYTES, count_partitions
+from shared.kafka.catalog import count_partitions
+from shared.kafka.cluster import Cluster
+from shared.kafka.fetcher import Fetcher
+from shared.kafka.offsets import EARLIEST, LATEST, NONE, list_offsets
+from shared.kafka.ranges import read_range
 from shared.model.sessions import Session, parse_session
 
 FIRST_WINDOW = 32
 """Offsets of the first window of a partition; transaction markers take offsets, too."""
 LARGEST_WINDOW = 4096
-FETCH_WAIT_MS = 500
-STALL_S = 30.0
-"""Longest wait for the next records below the end; an open transaction holds readers back."""
+FOLLOWED_AT_ONCE = 500
+FOLLOW_POLL_S = 0.1
+"""How often new sessions are shown; the fetcher has asked for them all the while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +51,8 @@ class Delivered:
 class DeliveredSessions:
     """The topic as it was when opened: `bounds` are the half-open offsets (first, end) of each partition."""
 
-    def __init__(self, consumer: AIOKafkaConsumer, topic: str, bounds: Mapping[int, tuple[int, int]]) -> None:
-        self._consumer = consumer
+    def __init__(self, cluster: Cluster, topic: str, bounds: Mapping[int, tuple[int, int]]) -> None:
+        self._cluster = cluster
         self._topic = topic
         self.bounds = bounds
 
@@ -87,21 +90,30 @@ class DeliveredSessions:
 
         Raises BatonError on a record that is not a session. Waits while Kafka is away.
         """
-        for number, (_, end) in self.bounds.items():
-            self._consumer.seek(self._partition(number), end)
-        self._consumer.resume(*map(self._partition, self.bounds))
-        while True:
-            found = await self._consumer.getmany(timeout_ms=FETCH_WAIT_MS)
-            if batch := sorted(_delivered(self._topic, found), key=lambda one: one.order):
-                yield batch
+        fetcher = Fetcher(self._cluster, is_committed=True)
+        readings = [fetcher.read(self._topic, number, end) for number, (_, end) in self.bounds.items()]
+        try:
+            while True:
+                batch = [
+                    self._delivered(reading.partition, record)
+                    for reading in readings
+                    for record in await reading.take(0, FOLLOWED_AT_ONCE)
+                ]
+                if batch:
+                    yield sorted(batch, key=lambda one: one.order)
+                else:
+                    await asyncio.sleep(FOLLOW_POLL_S)
+        finally:
+            await fetcher.close()
 
     async def _starts(self, since_ms: int) -> dict[int, int]:
-        times = {self._partition(number): since_ms for number in self.bounds}
-        with translated("offsets of times cannot be read"):
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                found = await self._consumer.offsets_for_times(times)
-        offsets = {partition.partition: one.offset for partition, one in found.items() if one is not None}
-        return {n: max(first, min(end, offsets.get(n, end))) for n, (first, end) in self.bounds.items()}
+        partitions = [(self._topic, number) for number in self.bounds]
+        found = await list_offsets(self._cluster, partitions, max(0, since_ms), is_committed=True)
+        starts = {}
+        for number, (first, end) in self.bounds.items():
+            offset = found[self._topic, number]
+            starts[number] = end if offset == NONE else max(first, min(end, offset))
+        return starts
 
     async def _newest_of(
         self, partition: int, start: int, limit: int, is_wanted: Callable[[Delivered], bool]
@@ -116,75 +128,32 @@ class DeliveredSessions:
         return found
 
     async def _read(self, partition: int, low: int, high: int) -> AsyncIterator[Delivered]:
-        reading = self._partition(partition)
-        self._consumer.pause(*map(self._partition, self.bounds))
-        self._consumer.seek(reading, low)
-        self._consumer.resume(reading)
-        # by position: the last offset usually belongs to the end of a transaction, which is not a record
-        while (at := await self._consumer.position(reading)) < high:
-            with translated("sessions cannot be read"):
-                found = await self._page(reading, at)
-            for one in _delivered(self._topic, found):
-                if one.offset < high:
-                    yield one
+        place = self._topic, partition
+        async for record in read_range(self._cluster, place, low, high - 1, is_committed=True):
+            yield self._delivered(partition, record)
 
-    async def _page(self, reading: TopicPartition, at: int) -> Mapping[TopicPartition, Any]:
-        async with asyncio.timeout(STALL_S):
-            while True:
-                found: Mapping[TopicPartition, Any] = await self._consumer.getmany(
-                    reading, timeout_ms=FETCH_WAIT_MS
-                )
-                if found or await self._consumer.position(reading) != at:
-                    return found
+    def _delivered(self, partition: int, record: Any) -> Delivered:
+        return Delivered(
+            partition=partition,
+            offset=record.offset,
+            time_ms=record.timestamp,
+            session=self._parsed(partition, record),
+        )
 
-    def _partition(self, number: int) -> TopicPartition:
-        return TopicPartition(self._topic, number)
+    def _parsed(self, partition: int, record: Any) -> Session:
+        try:
+            return parse_session(record.value or b"")
+        except msgspec.DecodeError as error:
+            place = f"{self._topic}, partition {partition}, offset {record.offset}"
+            raise BatonError(f"{place} does not hold a session: {error}") from None
 
 
 @contextlib.asynccontextmanager
 async def open_sessions(kafka: str, topic: str) -> AsyncIterator[DeliveredSessions]:
     """The topic as it is now. Raises KafkaUnavailable, also when there is no such topic."""
-    partitions = [TopicPartition(topic, number) for number in range(await count_partitions(kafka, topic))]
-    with translated(f"Kafka at {kafka} does not answer"):
-        consumer = await started_consumer(
-            kafka,
-            isolation_level="read_committed",
-            fetch_max_wait_ms=FETCH_WAIT_MS,
-            max_partition_fetch_bytes=2 * MAX_RECORD_BYTES,
-        )
-    try:
-        with translated("offsets cannot be read"):
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                consumer.assign(partitions)
-                for partition in partitions:
-                    consumer.seek(partition, 0)  # any position, so that aiokafka does not look one up
-                consumer.pause(*partitions)
-                firsts = await consumer.beginning_offsets(partitions)
-                # the last stable offsets: below them every transaction has ended
-                ends = await consumer.end_offsets(partitions)
-        yield DeliveredSessions(
-            consumer, topic, {one.partition: (firsts[one], ends[one]) for one in partitions}
-        )
-    finally:
-        await discard_consumer(consumer)
-
-
-def _delivered(topic: str, found: Mapping[TopicPartition, Iterable[Any]]) -> list[Delivered]:
-    return [
-        Delivered(
-            partition=record.partition,
-            offset=record.offset,
-            time_ms=record.timestamp,
-            session=_parsed(topic, record),
-        )
-        for records in found.values()
-        for record in records
-    ]
-
-
-def _parsed(topic: str, record: Any) -> Session:
-    try:
-        return parse_session(record.value or b"")
-    except msgspec.DecodeError as error:
-        place = f"{topic}, partition {record.partition}, offset {record.offset}"
-        raise BatonError(f"{place} does not hold a session: {error}") from None
+    async with connected(kafka) as cluster:
+        partitions = [(topic, number) for number in range(await count_partitions(cluster, topic))]
+        firsts = await list_offsets(cluster, partitions, EARLIEST)
+        # below these every transaction has ended
+        ends = await list_offsets(cluster, partitions, LATEST, is_committed=True)
+        yield DeliveredSessions(cluster, topic, {one[1]: (firsts[one], ends[one]) for one in partitions})

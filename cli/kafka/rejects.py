@@ -13,22 +13,23 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.structs import OffsetAndMetadata
+from aiokafka import AIOKafkaProducer
 
-from shared.kafka.clients import CALL_TIMEOUT_S, discard_consumer, discard_producer, translated
-from shared.kafka.heads import committed_offsets
-from shared.kafka.topics import admin_client, count_partitions
+from cli.kafka.connection import connected
+from shared.kafka.catalog import count_partitions
+from shared.kafka.clients import CALL_TIMEOUT_S, discard_producer, translated
+from shared.kafka.cluster import Cluster
+from shared.kafka.groups import Committed, KafkaGroup
+from shared.kafka.offsets import EARLIEST, LATEST, NONE, list_offsets
+from shared.kafka.ranges import read_range
 from shared.model.names import Names
 from shared.model.rejects import Reject, parse_reject
 
 PAGE_RECORDS = 500
-POLL_MS = 2000
 DISMISSED_AT_ONCE = 1000
 """Rejects that one record dismisses: about 40 KB."""
 _DISMISSES = "dismisses"
 STALL_S = 20.0
-"""If no record arrives for this long although there are more, Kafka is unavailable or the consumer hangs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +67,14 @@ class RejectedLog:
 
     def __init__(
         self,
-        consumer: AIOKafkaConsumer,
+        cluster: Cluster,
+        group: KafkaGroup | None,
         topic: str,
         bounds: Mapping[int, tuple[int, int]],
         opened_at: Mapping[int, Place],
     ) -> None:
-        self._consumer = consumer
+        self._cluster = cluster
+        self._group = group
         self._topic = topic
         self._forgotten: set[int] = set()
         self.bounds = bounds
@@ -85,42 +88,26 @@ class RejectedLog:
 
         Raises KafkaUnavailable.
         """
-        times = {self._partition(number): since_ms for number in self.bounds}
-        with translated("offsets of times cannot be read"):
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                found = await self._consumer.offsets_for_times(times)
-        offsets = {partition.partition: one.offset for partition, one in found.items() if one is not None}
-        return {number: min(end, offsets.get(number, end)) for number, (_, end) in self.bounds.items()}
+        partitions = [(self._topic, number) for number in self.bounds]
+        found = await list_offsets(self._cluster, partitions, max(0, since_ms))
+        starts = {}
+        for number, (_, end) in self.bounds.items():
+            offset = found[self._topic, number]
+            starts[number] = end if offset == NONE else min(end, offset)
+        return starts
 
     async def read(self, partition: int, start: int) -> AsyncIterator[Sequence[StoredReject]]:
         """The rejects of a partition from `start` to its end, in pages. Raises KafkaUnavailable."""
-        reading, (first, end) = self._partition(partition), self.bounds[partition]
-        at = max(start, first)
-        if at >= end:
-            return
-        # one partition at a time: its records come in order, and the others are not buffered
-        self._consumer.pause(*(self._partition(number) for number in self.bounds))
-        self._consumer.seek(reading, at)
-        self._consumer.resume(reading)
-        while at < end:
-            with translated("rejects cannot be read"):
-                records = await self._page(reading)
-            page = [
-                StoredReject(
-                    partition=partition,
-                    offset=record.offset,
-                    time_ms=record.timestamp,
-                    reject=parse_reject(record.value, record.headers),
-                    dismisses=_dismissals(record),
-                )
-                for record in records
-                # what was appended meanwhile may be our own rejects, and would be replayed without end
-                if record.offset < end
-            ]
-            # from the record, not by counting: retention may delete some while we read
-            at = records[-1].offset + 1
-            if page:
+        first, end = self.bounds[partition]
+        place, page = (self._topic, partition), list[StoredReject]()
+        # only to this end: what was appended meanwhile may be our own rejects, and would be replayed for ever
+        async for record in read_range(self._cluster, place, max(start, first), end - 1, is_committed=False):
+            page.append(_stored(partition, record))
+            if len(page) == PAGE_RECORDS:
                 yield page
+                page = []
+        if page:
+            yield page
 
     def forget(self, partition: int) -> None:
         """Makes the next commit replace the place, however far that was: it belongs to another log."""
@@ -131,30 +118,17 @@ class RejectedLog:
 
         Raises KafkaUnavailable; then it is unknown whether the place was committed.
         """
-        where = self._partition(partition)
+        assert self._group is not None
+        where = self._topic, partition
         # two replays at once must not set each other back
-        if partition not in self._forgotten and await self._committed(where) >= place.offset:
-            return
-        metadata = "" if place.appended_ms is None else str(place.appended_ms)
-        with translated("the offset cannot be committed"):
-            async with asyncio.timeout(STALL_S):
-                await self._consumer.commit({where: (place.offset, metadata)})
+        if partition not in self._forgotten:
+            committed = await self._group.committed([where])
+            if committed[where].offset >= place.offset:
+                return
+        await self._group.commit(
+            where, place.offset, "" if place.appended_ms is None else str(place.appended_ms)
+        )
         self._forgotten.discard(partition)
-
-    async def _committed(self, where: TopicPartition) -> int:
-        with translated("committed offsets cannot be read"):
-            async with asyncio.timeout(STALL_S):
-                return await self._consumer.committed(where) or 0
-
-    async def _page(self, reading: TopicPartition) -> Sequence[Any]:
-        async with asyncio.timeout(STALL_S):
-            while True:
-                found = await self._consumer.getmany(reading, timeout_ms=POLL_MS, max_records=PAGE_RECORDS)
-                if records := found.get(reading):
-                    return list(records)
-
-    def _partition(self, number: int) -> TopicPartition:
-        return TopicPartition(self._topic, number)
 
 
 async def dismiss_rejects(kafka: str, names: Names, identities: Iterable[str]) -> None:
@@ -178,6 +152,16 @@ async def dismiss_rejects(kafka: str, names: Names, identities: Iterable[str]) -
         await discard_producer(producer)
 
 
+def _stored(partition: int, record: Any) -> StoredReject:
+    return StoredReject(
+        partition=partition,
+        offset=record.offset,
+        time_ms=record.timestamp,
+        reject=parse_reject(record.value, record.headers),
+        dismisses=_dismissals(record),
+    )
+
+
 def _dismissals(record: Any) -> frozenset[str]:
     if _DISMISSES not in dict(record.headers):
         return frozenset()
@@ -195,39 +179,18 @@ async def open_rejected(
     Raises KafkaUnavailable, also when the topic does not exist yet.
     """
     topic = names.rejected
-    partitions = [TopicPartition(topic, number) for number in range(await count_partitions(kafka, topic))]
-    places = {} if reason is None or is_from_start else await _places(kafka, names.replay(reason), partitions)
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=kafka,
-        group_id=None if reason is None else names.replay(reason),
-        enable_auto_commit=False,
-        # skip what retention deletes while we read
-        auto_offset_reset="earliest",
-        request_timeout_ms=int(CALL_TIMEOUT_S * 1000),
-        retry_backoff_ms=20,
-    )
-    try:
-        with translated(f"Kafka at {kafka} does not answer"):
-            async with asyncio.timeout(STALL_S):
-                await consumer.start()
-                consumer.assign(partitions)
-                for partition in partitions:
-                    consumer.seek(partition, 0)  # any position, so that aiokafka does not look one up
-                consumer.pause(*partitions)
-                firsts = await consumer.beginning_offsets(partitions)
-                ends = await consumer.end_offsets(partitions)
-        yield RejectedLog(consumer, topic, {p.partition: (firsts[p], ends[p]) for p in partitions}, places)
-    finally:
-        await discard_consumer(consumer)
+    async with connected(kafka) as cluster:
+        partitions = [(topic, number) for number in range(await count_partitions(cluster, topic))]
+        group = None if reason is None else KafkaGroup(cluster, names.replay(reason))
+        committed = {} if group is None or is_from_start else await group.committed(partitions)
+        firsts = await list_offsets(cluster, partitions, EARLIEST)
+        ends = await list_offsets(cluster, partitions, LATEST)
+        places = {one[1]: _place(found) for one, found in committed.items() if found.offset >= 0}
+        bounds = {one[1]: (firsts[one], ends[one]) for one in partitions}
+        yield RejectedLog(cluster, group, topic, bounds, places)
 
 
-async def _places(kafka: str, group: str, partitions: Sequence[TopicPartition]) -> dict[int, Place]:
-    async with admin_client(kafka) as admin:
-        found = await committed_offsets(admin, group, partitions)
-    return {where.partition: _place(one) for where, one in found.items() if one.offset >= 0}
-
-
-def _place(committed: OffsetAndMetadata) -> Place:
+def _place(committed: Committed) -> Place:
     # Kafka's tools move offsets without metadata
     appended_ms = int(committed.metadata) if committed.metadata.isdigit() else None
     return Place(offset=committed.offset, appended_ms=appended_ms)

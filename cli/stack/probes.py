@@ -23,13 +23,10 @@ async def zookeeper_answers(address: str) -> bool:
 
 async def kafka_answers(address: str) -> bool:
     """Whether the broker lists its topics."""
-    # connect without aiokafka first: it logs an error for every refused connection
-    if await _ask(address, b"") is None:
-        return False
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             await list_topics(address)
-    except (BatonError, OSError, TimeoutError):
+    except (BatonError, TimeoutError):
         return False
     return True
 
@@ -59,8 +56,7 @@ async def _ask(address: str, request: bytes) -> bytes | None:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(request)
-            # an empty request only asks whether the server listens: it would wait for more
-            return await reader.read() if request else b""
+            return await reader.read()
     except (OSError, TimeoutError):
         return None
     finally:

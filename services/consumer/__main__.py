@@ -31,9 +31,10 @@ from services.consumer.settings import ConsumerSettings
 from services.consumer.stream.context import GroupContext
 from shared.backoff import Backoff
 from shared.errors import NotFound, Unavailable
+from shared.kafka.catalog import count_partitions
+from shared.kafka.cluster import Cluster
 from shared.kafka.topics import (
     checkpoints_topic,
-    count_partitions,
     ensure_topics,
     events_topic,
     sessions_topic,
@@ -156,7 +157,8 @@ async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper) -> Prepared:
                 events_topic(names),
             ]
             await ensure_topics(settings.kafka, topics, settings.replication)
-            partitions = await count_partitions(settings.kafka, names.sessions(group))
+            async with Cluster(settings.kafka) as cluster:
+                partitions = await count_partitions(cluster, names.sessions(group))
             log = KafkaStreamLog(settings.kafka, names, group, settings.group_settings, partitions)
             return Prepared(count=count, log=log, secrets=secrets)
         except (Unavailable, NotFound) as error:  # ZooKeeper may be reset while the group is created

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from shared.errors import KafkaUnavailable
 from shared.kafka.access import Kafka, access_of
@@ -26,7 +26,7 @@ anew, or this broker has not heard of it yet. Reading the metadata again helps, 
 
 
 class Cluster:
-    """One of the brokers in `kafka` must answer. Call `close` at the end."""
+    """One of the brokers in `kafka` must answer. Call `close` at the end, or use it as a block."""
 
     def __init__(self, kafka: Kafka, connect: Connect | None = None) -> None:
         access = access_of(kafka)
@@ -34,6 +34,7 @@ class Cluster:
         self._connect = connect or Gate(access)
         self._channels: dict[tuple[int, Lane], Channel] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
+        self._controller = -1
         self._topics: dict[str, dict[int, Leader]] = {}
         self._wanted: set[str] = set()
         self._begun = 0
@@ -41,6 +42,12 @@ class Cluster:
 
     def __repr__(self) -> str:
         return f"<Cluster of {len(self._brokers)} brokers, {len(self._topics)} topics>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     @property
     def sockets(self) -> int:
@@ -98,6 +105,12 @@ class Cluster:
             raise KafkaUnavailable("the cluster has no broker")
         return await self._ask_any(request)
 
+    async def ask_controller(self, request: Any, timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
+        """The controller's answer. Raises KafkaUnavailable, also while there is none."""
+        if not self.knows(self._controller):
+            await self.refresh()
+        return await self.request(self._controller, "ask", request, timeout_s)
+
     def channel(self, node: int, lane: Lane) -> Channel:
         """The channel of that lane to a broker. Raises KafkaUnavailable if the broker is unknown."""
         address = self._brokers.get(node)
@@ -148,7 +161,7 @@ class Cluster:
             if metadata.brokers.get(node) != (channel.host, channel.port):
                 del self._channels[node, lane]
                 await channel.close()
-        self._brokers = metadata.brokers
+        self._brokers, self._controller = metadata.brokers, metadata.controller
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -33,6 +33,8 @@ Asked = Mapping[Place, tuple[Reading, Wish]]
 class Readings(Protocol):
     """What a lane needs of its fetcher."""
 
+    is_committed: bool
+
     @property
     def room(self) -> int: ...
     def of_broker(self, node: int) -> Iterable[Reading]: ...
@@ -49,7 +51,7 @@ class FetchLane:
         self._readings = readings
         self._cluster = cluster
         self._node, self._name = node, name
-        self._session = FetchSession()
+        self._session = FetchSession(is_committed=readings.is_committed)
         self._connection = 0
         self._awake = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"{name} of broker {node}")
@@ -91,7 +93,7 @@ class FetchLane:
                 reading.is_urgent = False
             request = self._session.request(wishes, *limits)
         else:
-            request = FetchRequest(wishes, *limits)
+            request = FetchRequest(wishes, *limits, is_committed=self._readings.is_committed)
         try:
             response = await self._request(request)
         except KafkaUnavailable as error:

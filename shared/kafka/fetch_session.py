@@ -16,8 +16,9 @@ MAX_EPOCH = 2**31 - 1
 class FetchSession:
     """Builds the requests of one long poll, one after the other. `id`: 0 without a session."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_committed: bool = False) -> None:
         self.id = 0
+        self._is_committed = is_committed
         self._epoch = 0
         self._known: dict[Place, Wish] = {}
         """What the broker believes to be wished."""
@@ -36,6 +37,7 @@ class FetchSession:
             max_bytes=max_bytes,
             forgotten=forgotten,
             session=(self.id, self._epoch),
+            is_committed=self._is_committed,
         )
 
     def answered(self, session_id: int) -> None:

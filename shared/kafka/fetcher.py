@@ -32,9 +32,15 @@ _NONE, _OUT_OF_RANGE = 0, 1
 
 
 class Fetcher:
-    """Reads partitions of one cluster; `close` it at the end. `max_bytes`: bounds what waits to be taken."""
+    """Reads partitions of one cluster; `close` it at the end. `max_bytes`: bounds what waits to be taken.
 
-    def __init__(self, cluster: Cluster, *, max_bytes: int = MAX_BUFFERED_BYTES) -> None:
+    With `is_committed`, it leaves out aborted transactions, and waits for open ones to end.
+    """
+
+    def __init__(
+        self, cluster: Cluster, *, max_bytes: int = MAX_BUFFERED_BYTES, is_committed: bool = False
+    ) -> None:
+        self.is_committed = is_committed
         self._cluster = cluster
         self._max_bytes = max_bytes
         self._readings: set[Reading] = set()
@@ -55,7 +61,7 @@ class Fetcher:
 
     def read(self, topic: str, partition: int, offset: int) -> Reading:
         """Begins to read the partition at the offset. End it with `forget`."""
-        reading = Reading(topic, partition, offset, self._changed)
+        reading = Reading(topic, partition, offset, self._changed, is_committed=self.is_committed)
         self._readings.add(reading)
         self._changed(reading)
         return reading

@@ -1,12 +1,13 @@
-"""First and end offsets of partitions, asked of their leaders: one request to each broker."""
+"""Asks the leaders of partitions for their logs' bounds, or to move them: one request to each broker."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from aiokafka.errors import for_code
+from aiokafka.protocol.admin import DeleteRecordsRequest
 from aiokafka.protocol.offset import OffsetRequest
 
 from shared.backoff import Backoff
@@ -16,6 +17,14 @@ from shared.kafka.wire.metadata import Partition as Partition
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+NONE: Final = -1
+"""In place of an offset: no record is as late as asked for."""
+DELETE_WAIT_MS = 8_000
+"""How long a leader may wait for its followers to delete as well; below `REQUEST_TIMEOUT_S`."""
+Questions = list[tuple[str, list[tuple[int, int]]]]
+"""By topic: partitions, and the number that each is asked with."""
+Answers = Iterable[tuple[Partition, int, int]]
+"""Partition, error code, and offset."""
 
 
 class _Moved(KafkaUnavailable):
@@ -27,51 +36,75 @@ async def list_offsets(
 ) -> dict[Partition, int]:
     """The first offset of each partition (`EARLIEST`), or the next one to be written (`LATEST`).
 
-    With `is_committed`, the latter is that of the first record whose transaction has not ended. Looks for new
-    leaders for at most `REQUEST_TIMEOUT_S`, and raises KafkaUnavailable if one of the offsets cannot be had.
+    `which` may also be a time in ms: then it is the offset of the first record that is not older, or `NONE`.
+    With `is_committed`, `LATEST` is the first record whose transaction has not ended. Looks for new leaders
+    for at most `REQUEST_TIMEOUT_S`, and raises KafkaUnavailable if one of the offsets cannot be had.
     """
+
+    async def ask(node: int, questions: Questions) -> Answers:
+        request = OffsetRequest(-1, int(is_committed), questions)
+        answer = await cluster.request(node, "ask", request)
+        return (
+            ((topic, number), error, offset)
+            for topic, rows in answer.topics
+            for number, error, _, offset in rows
+        )
+
+    return await _ask_leaders(cluster, dict.fromkeys(partitions, which), ask)
+
+
+async def delete_records(cluster: Cluster, below: Mapping[Partition, int]) -> None:
+    """Deletes the records below an offset of each partition; the offsets of the others stay.
+
+    Looks for new leaders for at most `REQUEST_TIMEOUT_S`. Raises KafkaUnavailable; then some may be deleted.
+    """
+
+    async def ask(node: int, questions: Questions) -> Answers:
+        request = DeleteRecordsRequest(questions, DELETE_WAIT_MS)
+        answer = await cluster.request(node, "ask", request)
+        return (
+            ((topic, number), error, first)
+            for topic, rows, *_ in answer.topics
+            for number, first, error, *_ in rows
+        )
+
+    await _ask_leaders(cluster, below, ask)
+
+
+async def _ask_leaders(
+    cluster: Cluster, asked: Mapping[Partition, int], ask: Callable[[int, Questions], Awaitable[Answers]]
+) -> dict[Partition, int]:
+    """The offset that each partition's leader answers."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + REQUEST_TIMEOUT_S
     backoff = Backoff(first_s=0.02, cap_s=0.5)
     while True:
         try:
-            return await _list(cluster, partitions, which, is_committed)
+            return await _ask_leaders_once(cluster, asked, ask)
         except _Moved:
             if loop.time() > until_s:
                 raise
         await asyncio.sleep(backoff.next_s())
-        await cluster.refresh({topic for topic, _ in partitions})
+        await cluster.refresh({topic for topic, _ in asked})
 
 
-async def _list(
-    cluster: Cluster, partitions: Collection[Partition], which: int, is_committed: bool
+async def _ask_leaders_once(
+    cluster: Cluster, asked: Mapping[Partition, int], ask: Callable[[int, Questions], Awaitable[Answers]]
 ) -> dict[Partition, int]:
-    await cluster.know({topic for topic, _ in partitions})
-    by_node: dict[int, list[Partition]] = {}
-    for topic, number in partitions:
+    await cluster.know({topic for topic, _ in asked})
+    by_node: dict[int, dict[str, list[tuple[int, int]]]] = {}
+    for (topic, number), value in asked.items():
         leader = cluster.leader(topic, number)
         if leader is None:
             raise _Moved(f"{topic}/{number} has no leader")
-        by_node.setdefault(leader.node, []).append((topic, number))
-    answers = await asyncio.gather(
-        *(_ask(cluster, node, asked, which, is_committed) for node, asked in by_node.items())
-    )
-    return {partition: offset for answer in answers for partition, offset in answer.items()}
-
-
-async def _ask(
-    cluster: Cluster, node: int, partitions: Collection[Partition], which: int, is_committed: bool
-) -> Mapping[Partition, int]:
-    topics: dict[str, list[tuple[int, int]]] = {}
-    for topic, number in partitions:
-        topics.setdefault(topic, []).append((number, which))
-    request = OffsetRequest(-1, int(is_committed), list(topics.items()))
-    response = await cluster.request(node, "ask", request)
+        by_node.setdefault(leader.node, {}).setdefault(topic, []).append((number, value))
     found = {}
-    for topic, answers in response.topics:
-        for number, error, _, offset in answers:
+    for answers in await asyncio.gather(
+        *(ask(node, list(topics.items())) for node, topics in by_node.items())
+    ):
+        for (topic, number), error, offset in answers:
             if error:
                 failure = _Moved if error in MOVED else KafkaUnavailable
-                raise failure(f"no offset of {topic}/{number}", cause=for_code(error).__name__)
+                raise failure(f"{topic}/{number} is refused", cause=for_code(error).__name__)
             found[topic, number] = offset
     return found

@@ -20,14 +20,22 @@ MOST_FETCH_BYTES = 64 * 1024 * 1024
 class Reading:
     """The records of one partition from an offset on; a `Fetcher` makes it and fills it."""
 
-    def __init__(self, topic: str, partition: int, offset: int, changed: Callable[[Reading], None]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        changed: Callable[[Reading], None],
+        *,
+        is_committed: bool = False,
+    ) -> None:
         self.topic, self.partition = topic, partition
         self._end = -1
         self.is_urgent = True
         """Whether it should be fetched now, and not only with the next long poll."""
         self.leader: Leader | None = None
         self._changed = changed
-        self._buffer = RecordBuffer()
+        self._buffer = RecordBuffer(is_committed=is_committed)
         self._next = -1
         self._last_epoch = NO_EPOCH
         self._begins = -1

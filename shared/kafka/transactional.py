@@ -18,13 +18,13 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from shared.backoff import Backoff
 from shared.errors import Conflict, KafkaUnavailable
 from shared.kafka.cluster import MOVED, Cluster
+from shared.kafka.coordinators import LOADING, MOVED_COORDINATOR, find_coordinator
 from shared.kafka.offsets import Partition
 from shared.kafka.wire.transactions import (
     AddOffsets,
     AddPartitions,
     CommitOffset,
     EndTransaction,
-    FindCoordinators,
     InitProducerId,
     error_codes,
 )
@@ -36,9 +36,8 @@ ENCODED_AT_ONCE = 200
 PRODUCE_TIMEOUT_MS = 10_000
 
 # error codes of Kafka
-_LOADING: Final = frozenset({14, 15, 16, 51})
+_PASSING: Final = LOADING | {51}
 """The coordinator loads, is not there, is another one, or still ends the transaction before."""
-_MOVED_COORDINATOR: Final = frozenset({15, 16})
 _NOT_APPENDED: Final = MOVED | {7, 19, 20}
 """The batch was not appended, or not by all replicas: its sequence numbers make another try harmless."""
 _FENCED: Final = frozenset({47, 90})
@@ -78,7 +77,7 @@ class TransactionalWriter:
 
     async def prepare(self) -> None:
         """Finds and connects its coordinator, without any effect. Raises KafkaUnavailable."""
-        self._coordinator = await self._find(self._id, is_group=False)
+        self._coordinator = await find_coordinator(self._cluster, self._id, is_group=False)
 
     async def open(self) -> None:
         """Fences every earlier writer of this id, and ends what it left. Raises KafkaUnavailable."""
@@ -158,7 +157,7 @@ class TransactionalWriter:
         await self._commit_offset(offset)
 
     async def _commit_offset(self, offset: GroupOffset) -> None:
-        node = await self._find(offset.group, is_group=True)
+        node = await find_coordinator(self._cluster, offset.group, is_group=True)
         request = CommitOffset(
             self._id, self._producer, offset.group, offset.partition, offset.offset, offset.metadata
         )
@@ -169,9 +168,9 @@ class TransactionalWriter:
 
         async def find() -> None:
             nonlocal node
-            node = await self._find(offset.group, is_group=True)
+            node = await find_coordinator(self._cluster, offset.group, is_group=True)
 
-        await self._until_accepted(ask, _LOADING, find)
+        await self._until_accepted(ask, _PASSING, find)
 
     async def end(self, *, is_commit: bool) -> None:
         """Commits or aborts. Raises ProducerFenced, or KafkaUnavailable: then the outcome is unknown."""
@@ -186,7 +185,7 @@ class TransactionalWriter:
             answer = await self._cluster.request(self._coordinator, "write", request)
             return answer, max(error_codes(answer), default=0)
 
-        return await self._until_accepted(ask, _LOADING, self.prepare)
+        return await self._until_accepted(ask, _PASSING, self.prepare)
 
     async def _until_accepted(
         self,
@@ -205,18 +204,5 @@ class TransactionalWriter:
             if code not in passing:
                 raise KafkaUnavailable(f"{self!r} is refused", cause=for_code(code).__name__)
             await asyncio.sleep(backoff.next_s())
-            if code in _MOVED_COORDINATOR or passing is _NOT_APPENDED:
+            if code in MOVED_COORDINATOR or passing is _NOT_APPENDED:
                 await look_again()
-
-    async def _find(self, key: str, *, is_group: bool) -> int:
-        """The node id of a coordinator. Raises KafkaUnavailable."""
-        backoff = Backoff(first_s=0.02, cap_s=0.5)
-        while True:
-            answer = await self._cluster.ask_any(FindCoordinators([key], is_group=is_group))
-            _, node, _, _, code, *_ = answer.coordinators[0]
-            if not code and self._cluster.knows(node):
-                return int(node)
-            if code and code not in _LOADING:
-                raise KafkaUnavailable(f"no coordinator of {key}", cause=for_code(code).__name__)
-            await asyncio.sleep(backoff.next_s())
-            await self._cluster.refresh()

@@ -13,8 +13,9 @@ from aiokafka.structs import OffsetAndMetadata
 
 from cli.kafka.repair import change_settings, delete_offsets, delete_records
 from shared.kafka.clients import translated
-from shared.kafka.topics import admin_client, ensure_topics, fragments_topics, list_topics, sessions_topic
+from shared.kafka.topics import ensure_topics, fragments_topics, list_topics, sessions_topic
 from tests.e2e.readers import Where
+from tests.topics import admin_client
 from tests.waiting import POLL_S
 
 RETENTION_MS = 604_800_000

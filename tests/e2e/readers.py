@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from shared.kafka.cluster import Cluster
+from shared.kafka.groups import KafkaGroup
 from shared.kafka.heads import read_heads
-from shared.kafka.topics import admin_client
 from shared.model.group import GroupSettings
 from shared.model.head import Counts, Head
 from shared.model.names import DEFAULT_GROUP, Names
@@ -33,8 +34,9 @@ class Where:
 
     async def heads(self) -> Mapping[int, Head]:
         """The committed heads."""
-        async with admin_client(self.kafka) as admin:
-            return (await read_heads(admin, self.names, self.group, range(self.streams))).all()
+        async with Cluster(self.kafka) as cluster:
+            kafka_group = KafkaGroup(cluster, self.names.kafka_group(self.group))
+            return (await read_heads(kafka_group, self.names, range(self.streams))).all()
 
     async def log(self, stream: int) -> list[Rec]:
         """The raw log of a stream."""

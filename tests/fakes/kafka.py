@@ -25,6 +25,8 @@ from shared.kafka.wire.flexible import NO_TAGS, Cursor, compact_size
 from shared.kafka.wire.metadata import MetadataRequest, MetadataResponse
 
 HOST = "fake"
+FIRST_TIME_MS = 1_000
+"""Of the record at offset 0; each one is a millisecond younger than the one before."""
 OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER, FENCED_EPOCH, UNKNOWN_EPOCH, UNKNOWN_ID = 1, 3, 6, 74, 76, 100
 SESSION_LOST = 70
 
@@ -49,6 +51,7 @@ class FakePartition:
     topic_id: bytes
     leader: int = 1
     epoch: int = 0
+    replicas: int = 1
     start: int = 0
     end: int = 0
     stable: int | None = None
@@ -68,7 +71,7 @@ class FakePartition:
             batch_size=1 << 24,
         )
         for n, value in enumerate(values):
-            builder.append(n, timestamp=1_000 + self.end + n, key=b"k", value=value, headers=[])
+            builder.append(n, timestamp=FIRST_TIME_MS + self.end + n, key=b"k", value=value, headers=[])
         raw = bytearray(builder.build())
         struct.pack_into(">q", raw, 0, self.end)
         struct.pack_into(">i", raw, 12, self.epoch)
@@ -77,6 +80,15 @@ class FakePartition:
             _sign(raw)
         self.batches.append(Batch(self.end, self.end + len(values) - 1, self.epoch, bytes(raw)))
         self.end += len(values)
+
+    def at(self, which: int) -> int:
+        """The offset that ListOffsets answers: by time, records are as old as `append` says."""
+        if which == -2:
+            return self.start
+        if which == -1:
+            return self.end
+        offset = max(self.start, which - FIRST_TIME_MS)
+        return offset if offset < self.end else -1
 
     def truncate(self, end: int) -> None:
         """Loses the end of the log, and gets a new leader epoch, as after an unclean restart."""
@@ -107,6 +119,7 @@ class FakeKafka:
         self.has_sessions = True
         self.is_mute = False
         self.unregistered = False
+        self.controller = 1
         self.sessions: dict[int, dict[tuple[bytes, int], Wish]] = {}
         self.changed = asyncio.Event()
         self._topics = 0
@@ -187,14 +200,17 @@ class FakeConnection:
     def _metadata(self, request: Any) -> Any:
         self._kafka.metadata_reads += 1
         topics: list[Any] = []
-        for _, name, _ in request.topics:
+        every = dict.fromkeys(topic for topic, _ in self._kafka.partitions)
+        for name in every if request.topics is None else [name for _, name, _ in request.topics]:
             found = {n: p for (topic, n), p in self._kafka.partitions.items() if topic == name}
-            partitions: list[Any] = [(0, n, p.leader, p.epoch, [], [], [], {}) for n, p in found.items()]
+            partitions: list[Any] = [
+                (0, n, p.leader, p.epoch, [*range(p.replicas)], [], [], {}) for n, p in found.items()
+            ]
             topic_id = next((p.topic_id for p in found.values()), bytes(16))
             topics.append((0 if found else UNKNOWN_TOPIC, name, topic_id, False, partitions, 0, {}))
         named = () if self._kafka.unregistered else self._kafka.brokers
         brokers: list[Any] = [(node, HOST, node, None, {}) for node in named]
-        body = MetadataResponse(0, brokers, None, 1, topics, {}).encode()
+        body = MetadataResponse(0, brokers, None, self._kafka.controller, topics, {}).encode()
         return MetadataResponse.decode(BytesIO(body))
 
     def _offsets(self, request: Any) -> Any:
@@ -204,7 +220,7 @@ class FakeConnection:
             for number, which in asked:
                 partition = self._kafka.partitions.get((topic, number))
                 error = self._error(partition)
-                at = -1 if partition is None else partition.start if which == -2 else partition.end
+                at = -1 if partition is None else partition.at(which)
                 if partition is not None and which == -1 and request._isolation_level:
                     at = partition.end if partition.stable is None else partition.stable
                 rows.append((number, error, -1, -1 if error else at))

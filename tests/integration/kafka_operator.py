@@ -8,10 +8,10 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
 from aiokafka.protocol.admin import DeleteGroupsRequest
 
-from shared.kafka.bounds import LogBounds
+from shared.kafka.catalog import TopicSpec
+from shared.kafka.cluster import Cluster
+from shared.kafka.offsets import LATEST, list_offsets
 from shared.kafka.topics import (
-    TopicSpec,
-    admin_client,
     checkpoints_topic,
     ensure_topics,
     fragments_topics,
@@ -19,7 +19,7 @@ from shared.kafka.topics import (
 )
 from shared.model.names import Names
 from tests.integration.kafka_log_ground import RETENTION_MS
-from tests.topics import records_of
+from tests.topics import admin_client, records_of
 
 
 class KafkaOperator:
@@ -48,9 +48,8 @@ class KafkaOperator:
             response = await admin._send_request(DeleteGroupsRequest([group]), coordinator)
             assert [code for _, code in response.results] == [0]
         partition = TopicPartition(self._names.checkpoints("default"), stream)
-        bounds = LogBounds(self._kafka)
-        end = (await bounds.ends([partition]))[partition]
-        await bounds.close()
+        async with Cluster(self._kafka) as cluster:
+            end = (await list_offsets(cluster, [partition], LATEST))[partition]
         await self._delete_records(partition, end)
 
     async def lose_checkpoints(self, stream: int) -> None:

@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 
 from services.consumer.member.status import stream_status
-from shared.kafka.topics import admin_client, ensure_topics, fragments_topics
+from shared.kafka.topics import ensure_topics, fragments_topics
 from tests.e2e.readers import judge
 from tests.e2e.service import CHECKOUT
 from tests.e2e.visits import Visits
 from tests.integration.consumers import SETTINGS, Group, group
 from tests.servers import free_port
-from tests.topics import appending, delete_below
+from tests.topics import admin_client, appending, delete_below
 from tests.waiting import until
 
 

@@ -21,12 +21,13 @@ from services.control.adapters.kafka_events import KafkaEvents
 from services.control.api.events import events_routes
 from services.control.core.recent_events import EventFilter
 from services.control.live.feed import EventFeed
-from shared.kafka.topics import admin_client, ensure_topics, events_topic
+from shared.kafka.topics import ensure_topics, events_topic
 from shared.model.names import Names
 from shared.service.http import install_problems
 from shared.service.runtime import http_server
 from tests.event_sink_contract import numbered
 from tests.servers import KafkaServer, free_port
+from tests.topics import admin_client
 from tests.waiting import running, until
 
 

@@ -9,7 +9,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from click.testing import CliRunner, Result
 
 from cli.main import cli
-from shared.kafka.bounds import LogBounds
+from shared.kafka.cluster import Cluster
+from shared.kafka.offsets import EARLIEST, LATEST, list_offsets
 from shared.model.names import Names
 
 
@@ -72,11 +73,10 @@ async def test_a_stream_forgets_its_offset_and_on_request_its_checkpoints(kafka:
             return [await consumer.committed(place) for place in heads]
 
     async def bounds() -> list[tuple[int, int]]:
-        log = LogBounds(kafka)
-        try:
-            return list((await log.bounds(checkpoints)).values())
-        finally:
-            await log.close()
+        async with Cluster(kafka) as cluster:
+            firsts = await list_offsets(cluster, checkpoints, EARLIEST)
+            ends = await list_offsets(cluster, checkpoints, LATEST)
+        return [(firsts[place], ends[place]) for place in checkpoints]
 
     is_first = True
     assert await committed() == [5, 5]

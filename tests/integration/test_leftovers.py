@@ -14,12 +14,11 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from services.consumer.adapters.kafka.log import KafkaStreamLog
 from services.consumer.adapters.kafka.sink import KafkaSessionSink
 from services.consumer.core.commits.stream import Stream
-from shared.kafka.topics import admin_client
 from shared.model.names import Names
 from tests.integration.kafka_log_ground import delivered
 from tests.log_contract import commit, fragment, opened, read_to_end
 from tests.logs import commit_of
-from tests.topics import Append
+from tests.topics import Append, admin_client
 
 
 @pytest.fixture

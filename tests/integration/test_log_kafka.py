@@ -15,14 +15,15 @@ from services.consumer.core.commits.checkpoint import new_stream
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.turn import StreamLimits
 from services.consumer.ports import SessionSink
+from shared.kafka.cluster import Cluster
+from shared.kafka.groups import KafkaGroup
 from shared.kafka.heads import StoredHeads, read_heads
-from shared.kafka.topics import admin_client
 from shared.model.group import DELIVERIES, Delivery, GroupSettings
 from shared.model.names import Names
 from tests.integration.kafka_log_ground import RETENTION_MS, delivered
 from tests.log_contract import LogContract, commit, fragment, opened, read_to_end
 from tests.reference import Rec
-from tests.topics import Append
+from tests.topics import Append, admin_client
 
 
 class TestKafkaLog(LogContract):
@@ -92,8 +93,8 @@ async def test_the_kafka_groups_committed_offset_is_the_safe_offset(
 
     await commit(stream, sink)
 
-    async with admin_client(kafka) as admin:
-        heads = (await read_heads(admin, names, "default", [0, 1])).all()
+    async with Cluster(kafka) as cluster:
+        heads = (await read_heads(KafkaGroup(cluster, names.kafka_group("default")), names, [0, 1])).all()
     assert heads == {0: stream.head}
     assert (heads[0].safe_offset, heads[0].position) == (0, 2)
     await sink.close()

@@ -15,12 +15,12 @@ from pathlib import Path
 import httpx
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from shared.kafka.topics import admin_client
 from shared.model.names import Names
 from shared.model.routing import initial_table
 from shared.zookeeper.connection import ZooKeeper
 from tests.integration.test_producer_sink import limit_batches
 from tests.servers import KafkaServer, free_port
+from tests.topics import admin_client
 from tests.waiting import until
 
 JSON = {"content-type": "application/json"}

@@ -14,11 +14,11 @@ from services.producer.core.ingest import Portion
 from services.producer.kafka.sink import KafkaFragmentSink
 from services.producer.ports import FragmentSink
 from shared.errors import KafkaUnavailable
-from shared.kafka.topics import admin_client, ensure_topics, fragments_topics
+from shared.kafka.topics import ensure_topics, fragments_topics
 from shared.model.names import Names
 from tests.fakes.sink import InMemoryFragmentSink, Record
 from tests.servers import KafkaServer
-from tests.topics import records_of
+from tests.topics import admin_client, records_of
 from tests.waiting import running, until
 
 STREAMS = 4

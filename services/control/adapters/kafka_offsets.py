@@ -1,22 +1,16 @@
-"""First and next offsets of every stream, and the heads of every group, from Kafka.
-
-Keeps the connections, and one admin client, which any failure discards.
-"""
+"""First and next offsets of every stream, and the heads of every group, from Kafka."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from aiokafka.admin import AIOKafkaAdminClient
-
 from services.control.core.observed import Offsets
 from shared.kafka.cluster import Cluster
+from shared.kafka.groups import KafkaGroup
 from shared.kafka.heads import read_heads
 from shared.kafka.offsets import EARLIEST, LATEST, Partition, list_offsets
-from shared.kafka.topics import admin_client
 from shared.model.head import Head
 from shared.model.names import Names
 
@@ -27,14 +21,12 @@ READS_PER_FIRST = 10
 
 
 class KafkaOffsets:
-    """An `OffsetSource`; an async context manager that closes its clients."""
+    """An `OffsetSource`; an async context manager that closes its connections."""
 
     def __init__(self, kafka: str, names: Names) -> None:
-        self._kafka = kafka
         self._names = names
-        self._clients = contextlib.AsyncExitStack()
-        self._admin: AIOKafkaAdminClient | None = None
         self._cluster = Cluster(kafka)
+        self._groups: dict[str, KafkaGroup] = {}
         self._first: Mapping[Partition, int] = {}
         self._reads = 0
 
@@ -45,7 +37,6 @@ class KafkaOffsets:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._drop()
         await self._cluster.close()
 
     async def read(self, count: int, groups: Iterable[str]) -> Offsets:
@@ -56,18 +47,11 @@ class KafkaOffsets:
         if count == 0:
             return Offsets()
         logs = [(self._names.fragments(n), 0) for n in range(count)]
-        try:
-            if self._admin is None:
-                self._admin = await self._clients.enter_async_context(admin_client(self._kafka))
-            # heads first: a position that is read after the end might lie above it
-            heads = {group: await self._heads(self._admin, group, count) for group in groups}
-            end = await list_offsets(self._cluster, logs, LATEST)
-            if self._reads % READS_PER_FIRST == 0 or len(self._first) != count:
-                self._first = await list_offsets(self._cluster, logs, EARLIEST)
-        # a cancellation too: it may leave a client in the middle of a request
-        except BaseException:
-            await self._drop()
-            raise
+        # heads first: a position that is read after the end might lie above it
+        heads = {group: await self._heads(group, count) for group in groups}
+        end = await list_offsets(self._cluster, logs, LATEST)
+        if self._reads % READS_PER_FIRST == 0 or len(self._first) != count:
+            self._first = await list_offsets(self._cluster, logs, EARLIEST)
         self._reads += 1
         return Offsets(
             first={n: self._first[log] for n, log in enumerate(logs)},
@@ -75,12 +59,10 @@ class KafkaOffsets:
             heads=heads,
         )
 
-    async def _heads(self, admin: AIOKafkaAdminClient, group: str, count: int) -> Mapping[int, Head]:
-        stored = await read_heads(admin, self._names, group, range(count))
+    async def _heads(self, group: str, count: int) -> Mapping[int, Head]:
+        if group not in self._groups:
+            self._groups[group] = KafkaGroup(self._cluster, self._names.kafka_group(group))
+        stored = await read_heads(self._groups[group], self._names, range(count))
         if stored.unreadable:
             logger.warning("heads are unreadable", extra={"group": group, "streams": dict(stored.unreadable)})
         return stored.heads
-
-    async def _drop(self) -> None:
-        self._admin, self._reads = None, 0
-        await self._clients.aclose()

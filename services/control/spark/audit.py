@@ -27,8 +27,9 @@ from services.control.spark.fold import Cut, Mark
 from services.control.spark.kafka_log import Partition, offsets, read_log, settled_end, topic_partitions
 from services.control.spark.request import Result, RunRequest
 from services.control.spark.verdict import StreamFacts
+from shared.kafka.cluster import Cluster
+from shared.kafka.groups import KafkaGroup
 from shared.kafka.heads import read_heads
-from shared.kafka.topics import admin_client
 from shared.model.head import Head
 
 MOST_EXAMPLES = 20
@@ -53,8 +54,9 @@ def audit(spark: SparkSession, request: RunRequest) -> Result:
 
 
 async def _heads(request: RunRequest) -> Mapping[int, Head]:
-    async with admin_client(request.kafka) as admin:
-        return (await read_heads(admin, request.names, request.group, range(request.streams))).all()
+    async with Cluster(request.kafka) as cluster:
+        kafka_group = KafkaGroup(cluster, request.names.kafka_group(request.group))
+        return (await read_heads(kafka_group, request.names, range(request.streams))).all()
 
 
 def _delivered(spark: SparkSession, request: RunRequest) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from aiokafka.errors import for_code
 from aiokafka.protocol.api import Response
@@ -73,7 +74,7 @@ class MetadataResponse(Response):  # type: ignore[misc]
 
 
 class MetadataRequest(FlexibleRequest, Struct):  # type: ignore[misc]
-    """Asks about topics, by name; creates none."""
+    """Asks about topics, by name; creates none. None: about all."""
 
     API_KEY = 3
     API_VERSION = 12
@@ -85,8 +86,9 @@ class MetadataRequest(FlexibleRequest, Struct):  # type: ignore[misc]
         ("tags", TaggedFields),
     )
 
-    def __init__(self, topics: Sequence[str]) -> None:
-        super().__init__([(ANY_ID, topic, {}) for topic in topics], False, False, {})
+    def __init__(self, topics: Sequence[str] | None) -> None:
+        named: Any = None if topics is None else [(ANY_ID, topic, {}) for topic in topics]
+        super().__init__(named, False, False, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +102,13 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Brokers: node id → host and port. Leaders of each topic by partition. `missing`: topic → the reason."""
+    """Brokers: node id → host and port. Leaders of each topic by partition. `missing`: topic → the reason.
+
+    `controller`: the broker that creates topics, or forwards them to what does; -1: none is known.
+    """
 
     brokers: dict[int, tuple[str, int]]
+    controller: int
     topics: dict[str, dict[int, Leader]]
     missing: dict[str, str]
 
@@ -118,4 +124,4 @@ def read_metadata(response: MetadataResponse) -> Metadata:
                 number: Leader(topic_id, leader, epoch) for _, number, leader, epoch, *_ in partitions
             }
     brokers = {node: (host, port) for node, host, port, *_ in response.brokers}
-    return Metadata(brokers=brokers, topics=topics, missing=missing)
+    return Metadata(brokers, response.controller_id, topics, missing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,13 +89,14 @@ def test_commands_that_need_no_control_refuse_names_alike(
     """Before they read, ask or delete anything; the topics of a group say that it exists."""
     topics = {"fragments.0000": 1, "checkpoints.default": 1, "sessions": 1}
 
-    async def list_topics(_: str) -> list[str]:
+    async def list_all(_: str) -> list[str]:
         return list(topics)
 
     async def count_partitions(_: str, topic: str) -> int:
         return topics[topic]
 
-    monkeypatch.setattr("cli.kafka.groups.list_topics", list_topics)
+    monkeypatch.setattr("cli.kafka.groups.connected", contextlib.nullcontext)
+    monkeypatch.setattr("cli.kafka.groups.list_all", list_all)
     monkeypatch.setattr("cli.kafka.groups.count_partitions", count_partitions)
 
     result = CliRunner().invoke(baton_cli, [*arguments, "--kafka", "127.0.0.1:9"])

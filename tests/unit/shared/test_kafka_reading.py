@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +15,6 @@ from shared.errors import KafkaUnavailable
 from shared.kafka import fetch_lane, reading
 from shared.kafka.cluster import Cluster
 from shared.kafka.fetcher import Fetcher
-from shared.kafka.offsets import EARLIEST, LATEST, list_offsets
-from shared.kafka.ranges import read_range
 from shared.kafka.reading import Reading
 from tests.effort import effort
 from tests.fakes.kafka import (
@@ -33,7 +32,7 @@ LONG_S = 60.0
 
 
 @contextlib.asynccontextmanager
-async def reading_from(kafka: FakeKafka, **options: int) -> AsyncIterator[Fetcher]:
+async def reading_from(kafka: FakeKafka, **options: Any) -> AsyncIterator[Fetcher]:
     cluster = Cluster("fake:1", kafka.connect)
     reader = Fetcher(cluster, **options)
     try:
@@ -431,59 +430,3 @@ async def test_a_topic_that_appears_later_is_read_then() -> None:
         assert await values(one, 3) == numbered(0, 3)
 
     assert reads < 60
-
-
-@virtual_time
-async def test_a_range_has_only_committed_records() -> None:
-    """Without aborted transactions and control records, and it waits for the open one to end."""
-    kafka = FakeKafka()
-    partition = kafka.create("t")
-    partition.append(b"0", producer=1)
-    partition.append(b"1", producer=2)
-    partition.append(b"commit of 1", producer=1, control=True)
-    partition.append(b"abort of 2", producer=2, control=True)
-    partition.aborted = [(2, 1, 3)]
-    partition.append(b"4", producer=2)
-    partition.append(b"commit of 2", producer=2, control=True)
-    partition.stable = 4
-
-    async def decide() -> None:
-        await asyncio.sleep(2)
-        partition.stable = None
-        kafka.wake()
-
-    async with reading_from(kafka) as reader:
-        deciding = asyncio.create_task(decide())
-        records = read_range(reader._cluster, ("t", 0), 0, 5, is_committed=True)
-        found = [record.value async for record in records]
-        await deciding
-        starts = await list_offsets(reader._cluster, [("t", 0)], EARLIEST)
-        ends = await list_offsets(reader._cluster, [("t", 0)], LATEST)
-
-    assert found == [b"0", b"4"]
-    assert (starts["t", 0], ends["t", 0]) == (0, 6)
-
-
-@virtual_time
-async def test_a_range_that_makes_no_progress_ends() -> None:
-    """If a record never arrives, the caller hears of it."""
-    kafka = FakeKafka()
-    partition = kafka.create("t")
-    fill(kafka, "t", 4, batch=1)
-    partition.stable = 2
-    async with reading_from(kafka) as reader:
-        with pytest.raises(KafkaUnavailable, match="no record 2 to be had, of 3"):
-            async for _ in read_range(reader._cluster, ("t", 0), 0, 3, is_committed=True):
-                pass
-
-
-@pytest.mark.parametrize("code", [NOT_LEADER, UNKNOWN_TOPIC])
-@virtual_time
-async def test_offsets_are_asked_of_the_leader(code: int) -> None:
-    """A broker that is not (yet) the leader is asked again after the metadata."""
-    kafka = FakeKafka()
-    fill_from = kafka.create("t")
-    fill(kafka, "t", 4)
-    fill_from.refusals.extend([code, code])
-    async with reading_from(kafka) as reader:
-        assert await list_offsets(reader._cluster, [("t", 0)], LATEST) == {("t", 0): 4}

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
-from aiokafka.admin import NewTopic
-from aiokafka.protocol.admin import DescribeConfigsResponse_v0
+from aiokafka.protocol.admin import DescribeConfigsRequest
 
 from shared.kafka import topics
+from shared.kafka.cluster import Cluster
 from shared.kafka.topics import (
     MAX_RECORD_BYTES,
     checkpoints_topic,
@@ -22,6 +17,8 @@ from shared.kafka.topics import (
     sessions_topic,
 )
 from shared.model.names import Names
+from tests.fakes.kafka_admin import AdministeredKafka
+from tests.fakes.virtual_time import virtual_time
 
 NAMES = Names()
 EVERY_TOPIC = [
@@ -31,71 +28,35 @@ EVERY_TOPIC = [
     events_topic(NAMES),
     rejected_topic(NAMES),
 ]
-EXISTS = 36
-
-
-class InMemoryAdmin:
-    """The calls of aiokafka's admin client that create and describe topics, without a broker.
-
-    `existing` has the `min.insync.replicas` and the number of replicas of each topic that exists already.
-    """
-
-    def __init__(self, existing: dict[str, tuple[int, int]]) -> None:
-        self.existing = existing
-        self.created: list[NewTopic] = []
-
-    async def create_topics(self, wanted: list[NewTopic]) -> Any:
-        """Creates those that do not exist."""
-        self.created += [topic for topic in wanted if topic.name not in self.existing]
-        codes = [(topic.name, EXISTS if topic.name in self.existing else 0) for topic in wanted]
-        return SimpleNamespace(topic_errors=codes)
-
-    async def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
-        """Their partitions with the replicas of each."""
-        return [
-            {"topic": name, "error_code": 0, "partitions": [{"replicas": [*range(self.existing[name][1])]}]}
-            for name in names
-        ]
-
-    async def describe_configs(self, resources: list[Any]) -> list[DescribeConfigsResponse_v0]:
-        """Their `min.insync.replicas`."""
-        described = []
-        for one in resources:
-            config = (topics.MIN_INSYNC, str(self.existing[one.name][0]), False, False, False)
-            described.append((0, None, 2, one.name, [config]))
-        return [DescribeConfigsResponse_v0(0, described)]
 
 
 @pytest.fixture
-def admin(monkeypatch: pytest.MonkeyPatch) -> InMemoryAdmin:
-    """The admin client that `ensure_topics` uses."""
-    admin = InMemoryAdmin({})
-
-    @contextlib.asynccontextmanager
-    async def opened(_: str) -> AsyncIterator[InMemoryAdmin]:
-        yield admin
-
-    monkeypatch.setattr(topics, "admin_client", opened)
-    return admin
+def kafka(monkeypatch: pytest.MonkeyPatch) -> AdministeredKafka:
+    """The brokers that `ensure_topics` asks."""
+    kafka = AdministeredKafka()
+    monkeypatch.setattr(topics, "Cluster", lambda _: Cluster("fake:1", kafka.connect))
+    return kafka
 
 
 @pytest.mark.parametrize(("replication", "expected"), [(1, "1"), (2, "2"), (3, "2"), (5, "2")])
+@virtual_time
 async def test_an_acknowledged_record_is_on_two_brokers(
-    admin: InMemoryAdmin, replication: int, expected: str
+    kafka: AdministeredKafka, replication: int, expected: str
 ) -> None:
     """With Kafka's default of 1, a leader that is alone acknowledges, and what it has is lost with it."""
-    await ensure_topics("kafka", EVERY_TOPIC, replication)
+    created = await ensure_topics("kafka", EVERY_TOPIC, replication)
 
-    assert {topic.topic_configs["min.insync.replicas"] for topic in admin.created} == {expected}
-    assert len(admin.created) == len(EVERY_TOPIC)
+    assert {settings["min.insync.replicas"] for settings in kafka.settings.values()} == {expected}
+    assert created == [*kafka.settings] == [spec.name for spec in EVERY_TOPIC]
 
 
 @pytest.mark.parametrize(
     ("min_insync", "replicas", "replication", "is_weak"),
     [(1, 3, 3, True), (1, 3, 1, True), (1, 1, 3, True), (2, 3, 3, False), (1, 1, 1, False), (3, 3, 3, False)],
 )
+@virtual_time
 async def test_an_existing_topic_that_acknowledges_too_early_is_reported(
-    admin: InMemoryAdmin,
+    kafka: AdministeredKafka,
     caplog: pytest.LogCaptureFixture,
     min_insync: int,
     replicas: int,
@@ -103,7 +64,9 @@ async def test_an_existing_topic_that_acknowledges_too_early_is_reported(
     is_weak: bool,
 ) -> None:
     """Baton never alters a topic, so an operator must; more replicas than configured count as well."""
-    admin.existing = {topic.name: (min_insync, replicas) for topic in EVERY_TOPIC}
+    kafka.defaults = {topics.MIN_INSYNC: str(min_insync)}
+    for spec in EVERY_TOPIC:
+        kafka.create(spec.name).replicas = replicas
 
     await ensure_topics("kafka", EVERY_TOPIC, replication)
 
@@ -113,6 +76,15 @@ async def test_an_existing_topic_that_acknowledges_too_early_is_reported(
         fields = vars(record)
         assert (fields["count"], fields["needed"]) == (len(EVERY_TOPIC), 2)
         assert "fragments.0000 has 1" in fields["topics"]
+
+
+@virtual_time
+async def test_a_forbidden_description_is_no_failure(kafka: AdministeredKafka) -> None:
+    """It serves a warning only, and a broker may forbid it."""
+    kafka.refuse(DescribeConfigsRequest, 29)
+    kafka.create(NAMES.events)
+
+    assert await ensure_topics("kafka", [events_topic(NAMES)], 3) == []
 
 
 def test_trimmed_checkpoints_leave_the_disk_soon() -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from aiokafka import TopicPartition
-
 from services.consumer.adapters.kafka.clients import START_TIMEOUT_S, SharedClients
 from services.consumer.core.commits.checkpoint import find_head
 from shared.errors import KafkaUnavailable
@@ -21,16 +19,15 @@ SETTLED_POLL_S = 0.02
 
 
 class KafkaCheckpoints:
-    """The checkpoints of one stream, in `partition`."""
+    """The checkpoints of one stream, in the partition `place`."""
 
     def __init__(self, shared: SharedClients, stream: int) -> None:
-        self.partition = TopicPartition(shared.names.checkpoints(shared.group), stream)
-        self.place = self.partition.topic, self.partition.partition
+        self.place = shared.names.checkpoints(shared.group), stream
         self.records_read = 0
         self._shared = shared
 
     def __repr__(self) -> str:
-        return f"<KafkaCheckpoints {self.partition.topic}/{self.partition.partition}>"
+        return f"<KafkaCheckpoints {self.place[0]}/{self.place[1]}>"
 
     async def tail(self) -> tuple[int, int]:
         """The first undecided offset, and the next to be written. Raises KafkaUnavailable."""

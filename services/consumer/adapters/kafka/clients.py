@@ -1,32 +1,28 @@
 """The clients that all streams of a member share, created when first needed and again after a failure.
 
-The fetcher of all streams and the connections behind it, an admin client (heads, trimming), and a producer
-without transactions (ticks, sessions of the weaker deliveries). Streams that open at the same time read their
-heads by one request.
+The fetcher of all streams and the connections behind it, and a producer without transactions (ticks, sessions
+of the weaker deliveries). Streams that open at the same time read their heads by one request.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient
 
 from services.consumer.adapters.kafka.coalesce import CoalescedRead
-from shared.errors import KafkaUnavailable
-from shared.kafka.clients import KAFKA_FAILURES, discard_producer, translated
+from shared.kafka.clients import discard_producer, translated
 from shared.kafka.cluster import Cluster
 from shared.kafka.fetcher import Fetcher
-from shared.kafka.heads import Coordinator, StoredHeads, read_heads
+from shared.kafka.groups import KafkaGroup
+from shared.kafka.heads import StoredHeads, read_heads
 from shared.kafka.offsets import LATEST, Partition, list_offsets
 from shared.kafka.topics import MAX_RECORD_BYTES
 from shared.model.head import Head
 from shared.model.names import Names
 
 START_TIMEOUT_S = 15.0
-CLOSE_TIMEOUT_S = 2.0
 PRODUCER_OPTIONS = {
     "acks": "all",
     "linger_ms": 0,
@@ -44,10 +40,9 @@ class SharedClients:
         self.kafka, self.names, self.group = kafka, names, group
         self.cluster = Cluster(kafka)
         self.fetcher = Fetcher(self.cluster)
-        self._admin: AIOKafkaAdminClient | None = None
         self._plain: AIOKafkaProducer | None = None
         self._lock = asyncio.Lock()
-        self._coordinator = Coordinator()
+        self._kafka_group = KafkaGroup(self.cluster, names.kafka_group(group))
         self._heads: CoalescedRead[int, StoredHeads] = CoalescedRead(self._read_heads)
         self._tails = CoalescedRead(self._read_tails)
 
@@ -63,21 +58,6 @@ class SharedClients:
         ended) and the next offset to be written; equal if nothing is undecided. Raises KafkaUnavailable.
         """
         return (await self._tails.ask(partition))[partition]
-
-    async def admin(self) -> AIOKafkaAdminClient:
-        """The admin client, started. Raises KafkaUnavailable."""
-        async with self._lock:
-            if self._admin is None:
-                admin = AIOKafkaAdminClient(bootstrap_servers=self.kafka, request_timeout_ms=10_000)
-                try:
-                    with translated("the admin client cannot start"):
-                        async with asyncio.timeout(START_TIMEOUT_S):
-                            await admin.start()
-                except BaseException:
-                    await _close_admin(admin)
-                    raise
-                self._admin = admin
-            return self._admin
 
     async def plain_producer(self) -> AIOKafkaProducer:
         """The producer without a transaction, started. Raises KafkaUnavailable."""
@@ -96,25 +76,18 @@ class SharedClients:
                 self._plain = producer
             return self._plain
 
-    async def drop(self, client: AIOKafkaAdminClient | AIOKafkaProducer | None) -> None:
-        """Discards a client after a failure, unless it has been replaced already."""
+    async def drop(self, producer: AIOKafkaProducer | None) -> None:
+        """Discards the producer after a failure, unless it has been replaced already."""
         async with self._lock:
-            if client is not None and client is self._admin:
-                self._admin = None
-            elif client is not None and client is self._plain:
-                self._plain = None
-            else:
+            if producer is None or producer is not self._plain:
                 return
-        if isinstance(client, AIOKafkaProducer):
-            await discard_producer(client)
-        else:
-            await _close_admin(client)
+            self._plain = None
+        await discard_producer(producer)
 
     async def close(self) -> None:
         """Closes all clients; never raises, never hangs."""
         await self.fetcher.close()
         await self.cluster.close()
-        await self.drop(self._admin)
         await self.drop(self._plain)
 
     async def _read_tails(self, partitions: Sequence[Partition]) -> dict[Partition, tuple[int, int]]:
@@ -123,15 +96,4 @@ class SharedClients:
         return {partition: (stable[partition], ends[partition]) for partition in partitions}
 
     async def _read_heads(self, streams: Sequence[int]) -> StoredHeads:
-        admin = await self.admin()
-        try:
-            return await read_heads(admin, self.names, self.group, streams, self._coordinator)
-        except KafkaUnavailable:
-            await self.drop(admin)
-            raise
-
-
-async def _close_admin(admin: AIOKafkaAdminClient) -> None:
-    with contextlib.suppress(*KAFKA_FAILURES):
-        async with asyncio.timeout(CLOSE_TIMEOUT_S):
-            await admin.close()
+        return await read_heads(self._kafka_group, self.names, streams)

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.admin import RecordsToDelete
 
 from services.consumer.adapters.kafka.checkpoints import KafkaCheckpoints
 from services.consumer.adapters.kafka.clients import SharedClients
@@ -32,7 +31,7 @@ from services.consumer.ports import Fenced
 from services.consumer.stream.slices import in_slices
 from shared.errors import KafkaUnavailable
 from shared.kafka.clients import KAFKA_FAILURES, translated
-from shared.kafka.offsets import Partition
+from shared.kafka.offsets import Partition, delete_records
 from shared.kafka.transactional import GroupOffset, ProducerFenced, TransactionalWriter
 from shared.kafka.transactional import Record as WireRecord
 from shared.model.fragments import encode_marker
@@ -132,12 +131,9 @@ class KafkaSessionSink:
 
     async def trim(self, below: int) -> None:
         try:
-            admin = await self._shared.admin()
             async with asyncio.timeout(COMMIT_TIMEOUT_S):
-                await admin.delete_records(
-                    {self._checkpoints.partition: RecordsToDelete(before_offset=below)}
-                )
-        except (*KAFKA_FAILURES, KafkaUnavailable) as error:
+                await delete_records(self._shared.cluster, {self._checkpoints.place: below})
+        except (TimeoutError, KafkaUnavailable) as error:
             logger.warning("checkpoints not trimmed", extra={"stream": self._stream, "why": repr(error)})
 
     async def close(self) -> None:

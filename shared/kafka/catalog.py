@@ -1,0 +1,126 @@
+"""Which topics a cluster has, with their settings: lists, creates, describes and changes them.
+
+`topics.py` says which ones Baton has. A call asks about all its topics in one request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiokafka.errors import for_code
+from aiokafka.protocol.admin import AlterConfigsRequest, CreateTopicsRequest, DescribeConfigsRequest
+
+from shared.errors import InvalidInput, KafkaUnavailable
+from shared.kafka.cluster import Cluster
+from shared.kafka.wire.metadata import MetadataRequest
+
+CREATE_TIMEOUT_S = 30.0
+"""A broker may need seconds for thousands of topics."""
+SHOWN_FAULTS = 3
+_TOPIC: Final = 2
+"""Of all that has settings, this is a topic."""
+_OF_THE_TOPIC: Final = 1
+"""The source of a setting that was made for this topic; the others are defaults of the broker."""
+
+# error codes of Kafka
+_TIMED_OUT, _EXISTS, _NOT_CONTROLLER = 7, 36, 41
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """A topic to create."""
+
+    name: str
+    partitions: int = 1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A setting that is in force; `is_own`: it was made for this topic, and is no default of the broker."""
+
+    value: str
+    is_own: bool
+
+
+async def list_all(cluster: Cluster) -> list[str]:
+    """The names of all topics. Raises KafkaUnavailable."""
+    answer = await cluster.ask_any(MetadataRequest(None))
+    return [name for _, name, *_ in answer.topics]
+
+
+async def count_replicas(cluster: Cluster, topics: Collection[str]) -> dict[str, list[int]]:
+    """How many replicas each partition of a topic has; without the topics that do not exist.
+
+    Raises KafkaUnavailable.
+    """
+    answer = await cluster.ask_any(MetadataRequest(sorted(topics)))
+    return {
+        name: [len(replicas) for _, _, _, _, replicas, *_ in partitions]
+        for error, name, _, _, partitions, *_ in answer.topics
+        if not error and partitions
+    }
+
+
+async def count_partitions(cluster: Cluster, topic: str) -> int:
+    """The topic's number of partitions. Raises KafkaUnavailable, also while the topic does not exist yet."""
+    replicas = await count_replicas(cluster, [topic])
+    if topic not in replicas:
+        raise KafkaUnavailable(f"there is no topic {topic} yet")
+    return len(replicas[topic])
+
+
+async def create_topics(cluster: Cluster, specs: Iterable[TopicSpec], replication: int) -> dict[str, bool]:
+    """Creates the topics; says of each whether it is new. Existing ones stay as they are.
+
+    Raises InvalidInput when Kafka rejects a topic, KafkaUnavailable.
+    """
+    rows: list[Any] = [
+        (spec.name, spec.partitions, replication, [], [*spec.configs.items()]) for spec in specs
+    ]
+    # the broker's bound is below ours, so that its answer is the one we get
+    request = CreateTopicsRequest(rows, int(CREATE_TIMEOUT_S * 800), False)
+    answer = await cluster.ask_controller(request, CREATE_TIMEOUT_S)
+    if any(row[1] == _NOT_CONTROLLER for row in answer.topic_errors):
+        await cluster.refresh()
+        answer = await cluster.ask_controller(request, CREATE_TIMEOUT_S)
+    faults = [row for row in answer.topic_errors if row[1] not in (0, _EXISTS)]
+    if any(code in (_NOT_CONTROLLER, _TIMED_OUT) for _, code, *_ in faults):
+        raise KafkaUnavailable("topics cannot be created", cause=_shown(faults))
+    if faults:
+        raise InvalidInput(f"Kafka rejects topics: {_shown(faults)}")
+    return {name: code == 0 for name, code, *_ in answer.topic_errors}
+
+
+async def read_settings(cluster: Cluster, topics: Collection[str]) -> dict[str, dict[str, Setting]]:
+    """The settings of each topic by name, as they are in force. Raises KafkaUnavailable."""
+    answer = await cluster.ask_any(DescribeConfigsRequest([(_TOPIC, topic, None) for topic in topics]))
+    found: dict[str, dict[str, Setting]] = {}
+    for code, message, _, topic, entries in answer.resources:
+        if code:
+            cause = f"{for_code(code).__name__} {message or ''}".rstrip()
+            raise KafkaUnavailable(f"settings of {topic} cannot be read", cause=cause)
+        found[topic] = {
+            name: Setting(value=value, is_own=source == _OF_THE_TOPIC)
+            for name, value, _, source, *_ in entries
+        }
+    return found
+
+
+async def replace_settings(cluster: Cluster, topic: str, settings: Mapping[str, str]) -> None:
+    """Makes these all the settings that the topic has of its own.
+
+    Raises InvalidInput when Kafka rejects one, KafkaUnavailable.
+    """
+    answer = await cluster.ask_any(AlterConfigsRequest([(_TOPIC, topic, [*settings.items()])]))
+    code, message, *_ = answer.resources[0]
+    if code:
+        raise InvalidInput(f"Kafka rejects the settings: {message or for_code(code).__name__}")
+
+
+def _shown(faults: Collection[Any]) -> str:
+    """The first topics that Kafka refuses, each with the reason."""
+    shown = [f"{name}: error {code} {(message or [''])[0] or ''}" for name, code, *message in faults]
+    return "; ".join(one.rstrip() for one in shown[:SHOWN_FAULTS])

@@ -1,0 +1,117 @@
+"""The committed offsets of a Kafka group with their metadata: read, committed by a non-member, and deleted.
+
+`heads.py` reads the heads of streams from them, and replays of rejects keep their places in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
+
+from aiokafka.errors import for_code
+from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
+
+from shared.backoff import Backoff
+from shared.errors import InvalidInput, KafkaUnavailable
+from shared.kafka.cluster import REQUEST_TIMEOUT_S, Cluster
+from shared.kafka.coordinators import LOADING, find_coordinator
+from shared.kafka.wire.groups import OffsetDeleteRequest
+from shared.kafka.wire.metadata import Partition
+
+_NO_MEMBER = -1, ""
+"""Generation and member id of a commit from outside of the group."""
+_DEFAULT_RETENTION = -1
+_UNKNOWN_GROUP = 69
+
+
+class Committed(NamedTuple):
+    """A committed offset, -1 if there is none, and its metadata."""
+
+    offset: int
+    metadata: str
+
+
+class KafkaGroup:
+    """A Kafka group, as its coordinator knows it; remembers which broker that is, until a call fails."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._coordinator = -1
+
+    def __repr__(self) -> str:
+        return f"<KafkaGroup {self._name}, coordinated by {self._coordinator}>"
+
+    async def committed(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
+        """The offset of every partition. Raises KafkaUnavailable, also if one of them cannot be had."""
+        answer = await self._ask(OffsetFetchRequest(self._name, _by_topic(partitions)))
+        if failed := _codes(answer) - {0}:
+            raise KafkaUnavailable(f"no offsets of {self._name}", cause=for_code(min(failed)).__name__)
+        found = {
+            (topic, number): Committed(offset, metadata or "")
+            for topic, rows in answer.topics
+            for number, offset, metadata, _ in rows
+        }
+        # one that is left out would look like a stream that never committed anything
+        if left_out := set(partitions) - found.keys():
+            raise KafkaUnavailable(f"no offsets of {self._name} in {len(left_out)} partitions")
+        return found
+
+    async def commit(self, partition: Partition, offset: int, metadata: str) -> None:
+        """Commits an offset, while the group has no members.
+
+        Raises KafkaUnavailable; then it is unknown whether the offset was committed.
+        """
+        topic, number = partition
+        rows = [(topic, [(number, offset, metadata)])]
+        answer = await self._ask(OffsetCommitRequest(self._name, *_NO_MEMBER, _DEFAULT_RETENTION, rows))
+        if failed := _codes(answer) - {0}:
+            cause = for_code(min(failed)).__name__
+            raise KafkaUnavailable(f"the offset of {self._name} is not committed", cause=cause)
+
+    async def delete(self, partitions: Collection[Partition]) -> None:
+        """Deletes the offsets of the partitions; none is no error.
+
+        Raises KafkaUnavailable, or InvalidInput if Kafka refuses.
+        """
+        answer = await self._ask(OffsetDeleteRequest(self._name, _by_topic(partitions)))
+        if failed := _codes(answer) - {0, _UNKNOWN_GROUP}:
+            cause = for_code(min(failed)).__name__
+            raise InvalidInput(f"Kafka deletes no offset of {self._name}: {cause}")
+
+    async def _ask(self, request: Any) -> Any:
+        """The coordinator's answer, once it is no longer loading or another. Raises KafkaUnavailable."""
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                return await self._ask_until_loaded(request)
+        except TimeoutError:
+            self._coordinator = -1
+            raise KafkaUnavailable(f"the coordinator of {self._name} does not answer") from None
+        except KafkaUnavailable:
+            self._coordinator = -1  # another broker may coordinate by now
+            raise
+
+    async def _ask_until_loaded(self, request: Any) -> Any:
+        backoff = Backoff(first_s=0.02, cap_s=0.5)
+        while True:
+            if not self._cluster.knows(self._coordinator):
+                self._coordinator = await find_coordinator(self._cluster, self._name, is_group=True)
+            answer = await self._cluster.request(self._coordinator, "ask", request)
+            if not _codes(answer) & LOADING:
+                return answer
+            self._coordinator = -1
+            await asyncio.sleep(backoff.next_s())
+
+
+def _by_topic(partitions: Iterable[Partition]) -> list[tuple[str, list[int]]]:
+    topics: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        topics.setdefault(topic, []).append(number)
+    return list(topics.items())
+
+
+def _codes(answer: Any) -> set[int]:
+    """All error codes of an answer: its own, if it has one, and the last field of each partition's row."""
+    own = getattr(answer, "error_code", 0)
+    return {own, *(row[-1] for _, rows in answer.topics for row in rows)}

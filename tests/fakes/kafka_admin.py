@@ -1,0 +1,120 @@
+"""What the brokers in memory answer to an administrator: topics, settings, committed offsets, deletions.
+
+Requests arrive as the bytes of the newest version that aiokafka knows, and so do the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from io import BytesIO
+from typing import Any
+
+from aiokafka.protocol.api import Request
+
+from tests.fakes.kafka_transactions import TransactionalKafka
+
+EXISTS, NOT_CONTROLLER, NOT_COORDINATOR, UNKNOWN_TOPIC, INVALID = 36, 41, 16, 3, 40
+NEWEST = dict.fromkeys(range(80), (0, 99))
+_OF_THE_TOPIC, _DEFAULT = 1, 5
+
+
+class AdministeredKafka(TransactionalKafka):
+    """Brokers with topics that can be created. `settings`: those that a topic has of its own.
+
+    `defaults`: the settings of every other topic. `asked`: the node and the name of each request.
+    `refused`: partitions of which the coordinator answers an error code only, or nothing if that is None.
+    """
+
+    def __init__(self, brokers: int = 1) -> None:
+        super().__init__(brokers)
+        self.settings: dict[str, dict[str, str]] = {}
+        self.defaults: dict[str, str] = {}
+        self.asked: list[tuple[int, str]] = []
+        self.refused: dict[tuple[str, int], int | None] = {}
+
+    async def answer(self, node: int, request: Any) -> Any:
+        """The answer, in real bytes; an error code in the place of every row's, if the request is refused."""
+        kind = type(request).__name__
+        self.asked.append((node, kind))
+        if not isinstance(request, Request) or not hasattr(self, f"_{kind}"):
+            return await super().answer(node, request)
+        struct = request.prepare(NEWEST)
+        asked = type(struct).decode(BytesIO(struct.encode()))
+        code = self.refusals[type(request)].popleft() if self.refusals[type(request)] else 0
+        answer = struct.RESPONSE_TYPE(*getattr(self, f"_{kind}")(node, asked, code))
+        return type(answer).decode(BytesIO(answer.encode()))
+
+    def _CreateTopicsRequest(self, node: int, asked: Any, code: int) -> Iterable[Any]:  # noqa: N802
+        code = code or (0 if node == self.controller else NOT_CONTROLLER)
+        rows = []
+        for topic, partitions, replication, _, settings in asked.create_topic_requests:
+            is_old = (topic, 0) in self.partitions
+            if not code and not is_old:
+                self.settings[topic] = dict(settings)
+                for number in range(partitions):
+                    self.create(topic, number).replicas = replication
+            rows.append((topic, code or (EXISTS if is_old else 0), "refused" if code else None))
+        return 0, rows
+
+    def _DescribeConfigsRequest(self, node: int, asked: Any, code: int) -> Iterable[Any]:  # noqa: N802
+        rows = []
+        for kind, topic, _ in asked.resources:
+            own = self.settings.get(topic, {})
+            entries: list[Any] = [
+                (name, value, False, _OF_THE_TOPIC if name in own else _DEFAULT, False, [])
+                for name, value in (self.defaults | own).items()
+            ]
+            rows.append((code, "refused" if code else None, kind, topic, [] if code else entries))
+        return 0, rows
+
+    def _AlterConfigsRequest(self, node: int, asked: Any, code: int) -> Iterable[Any]:  # noqa: N802
+        rows = []
+        for kind, topic, entries in asked.resources:
+            if not code:
+                self.settings[topic] = dict(entries)
+            rows.append((code, "refused" if code else None, kind, topic))
+        return 0, rows
+
+    def _DeleteRecordsRequest(self, node: int, asked: Any, code: int) -> Iterable[Any]:  # noqa: N802
+        topics: list[Any] = []
+        for topic, rows, _ in asked.topics:
+            answers: list[Any] = []
+            for number, below, _ in rows:
+                partition = self.partitions.get((topic, number))
+                error = code or (UNKNOWN_TOPIC if partition is None else 0 if partition.leader == node else 6)
+                if partition is not None and not error:
+                    partition.start = max(partition.start, below)
+                answers.append((number, -1 if partition is None else partition.start, error, {}))
+            topics.append((topic, answers, {}))
+        return 0, topics, {}
+
+    def _OffsetFetchRequest(self, node: int, asked: Any, code: int) -> Iterable[Any]:  # noqa: N802
+        code = code or (0 if node == self.coordinator else NOT_COORDINATOR)
+        topics: list[Any] = []
+        for topic, numbers in [] if code else asked.topics:
+            rows: list[Any] = []
+            for number in numbers:
+                error = self.refused.get((topic, number), 0)
+                found = self.committed.get((asked.consumer_group, (topic, number)))
+                if error is not None:
+                    rows.append((number, *((-1, "") if error or found is None else found), error))
+            topics.append((topic, rows))
+        return 0, topics, code
+
+    def _OffsetCommitRequest(self, node: int, asked: Any, code: int) -> Iterable[Any]:  # noqa: N802
+        code = code or (0 if node == self.coordinator else NOT_COORDINATOR)
+        topics = []
+        for topic, rows in asked.topics:
+            for number, offset, metadata in [] if code else rows:
+                self.committed[asked.consumer_group, (topic, number)] = offset, metadata
+            topics.append((topic, [(number, code) for number, *_ in rows]))
+        return 0, topics
+
+    def _OffsetDeleteRequest(self, node: int, asked: Any, code: int) -> Iterable[Any]:  # noqa: N802
+        code = code or (0 if node == self.coordinator else NOT_COORDINATOR)
+        topics = []
+        for topic, numbers in [] if code else asked.topics:
+            for number in numbers:
+                self.committed.pop((asked.group_id, (topic, number)), None)
+            topics.append((topic, [(number, 0) for number in numbers]))
+        return code, 0, topics

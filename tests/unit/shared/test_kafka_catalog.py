@@ -1,0 +1,138 @@
+"""Topics and their settings: what each answer of the brokers means for the caller."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from aiokafka.protocol.admin import AlterConfigsRequest, CreateTopicsRequest, DescribeConfigsRequest
+
+from shared.errors import BatonError, InvalidInput, KafkaUnavailable
+from shared.kafka.catalog import (
+    Setting,
+    TopicSpec,
+    count_partitions,
+    count_replicas,
+    create_topics,
+    list_all,
+    read_settings,
+    replace_settings,
+)
+from shared.kafka.cluster import Cluster
+from tests.fakes.kafka_admin import AdministeredKafka
+from tests.fakes.virtual_time import virtual_time
+
+SPECS = [TopicSpec(name="old"), TopicSpec(name="new", partitions=3, configs={"retention.ms": "5"})]
+NOT_CONTROLLER, TIMED_OUT = 41, 7
+
+
+@contextlib.asynccontextmanager
+async def administering(brokers: int = 1) -> AsyncIterator[tuple[AdministeredKafka, Cluster]]:
+    """Brokers that have the topic `old`, with one partition."""
+    kafka = AdministeredKafka(brokers)
+    kafka.create("old")
+    kafka.defaults = {"retention.ms": "7", "segment.ms": "8"}
+    async with Cluster("fake:1", kafka.connect) as cluster:
+        yield kafka, cluster
+
+
+@virtual_time
+async def test_missing_topics_are_created_with_their_settings_by_the_controller() -> None:
+    """Existing ones stay as they are, and the caller learns which are new."""
+    async with administering(brokers=3) as (kafka, cluster):
+        kafka.controller = 2
+        is_new = await create_topics(cluster, SPECS, 2)
+        replicas = await count_replicas(cluster, ["old", "new", "none"])
+        settings = await read_settings(cluster, ["old", "new"])
+        topics = await list_all(cluster)
+
+    assert is_new == {"old": False, "new": True}
+    assert [node for node, name in kafka.asked if name == "CreateTopicsRequest"] == [2]
+    assert replicas == {"old": [1], "new": [2, 2, 2]}
+    assert sorted(topics) == ["new", "old"]
+    default = {name: Setting(value=value, is_own=False) for name, value in kafka.defaults.items()}
+    assert settings == {
+        "old": default,
+        "new": default | {"retention.ms": Setting(value="5", is_own=True)},
+    }
+
+
+@virtual_time
+async def test_a_new_controller_is_found() -> None:
+    """The one before answers that it is none any more."""
+    async with administering(brokers=2) as (kafka, cluster):
+        await cluster.refresh()
+        kafka.controller = 2
+        is_new = await create_topics(cluster, SPECS, 1)
+
+    assert is_new == {"old": False, "new": True}
+    assert [node for node, name in kafka.asked if name == "CreateTopicsRequest"] == [1, 2]
+
+
+@virtual_time
+async def test_without_a_controller_no_topic_is_created() -> None:
+    """That passes, so callers try again."""
+    async with administering() as (kafka, cluster):
+        kafka.controller = -1
+        with pytest.raises(KafkaUnavailable):
+            await create_topics(cluster, SPECS, 1)
+        kafka.controller = 1
+        assert await create_topics(cluster, SPECS, 1) == {"old": False, "new": True}
+
+
+@pytest.mark.parametrize(
+    ("codes", "failure"),
+    [
+        ([NOT_CONTROLLER, NOT_CONTROLLER], KafkaUnavailable),
+        ([TIMED_OUT], KafkaUnavailable),
+        *(([code], InvalidInput) for code in (17, 29, 37, 38, 39, 40, 42, 44, 89)),
+    ],
+)
+@virtual_time
+async def test_a_refused_topic_fails_with_kafkas_reason(codes: list[int], failure: type[BatonError]) -> None:
+    """What passes may be tried again; anything else is wrong with the topic."""
+    async with administering() as (kafka, cluster):
+        kafka.refuse(CreateTopicsRequest, *codes)
+        with pytest.raises(failure, match=f"old: error {codes[-1]} refused; new: error {codes[-1]} refused"):
+            await create_topics(cluster, SPECS, 1)
+
+
+@virtual_time
+async def test_settings_are_replaced_as_a_whole() -> None:
+    """Those that are left out are the broker's again."""
+    async with administering() as (kafka, cluster):
+        kafka.settings["old"] = {"retention.ms": "1"}
+        await replace_settings(cluster, "old", {"segment.ms": "2"})
+
+    assert kafka.settings == {"old": {"segment.ms": "2"}}
+
+
+CALLS: list[tuple[type, type[BatonError], Callable[[Cluster], Awaitable[object]]]] = [
+    (DescribeConfigsRequest, KafkaUnavailable, lambda cluster: read_settings(cluster, ["old"])),
+    (AlterConfigsRequest, InvalidInput, lambda cluster: replace_settings(cluster, "old", {"a": "b"})),
+]
+
+
+@pytest.mark.parametrize(("kind", "failure", "call"), CALLS)
+@pytest.mark.parametrize("code", [3, 29, 40, 42, 44])
+@virtual_time
+async def test_refused_settings_fail_with_kafkas_reason(
+    kind: type, failure: type[BatonError], call: Callable[[Cluster], Awaitable[object]], code: int
+) -> None:
+    """Nothing is read or changed."""
+    async with administering() as (kafka, cluster):
+        kafka.refuse(kind, code)
+        with pytest.raises(failure, match="refused"):
+            await call(cluster)
+
+    assert kafka.settings == {}
+
+
+@virtual_time
+async def test_a_topic_that_does_not_exist_yet_has_no_partitions() -> None:
+    """Another process may be about to create it."""
+    async with administering() as (_, cluster):
+        assert await count_partitions(cluster, "old") == 1
+        with pytest.raises(KafkaUnavailable, match="there is no topic new yet"):
+            await count_partitions(cluster, "new")
