@@ -18,6 +18,7 @@ import msgspec
 
 from cli.kafka.connection import connected
 from shared.errors import BatonError
+from shared.kafka.access import Kafka
 from shared.kafka.catalog import count_partitions
 from shared.kafka.cluster import Cluster
 from shared.kafka.fetcher import Fetcher
@@ -149,7 +150,7 @@ class DeliveredSessions:
 
 
 @contextlib.asynccontextmanager
-async def open_sessions(kafka: str, topic: str) -> AsyncIterator[DeliveredSessions]:
+async def open_sessions(kafka: Kafka, topic: str) -> AsyncIterator[DeliveredSessions]:
     """The topic as it is now. Raises KafkaUnavailable, also when there is no such topic."""
     async with connected(kafka) as cluster:
         partitions = [(topic, number) for number in range(await count_partitions(cluster, topic))]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from cli.kafka.connection import connected
 from shared.errors import NotFound
+from shared.kafka.access import Kafka
 from shared.kafka.catalog import count_partitions, list_all
 from shared.model.names import Names
 
 
-async def check_names(kafka: str, names: Names, group: str, stream: int | None = None) -> None:
+async def check_names(kafka: Kafka, names: Names, group: str, stream: int | None = None) -> None:
     """Returns if there is such a group, with such a stream. Raises NotFound, KafkaUnavailable."""
     async with connected(kafka) as cluster:
         topics, checkpoints = await list_all(cluster), names.checkpoints(group)

@@ -16,6 +16,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 
 from cli.kafka.connection import connected
+from shared.kafka.access import Kafka
 from shared.kafka.catalog import count_partitions
 from shared.kafka.clients import CALL_TIMEOUT_S, discard_producer, translated
 from shared.kafka.cluster import Cluster
@@ -131,7 +132,7 @@ class RejectedLog:
         self._forgotten.discard(partition)
 
 
-async def dismiss_rejects(kafka: str, names: Names, identities: Iterable[str]) -> None:
+async def dismiss_rejects(kafka: Kafka, names: Names, identities: Iterable[str]) -> None:
     """Appends records to the topic that dismiss these rejects. Raises KafkaUnavailable.
 
     They are kept for as long as the rejects, because they are newer. No client can write such a record: it is
@@ -170,7 +171,7 @@ def _dismissals(record: Any) -> frozenset[str]:
 
 @contextlib.asynccontextmanager
 async def open_rejected(
-    kafka: str, names: Names, *, reason: str | None = None, is_from_start: bool = False
+    kafka: Kafka, names: Names, *, reason: str | None = None, is_from_start: bool = False
 ) -> AsyncIterator[RejectedLog]:
     """The topic of rejects as it is now; with a reason, also how far that reason was replayed.
 

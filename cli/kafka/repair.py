@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from cli.kafka.connection import connected
 from shared.errors import NotFound
+from shared.kafka.access import Kafka
 from shared.kafka.catalog import count_partitions, read_settings, replace_settings
 from shared.kafka.groups import KafkaGroup
 from shared.kafka.offsets import EARLIEST, LATEST, list_offsets
@@ -29,7 +30,7 @@ class StoredRecord:
     headers: tuple[tuple[str, bytes], ...]
 
 
-async def read_record(kafka: str, topic: str, partition: int, offset: int) -> StoredRecord:
+async def read_record(kafka: Kafka, topic: str, partition: int, offset: int) -> StoredRecord:
     """The record at the offset. Raises NotFound, KafkaUnavailable."""
     place = topic, partition
     async with connected(kafka) as cluster:
@@ -50,7 +51,7 @@ async def read_record(kafka: str, topic: str, partition: int, offset: int) -> St
     raise NotFound(f"{topic}/{partition} has no record at {offset}, but the end of a transaction")
 
 
-async def change_settings(kafka: str, topic: str, changes: Mapping[str, str]) -> dict[str, str]:
+async def change_settings(kafka: Kafka, topic: str, changes: Mapping[str, str]) -> dict[str, str]:
     """Changes settings of a topic, and returns all that it has of its own.
 
     Raises NotFound, InvalidInput when Kafka rejects a setting, KafkaUnavailable.
@@ -65,7 +66,7 @@ async def change_settings(kafka: str, topic: str, changes: Mapping[str, str]) ->
     return settings
 
 
-async def delete_offsets(kafka: str, kafka_group: str, topics: Iterable[str]) -> None:
+async def delete_offsets(kafka: Kafka, kafka_group: str, topics: Iterable[str]) -> None:
     """Deletes the group's committed offsets of partition 0 of the topics; none is no error.
 
     Raises KafkaUnavailable, InvalidInput.
@@ -74,7 +75,7 @@ async def delete_offsets(kafka: str, kafka_group: str, topics: Iterable[str]) ->
         await KafkaGroup(cluster, kafka_group).delete([(topic, 0) for topic in topics])
 
 
-async def delete_records(kafka: str, topic: str, partitions: Iterable[int]) -> None:
+async def delete_records(kafka: Kafka, topic: str, partitions: Iterable[int]) -> None:
     """Deletes all records of the partitions; their offsets go on. Raises KafkaUnavailable."""
     async with connected(kafka) as cluster:
         ends = await list_offsets(cluster, [(topic, number) for number in partitions], LATEST)

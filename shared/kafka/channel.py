@@ -14,9 +14,10 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from aiokafka.errors import KafkaError
+
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
-from shared.kafka.clients import KAFKA_FAILURES
 from shared.kafka.security import Connection
 
 CONNECT_TIMEOUT_S = 5.0
@@ -24,6 +25,9 @@ RENEW_AFTER = (0.85, 0.95)
 """The part of its session after which a connection is replaced, as in Kafka's own client: somewhere in
 between, so that all of a process do not do it at once."""
 _MUTE = "the broker does not answer the first request; it may demand another BATON_KAFKA_SECURITY_PROTOCOL"
+_FAILURES = (KafkaError, OSError, TimeoutError, AssertionError, ValueError, NotImplementedError)
+"""What aiokafka raises when a broker is away, or does not know a request. AssertionError: a connection that
+closes while it is used; ValueError: an answer that cannot be read; NotImplementedError: no common version."""
 Connect = Callable[[str, int], Awaitable[Connection]]
 """Opens a connection to host and port, with all that it takes to be let in."""
 
@@ -57,7 +61,7 @@ class Channel:
         except TimeoutError as error:
             self._retire(live)
             raise KafkaUnavailable("Kafka did not answer in time", cause=f"{self!r}") from error
-        except (*KAFKA_FAILURES, ValueError) as error:
+        except _FAILURES as error:
             self._retire(live)
             why = "Kafka cannot be asked" if live.has_answered else _MUTE
             raise KafkaUnavailable(why, cause=f"{self!r}: {error!r}") from error
@@ -118,7 +122,7 @@ class Channel:
         except KafkaUnavailable:
             self._not_before_s = loop.time() + self._backoff.next_s()
             raise
-        except KAFKA_FAILURES as error:
+        except _FAILURES as error:
             self._not_before_s = loop.time() + self._backoff.next_s()
             raise KafkaUnavailable("Kafka cannot be reached", cause=f"{self!r}: {error!r}") from error
         if self._is_closed:

@@ -1,9 +1,7 @@
-"""How aiokafka's clients fail, how to start a consumer, and how to discard clients in bounded time.
+"""How aiokafka's producer fails, and how to discard one in bounded time.
 
 In aiokafka nothing is bounded while a broker does not respond. A producer's `stop()` waits for
-acknowledgements, and its sender retries without end. A consumer's `stop()` waits for its own tasks; if one of
-them is about to fetch again, `stop()` ends with that task's CancelledError, which the caller cannot tell from
-its own cancellation, and leaves the connections open.
+acknowledgements, and its sender retries without end.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import itertools
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaProducer
 from aiokafka.errors import ConsumerStoppedError, IllegalOperation, KafkaConnectionError, KafkaError
 
 from shared.errors import KafkaUnavailable
@@ -39,31 +37,6 @@ def translated(
         yield
     except failures as error:
         raise KafkaUnavailable(what, cause=f"{at}: {error!r}" if at else repr(error)) from error
-
-
-async def started_consumer(kafka: str, **options: Any) -> AIOKafkaConsumer:
-    """A started consumer without a Kafka group. Raises what aiokafka raises, and then leaves nothing open."""
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=kafka,
-        group_id=None,
-        enable_auto_commit=False,
-        request_timeout_ms=int(CALL_TIMEOUT_S * 1000),
-        retry_backoff_ms=20,
-        **options,
-    )
-    try:
-        async with asyncio.timeout(CALL_TIMEOUT_S):
-            await consumer.start()
-    except BaseException:
-        await discard_consumer(consumer)
-        raise
-    return consumer
-
-
-async def discard_consumer(consumer: AIOKafkaConsumer) -> None:
-    """Stops the consumer and frees its resources in bounded time; raises nothing but a cancellation."""
-    await attempt(consumer.stop())
-    await attempt(consumer._client.close())
 
 
 async def discard_producer(producer: AIOKafkaProducer) -> None:

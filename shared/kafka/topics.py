@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from shared.errors import KafkaUnavailable
+from shared.kafka.access import Kafka
 from shared.kafka.catalog import TopicSpec, count_replicas, create_topics, list_all, read_settings
 from shared.kafka.cluster import Cluster
 from shared.model.names import Names
@@ -79,7 +80,7 @@ def needed_insync(replication: int) -> int:
     return min(2, replication)
 
 
-async def ensure_topics(kafka: str, specs: Iterable[TopicSpec], replication: int) -> list[str]:
+async def ensure_topics(kafka: Kafka, specs: Iterable[TopicSpec], replication: int) -> list[str]:
     """Creates the topics that do not exist yet and returns their names; does not change existing ones.
 
     Warns if existing ones acknowledge too early (`needed_insync`). Returns normally if another process
@@ -110,7 +111,7 @@ async def _warn_of_early_acknowledgements(cluster: Cluster, names: Sequence[str]
         logger.warning("min.insync.replicas too low", extra=fields)
 
 
-async def list_topics(kafka: str) -> list[str]:
+async def list_topics(kafka: Kafka) -> list[str]:
     """The names of all topics. Raises KafkaUnavailable."""
     async with Cluster(kafka) as cluster:
         return await list_all(cluster)

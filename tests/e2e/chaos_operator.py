@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.structs import OffsetAndMetadata
-
 from cli.kafka.repair import change_settings, delete_offsets, delete_records
-from shared.kafka.clients import translated
+from shared.kafka.cluster import Cluster
+from shared.kafka.groups import KafkaGroup
 from shared.kafka.topics import ensure_topics, fragments_topics, list_topics, sessions_topic
 from tests.e2e.readers import Where
 from tests.topics import admin_client
@@ -28,20 +26,10 @@ async def damage_heads(where: Where, streams: Collection[int]) -> None:
 
     Raises KafkaUnavailable.
     """
-    offsets = {
-        TopicPartition(where.names.fragments(stream), 0): OffsetAndMetadata(0, DAMAGED) for stream in streams
-    }
-    with translated("no offset committed"):
-        async with (
-            asyncio.timeout(TIMEOUT_S),
-            AIOKafkaConsumer(
-                bootstrap_servers=where.kafka,
-                group_id=where.names.kafka_group(where.group),
-                enable_auto_commit=False,
-            ) as consumer,
-        ):
-            consumer.assign(list(offsets))
-            await consumer.commit(offsets)
+    async with Cluster(where.kafka) as cluster:
+        group = KafkaGroup(cluster, where.names.kafka_group(where.group))
+        for stream in streams:
+            await group.commit((where.names.fragments(stream), 0), 0, DAMAGED)
 
 
 async def forget_heads(where: Where, streams: Collection[int]) -> None:

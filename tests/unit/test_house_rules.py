@@ -31,14 +31,26 @@ PURE_IN_MODEL = {"datetime", "sys"}
 """What the formats need in addition, to parse times and to intern keys."""
 SALTED = {"hash", "id"}
 """Built-in functions whose results differ between processes."""
+AIOKAFKA_PRODUCERS = (
+    "cli/kafka/rejects.py",
+    "services/consumer/adapters/kafka/clients.py",
+    "services/consumer/adapters/kafka/events.py",
+    "services/consumer/adapters/kafka/sink.py",
+    "services/producer/kafka/connection.py",
+    "services/producer/kafka/produce.py",
+    "services/producer/kafka/rejects.py",
+    "services/producer/kafka/sink.py",
+    "shared/kafka/clients.py",
+    "shared/kafka/outbox.py",
+)
+"""Those that still use aiokafka's producer."""
+PARTS_OF_AIOKAFKA = ("aiokafka.conn.", "aiokafka.errors.", "aiokafka.protocol.", "aiokafka.record.")
 IMPORTED_BY = {
     "aiokafka": (
         "shared/kafka/*.py",
-        "shared/kafka/wire/*.py",
-        "services/consumer/adapters/kafka/*.py",
-        "services/producer/kafka/*.py",
-        "services/control/adapters/kafka_*.py",
-        "cli/kafka/*.py",
+        "shared/kafka/*/*.py",
+        "cli/kafka/users.py",
+        *AIOKAFKA_PRODUCERS,
     ),
     "aiozk": ("shared/zookeeper/link*.py",),
     "httpx": (
@@ -129,6 +141,16 @@ def test_each_io_library_is_imported_only_in_its_few_files(library: str) -> None
 
     assert users != []
     assert others == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_of_aiokafka_only_connections_and_codecs_are_used(path: Path) -> None:
+    """No consumer, producer or administrator: those have connections of their own, which know no access."""
+    if name_of(path) in AIOKAFKA_PRODUCERS:
+        return
+    used = [f"{name}." for name in imports_of(path) if name.split(".")[0] == "aiokafka"]
+
+    assert [name for name in used if not name.startswith(PARTS_OF_AIOKAFKA) or "._" in name] == []
 
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if path.read_text()], ids=name_of)

@@ -12,6 +12,7 @@ import logging
 from services.control.live.feed import EventFeed
 from shared.backoff import Backoff
 from shared.errors import BatonError, KafkaUnavailable
+from shared.kafka.access import Kafka
 from shared.kafka.cluster import Cluster
 from shared.kafka.fetcher import Fetcher
 from shared.kafka.offsets import EARLIEST, LATEST, list_offsets
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 class KafkaEvents:
     """Fills `feed` while `run()` runs; creates the topic if it is missing."""
 
-    def __init__(self, kafka: str, names: Names, feed: EventFeed, *, replication: int) -> None:
+    def __init__(self, kafka: Kafka, names: Names, feed: EventFeed, *, replication: int) -> None:
         self._kafka = kafka
         self._names = names
         self._feed = feed

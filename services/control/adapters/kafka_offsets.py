@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Self
 
 from services.control.core.observed import Offsets
+from shared.kafka.access import Kafka
 from shared.kafka.cluster import Cluster
 from shared.kafka.groups import KafkaGroup
 from shared.kafka.heads import read_heads
@@ -23,7 +24,7 @@ READS_PER_FIRST = 10
 class KafkaOffsets:
     """An `OffsetSource`; an async context manager that closes its connections."""
 
-    def __init__(self, kafka: str, names: Names) -> None:
+    def __init__(self, kafka: Kafka, names: Names) -> None:
         self._names = names
         self._cluster = Cluster(kafka)
         self._groups: dict[str, KafkaGroup] = {}
