@@ -15,6 +15,7 @@ from cli.kafka.repair import change_settings, delete_offsets, delete_records, re
 from cli.terminal.escaping import escaped
 from cli.terminal.options import group_option, kafka_options, output_option
 from cli.terminal.output import print_json, print_table, time_text
+from shared.kafka.access import Kafka
 from shared.model.names import Names
 
 
@@ -29,7 +30,7 @@ def kafka_group() -> None:
 @click.option("--partition", type=click.IntRange(min=0), default=0, help="Partition of the topic.")
 @kafka_options
 @output_option
-def record(topic: str, offset: int, partition: int, kafka: str, names: Names, output: str) -> None:
+def record(topic: str, offset: int, partition: int, kafka: Kafka, names: Names, output: str) -> None:
     """Show the record at OFFSET of TOPIC (without its namespace), with everything unprintable escaped."""
     found = asyncio.run(read_record(kafka, names.topic(topic), partition, offset))
     fields = {
@@ -51,7 +52,7 @@ def record(topic: str, offset: int, partition: int, kafka: str, names: Names, ou
 @click.argument("changes", nargs=-1, metavar="[NAME=VALUE]...")
 @kafka_options
 @output_option
-def settings(topic: str, changes: tuple[str, ...], kafka: str, names: Names, output: str) -> None:
+def settings(topic: str, changes: tuple[str, ...], kafka: Kafka, names: Names, output: str) -> None:
     """Change settings of TOPIC (without its namespace), and show all that differ from the broker's."""
     pairs = dict(_pair(change) for change in changes)
     found = asyncio.run(change_settings(kafka, names.topic(topic), pairs))
@@ -67,7 +68,7 @@ def settings(topic: str, changes: tuple[str, ...], kafka: str, names: Names, out
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @group_option
 @kafka_options
-def forget(stream: int, checkpoints: bool, yes: bool, group: str, kafka: str, names: Names) -> None:
+def forget(stream: int, checkpoints: bool, yes: bool, group: str, kafka: Kafka, names: Names) -> None:
     """Delete the committed offset of a STREAM, with the head that it carries.
 
     The next owner finds the head in the checkpoints. With --checkpoints it finds none and reads the log from
@@ -82,7 +83,7 @@ def forget(stream: int, checkpoints: bool, yes: bool, group: str, kafka: str, na
     click.echo(f"deleted the {what} of stream {stream} in group {group!r}")
 
 
-async def _forget(kafka: str, names: Names, group: str, stream: int, *, with_checkpoints: bool) -> None:
+async def _forget(kafka: Kafka, names: Names, group: str, stream: int, *, with_checkpoints: bool) -> None:
     await delete_offsets(kafka, names.kafka_group(group), [names.fragments(stream)])
     if with_checkpoints:
         await delete_records(kafka, names.checkpoints(group), [stream])

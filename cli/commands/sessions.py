@@ -20,6 +20,7 @@ from cli.terminal.layout import Column
 from cli.terminal.options import group_option, kafka_options, output_option
 from cli.terminal.output import Columns, print_json, print_objects, time_text
 from cli.terminal.since import parse_since
+from shared.kafka.access import Kafka
 from shared.model.names import Names
 
 SESSION_COLUMNS: Columns = {
@@ -55,7 +56,7 @@ def sessions(
     since_ms: int,
     is_followed: bool,
     group: str,
-    kafka: str,
+    kafka: Kafka,
     names: Names,
     output: str,
 ) -> None:
@@ -92,7 +93,7 @@ def session_line(row: Mapping[str, Any]) -> str:
 
 
 async def _show(
-    kafka: str,
+    kafka: Kafka,
     names: Names,
     group: str,
     key: str | None,

@@ -16,7 +16,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 
 from cli.kafka.connection import connected
-from shared.kafka.access import Kafka
+from shared.kafka.access import Kafka, access_of
 from shared.kafka.catalog import count_partitions
 from shared.kafka.clients import CALL_TIMEOUT_S, discard_producer, translated
 from shared.kafka.cluster import Cluster
@@ -140,7 +140,9 @@ async def dismiss_rejects(kafka: Kafka, names: Names, identities: Iterable[str])
     """
     found = list(identities)
     producer = AIOKafkaProducer(
-        bootstrap_servers=kafka, acks="all", request_timeout_ms=int(CALL_TIMEOUT_S * 1000)
+        bootstrap_servers=access_of(kafka).bootstrap,
+        acks="all",
+        request_timeout_ms=int(CALL_TIMEOUT_S * 1000),
     )
     try:
         with translated("rejects cannot be dismissed"):

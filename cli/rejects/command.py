@@ -27,6 +27,7 @@ from cli.terminal.options import kafka_options, output_option, producer_options
 from cli.terminal.output import Columns, print_json, print_objects, time_text
 from cli.terminal.since import parse_since
 from shared.errors import BatonError
+from shared.kafka.access import Kafka
 from shared.model.names import Names
 
 SHOWN_CHARACTERS = 60
@@ -66,7 +67,7 @@ def rejected(
     reason: str | None,
     since_ms: int | None,
     limit: int,
-    kafka: str,
+    kafka: Kafka,
     names: Names,
     output: str,
 ) -> None:
@@ -109,7 +110,7 @@ def replay_command(
     is_from_start: bool,
     url: str,
     write_key: str,
-    kafka: str,
+    kafka: Kafka,
     names: Names,
     output: str,
 ) -> None:
@@ -168,7 +169,9 @@ def summary(replayed: Replayed, reason: str, failure: str | None, *, is_dry: boo
     }
 
 
-async def _list(kafka: str, names: Names, since_ms: int | None, *, limit: int, reason: str | None) -> Listing:
+async def _list(
+    kafka: Kafka, names: Names, since_ms: int | None, *, limit: int, reason: str | None
+) -> Listing:
     async with open_rejected(kafka, names) as log:
         # without a time, everything that is still kept
         starts = {n: first for n, (first, _) in log.bounds.items()}

@@ -16,6 +16,7 @@ from cli.terminal.escaping import escaped
 from cli.terminal.options import kafka_options, output_option
 from cli.terminal.output import print_json, time_text
 from shared.errors import NotFound
+from shared.kafka.access import Kafka
 from shared.model.names import Names
 from shared.model.rejects import REASONS
 
@@ -42,7 +43,7 @@ def parse_reason(_: click.Context, __: click.Parameter, reason: str | None) -> s
 @click.argument("ids", metavar="ID", nargs=1, callback=lambda c, p, one: parse_ids(c, p, (one,)))
 @kafka_options
 @output_option
-def show(ids: tuple[str, ...], kafka: str, names: Names, output: str) -> None:
+def show(ids: tuple[str, ...], kafka: Kafka, names: Names, output: str) -> None:
     """Show the reject with this ID in full: as it was posted, and each time it was rejected, and why.
 
     Everything unprintable is escaped. `baton rejected` shows the ids.
@@ -70,7 +71,7 @@ def show(ids: tuple[str, ...], kafka: str, names: Names, output: str) -> None:
 @click.argument("ids", metavar="[ID]...", nargs=-1, callback=parse_ids)
 @click.option("--reason", callback=parse_reason, help="Dismiss all rejects with this reason.")
 @kafka_options
-def dismiss(ids: tuple[str, ...], reason: str | None, kafka: str, names: Names) -> None:
+def dismiss(ids: tuple[str, ...], reason: str | None, kafka: Kafka, names: Names) -> None:
     """Dismiss rejects that no fix helps, by ID or by reason: they are not listed or replayed any more.
 
     They stay in the topic until its retention removes them, and `baton rejected show` still finds them.
@@ -115,12 +116,12 @@ async def matching(
     return sorted(found, key=lambda stored: (stored.time_ms, stored.partition, stored.offset))
 
 
-async def _find(kafka: str, names: Names, ids: tuple[str, ...]) -> tuple[list[StoredReject], OpenRejects]:
+async def _find(kafka: Kafka, names: Names, ids: tuple[str, ...]) -> tuple[list[StoredReject], OpenRejects]:
     async with open_rejected(kafka, names) as log:
         return await matching(log, ids), await read_open(log)
 
 
-async def _dismiss(kafka: str, names: Names, ids: tuple[str, ...], reason: str | None) -> int:
+async def _dismiss(kafka: Kafka, names: Names, ids: tuple[str, ...], reason: str | None) -> int:
     async with open_rejected(kafka, names) as log:
         rejects = await read_open(log) if reason is not None else None
         # once each, however often they were rejected

@@ -35,6 +35,7 @@ class StackState(msgspec.Struct, frozen=True, kw_only=True):
     control: str = ""
     producer: str = ""
     kafka: str = ""
+    kafka_locks: dict[str, str] = {}
     namespace: str = ""
     processes: list[ProcessState] = []
 

@@ -22,12 +22,16 @@ class _Supervisor(msgspec.Struct):
 
 
 class Addresses(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the services of a running stack are; the part of its state that clients need."""
+    """Where the services of a running stack are; the part of its state that clients need.
+
+    `kafka_locks`: the variables `BATON_KAFKA_…` with which clients of its Kafka are let in.
+    """
 
     supervisor: _Supervisor
     control: str = ""
     producer: str = ""
     kafka: str = ""
+    kafka_locks: dict[str, str] = {}
     namespace: str = ""
 
     @property

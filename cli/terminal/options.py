@@ -6,13 +6,16 @@ decorator here (`control_options`, `group_options`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from cli.terminal.local_stack import find_home, find_stack
+from shared.errors import SettingsInvalid
+from shared.kafka.access import KafkaAccess, access_from
 from shared.model.names import DEFAULT_GROUP, Names, is_namespace
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -43,8 +46,9 @@ def _parse_namespace(context: click.Context, _: click.Parameter, namespace: str 
     if namespace is None:
         stack = find_stack()
         # the names are Kafka's; a command that does not talk to Kafka has them from control
-        service = "kafka" if "kafka" in context.params else "url"
-        is_local = stack is not None and context.params.get(service) in (stack.kafka, stack.control)
+        access = context.params.get("kafka")
+        address = access.bootstrap if access is not None else context.params.get("url")
+        is_local = stack is not None and address in (stack.kafka, stack.control)
         # at another address, the namespace of the local stack would be wrong
         namespace = stack.namespace if stack is not None and is_local else ""
     if not is_namespace(namespace):
@@ -57,7 +61,23 @@ PRODUCER_URL = "http://127.0.0.1:8001"
 KAFKA = "127.0.0.1:9092"
 
 
-def address_option(flag: str, variable: str, service: str, otherwise: str, meaning: str) -> Decorator:
+def _parse_kafka(_: click.Context, __: click.Parameter, bootstrap: str) -> KafkaAccess:
+    """How to reach Kafka; its locks are those of the environment, or else those of the local stack."""
+    environment: Mapping[str, str] = os.environ
+    stack = find_stack()
+    if stack is not None and stack.kafka == bootstrap and not access_from(environment, "").is_given:
+        environment = stack.kafka_locks
+    access = access_from(environment, bootstrap)
+    if faults := access.faults():
+        raise SettingsInvalid(faults)
+    for remark in access.remarks():
+        click.echo(f"baton: {remark}", err=True)
+    return access
+
+
+def address_option(
+    flag: str, variable: str, service: str, otherwise: str, meaning: str, **more: Any
+) -> Decorator:
     """An option with an address: by default that of the local stack that runs here, else `otherwise`."""
 
     def default() -> str:
@@ -71,6 +91,7 @@ def address_option(flag: str, variable: str, service: str, otherwise: str, meani
         show_default=f"the local stack of this folder, else {otherwise}",
         show_envvar=True,
         help=meaning,
+        **more,
     )
 
 
@@ -78,7 +99,9 @@ url_option = address_option("--url", "BATON_URL", "control", CONTROL_URL, "Base 
 wait_url_option = address_option(
     "--control", "BATON_URL", "control", CONTROL_URL, "Base URL of control, to ask for groups."
 )
-kafka_option = address_option("--kafka", "BATON_KAFKA", "kafka", KAFKA, "Bootstrap servers of Kafka.")
+kafka_option = address_option(
+    *("--kafka", "BATON_KAFKA", "kafka", KAFKA, "Bootstrap servers of Kafka."), callback=_parse_kafka
+)
 namespace_option = click.option(
     "--namespace",
     "names",

@@ -38,6 +38,11 @@ class KafkaAccess:
     token_file: str = ""
 
     @property
+    def is_given(self) -> bool:
+        """Whether anything but the address is set."""
+        return self != KafkaAccess(bootstrap=self.bootstrap)
+
+    @property
     def is_encrypted(self) -> bool:
         """Whether connections use TLS."""
         return self.security_protocol.endswith("SSL")

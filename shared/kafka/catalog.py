@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from aiokafka.errors import for_code
 from aiokafka.protocol.admin import AlterConfigsRequest, CreateTopicsRequest, DescribeConfigsRequest
 
 from shared.errors import InvalidInput, KafkaUnavailable
 from shared.kafka.cluster import Cluster
+from shared.kafka.refusals import NO_RIGHT, reason_of, refusal
 from shared.kafka.wire.metadata import MetadataRequest
 
 CREATE_TIMEOUT_S = 30.0
@@ -25,7 +25,7 @@ _OF_THE_TOPIC: Final = 1
 """The source of a setting that was made for this topic; the others are defaults of the broker."""
 
 # error codes of Kafka
-_TIMED_OUT, _EXISTS, _NOT_CONTROLLER = 7, 36, 41
+_TIMED_OUT, _NO_RIGHT_TO_TOPIC, _EXISTS, _NOT_CONTROLLER = 7, 29, 36, 41
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,8 @@ async def count_partitions(cluster: Cluster, topic: str) -> int:
 async def create_topics(cluster: Cluster, specs: Iterable[TopicSpec], replication: int) -> dict[str, bool]:
     """Creates the topics; says of each whether it is new. Existing ones stay as they are.
 
-    Raises InvalidInput when Kafka rejects a topic, KafkaUnavailable.
+    Without the right to create topics it suffices that they exist. Raises InvalidInput when Kafka rejects a
+    topic, KafkaUnavailable.
     """
     rows: list[Any] = [
         (spec.name, spec.partitions, replication, [], [*spec.configs.items()]) for spec in specs
@@ -87,6 +88,12 @@ async def create_topics(cluster: Cluster, specs: Iterable[TopicSpec], replicatio
         await cluster.refresh()
         answer = await cluster.ask_controller(request, CREATE_TIMEOUT_S)
     faults = [row for row in answer.topic_errors if row[1] not in (0, _EXISTS)]
+    if denied := {name for name, code, *_ in faults if code in NO_RIGHT}:
+        # an operator may have created them, and given no right to
+        denied -= (await count_replicas(cluster, denied)).keys()
+        if denied:
+            raise refusal(f"topics cannot be created, e.g. {min(denied)}", _NO_RIGHT_TO_TOPIC)
+        faults = [row for row in faults if row[1] not in NO_RIGHT]
     if any(code in (_NOT_CONTROLLER, _TIMED_OUT) for _, code, *_ in faults):
         raise KafkaUnavailable("topics cannot be created", cause=_shown(faults))
     if faults:
@@ -100,8 +107,7 @@ async def read_settings(cluster: Cluster, topics: Collection[str]) -> dict[str, 
     found: dict[str, dict[str, Setting]] = {}
     for code, message, _, topic, entries in answer.resources:
         if code:
-            cause = f"{for_code(code).__name__} {message or ''}".rstrip()
-            raise KafkaUnavailable(f"settings of {topic} cannot be read", cause=cause)
+            raise refusal(f"settings of {topic} cannot be read: {message or 'refused'}", code)
         found[topic] = {
             name: Setting(value=value, is_own=source == _OF_THE_TOPIC)
             for name, value, _, source, *_ in entries
@@ -117,7 +123,7 @@ async def replace_settings(cluster: Cluster, topic: str, settings: Mapping[str, 
     answer = await cluster.ask_any(AlterConfigsRequest([(_TOPIC, topic, [*settings.items()])]))
     code, message, *_ = answer.resources[0]
     if code:
-        raise InvalidInput(f"Kafka rejects the settings: {message or for_code(code).__name__}")
+        raise InvalidInput(f"Kafka rejects the settings: {message or reason_of(code)}")
 
 
 def _shown(faults: Collection[Any]) -> str:

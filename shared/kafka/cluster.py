@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 from shared.errors import KafkaUnavailable
 from shared.kafka.access import Kafka, access_of
 from shared.kafka.channel import Channel, Connect
+from shared.kafka.refusals import refusal
 from shared.kafka.security import Gate
 from shared.kafka.wire.metadata import Leader, Metadata, MetadataRequest, read_metadata
 
@@ -20,6 +21,7 @@ Lane = Literal["poll", "first", "load", "write", "ask"]
 """`poll`: the long poll for all that is read; `first`: first fetches, and those after a seek; `load`: ranges,
 read once; `write`: records and transactions; `ask`: metadata, offsets and all that is answered at once."""
 REQUEST_TIMEOUT_S = 10.0
+_NO_RIGHT_TO_TOPIC = 29
 MOVED = frozenset({3, 5, 6, 9, 56, 74, 75, 76, 78, 100, 103})
 """Error codes: the partition is led by another broker, or by the same in another epoch, or the topic was made
 anew, or this broker has not heard of it yet. Reading the metadata again helps, perhaps only after a while."""
@@ -37,6 +39,7 @@ class Cluster:
         self._controller = -1
         self._topics: dict[str, dict[int, Leader]] = {}
         self._wanted: set[str] = set()
+        self._denied: set[str] = set()
         self._begun = 0
         self._lock = asyncio.Lock()
 
@@ -71,15 +74,24 @@ class Cluster:
         """Whether the metadata names this broker."""
         return node in self._brokers
 
+    def denies(self, topic: str) -> bool:
+        """Whether the principal lacks every right to the topic, as last read."""
+        return topic in self._denied
+
     def doubt(self, topic: str) -> None:
         """Forgets the leaders of a topic; `know` reads them anew."""
         self._topics.pop(topic, None)
 
     async def know(self, topics: Iterable[str]) -> None:
-        """Reads the metadata if one of the topics has not been read yet. Raises KafkaUnavailable."""
+        """Reads the metadata if one of the topics has not been read yet.
+
+        Raises KafkaUnavailable; KafkaDenied if one of them is none of this principal's.
+        """
         missing = set(topics) - self._topics.keys()
         if missing:
             await self.refresh(missing)
+        if denied := self._denied & missing:
+            raise refusal(f"topic {min(denied)} cannot be used", _NO_RIGHT_TO_TOPIC)
 
     async def refresh(self, topics: Iterable[str] = ()) -> None:
         """Reads the metadata of all topics in use, and of these. Callers at the same time share one request.
@@ -132,6 +144,7 @@ class Cluster:
     async def _read_metadata(self) -> None:
         metadata = read_metadata(await self._ask_any(MetadataRequest(sorted(self._wanted))))
         await self._move_brokers(metadata)
+        self._denied = {topic for topic, code in metadata.missing.items() if code == _NO_RIGHT_TO_TOPIC}
         for topic in metadata.missing:  # deleted, or this broker has not heard of it yet
             self._topics.pop(topic, None)
             self._wanted.discard(topic)

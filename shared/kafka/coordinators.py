@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from aiokafka.errors import for_code
-
 from shared.backoff import Backoff
-from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
+from shared.kafka.refusals import refusal
 from shared.kafka.wire.transactions import FindCoordinators
 
 MOVED_COORDINATOR: Final = frozenset({15, 16})
@@ -30,6 +28,6 @@ async def find_coordinator(cluster: Cluster, key: str, *, is_group: bool) -> int
         if not code and cluster.knows(node):
             return int(node)
         if code and code not in LOADING:
-            raise KafkaUnavailable(f"no coordinator of {key}", cause=for_code(code).__name__)
+            raise refusal(f"no coordinator of {key}", code)
         await asyncio.sleep(backoff.next_s())
         await cluster.refresh()

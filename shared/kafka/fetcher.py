@@ -13,14 +13,13 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Mapping
 
-from aiokafka.errors import for_code
-
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import MOVED, Cluster
 from shared.kafka.fetch_lane import FetchLane
 from shared.kafka.offsets import EARLIEST, list_offsets
 from shared.kafka.reading import Reading
+from shared.kafka.refusals import reason_of
 from shared.kafka.wire.fetch import FetchedPartition, Place, Wish
 
 logger = logging.getLogger(__name__)
@@ -147,7 +146,7 @@ class Fetcher:
             else:
                 self._doubt([reading])
         else:
-            reading.fail(f"Kafka refuses to be read: {for_code(fetched.error).__name__}")
+            reading.fail(f"Kafka refuses to be read: {reason_of(fetched.error)}")
 
     def _doubt(self, readings: Iterable[Reading]) -> None:
         """Leaves the readings out until the metadata has been read again."""
@@ -171,6 +170,8 @@ class Fetcher:
                 for reading in lost:
                     if self._cluster.leader(reading.topic, reading.partition) is not None:
                         self._found(reading)
+                    elif self._cluster.denies(reading.topic):
+                        reading.fail(f"Kafka refuses {reading.topic}: a right is missing")
                 if self._lost:
                     await asyncio.sleep(self._backoff.next_s())
             self._backoff.reset()

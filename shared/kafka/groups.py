@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
-from aiokafka.errors import for_code
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 
 from shared.backoff import Backoff
 from shared.errors import InvalidInput, KafkaUnavailable
 from shared.kafka.cluster import REQUEST_TIMEOUT_S, Cluster
 from shared.kafka.coordinators import LOADING, find_coordinator
+from shared.kafka.refusals import reason_of, refusal
 from shared.kafka.wire.groups import OffsetDeleteRequest
 from shared.kafka.wire.metadata import Partition
 
@@ -47,7 +47,7 @@ class KafkaGroup:
         """The offset of every partition. Raises KafkaUnavailable, also if one of them cannot be had."""
         answer = await self._ask(OffsetFetchRequest(self._name, _by_topic(partitions)))
         if failed := _codes(answer) - {0}:
-            raise KafkaUnavailable(f"no offsets of {self._name}", cause=for_code(min(failed)).__name__)
+            raise refusal(f"no offsets of {self._name}", min(failed))
         found = {
             (topic, number): Committed(offset, metadata or "")
             for topic, rows in answer.topics
@@ -67,8 +67,7 @@ class KafkaGroup:
         rows = [(topic, [(number, offset, metadata)])]
         answer = await self._ask(OffsetCommitRequest(self._name, *_NO_MEMBER, _DEFAULT_RETENTION, rows))
         if failed := _codes(answer) - {0}:
-            cause = for_code(min(failed)).__name__
-            raise KafkaUnavailable(f"the offset of {self._name} is not committed", cause=cause)
+            raise refusal(f"the offset of {self._name} is not committed", min(failed))
 
     async def delete(self, partitions: Collection[Partition]) -> None:
         """Deletes the offsets of the partitions; none is no error.
@@ -77,8 +76,7 @@ class KafkaGroup:
         """
         answer = await self._ask(OffsetDeleteRequest(self._name, _by_topic(partitions)))
         if failed := _codes(answer) - {0, _UNKNOWN_GROUP}:
-            cause = for_code(min(failed)).__name__
-            raise InvalidInput(f"Kafka deletes no offset of {self._name}: {cause}")
+            raise InvalidInput(f"Kafka deletes no offset of {self._name}: {reason_of(min(failed))}")
 
     async def _ask(self, request: Any) -> Any:
         """The coordinator's answer, once it is no longer loading or another. Raises KafkaUnavailable."""

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from aiokafka.errors import for_code
 from aiokafka.protocol.admin import DeleteRecordsRequest
 from aiokafka.protocol.offset import OffsetRequest
 
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import MOVED, REQUEST_TIMEOUT_S, Cluster
+from shared.kafka.refusals import reason_of, refusal
 from shared.kafka.wire.metadata import Partition as Partition
 
 EARLIEST: Final = -2
@@ -103,8 +103,9 @@ async def _ask_leaders_once(
         *(ask(node, list(topics.items())) for node, topics in by_node.items())
     ):
         for (topic, number), error, offset in answers:
+            if error in MOVED:
+                raise _Moved(f"{topic}/{number} is refused", cause=reason_of(error))
             if error:
-                failure = _Moved if error in MOVED else KafkaUnavailable
-                raise failure(f"{topic}/{number} is refused", cause=for_code(error).__name__)
+                raise refusal(f"{topic}/{number} is refused", error)
             found[topic, number] = offset
     return found

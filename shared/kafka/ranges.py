@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from aiokafka.errors import for_code
-
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 from shared.kafka.batches import RecordBuffer, scan
 from shared.kafka.cluster import MOVED, Cluster
 from shared.kafka.offsets import EARLIEST, Partition, list_offsets
+from shared.kafka.refusals import refusal
 from shared.kafka.wire.fetch import NO_EPOCH, FetchedPartition, FetchRequest, Place, Wish
 
 FETCH_BYTES = 8 * 1024 * 1024
@@ -49,7 +48,7 @@ async def read_range(
         elif fetched.error == _OUT_OF_RANGE:
             await _skip_what_is_gone(cluster, partition, buffer)
         elif fetched.error:
-            raise KafkaUnavailable(f"{name} cannot be read", cause=for_code(fetched.error).__name__)
+            raise refusal(f"{name} cannot be read", fetched.error)
         else:
             buffer.add(fetched.records[: scan(fetched.records).size], fetched.aborted)
             while records := buffer.take(TAKEN_AT_ONCE):

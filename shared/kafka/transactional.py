@@ -16,10 +16,11 @@ from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from shared.backoff import Backoff
-from shared.errors import Conflict, KafkaUnavailable
+from shared.errors import Conflict
 from shared.kafka.cluster import MOVED, Cluster
 from shared.kafka.coordinators import LOADING, MOVED_COORDINATOR, find_coordinator
 from shared.kafka.offsets import Partition
+from shared.kafka.refusals import refusal
 from shared.kafka.wire.transactions import (
     AddOffsets,
     AddPartitions,
@@ -202,7 +203,7 @@ class TransactionalWriter:
             if code in _FENCED:
                 raise ProducerFenced(f"{self!r}: {for_code(code).__name__}")
             if code not in passing:
-                raise KafkaUnavailable(f"{self!r} is refused", cause=for_code(code).__name__)
+                raise refusal(f"{self!r} is refused", code)
             await asyncio.sleep(backoff.next_s())
             if code in MOVED_COORDINATOR or passing is _NOT_APPENDED:
                 await look_again()

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Iterable
 
 from shared.errors import InvalidInput, Unavailable
+from shared.kafka.access import Kafka
 from shared.kafka.topics import ensure_topics, fragments_topics, list_topics
 from shared.model.names import Names
 from shared.model.routing import StreamTable, initial_table, parse_table
@@ -68,7 +69,7 @@ async def ensure_table(
     znodes: Znodes,
     names: Names,
     *,
-    kafka: str,
+    kafka: Kafka,
     streams: int | None,
     default_streams: int,
     retention_ms: int,
@@ -109,7 +110,7 @@ def count_of(names: Names, topics: Iterable[str]) -> int:
 
 
 async def _first_number(
-    znodes: Znodes, names: Names, kafka: str, streams: int | None, default_streams: int
+    znodes: Znodes, names: Names, kafka: Kafka, streams: int | None, default_streams: int
 ) -> int:
     loop = asyncio.get_running_loop()
     # another process may be creating the topics right now, and a part of them must not count as all

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka.errors import for_code
 from aiokafka.protocol.api import Response
 from aiokafka.protocol.struct import Struct
 from aiokafka.protocol.types import (
@@ -102,7 +101,7 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Brokers: node id → host and port. Leaders of each topic by partition. `missing`: topic → the reason.
+    """Brokers: node id → host and port. Leaders of each topic by partition. `missing`: topic → error code.
 
     `controller`: the broker that creates topics, or forwards them to what does; -1: none is known.
     """
@@ -110,7 +109,7 @@ class Metadata:
     brokers: dict[int, tuple[str, int]]
     controller: int
     topics: dict[str, dict[int, Leader]]
-    missing: dict[str, str]
+    missing: dict[str, int]
 
 
 def read_metadata(response: MetadataResponse) -> Metadata:
@@ -118,7 +117,7 @@ def read_metadata(response: MetadataResponse) -> Metadata:
     topics, missing = {}, {}
     for error, name, topic_id, _, partitions, *_ in response.topics:
         if error:
-            missing[name] = for_code(error).__name__
+            missing[name] = error
         else:
             topics[name] = {
                 number: Leader(topic_id, leader, epoch) for _, number, leader, epoch, *_ in partitions

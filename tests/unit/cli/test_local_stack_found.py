@@ -21,6 +21,7 @@ from cli.stack.state import StackState, lock_home, save_state
 from cli.stack.up_command import _summary
 from cli.terminal.local_stack import find_home, find_stack
 from cli.terminal.options import kafka_options, namespace_option, url_option
+from shared.kafka.access import KafkaAccess
 from shared.model.names import Names
 from tests.unit.cli.fake_services import InMemoryControl, served
 
@@ -28,9 +29,10 @@ from tests.unit.cli.fake_services import InMemoryControl, served
 @click.command()
 @url_option
 @kafka_options
-def addresses(url: str, kafka: str, names: Names) -> None:
+def addresses(url: str, kafka: KafkaAccess, names: Names) -> None:
     """Prints what a command would use."""
-    click.echo(f"{url} {kafka} {names.namespace or '-'}")
+    locks = f" {kafka.security_protocol} {kafka.ca_file}" if kafka.is_given else ""
+    click.echo(f"{url} {kafka.bootstrap} {names.namespace or '-'}{locks}")
 
 
 @click.command()
@@ -65,7 +67,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / ".baton"
 
 
-def run_stack(home: Path, *, pid: int | None = None, producer: str = "http://127.0.0.1:8101") -> None:
+def run_stack(
+    home: Path,
+    *,
+    pid: int | None = None,
+    producer: str = "http://127.0.0.1:8101",
+    kafka_locks: dict[str, str] | None = None,
+) -> None:
     """Writes the state of a stack with --port-offset 100 in a namespace."""
     state = StackState(
         supervisor=Identity(pid or os.getpid(), "now"),
@@ -73,6 +81,7 @@ def run_stack(home: Path, *, pid: int | None = None, producer: str = "http://127
         control="http://127.0.0.1:8100",
         producer=producer,
         kafka="127.0.0.1:9192",
+        kafka_locks=kafka_locks or {},
         namespace="x",
     )
     save_state(home, state)
@@ -101,6 +110,20 @@ def test_an_address_that_is_given_wins(home: Path) -> None:
     assert used(BATON_URL="http://c") == "http://c 127.0.0.1:9192 x"
     assert used("--namespace", "y", "--url", "http://c") == "http://c 127.0.0.1:9192 y"
     assert used(BATON_KAFKA="127.0.0.1:9192") == "http://127.0.0.1:8100 127.0.0.1:9192 x"
+
+
+def test_a_command_opens_the_locks_of_the_local_kafka_alone(home: Path, tmp_path: Path) -> None:
+    """Of another one, the environment says how; what is set there takes the place of all of the stack's."""
+    ca_file = tmp_path / "ca.pem"
+    ca_file.touch()
+    locks = {"BATON_KAFKA_SECURITY_PROTOCOL": "SSL", "BATON_KAFKA_CA_FILE": str(ca_file)}
+    run_stack(home, kafka_locks=locks)
+
+    assert used().endswith(f"127.0.0.1:9192 x SSL {ca_file}")
+    assert used("--kafka", "k:1").endswith(" k:1 -")
+    assert used("--kafka", "k:1", **locks).endswith(f" k:1 - SSL {ca_file}")
+    assert used(BATON_KAFKA_SECURITY_PROTOCOL="SSL").endswith("127.0.0.1:9192 x SSL")
+    assert used(BATON_KAFKA_SECURITY_PROTOCOL="SASL_SSL") == ""  # faults
 
 
 @pytest.mark.parametrize(("arguments", "expected"), [([], "x"), (["--url", "http://c"], "-")])

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from aiokafka.protocol.admin import AlterConfigsRequest, CreateTopicsRequest, DescribeConfigsRequest
 
-from shared.errors import BatonError, InvalidInput, KafkaUnavailable
+from shared.errors import BatonError, InvalidInput, KafkaDenied, KafkaUnavailable
 from shared.kafka.catalog import (
     Setting,
     TopicSpec,
@@ -24,7 +24,7 @@ from tests.fakes.kafka_admin import AdministeredKafka
 from tests.fakes.virtual_time import virtual_time
 
 SPECS = [TopicSpec(name="old"), TopicSpec(name="new", partitions=3, configs={"retention.ms": "5"})]
-NOT_CONTROLLER, TIMED_OUT = 41, 7
+NOT_CONTROLLER, TIMED_OUT, NO_RIGHT = 41, 7, 29
 
 
 @contextlib.asynccontextmanager
@@ -86,7 +86,7 @@ async def test_without_a_controller_no_topic_is_created() -> None:
     [
         ([NOT_CONTROLLER, NOT_CONTROLLER], KafkaUnavailable),
         ([TIMED_OUT], KafkaUnavailable),
-        *(([code], InvalidInput) for code in (17, 29, 37, 38, 39, 40, 42, 44, 89)),
+        *(([code], InvalidInput) for code in (17, 37, 38, 39, 40, 42, 44, 89)),
     ],
 )
 @virtual_time
@@ -112,6 +112,20 @@ CALLS: list[tuple[type, type[BatonError], Callable[[Cluster], Awaitable[object]]
     (DescribeConfigsRequest, KafkaUnavailable, lambda cluster: read_settings(cluster, ["old"])),
     (AlterConfigsRequest, InvalidInput, lambda cluster: replace_settings(cluster, "old", {"a": "b"})),
 ]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+@virtual_time
+async def test_without_the_right_to_create_topics_it_suffices_that_they_exist(exists: bool) -> None:
+    """Else it may be granted later, so another try makes sense."""
+    async with administering() as (kafka, cluster):
+        kafka.refuse(CreateTopicsRequest, NO_RIGHT)
+        if exists:
+            kafka.create("new")
+            assert await create_topics(cluster, SPECS, 1) == {"old": False, "new": False}
+        else:
+            with pytest.raises(KafkaDenied, match=r"e\.g\. new.*a right is missing"):
+                await create_topics(cluster, SPECS, 1)
 
 
 @pytest.mark.parametrize(("kind", "failure", "call"), CALLS)
