@@ -10,19 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from cli.kafka.bounds import Bounds, bounds_of, starts_since
 from cli.kafka.connection import connected
 from shared.errors import BatonError
 from shared.kafka.access import Kafka
-from shared.kafka.catalog import count_partitions
 from shared.kafka.cluster import Cluster
 from shared.kafka.fetcher import Fetcher
-from shared.kafka.offsets import EARLIEST, LATEST, NONE, list_offsets
 from shared.kafka.ranges import read_range
 from shared.model.sessions import Session, parse_session
 
@@ -52,7 +51,7 @@ class Delivered:
 class DeliveredSessions:
     """The topic as it was when opened: `bounds` are the half-open offsets (first, end) of each partition."""
 
-    def __init__(self, cluster: Cluster, topic: str, bounds: Mapping[int, tuple[int, int]]) -> None:
+    def __init__(self, cluster: Cluster, topic: str, bounds: Bounds) -> None:
         self._cluster = cluster
         self._topic = topic
         self.bounds = bounds
@@ -68,7 +67,8 @@ class DeliveredSessions:
         Raises KafkaUnavailable, and BatonError on a record that is not a session.
         """
         found: list[Delivered] = []
-        for partition, start in (await self._starts(since_ms)).items():
+        starts = await starts_since(self._cluster, self._topic, self.bounds, since_ms)
+        for partition, start in starts.items():
             # of one partition at a time, so that at most two partitions' sessions are in memory
             # the time again: Kafka's answer may be the end of a transaction, which is newer than its sessions
             one = await self._newest_of(
@@ -107,15 +107,6 @@ class DeliveredSessions:
         finally:
             await fetcher.close()
 
-    async def _starts(self, since_ms: int) -> dict[int, int]:
-        partitions = [(self._topic, number) for number in self.bounds]
-        found = await list_offsets(self._cluster, partitions, max(0, since_ms), is_committed=True)
-        starts = {}
-        for number, (first, end) in self.bounds.items():
-            offset = found[self._topic, number]
-            starts[number] = end if offset == NONE else max(first, min(end, offset))
-        return starts
-
     async def _newest_of(
         self, partition: int, start: int, limit: int, is_wanted: Callable[[Delivered], bool]
     ) -> list[Delivered]:
@@ -153,8 +144,5 @@ class DeliveredSessions:
 async def open_sessions(kafka: Kafka, topic: str) -> AsyncIterator[DeliveredSessions]:
     """The topic as it is now. Raises KafkaUnavailable, also when there is no such topic."""
     async with connected(kafka) as cluster:
-        partitions = [(topic, number) for number in range(await count_partitions(cluster, topic))]
-        firsts = await list_offsets(cluster, partitions, EARLIEST)
-        # below these every transaction has ended
-        ends = await list_offsets(cluster, partitions, LATEST, is_committed=True)
-        yield DeliveredSessions(cluster, topic, {one[1]: (firsts[one], ends[one]) for one in partitions})
+        # below these ends every transaction has ended
+        yield DeliveredSessions(cluster, topic, await bounds_of(cluster, topic, is_committed=True))

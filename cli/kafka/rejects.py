@@ -15,13 +15,13 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
+from cli.kafka.bounds import Bounds, bounds_of, starts_since
 from cli.kafka.connection import connected
 from shared.kafka.access import Kafka, access_of
 from shared.kafka.catalog import count_partitions
 from shared.kafka.clients import CALL_TIMEOUT_S, discard_producer, translated
 from shared.kafka.cluster import Cluster
 from shared.kafka.groups import Committed, KafkaGroup
-from shared.kafka.offsets import EARLIEST, LATEST, NONE, list_offsets
 from shared.kafka.ranges import read_range
 from shared.model.names import Names
 from shared.model.rejects import Reject, parse_reject
@@ -71,7 +71,7 @@ class RejectedLog:
         cluster: Cluster,
         group: KafkaGroup | None,
         topic: str,
-        bounds: Mapping[int, tuple[int, int]],
+        bounds: Bounds,
         opened_at: Mapping[int, Place],
     ) -> None:
         self._cluster = cluster
@@ -89,13 +89,7 @@ class RejectedLog:
 
         Raises KafkaUnavailable.
         """
-        partitions = [(self._topic, number) for number in self.bounds]
-        found = await list_offsets(self._cluster, partitions, max(0, since_ms))
-        starts = {}
-        for number, (_, end) in self.bounds.items():
-            offset = found[self._topic, number]
-            starts[number] = end if offset == NONE else min(end, offset)
-        return starts
+        return await starts_since(self._cluster, self._topic, self.bounds, since_ms)
 
     async def read(self, partition: int, start: int) -> AsyncIterator[Sequence[StoredReject]]:
         """The rejects of a partition from `start` to its end, in pages. Raises KafkaUnavailable."""
@@ -183,14 +177,15 @@ async def open_rejected(
     """
     topic = names.rejected
     async with connected(kafka) as cluster:
-        partitions = [(topic, number) for number in range(await count_partitions(cluster, topic))]
         group = None if reason is None else KafkaGroup(cluster, names.replay(reason))
-        committed = {} if group is None or is_from_start else await group.committed(partitions)
-        firsts = await list_offsets(cluster, partitions, EARLIEST)
-        ends = await list_offsets(cluster, partitions, LATEST)
-        places = {one[1]: _place(found) for one, found in committed.items() if found.offset >= 0}
-        bounds = {one[1]: (firsts[one], ends[one]) for one in partitions}
-        yield RejectedLog(cluster, group, topic, bounds, places)
+        places = {} if group is None or is_from_start else await _places(cluster, topic, group)
+        yield RejectedLog(cluster, group, topic, await bounds_of(cluster, topic), places)
+
+
+async def _places(cluster: Cluster, topic: str, group: KafkaGroup) -> dict[int, Place]:
+    partitions = [(topic, number) for number in range(await count_partitions(cluster, topic))]
+    committed = await group.committed(partitions)
+    return {number: _place(found) for (_, number), found in committed.items() if found.offset >= 0}
 
 
 def _place(committed: Committed) -> Place:

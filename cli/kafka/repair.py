@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from cli.kafka.bounds import bounds_of
 from cli.kafka.connection import connected
 from shared.errors import NotFound
 from shared.kafka.access import Kafka
 from shared.kafka.catalog import count_partitions, read_settings, replace_settings
 from shared.kafka.groups import KafkaGroup
-from shared.kafka.offsets import EARLIEST, LATEST, list_offsets
+from shared.kafka.offsets import LATEST, list_offsets
 from shared.kafka.offsets import delete_records as delete_records_below
 from shared.kafka.ranges import read_range
 
@@ -34,10 +35,10 @@ async def read_record(kafka: Kafka, topic: str, partition: int, offset: int) -> 
     """The record at the offset. Raises NotFound, KafkaUnavailable."""
     place = topic, partition
     async with connected(kafka) as cluster:
-        if partition >= await count_partitions(cluster, topic):
+        bounds = await bounds_of(cluster, topic)
+        if partition not in bounds:
             raise NotFound(f"{topic} has no partition {partition}")
-        first = (await list_offsets(cluster, [place], EARLIEST))[place]
-        end = (await list_offsets(cluster, [place], LATEST))[place]
+        first, end = bounds[partition]
         if not first <= offset < end:
             raise NotFound(f"{topic}/{partition} holds the offsets {first} … {end - 1}")
         async for record in read_range(cluster, place, offset, offset, is_committed=False):

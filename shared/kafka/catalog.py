@@ -101,9 +101,12 @@ async def create_topics(cluster: Cluster, specs: Iterable[TopicSpec], replicatio
     return {name: code == 0 for name, code, *_ in answer.topic_errors}
 
 
-async def read_settings(cluster: Cluster, topics: Collection[str]) -> dict[str, dict[str, Setting]]:
-    """The settings of each topic by name, as they are in force. Raises KafkaUnavailable."""
-    answer = await cluster.ask_any(DescribeConfigsRequest([(_TOPIC, topic, None) for topic in topics]))
+async def read_settings(
+    cluster: Cluster, topics: Collection[str], names: Collection[str] | None = None
+) -> dict[str, dict[str, Setting]]:
+    """The settings of each topic by name, as they are in force; these, or all. Raises KafkaUnavailable."""
+    wanted = None if names is None else list(names)
+    answer = await cluster.ask_any(DescribeConfigsRequest([(_TOPIC, topic, wanted) for topic in topics]))
     found: dict[str, dict[str, Setting]] = {}
     for code, message, _, topic, entries in answer.resources:
         if code:

@@ -99,7 +99,7 @@ async def ensure_topics(kafka: Kafka, specs: Iterable[TopicSpec], replication: i
 
 async def _warn_of_early_acknowledgements(cluster: Cluster, names: Sequence[str], replication: int) -> None:
     # the effective values: a topic without one of its own has the broker's
-    settings = await read_settings(cluster, names)
+    settings = await read_settings(cluster, names, [MIN_INSYNC])
     has = {name: int(found[MIN_INSYNC].value) for name, found in settings.items() if MIN_INSYNC in found}
     # an operator may have created it with more replicas than this service is set to
     replicas = await count_replicas(cluster, names)

@@ -58,11 +58,12 @@ class AdministeredKafka(TransactionalKafka):
 
     def _DescribeConfigsRequest(self, node: int, asked: Any, code: int) -> Iterable[Any]:  # noqa: N802
         rows = []
-        for kind, topic, _ in asked.resources:
+        for kind, topic, wanted in asked.resources:
             own = self.settings.get(topic, {})
             entries: list[Any] = [
                 (name, value, False, _OF_THE_TOPIC if name in own else _DEFAULT, False, [])
                 for name, value in (self.defaults | own).items()
+                if wanted is None or name in wanted
             ]
             rows.append((code, "refused" if code else None, kind, topic, [] if code else entries))
         return 0, rows

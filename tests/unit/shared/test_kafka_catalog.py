@@ -45,6 +45,7 @@ async def test_missing_topics_are_created_with_their_settings_by_the_controller(
         is_new = await create_topics(cluster, SPECS, 2)
         replicas = await count_replicas(cluster, ["old", "new", "none"])
         settings = await read_settings(cluster, ["old", "new"])
+        one_setting = await read_settings(cluster, ["new"], ["segment.ms"])
         topics = await list_all(cluster)
 
     assert is_new == {"old": False, "new": True}
@@ -56,6 +57,7 @@ async def test_missing_topics_are_created_with_their_settings_by_the_controller(
         "old": default,
         "new": default | {"retention.ms": Setting(value="5", is_own=True)},
     }
+    assert one_setting == {"new": {"segment.ms": default["segment.ms"]}}
 
 
 @virtual_time
