@@ -60,7 +60,7 @@ def _worker(context: GroupContext, stream: int, epoch: int) -> StreamWorker:
     async def is_mine() -> bool:
         return True
 
-    claimed = Claimed(is_mine=is_mine, lease_alive=lambda: True, commit_s=lambda: 1.0)
+    claimed = Claimed(is_mine=is_mine, lease_alive=lambda: True, commit_s=1.0)
     return StreamWorker(stream, epoch, context, claimed)
 
 

@@ -127,7 +127,7 @@ async def baton(kafka: str, group: str) -> int:
         now_s=time.monotonic,
         wall_ms=lambda: time.time_ns() // 1_000_000,
     )
-    claimed = Claimed(is_mine=is_mine, lease_alive=lambda: True, commit_s=lambda: 1.0)
+    claimed = Claimed(is_mine=is_mine, lease_alive=lambda: True, commit_s=1.0)
     workers = [StreamWorker(n, 1, context, claimed) for n in range(STREAMS)]
     tasks = [asyncio.create_task(worker.run()) for worker in workers]
     while sum(max(0, worker.position) for worker in workers) < FRAGMENTS:

@@ -108,7 +108,7 @@ def _worker(broker: InMemoryLog) -> StreamWorker:
         now_s=time.monotonic,
         wall_ms=lambda: 0,
     )
-    claimed = Claimed(is_mine=_is_mine, lease_alive=lambda: True, commit_s=lambda: 0.2)
+    claimed = Claimed(is_mine=_is_mine, lease_alive=lambda: True, commit_s=0.2)
     return StreamWorker(0, 1, context, claimed)
 
 

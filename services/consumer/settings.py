@@ -97,8 +97,8 @@ class ConsumerSettings(ServiceSettings):
     )
     commits_per_s: float = setting(
         100.0,
-        "commits of all streams of this member together; with many streams each waits longer",
-        between(1, 10_000, "more keep the broker busy with transactions, fewer delay sessions"),
+        "commits of all streams of the group together; with many streams each waits longer",
+        between(1, 10_000, "more keep the brokers busy with transactions, fewer delay sessions"),
     )
     max_replay_fragments: int = setting(
         100_000,

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -90,6 +91,7 @@ def main(
         logging.getLogger(name).warning("settings remark", extra={"why": remark})
     for sentence in unknown:
         logging.getLogger(name).warning("unknown setting", extra={"why": sentence})
+    _raise_limit_of_open_files()
     code = 0
     try:
         uvloop.run(_run(settings, serve))
@@ -102,6 +104,14 @@ def main(
         logging.getLogger(name).exception("crashed")
         code = 1
     return code
+
+
+def _raise_limit_of_open_files() -> None:
+    """Raises the soft limit to the hard one: the usual 1,024 exists for programs that call `select`."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # macOS has a lower bound of its own when the hard limit is infinite
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _first(group: BaseExceptionGroup[BatonError]) -> BatonError:

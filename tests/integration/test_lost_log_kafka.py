@@ -38,7 +38,7 @@ async def running(log: KafkaStreamLog, epoch: int) -> AsyncIterator[StreamWorker
         now_s=asyncio.get_running_loop().time,
         wall_ms=lambda: int(time.time() * 1000),
     )
-    claimed = Claimed(is_mine=is_mine, lease_alive=lambda: True, commit_s=lambda: 0.1)
+    claimed = Claimed(is_mine=is_mine, lease_alive=lambda: True, commit_s=0.1)
     worker = StreamWorker(0, epoch, context, claimed)
     ending = asyncio.ensure_future(worker.run())
     yield worker

@@ -49,7 +49,11 @@ FAILURES = (HandoverRefused, PeerUnavailable, BundleRejected)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """`drain_s`: how long a drain may take before the member leaves without releasing the rest;
-    `commits_per_s`: of all streams together.
+    `commits_per_s`: of all streams of the group together.
+
+    Each stream commits at the rate divided by the number of the group's streams, owned or not. So a member
+    has the share of the streams that it owns, and the shares never exceed the rate, whatever a member sees of
+    the others: that number is the same for all. Commits out of turn (too much waits) come on top.
     """
 
     drain_s: float = 20.0
@@ -153,7 +157,7 @@ class EffectRunner:
         if lost is not None:
             logger.warning("owner lost", extra={"owner": lost, "stream": stream})
             self._events.emit("expiry", member=lost, why=UNRELEASED)
-        self.workers.start(stream, epoch, why=why, ask=ask)
+        self.workers.start(stream, epoch, of_streams=view.count, why=why, ask=ask)
         logger.info("stream claimed", extra={"stream": stream, "epoch": epoch, "why": why})
 
     def _last_owner(self, stream: int, view: View) -> Ask | None:

@@ -83,8 +83,13 @@ class StreamWorkers:
             for stream, run in self.streams.items()
         }
 
-    def start(self, stream: int, epoch: int, *, why: str = "", ask: Ask | None = None) -> None:
-        """Runs a stream that was claimed in this epoch; `ask`: how to ask the last owner for a bundle."""
+    def start(
+        self, stream: int, epoch: int, *, of_streams: int, why: str = "", ask: Ask | None = None
+    ) -> None:
+        """Runs a stream that was claimed in this epoch, one `of_streams` in the group.
+
+        `ask`: how to ask the last owner for a bundle.
+        """
         if stream in self.streams:
             raise InvariantBroken(f"{self!r} runs stream {stream} already: {self.streams[stream].worker!r}")
         hints = self._hint_store.take(stream)
@@ -92,7 +97,7 @@ class StreamWorkers:
         claimed = Claimed(
             is_mine=partial(self._is_mine, stream, epoch),
             lease_alive=partial(self._lease_alive, stream, epoch),
-            commit_s=self._commit_s,
+            commit_s=max(self._context.limits.commit_s, of_streams / self._commits_per_s),
             hints=[hint.state for hint in hints],
             ask=ask,
             warm=self.warm.take(stream),
@@ -212,7 +217,3 @@ class StreamWorkers:
     def _lease_alive(self, stream: int, epoch: int) -> bool:
         lease = self._coordinator.lease_of(stream, epoch)
         return lease is not None and lease.is_alive(self._coordinator.now_s())
-
-    def _commit_s(self) -> float:
-        """Seconds between a stream's commits: more with many streams, so that the rate of all is bounded."""
-        return max(self._context.limits.commit_s, len(self.streams) / self._commits_per_s)

@@ -37,14 +37,14 @@ class Claimed:
     """A stream that the member has claimed, and what its worker may use.
 
     `is_mine`: reads the claim afresh; `lease_alive`: whether the member may act, in the ZooKeeper session of
-    the claim; `commit_s`: seconds between commits, at the member's present pace. For the first opening only:
+    the claim; `commit_s`: seconds between commits, at the group's pace. For the first opening only:
     `hints`, streams to go on with if their heads are the stored one; `ask`, for a bundle of the owner before;
     `warm`, clients that are already connected; `is_new`: nobody can have committed in this epoch yet.
     """
 
     is_mine: Callable[[], Awaitable[bool]]
     lease_alive: Callable[[], bool]
-    commit_s: Callable[[], float]
+    commit_s: float
     hints: Sequence[Stream] = ()
     ask: Ask | None = None
     warm: WarmClients | None = None

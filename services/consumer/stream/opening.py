@@ -162,4 +162,4 @@ class Opening:
         """
         least, most = FIRST_COMMIT
         share = least + (most - least) * (self._stream * 7 % 24) / 24
-        return self._context.now_s() - self._context.limits.commit_s * (1 - share)
+        return self._context.now_s() - self._claimed.commit_s * (1 - share)

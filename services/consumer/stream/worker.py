@@ -244,7 +244,7 @@ class StreamWorker:
                 now_s=context.now_s(),
                 wall_ms=context.wall_ms(),
                 # the lease may have ended during the fetch: records may be folded, but not committed
-                commit_s=claimed.commit_s() if claimed.lease_alive() else None,
+                commit_s=claimed.commit_s if claimed.lease_alive() else None,
             )
         )
         self._left = turn.left

@@ -147,7 +147,7 @@ class StreamWorld:
             await asyncio.sleep(0)
             return self.mine
 
-        claimed = Claimed(is_mine=is_mine, lease_alive=lambda: self.alive, commit_s=lambda: self.commit_s)
+        claimed = Claimed(is_mine=is_mine, lease_alive=lambda: self.alive, commit_s=self.commit_s)
         return StreamWorker(stream, epoch, self.context, claimed)
 
     def start(self, epoch: int = 1) -> tuple[StreamWorker, asyncio.Task[str]]:
