@@ -63,7 +63,7 @@ class SessionSink(Protocol):
         ...
 
     async def open(self) -> None:
-        """Fences every earlier owner's sink. Raises Unavailable."""
+        """Fences every earlier owner's sink. Raises Unavailable, or Fenced if another one opens just now."""
         ...
 
     async def head(self) -> Head:

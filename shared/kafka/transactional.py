@@ -11,16 +11,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aiokafka.errors import for_code
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from shared.backoff import Backoff
 from shared.errors import Conflict
 from shared.kafka.cluster import MOVED, Cluster
-from shared.kafka.coordinators import LOADING, MOVED_COORDINATOR, find_coordinator
+from shared.kafka.coordinators import MOVED_COORDINATOR, find_coordinator
 from shared.kafka.offsets import Partition
-from shared.kafka.refusals import refusal
+from shared.kafka.refusals import NO_RIGHT, reason_of, refusal
 from shared.kafka.wire.transactions import (
     AddOffsets,
     AddPartitions,
@@ -36,13 +35,17 @@ ENCODED_AT_ONCE = 200
 """After so many records other tasks run: about 1 ms."""
 PRODUCE_TIMEOUT_MS = 10_000
 
-# error codes of Kafka
-_PASSING: Final = LOADING | {51}
-"""The coordinator loads, is not there, is another one, or still ends the transaction before."""
-_NOT_APPENDED: Final = MOVED | {7, 19, 20}
-"""The batch was not appended, or not by all replicas: its sequence numbers make another try harmless."""
-_FENCED: Final = frozenset({47, 90})
+# error codes of Kafka; docs/protocol.md has the table of what each means for a stream
+BUSY: Final = frozenset({14, 51})
+"""The coordinator loads its state, or still ends the transaction before."""
+NOT_REPLICATED: Final = frozenset({7, 19, 20})
+"""The batch was not appended, or not by enough replicas: its sequence numbers make another try harmless."""
+FENCED: Final = frozenset({47, 90})
 """A newer producer of the same transactional id has started."""
+_COORDINATED: Final = BUSY | MOVED_COORDINATOR
+_WRITTEN: Final = MOVED | NOT_REPLICATED
+
+_NO_LEADER: Final = 5
 
 Record = tuple[bytes | None, bytes]
 """Key and value."""
@@ -70,6 +73,8 @@ class TransactionalWriter:
         self._id = transactional_id
         self._timeout_ms = timeout_ms
         self._coordinator = -1
+        self._groups: dict[str, int] = {}
+        """Kafka group → the node id of its coordinator, as last found."""
         self._producer = (-1, -1)
         self._sequences: dict[Partition, int] = {}
 
@@ -81,7 +86,10 @@ class TransactionalWriter:
         self._coordinator = await find_coordinator(self._cluster, self._id, is_group=False)
 
     async def open(self) -> None:
-        """Fences every earlier writer of this id, and ends what it left. Raises KafkaUnavailable."""
+        """Fences every earlier writer of this id, and ends what it left.
+
+        Raises KafkaUnavailable, or ProducerFenced if another one has opened at the same moment.
+        """
         answer = await self._coordinated(InitProducerId(self._id, self._timeout_ms))
         self._producer = answer.producer_id, answer.producer_epoch
         self._sequences.clear()
@@ -139,17 +147,17 @@ class TransactionalWriter:
         """Appends one batch; the same sequence numbers make a repetition harmless."""
         topic, number = partition
 
-        async def ask() -> tuple[Any, int]:
+        async def ask() -> tuple[Any, set[int]]:
             await self._cluster.know({topic})
             leader = self._cluster.leader(topic, number)
             if leader is None:
-                return None, 5
+                return None, {_NO_LEADER}
             request = ProduceRequest(self._id, -1, PRODUCE_TIMEOUT_MS, [(topic, [(number, batch)])])
             answer = await self._cluster.request(leader.node, "write", request)
             row = answer.topics[0][1][0]
-            return row, row[1]
+            return row, {row[1]}
 
-        row = await self._until_accepted(ask, _NOT_APPENDED, lambda: self._cluster.refresh({topic}))
+        row = await self._until_accepted(ask, _WRITTEN, lambda: self._cluster.refresh({topic}))
         return list(range(row[2], row[2] + count))
 
     async def commit_offset(self, offset: GroupOffset) -> None:
@@ -158,20 +166,20 @@ class TransactionalWriter:
         await self._commit_offset(offset)
 
     async def _commit_offset(self, offset: GroupOffset) -> None:
-        node = await find_coordinator(self._cluster, offset.group, is_group=True)
         request = CommitOffset(
             self._id, self._producer, offset.group, offset.partition, offset.offset, offset.metadata
         )
 
-        async def ask() -> tuple[Any, int]:
-            answer = await self._cluster.request(node, "write", request)
-            return answer, max(error_codes(answer))
+        async def ask() -> tuple[Any, set[int]]:
+            if not self._cluster.knows(self._groups.get(offset.group, -1)):
+                await find()
+            answer = await self._cluster.request(self._groups[offset.group], "write", request)
+            return answer, set(error_codes(answer))
 
         async def find() -> None:
-            nonlocal node
-            node = await find_coordinator(self._cluster, offset.group, is_group=True)
+            self._groups[offset.group] = await find_coordinator(self._cluster, offset.group, is_group=True)
 
-        await self._until_accepted(ask, _PASSING, find)
+        await self._until_accepted(ask, _COORDINATED, find)
 
     async def end(self, *, is_commit: bool) -> None:
         """Commits or aborts. Raises ProducerFenced, or KafkaUnavailable: then the outcome is unknown."""
@@ -179,31 +187,32 @@ class TransactionalWriter:
 
     async def _coordinated(self, request: Any) -> Any:
         """The answer of the transaction's coordinator; finds it (again) where needed."""
-        if self._coordinator < 0:
-            await self.prepare()
 
-        async def ask() -> tuple[Any, int]:
+        async def ask() -> tuple[Any, set[int]]:
+            if not self._cluster.knows(self._coordinator):
+                await self.prepare()
             answer = await self._cluster.request(self._coordinator, "write", request)
-            return answer, max(error_codes(answer), default=0)
+            return answer, set(error_codes(answer))
 
-        return await self._until_accepted(ask, _PASSING, self.prepare)
+        return await self._until_accepted(ask, _COORDINATED, self.prepare)
 
     async def _until_accepted(
         self,
-        ask: Callable[[], Awaitable[tuple[Any, int]]],
+        ask: Callable[[], Awaitable[tuple[Any, set[int]]]],
         passing: frozenset[int],
         look_again: Callable[[], Awaitable[None]],
     ) -> Any:
-        """Asks until the error is none of the passing ones. The caller bounds the time."""
+        """Asks until there is no error, or one that does not pass. The caller bounds the time."""
         backoff = Backoff(first_s=0.005, cap_s=0.2)
         while True:
-            answer, code = await ask()
-            if not code:
+            answer, codes = await ask()
+            codes.discard(0)
+            if not codes:
                 return answer
-            if code in _FENCED:
-                raise ProducerFenced(f"{self!r}: {for_code(code).__name__}")
-            if code not in passing:
-                raise refusal(f"{self!r} is refused", code)
+            if fenced := codes & FENCED:
+                raise ProducerFenced(f"{self!r}: {reason_of(max(fenced))}")
+            if fatal := codes - passing:
+                raise refusal(f"{self!r} is refused", min(fatal & NO_RIGHT, default=max(fatal)))
             await asyncio.sleep(backoff.next_s())
-            if code in MOVED_COORDINATOR or passing is _NOT_APPENDED:
+            if not codes <= BUSY:
                 await look_again()

@@ -1,12 +1,13 @@
 """The transaction coordinator of the brokers in memory, and what producers write to their partitions.
 
-`refuse` makes the next requests of one kind fail with an error code, before any effect; `swallow` lets the
-next one take effect, and breaks the connection before the answer.
+`refuse` makes the next requests of one kind fail with an error code, before any effect; a kind in `swallowed`
+takes effect once, and breaks the connection before the answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import struct
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
@@ -56,12 +57,12 @@ class TransactionalKafka(FakeKafka):
         super().__init__(brokers)
         self.held: dict[str, Held] = {}
         self.committed: dict[tuple[str, Partition], tuple[int, str]] = {}
-        self.refusals: defaultdict[type, deque[int]] = defaultdict(deque)
+        self.refusals: defaultdict[type, deque[int | tuple[int, ...]]] = defaultdict(deque)
         self.swallowed: set[type] = set()
         self.coordinator = 1
 
-    def refuse(self, kind: type, *codes: int) -> None:
-        """The next requests of this kind are refused with these codes."""
+    def refuse(self, kind: type, *codes: int | tuple[int, ...]) -> None:
+        """The next requests of this kind are refused with these codes; a tuple has one for each partition."""
         self.refusals[kind].extend(codes)
 
     async def answer(self, node: int, request: Any) -> Any:
@@ -194,8 +195,9 @@ _ANSWERS: dict[type, Any] = {
 }
 
 
-def _refused(request: Any, code: int) -> Any:
-    """The answer with this error code everywhere; 0 is none."""
+def _refused(request: Any, code: int | tuple[int, ...]) -> Any:
+    """The answer with this error code everywhere, or one for each partition; 0 is none."""
+    codes = itertools.cycle(code if isinstance(code, tuple) else (code,))
     match request:
         case FindCoordinators():
             return FoundCoordinators(0, [(key, -1, "", -1, code, None, {}) for key in request.keys], {})
@@ -205,9 +207,11 @@ def _refused(request: Any, code: int) -> Any:
             ((topic, ((number, _),)),) = request._topics
             return type("Answer", (), {"topics": [(topic, [(number, code, -1, -1, 0)])]})()
         case AddPartitions():
-            rows: list[Any] = [(topic, [(n, code, {}) for n in ns], {}) for topic, ns, _ in request.topics]
+            rows: list[Any] = [
+                (topic, [(n, next(codes), {}) for n in ns], {}) for topic, ns, _ in request.topics
+            ]
         case CommitOffset():
-            rows = [(topic, [(row[0], code, {}) for row in ns], {}) for topic, ns, _ in request.topics]
+            rows = [(topic, [(row[0], next(codes), {}) for row in ns], {}) for topic, ns, _ in request.topics]
         case _:
             return _ANSWERS[type(request)](0, code, {})
     kind = _ANSWERS[type(request)]

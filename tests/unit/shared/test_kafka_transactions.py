@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
 
 import pytest
 from aiokafka.protocol.produce import ProduceRequest
@@ -33,15 +35,19 @@ from tests.fakes.virtual_time import virtual_time
 GROUP = "g"
 A, B = ("a", 0), ("b", 0)
 STEPS = [AddPartitions, ProduceRequest, AddOffsets, CommitOffset, EndTransaction]
-PASSING = {
-    AddPartitions: [14, 15, 16, 51],
-    ProduceRequest: [3, 5, 6, 7, 19, 20],
-    AddOffsets: [14, 15, 16, 51],
-    CommitOffset: [14, 15, 16],
-    EndTransaction: [14, 15, 16, 51],
+PAGE = Path(__file__).parents[3] / "docs" / "protocol.md"
+SECTION = PAGE.read_text().partition("### Errors of transactions\n")[2].partition("\n#")[0]
+TABLE = [line for line in SECTION.splitlines() if line.startswith("| ")][2:]
+STEPS_OF: dict[str, Callable[[type], bool]] = {
+    "all": lambda step: True,
+    "all but finding": lambda step: step is not FindCoordinators,
+    "all but appending": lambda step: step is not ProduceRequest,
+    "all but finding and appending": lambda step: step not in (FindCoordinators, ProduceRequest),
+    "appending": lambda step: step is ProduceRequest,
 }
-FATAL = [1, 10, 22, 29, 45, 48, 49, 53, 99]
-FENCED = [47, 90]
+AWAITED, FENCED, UNKNOWN = "awaited", "fenced", "outcome unknown"
+CODES = [-1, *range(1, 140)]
+"""Every error code of Kafka, and some that it does not have yet."""
 
 
 @contextlib.asynccontextmanager
@@ -101,32 +107,58 @@ async def test_many_writers_share_a_bounded_number_of_connections() -> None:
         assert len(kafka.connections) <= 8
 
 
-@pytest.mark.parametrize(("step", "code"), [(step, code) for step in STEPS for code in PASSING[step]])
+@pytest.mark.parametrize("step", [FindCoordinators, InitProducerId, *STEPS])
 @virtual_time
-async def test_a_passing_error_is_retried(step: type, code: int) -> None:
-    """A coordinator that loads or moves, a leader that moves, replicas that are missing: it goes on."""
+async def test_every_error_does_what_the_protocol_says(step: type) -> None:
+    """The table in docs/protocol.md says which are awaited, and which end the transaction without a trace."""
+    expected = {code: expected_of(code, step) for code in CODES}
+    times = {AWAITED: 2, FENCED: 1, UNKNOWN: 1}
+    found = {code: await outcome_of(code, step, times[outcome]) for code, outcome in expected.items()}
+
+    assert found == expected
+
+
+def expected_of(code: int, step: type) -> str:
+    """What the table says about an error code in answer to this step."""
+    for row in TABLE:
+        codes, steps, doing = row.strip("|").split("|")[:3]
+        named = {int(number) for number in re.findall(r"\b\d+\b", codes.partition(":")[0])}
+        if (not named or code in named) and STEPS_OF[steps.strip()](step):
+            return next((word for word in (FENCED, UNKNOWN) if f"**{word}**" in doing), AWAITED)
+    raise AssertionError(f"the table has no row for {code} in answer to {step}")
+
+
+async def outcome_of(code: int, step: type, times: int) -> str:
+    """What a writer makes of an error code in answer to a step of its opening or transaction."""
     async with writing() as (kafka, cluster):
-        writer = await opened(cluster)
-        kafka.refuse(step, code, code)
-        await transact(writer, b"1")
-
-        assert seen(kafka) == ([b"1"], [b"1"], 1)
-
-
-@pytest.mark.parametrize("code", [*FATAL, *FENCED])
-@pytest.mark.parametrize("step", STEPS)
-@virtual_time
-async def test_any_other_error_ends_the_transaction_without_a_trace(step: type, code: int) -> None:
-    """It is reported, as fenced or as unknown, and the next writer of this id aborts what there is."""
-    async with writing() as (kafka, cluster):
-        writer = await opened(cluster)
-        await transact(writer, b"1")
-        kafka.refuse(step, code)
-        with pytest.raises(ProducerFenced if code in FENCED else KafkaUnavailable):
-            await transact(writer, b"2")
+        await transact(await opened(cluster), b"1")
+        kafka.refuse(step, *[code] * times)
+        outcome = AWAITED
+        try:
+            await transact(await opened(cluster), b"2")
+        except ProducerFenced:
+            outcome = FENCED
+        except KafkaUnavailable:
+            outcome = UNKNOWN
         await transact(await opened(cluster), b"3")
 
-        assert seen(kafka) == ([b"1", b"3"], [b"1", b"3"], 3)
+        whole = [b"1", b"2", b"3"] if outcome == AWAITED else [b"1", b"3"]
+        assert seen(kafka) == (whole, whole, 3)
+        return outcome
+
+
+@pytest.mark.parametrize(
+    ("codes", "failure"),
+    [((0, -1), KafkaUnavailable), ((51, 29), KafkaUnavailable), ((14, 90), ProducerFenced)],
+)
+@virtual_time
+async def test_the_worst_error_of_an_answer_counts(codes: tuple[int, int], failure: type[Exception]) -> None:
+    """Each partition has its own; a negative one, of an unknown error, is one too."""
+    async with writing() as (kafka, cluster):
+        writer = await opened(cluster)
+        kafka.refuse(AddPartitions, codes)
+        with pytest.raises(failure):
+            await transact(writer, b"1")
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -166,17 +198,6 @@ async def test_a_new_writer_fences_the_old_one_at_any_step(steps: int) -> None:
         await transact(new, b"3")
 
         assert seen(kafka) == ([b"3"], [b"3"], 3)
-
-
-@virtual_time
-async def test_opening_waits_for_the_coordinator() -> None:
-    """It may be away, load its state, or still end the transaction of the writer before."""
-    async with writing() as (kafka, cluster):
-        kafka.refuse(FindCoordinators, 15, 14)
-        kafka.refuse(InitProducerId, 14, 16, 51)
-        await transact(await opened(cluster), b"1")
-
-        assert seen(kafka) == ([b"1"], [b"1"], 1)
 
 
 @pytest.mark.parametrize("size", [10, BATCH_BYTES // 3, 2 * BATCH_BYTES])

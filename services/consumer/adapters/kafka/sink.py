@@ -81,7 +81,10 @@ class KafkaSessionSink:
     async def open(self) -> None:
         with translated(f"{self!r} cannot start"):
             async with asyncio.timeout(START_TIMEOUT_S):
-                await self._writer.open()
+                try:
+                    await self._writer.open()
+                except ProducerFenced as error:
+                    raise Fenced(f"{self!r}: {error!r}") from error
 
     async def head(self) -> Head:
         stored, (stable, end) = await asyncio.gather(
