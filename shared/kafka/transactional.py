@@ -173,7 +173,9 @@ class TransactionalWriter:
         async def ask() -> tuple[Any, set[int]]:
             if not self._cluster.knows(self._groups.get(offset.group, -1)):
                 await find()
-            answer = await self._cluster.request(self._groups[offset.group], "write", request)
+            node = self._groups.pop(offset.group)
+            answer = await self._cluster.request(node, "write", request)
+            self._groups[offset.group] = node
             return answer, set(error_codes(answer))
 
         async def find() -> None:
@@ -191,7 +193,9 @@ class TransactionalWriter:
         async def ask() -> tuple[Any, set[int]]:
             if not self._cluster.knows(self._coordinator):
                 await self.prepare()
-            answer = await self._cluster.request(self._coordinator, "write", request)
+            node, self._coordinator = self._coordinator, -1  # unless it answers: another one may soon
+            answer = await self._cluster.request(node, "write", request)
+            self._coordinator = node
             return answer, set(error_codes(answer))
 
         return await self._until_accepted(ask, _COORDINATED, self.prepare)
