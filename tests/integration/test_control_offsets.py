@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
@@ -15,7 +14,6 @@ from shared.errors import KafkaUnavailable
 from shared.kafka.topics import ensure_topics, fragments_topics
 from shared.model.head import Counts, Head
 from shared.model.names import Names
-from tests.servers import KafkaServer
 from tests.topics import appending, delete_below
 
 
@@ -97,19 +95,3 @@ async def test_many_streams_are_read_in_one_request_of_each_kind(kafka: str, nam
 
     assert len(offsets.end) == 100
     assert time.monotonic() - begun < 2  # a request per stream, or aiokafka's wait of 20 s, would take longer
-
-
-async def test_a_mute_broker_is_reported_in_time(kafka_server: KafkaServer, namespace: str) -> None:
-    """A broker that keeps its connections open without answering is unavailable until it answers."""
-    names = Names(namespace)
-    await make_streams(kafka_server.address, names, 2)
-
-    async with KafkaOffsets(kafka_server.address, names) as source:
-        await read_at_last(source, 2)
-        kafka_server.pause()
-        with pytest.raises(KafkaUnavailable):
-            await source.read(2, ["default"])
-        kafka_server.resume()
-        offsets = await read_at_last(source, 2)
-
-    assert offsets.end == {0: 0, 1: 0}
