@@ -81,7 +81,7 @@ async def serve(settings: ConsumerSettings, stop: asyncio.Event) -> None:
         reception=lambda: receptions[0] if receptions else None,
     )
     try:
-        async with http_server(app, settings.host, settings.port, lifespan="off"):
+        async with http_server(app, settings.host, settings.port, tls=settings.tls, lifespan="off"):
             preparing = asyncio.create_task(prepare(settings, zookeeper), name="prepare")
             stopping = asyncio.create_task(stop.wait(), name="stop")
             await asyncio.wait((preparing, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -118,7 +118,11 @@ async def member_of(
     freeing = asyncio.create_task(free_discarded(), name="free discarded state")
     try:
         async with HttpPeers(
-            here_of(settings), prepared.secrets, wall_ms, max_body_bytes=limits.max_body_bytes
+            here_of(settings),
+            prepared.secrets,
+            wall_ms,
+            max_body_bytes=limits.max_body_bytes,
+            tls=settings.tls,
         ) as peers:
             member = Member(
                 coordinator=_coordinator(settings, zookeeper, prepared.count),

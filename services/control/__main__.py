@@ -44,7 +44,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s, settings.zookeeper_access)
         stack.push_async_callback(zookeeper.close)
         offsets = await stack.enter_async_context(KafkaOffsets(settings.kafka, settings.names))
-        http = await stack.enter_async_context(http_client())
+        http = await stack.enter_async_context(http_client(settings.tls))
         feed = EventFeed()
         cluster = ZooKeeperCluster(zookeeper, settings.names)
         view = ClusterView(
@@ -80,7 +80,8 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop(), name=name) for name, loop in loops.items()]
             try:
-                async with http_server(app, settings.host, settings.port, ws="none", lifespan="off"):
+                host, port, tls = settings.host, settings.port, settings.tls
+                async with http_server(app, host, port, tls=tls, ws="none", lifespan="off"):
                     await stop.wait()
                     feed.close()  # otherwise the server would wait for the followers to leave
             finally:

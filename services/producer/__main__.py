@@ -147,6 +147,7 @@ class Producer:
     def _server_options(self, bounds: Bounds) -> dict[str, Any]:
         return {
             "is_shared": self._worker is not None,
+            "tls": self._settings.tls,
             "http": functools.partial(BoundedHttpProtocol, bounds=bounds),
             "ws": "none",
             "lifespan": "off",

@@ -27,6 +27,7 @@ from shared.service.arguments import parse_arguments
 from shared.service.known_settings import misspelt
 from shared.service.service_settings import ServiceSettings
 from shared.service.settings import describe, load
+from shared.service.tls import TlsFiles, server_context
 
 LAST_ANSWERS_S = 1.0
 """How long a stop waits for the answers of the requests that it cancels, if their clients read slowly."""
@@ -183,11 +184,17 @@ def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
 
 @contextlib.asynccontextmanager
 async def http_server(
-    app: Any, host: str, port: int, *, is_shared: bool = False, **options: Any
+    app: Any,
+    host: str,
+    port: int,
+    *,
+    is_shared: bool = False,
+    tls: TlsFiles | None = None,
+    **options: Any,
 ) -> AsyncIterator[None]:
     """Serves the ASGI `app` at host:port during the block; lets requests in flight finish afterwards.
 
-    Raises BatonError when the port is occupied.
+    Speaks HTTPS if `tls` has a certificate. Raises BatonError when the port is occupied.
     """
     # bound here, because uvicorn would end the process on an occupied port
     listener = listen(host, port, is_shared=is_shared)
@@ -196,6 +203,8 @@ async def http_server(
         "log_config": None,
         "timeout_graceful_shutdown": 5,
     } | options
+    if tls is not None and tls.is_serving:
+        settings["ssl_context_factory"] = lambda config, default: server_context(tls)
     server = _Server(uvicorn.Config(app, **settings))
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="http server")
     try:

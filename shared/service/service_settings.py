@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from shared.kafka.access import MECHANISMS, PROTOCOLS, KafkaAccess
 from shared.model.names import Names, is_namespace
 from shared.service.settings import between, one_of, setting
+from shared.service.tls import TlsFiles
 from shared.zookeeper.access import LOCKED, OPEN, AccessSource, access_source
 from shared.zookeeper.secret import IN_ZOOKEEPER, MIN_BYTES
 
@@ -46,8 +47,25 @@ class ServiceSettings:
     port: int = setting(8000, "port to listen on", PORTS)
     advertise: str = setting(
         "",
-        "base URL at which others reach this service; empty: `http://host:port`, with the machine's name "
-        "if the host means all interfaces",
+        "base URL at which others reach this service; empty: `http://host:port` (or https), with the "
+        "machine's name if the host means all interfaces",
+    )
+    tls_certificate_file: str = setting(
+        "",
+        "PEM file with this service's certificate and the chain to its authority: its ports then speak HTTPS "
+        "and it shows the certificate to members; reread when it changes, as the next three; empty: HTTP",
+    )
+    tls_key_file: str = setting(
+        "", "PEM file of its key, without a password; empty: in BATON_TLS_CERTIFICATE_FILE"
+    )
+    tls_ca_file: str = setting(
+        "",
+        "PEM file of the authorities that sign the members' certificates; empty: those of the system",
+    )
+    tls_client_ca_file: str = setting(
+        "",
+        "PEM file of authorities: only clients with a certificate of one of them reach this service's ports; "
+        "empty: clients need none",
     )
     zookeeper_timeout_s: float = setting(
         6.0,
@@ -115,12 +133,23 @@ class ServiceSettings:
         return access_source(self.zookeeper_user, self.zookeeper_password_file, self.zookeeper_acl)
 
     @property
+    def tls(self) -> TlsFiles:
+        """The files for HTTPS."""
+        return TlsFiles(
+            certificate=self.tls_certificate_file,
+            key=self.tls_key_file,
+            ca=self.tls_ca_file,
+            client_ca=self.tls_client_ca_file,
+        )
+
+    @property
     def address(self) -> str:
         """The base URL to publish in ZooKeeper, without a trailing slash."""
         if self.advertise:
             return self.advertise.rstrip("/")
         host = socket.gethostname() if self.host in EVERYWHERE else self.host
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        scheme = "https" if self.tls.is_serving else "http"
+        return f"{scheme}://[{host}]:{self.port}" if ":" in host else f"{scheme}://{host}:{self.port}"
 
     def remarks(self) -> list[str]:
         """What an operator should know about these valid settings; the service logs it when it starts."""
@@ -134,7 +163,7 @@ class ServiceSettings:
 
     def check(self) -> list[str]:
         """Faults of settings that are valid on their own."""
-        faults = self.kafka_access.faults()
+        faults = self.kafka_access.faults() + self.tls.faults()
         if not is_namespace(self.namespace):
             faults.append(f"BATON_NAMESPACE={self.namespace!r}: lower-case letters, digits and `-` only")
         accepted = "" if self.accepted_secret == IN_ZOOKEEPER else self.accepted_secret

@@ -98,9 +98,9 @@ class Group:
         self.fleet = one
         self.members: list[Joined] = []
 
-    async def join(self, name: str) -> Joined:
-        """A member that has begun to take part."""
-        own = {"BATON_MEMBER": name, "BATON_PORT": str(free_port())}
+    async def join(self, name: str, **more: str) -> Joined:
+        """A member that has begun to take part; `more` settings are named by their variables."""
+        own = {"BATON_MEMBER": name, "BATON_PORT": str(free_port())} | more
         settings = load(ConsumerSettings, self.fleet.environment | own)
         async with contextlib.AsyncExitStack() as around:
             zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s, settings.zookeeper_access)
@@ -117,7 +117,8 @@ class Group:
                 metrics=ConsumerMetrics([member]),
                 reception=lambda: reception,
             )
-            await around.enter_async_context(http_server(app, settings.host, settings.port, lifespan="off"))
+            server = http_server(app, settings.host, settings.port, tls=settings.tls, lifespan="off")
+            await around.enter_async_context(server)
             stop = asyncio.Event()
             task = asyncio.create_task(member.run(stop), name=name)
             self.members.append(Joined(member, zookeeper, settings.zookeeper, stop, task, around.pop_all()))

@@ -21,6 +21,7 @@ from services.consumer.member.metrics import ConsumerMetrics
 from shared.model.secrets import Secrets
 from shared.service.runtime import http_server
 from shared.service.signing import ACCEPTED_MS, Envelope, Here, new_nonce, sealed_headers
+from shared.service.tls import TlsFiles
 from tests.peers_contract import MAX_BODY_BYTES, End, Pair, new_end
 from tests.servers import free_port
 
@@ -46,12 +47,13 @@ class Face:
     port: int
     member: str
     joined: bool = True
+    tls: TlsFiles = field(default_factory=TlsFiles)
     drained: list[str] = field(default_factory=list)
     connections: list[int] = field(default_factory=list)
 
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls.is_serving else 'http'}://127.0.0.1:{self.port}"
 
     @property
     def app(self) -> FastAPI:
@@ -74,16 +76,19 @@ class Face:
 
 
 @contextlib.asynccontextmanager
-async def serving(member: str, max_body_bytes: int = MAX_BODY_BYTES) -> AsyncIterator[Face]:
+async def serving(
+    member: str, max_body_bytes: int = MAX_BODY_BYTES, tls: TlsFiles | None = None
+) -> AsyncIterator[Face]:
     """A member that answers."""
-    face = Face(end=new_end(member, max_body_bytes), port=free_port(), member=member)
+    end, port = new_end(member, max_body_bytes), free_port()
+    face = Face(end=end, port=port, member=member, tls=tls or TlsFiles())
     app = face.app
 
     async def watched(scope: Scope, receive: Receive, send: Send) -> None:
         face.connections.append(scope["client"][1])
         await app(scope, receive, send)
 
-    async with http_server(watched, "127.0.0.1", face.port, lifespan="off"):
+    async with http_server(watched, "127.0.0.1", face.port, tls=tls, lifespan="off"):
         yield face
 
 

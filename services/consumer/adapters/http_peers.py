@@ -23,6 +23,7 @@ from shared.errors import BundleRejected, HandoverRefused, PeerUnavailable, Unau
 from shared.model.secrets import Secrets
 from shared.service.http import PROBLEM
 from shared.service.signing import Envelope, Here, new_nonce, open_envelope, sealed_headers
+from shared.service.tls import CLOSED, TlsFiles, client_context, tls_fault
 
 CONNECT_S = 2.0
 """A neighbouring machine answers within a millisecond; a lost packet is sent again after a second."""
@@ -79,6 +80,7 @@ class HttpPeers:
         *,
         max_body_bytes: int,
         timeouts: PeerTimeouts | None = None,
+        tls: TlsFiles | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._here = here
@@ -87,6 +89,7 @@ class HttpPeers:
         self._max_body_bytes = max_body_bytes
         self._timeouts = timeouts or PeerTimeouts()
         self._client = httpx.AsyncClient(
+            verify=True if tls is None else client_context(tls),
             transport=transport,
             # `asyncio.timeout` bounds the whole call: httpx's time-outs start anew with every byte
             timeout=httpx.Timeout(None, connect=CONNECT_S),
@@ -224,4 +227,5 @@ def _refusal(response: httpx.Response, body: bytes) -> str:
 def _reason(error: Exception, within_s: float) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {within_s:g} s"
-    return str(error) or repr(error)
+    closed = CLOSED if isinstance(error, httpx.NetworkError) else repr(error)
+    return tls_fault(error) or str(error) or closed

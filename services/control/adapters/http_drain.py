@@ -17,6 +17,7 @@ import msgspec
 from shared.errors import PeerUnavailable
 from shared.model.secrets import Secrets
 from shared.service.signing import Envelope, digest_of, new_nonce, sealed_headers
+from shared.service.tls import tls_fault
 
 ANSWER_TIMEOUT_S = 5.0
 PATH = "/drain"
@@ -61,7 +62,8 @@ class HttpDrain:
                     f"{address}{PATH}", content=body, headers=sealed_headers(secrets, envelope)
                 )
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
-            raise PeerUnavailable(f"{member} does not answer: {str(error) or type(error).__name__}") from None
+            why = tls_fault(error) or str(error) or type(error).__name__
+            raise PeerUnavailable(f"{member} does not answer: {why}") from None
         if not response.is_success:
             raise PeerUnavailable(f"{member} does not drain: {_words_of(response)}")
 

@@ -16,6 +16,7 @@ import msgspec
 
 from services.control.core.observed import Answers, MemberStatus, Plan
 from shared.model.cluster import MemberNode
+from shared.service.tls import TlsFiles, client_context
 
 ANSWER_TIMEOUT_S = 2.0
 
@@ -23,10 +24,11 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-def http_client() -> httpx.AsyncClient:
+def http_client(tls: TlsFiles | None = None) -> httpx.AsyncClient:
     """A client for members and Spark's drivers, without a time-out: each call sets its own."""
     # trust_env: proxies in the environment lead to the outside world
-    return httpx.AsyncClient(timeout=None, trust_env=False)
+    verify = True if tls is None else client_context(tls)
+    return httpx.AsyncClient(verify=verify, timeout=None, trust_env=False)
 
 
 class HttpMembers:
