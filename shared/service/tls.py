@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from shared.errors import InvalidInput
+from shared.service.settings import variable_for
 
 QUIET_S = 10.0
 """A stranger can fail any number of handshakes: each reason is logged so often at most."""
 CLOSED = "it closed the connection without an answer; if it refuses our certificate, its log says so"
 """For a caller that learns no more: a server checks a client's certificate after the request was sent."""
-_VARIABLE = "BATON_TLS"
 logger = logging.getLogger(__name__)
 
 
@@ -43,7 +43,7 @@ class TlsFiles:
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
         """What the variables `BATON_TLS_…` say."""
         names = ("certificate", "key", "ca", "client_ca")
-        return cls(**{name: environment.get(f"{_VARIABLE}_{name.upper()}_FILE", "") for name in names})
+        return cls(**{name: environment.get(_variable(name), "") for name in names})
 
     @property
     def is_serving(self) -> bool:
@@ -59,9 +59,9 @@ class TlsFiles:
     def faults(self) -> list[str]:
         """Why nothing can be served or called with these files; empty if it can."""
         if self.key and not self.certificate:
-            return [f"{_VARIABLE}_KEY_FILE needs {_VARIABLE}_CERTIFICATE_FILE"]
+            return [f"{_variable('key')} needs {_variable('certificate')}"]
         if self.client_ca and not self.certificate:
-            return [f"{_VARIABLE}_CLIENT_CA_FILE needs {_VARIABLE}_CERTIFICATE_FILE"]
+            return [f"{_variable('client_ca')} needs {_variable('certificate')}"]
         if self == TlsFiles():
             return []
         try:
@@ -131,7 +131,8 @@ class RenewedContext(ssl.SSLContext):
             self._current = self._build(self._files)
             logger.info("certificates loaded", extra={"certificate": self._files.certificate})
         except (OSError, InvalidInput) as error:
-            _log_rarely("certificates not loaded", str(error))
+            if _is_news(str(error)):
+                logger.warning("certificates not loaded", extra={"why": str(error)})
 
 
 class _ServedConnection(ssl.SSLObject):
@@ -143,7 +144,8 @@ class _ServedConnection(ssl.SSLObject):
         except ssl.SSLWantReadError:
             raise
         except ssl.SSLError as error:
-            _log_rarely("handshake failed", _words_of(error))
+            if _is_news(_words_of(error)):
+                logger.warning("handshake failed", extra={"why": _words_of(error)})
             raise
 
 
@@ -152,14 +154,14 @@ def _server(files: TlsFiles) -> ssl.SSLContext:
     context.sslobject_class = _ServedConnection
     _load_own(context, files)
     if files.client_ca:
-        with _blaming("CLIENT_CA_FILE", files.client_ca):
+        with _blaming("client_ca", files.client_ca):
             context.load_verify_locations(files.client_ca)
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
 def _client(files: TlsFiles) -> ssl.SSLContext:
-    with _blaming("CA_FILE", files.ca):
+    with _blaming("ca", files.ca):
         context = ssl.create_default_context(cafile=files.ca or None)
     if files.certificate:
         _load_own(context, files)
@@ -168,9 +170,13 @@ def _client(files: TlsFiles) -> ssl.SSLContext:
 
 def _load_own(context: ssl.SSLContext, files: TlsFiles) -> None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    with _blaming("CERTIFICATE_FILE", files.certificate):
+    with _blaming("certificate", files.certificate):
         # without a password: OpenSSL would ask for it at the terminal
         context.load_cert_chain(files.certificate, files.key or None, password=b"")
+
+
+def _variable(name: str) -> str:
+    return variable_for(f"tls_{name}_file")
 
 
 @contextlib.contextmanager
@@ -179,7 +185,7 @@ def _blaming(name: str, path: str) -> Iterator[None]:
         yield
     except OSError as error:  # ssl.SSLError is one
         why = getattr(error, "reason", None) or error.strerror or str(error)
-        raise InvalidInput(f"{_VARIABLE}_{name}={path}: {why}") from None
+        raise InvalidInput(f"{_variable(name)}={path}: {why}") from None
 
 
 def _words_of(error: ssl.SSLError) -> str:
@@ -190,8 +196,10 @@ def _words_of(error: ssl.SSLError) -> str:
 _logged_at_s: dict[str, float] = {}
 
 
-def _log_rarely(message: str, why: str) -> None:
+def _is_news(why: str) -> bool:
+    """Whether this has not been logged in the last seconds."""
     now_s = time.monotonic()
-    if now_s - _logged_at_s.get(f"{message} {why}", float("-inf")) >= QUIET_S:
-        _logged_at_s[f"{message} {why}"] = now_s
-        logger.warning(message, extra={"why": why})
+    if now_s - _logged_at_s.get(why, float("-inf")) < QUIET_S:
+        return False
+    _logged_at_s[why] = now_s
+    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import random
 import shutil
@@ -23,7 +24,7 @@ from shared.service.runtime import JsonLines
 from shared.service.tls import CLOSED, TlsFiles
 from tests.e2e.readers import judge
 from tests.e2e.visits import Visits
-from tests.integration.consumers import SETTINGS, group
+from tests.integration.consumers import SETTINGS, Joined, group
 from tests.integration.handover_ends import PATIENT, SECRETS, here_of, serving, wall_ms
 from tests.peers_contract import MAX_BODY_BYTES, Donation, Pair, PeersContract
 from tests.servers import free_port
@@ -205,6 +206,9 @@ async def test_a_group_changes_to_https_and_loses_nothing(
 ) -> None:
     """Plain, trusting, serving and demanding members hand over live; a foreign one takes over by a replay."""
 
+    def runs(member: Joined, streams: int) -> bool:
+        return len(member.running) == streams
+
     def of(files: TlsFiles, *names: str) -> dict[str, str]:
         given = dataclasses.asdict(files)
         return {f"BATON_TLS_{name.upper()}_FILE": given[name] for name in names or given}
@@ -225,9 +229,9 @@ async def test_a_group_changes_to_https_and_loses_nothing(
             await found.fleet.write(visits, 300)
             joined = await found.join(name.replace(" ", "-"), **settings)
             if name != "foreign":
-                await found.until(lambda joined=joined: len(joined.running) == 1)
+                await found.until(functools.partial(runs, joined, 1))
             last.stop.set()
-            await found.until(lambda joined=joined: len(joined.running) == 2)
+            await found.until(functools.partial(runs, joined, 2))
             live[name] = {worker.is_warm for worker in joined.member.workers}
             last = joined
         await found.fleet.write(visits, 300)
