@@ -7,11 +7,11 @@ import base64
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
-from cli.kafka.users import set_password
+from cli.kafka.rights import PRINCIPALS, rights_of
+from cli.kafka.users import grant, set_password
 from cli.stack.certificates import make_authority
 from cli.stack.kafka_locks import BROKER, KafkaLocks
 from cli.stack.private_files import write_private
@@ -19,11 +19,15 @@ from cli.stack.servers import LOOPBACK
 from shared.errors import KafkaUnavailable
 from shared.kafka.access import BY_TOKEN, KafkaAccess
 from shared.kafka.cluster import Cluster
+from shared.model.names import Names
 from tests.servers import KafkaServer, free_port
 
 ADMIN = "admin"
-PASSWORD = "correct horse"
-SESSION_MS = 3_000
+PASSWORD = 'correct "horse" \\battery'
+"""With what a configuration in Java must escape."""
+USERS = (ADMIN, "nobody", "rotating", *(principal.replace(" ", "-") for principal in PRINCIPALS))
+"""Who has a password, for PLAIN and SCRAM."""
+SESSION_MS = 1_500
 
 
 class SecuredKafka(KafkaServer):
@@ -32,8 +36,7 @@ class SecuredKafka(KafkaServer):
     def __init__(self, home: Path, *, session_ms: int = SESSION_MS) -> None:
         super().__init__(home)
         self.authority = make_authority(home / "certificates")
-        self._open = self.options
-        self._plain_users = dict.fromkeys((ADMIN, "reader", "writer", "nobody"), PASSWORD)
+        self._plain_users = dict.fromkeys(USERS, PASSWORD)
         self.options = replace(
             self.options,
             locks=KafkaLocks(
@@ -51,6 +54,13 @@ class SecuredKafka(KafkaServer):
     def root(self) -> KafkaAccess:
         """A superuser's access, by certificate."""
         return self.by_certificate(ADMIN)
+
+    async def allow(self, principal: str, names: Names) -> str:
+        """Grants exactly the rights of one of Baton's principals; returns the user's name."""
+        user = principal.replace(" ", "-")
+        async with Cluster(self.root) as cluster:
+            await grant(cluster, user, rights_of(principal, names))
+        return user
 
     def by_certificate(self, name: str) -> KafkaAccess:
         """The access of a principal with a new certificate."""
@@ -82,24 +92,15 @@ class SecuredKafka(KafkaServer):
 
     async def answers(self) -> bool:
         """Whether it serves the superuser; then the users of SCRAM are there, too."""
-        async with cluster_of(self.root) as cluster:
+        async with Cluster(self.root) as cluster:
             with contextlib.suppress(KafkaUnavailable, TimeoutError):
                 async with asyncio.timeout(3.0):
                     for name in self._plain_users:
+                        # PLAIN's are in the configuration
                         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
                             await set_password(cluster, name, PASSWORD, mechanism)
                     return True
         return False
-
-
-@contextlib.asynccontextmanager
-async def cluster_of(access: KafkaAccess) -> AsyncIterator[Cluster]:
-    """Connections with that access, closed at the end."""
-    cluster = Cluster(access)
-    try:
-        yield cluster
-    finally:
-        await cluster.close()
 
 
 def token(name: str, *, ends_in_s: float = 3600.0) -> str:

@@ -54,6 +54,7 @@ def rights_of(principal: str, names: Names, group: str = DEFAULT_GROUP) -> list[
         "spark": [
             Right("topic", fragments, "prefixed", ("read", "describe")),
             Right("topic", sessions, "prefixed", ("read", "describe")),
+            Right("group", names.kafka_group(""), "prefixed", ("describe",)),
         ],
         "command line": [
             Right("topic", fragments, "prefixed", ("read", "describe")),

@@ -65,7 +65,7 @@ def _mechanisms(locks: KafkaLocks) -> dict[str, object]:
         "SCRAM-SHA-512": f"{_MODULES}.scram.ScramLoginModule required;",
     }
     if locks.plain_users:
-        users = "".join(f' user_{name}="{password}"' for name, password in locks.plain_users.items())
+        users = "".join(f" user_{name}={_quoted(password)}" for name, password in locks.plain_users.items())
         modules["PLAIN"] = f"{_MODULES}.plain.PlainLoginModule required{users};"
     if locks.has_test_tokens:
         module = f"{_MODULES}.oauthbearer.OAuthBearerLoginModule required"
@@ -75,3 +75,9 @@ def _mechanisms(locks: KafkaLocks) -> dict[str, object]:
     for mechanism, module in modules.items():
         settings[f"{_LISTENER}.{mechanism.lower()}.sasl.jaas.config"] = module
     return settings
+
+
+def _quoted(text: str) -> str:
+    # once for the login module's syntax, once for the properties file's
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'.replace("\\", "\\\\")

@@ -124,6 +124,16 @@ def access_of(kafka: Kafka) -> KafkaAccess:
     return KafkaAccess(bootstrap=kafka) if isinstance(kafka, str) else kafka
 
 
+def addresses_of(bootstrap: str) -> list[tuple[str, int]]:
+    """Host and port of each server.
+
+    >>> addresses_of("a:1, [::1]:2")
+    [('a', 1), ('::1', 2)]
+    """
+    split = (one.strip().rpartition(":") for one in bootstrap.split(","))
+    return [(host.strip("[]"), int(port)) for host, _, port in split]
+
+
 def access_from(environment: Mapping[str, str], bootstrap: str) -> KafkaAccess:
     """The access to these brokers with what the variables `BATON_KAFKA_…` say."""
     given = {

@@ -72,11 +72,10 @@ class Channel:
     async def close(self) -> None:
         """Closes the connection; requests under way fail. Never raises."""
         self._is_closed = True
-        for live in {*self._retired, self._live} - {None}:
-            assert live is not None
-            live.connection.close()
+        leaving = [live.connection for live in (*self._retired, self._live) if live is not None]
         self._retired.clear()
         self._live = None
+        await asyncio.gather(*(connection.leave() for connection in leaving))
 
     async def _connected(self) -> _Live:
         async with self._lock:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, Self
 
 from shared.errors import KafkaUnavailable
-from shared.kafka.access import Kafka, access_of
+from shared.kafka.access import Kafka, access_of, addresses_of
 from shared.kafka.channel import Channel, Connect
 from shared.kafka.refusals import refusal
 from shared.kafka.security import Gate
@@ -32,7 +32,7 @@ class Cluster:
 
     def __init__(self, kafka: Kafka, connect: Connect | None = None) -> None:
         access = access_of(kafka)
-        self._bootstrap = [_address(one) for one in access.bootstrap.split(",")]
+        self._bootstrap = addresses_of(access.bootstrap)
         self._connect = connect or Gate(access)
         self._channels: dict[tuple[int, Lane], Channel] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
@@ -138,8 +138,7 @@ class Cluster:
         channels = list(self._channels.values())
         self._channels.clear()
         self._brokers.clear()
-        for channel in channels:
-            await channel.close()
+        await asyncio.gather(*(channel.close() for channel in channels))
 
     async def _read_metadata(self) -> None:
         metadata = read_metadata(await self._ask_any(MetadataRequest(sorted(self._wanted))))
@@ -175,8 +174,3 @@ class Cluster:
                 del self._channels[node, lane]
                 await channel.close()
         self._brokers, self._controller = metadata.brokers, metadata.controller
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.strip().rpartition(":")
-    return host.strip("[]"), int(port)

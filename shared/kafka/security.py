@@ -7,6 +7,7 @@ tried on a new connection. A channel replaces a connection before its `lifetime_
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
@@ -20,10 +21,12 @@ from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from shared.errors import KafkaDenied, KafkaUnavailable
-from shared.kafka.access import BY_TOKEN, KafkaAccess
+from shared.kafka.access import BY_TOKEN, KafkaAccess, addresses_of
 from shared.kafka.sasl import SecretRefused, authenticate
 
 CLIENT_ID = "baton"
+GOODBYE_S = 1.0
+_FIND_TIMEOUT_S = 10.0
 _UNBOUNDED_MS = 3_600_000
 """The channel bounds each request by itself."""
 
@@ -34,6 +37,12 @@ class Connection(AIOKafkaConnection):  # type: ignore[misc]
     """A connection on which the broker accepts requests for `lifetime_s` seconds after it was opened."""
 
     lifetime_s: float = math.inf
+
+    async def leave(self) -> None:
+        """Closes it, and waits for TLS to say goodbye, which a loop that ends at once would cut off."""
+        closed = self.close()
+        if closed is not None:
+            await asyncio.wait([closed], timeout=GOODBYE_S)
 
 
 class Gate:
@@ -47,9 +56,14 @@ class Gate:
 
     async def __call__(self, host: str, port: int) -> Connection:
         """Raises KafkaDenied with the reason in words, and what aiokafka raises."""
-        access = self._access
-        if not access.has_sasl:
+        if not self._access.has_sasl:
             return await self._open(host, port)
+        connection, _ = await self.identified(host, port)
+        return connection
+
+    async def identified(self, host: str, port: int) -> tuple[Connection, str]:
+        """A connection with SASL, and the secret that was accepted. Raises the same."""
+        access = self._access
         refusal = ""
         for number, secret in enumerate(read_secrets(access), start=1):
             connection = await self._open(host, port)
@@ -58,10 +72,10 @@ class Gate:
                     connection, access.sasl_mechanism, access.username, secret
                 )
             except SecretRefused as error:
-                connection.close()
+                await connection.leave()
                 refusal = str(error)
             except (ValueError, LookupError) as error:  # a broker that does not know the password itself
-                connection.close()
+                await connection.leave()
                 raise KafkaDenied("the broker cannot prove who it is", cause=str(error)) from None
             except BaseException:
                 connection.close()
@@ -72,7 +86,7 @@ class Gate:
                         "Kafka refused the first secret and accepted the next",
                         extra={"file": access.secret_file},
                     )
-                return connection
+                return connection, secret
         if access.sasl_mechanism == BY_TOKEN:
             raise KafkaDenied("Kafka refuses the token", cause=f"{access.token_file}: {refusal}")
         who = f"user {access.username!r}, {access.sasl_mechanism}, {access.password_file}"
@@ -90,6 +104,7 @@ class Gate:
         try:
             await connection.connect()
         except (OSError, KafkaError) as error:
+            await connection.leave()
             if (fault := _tls_fault(error)) is not None:
                 raise _denied(fault, self._access) from error
             # what nobody listens to is another error
@@ -99,6 +114,23 @@ class Gate:
                 ) from error
             raise
         return connection
+
+
+async def find_secret(access: KafkaAccess) -> str:
+    """Of the secrets in the file the one that Kafka accepts now. Raises KafkaUnavailable."""
+    failure: Exception | None = None
+    for host, port in addresses_of(access.bootstrap):
+        try:
+            async with asyncio.timeout(_FIND_TIMEOUT_S):
+                connection, secret = await Gate(access).identified(host, port)
+        except KafkaUnavailable:
+            raise
+        except (OSError, KafkaError) as error:
+            failure = error
+        else:
+            await connection.leave()
+            return secret
+    raise KafkaUnavailable("Kafka cannot be reached", cause=f"{access.bootstrap}: {failure!r}")
 
 
 def tls_context(access: KafkaAccess) -> ssl.SSLContext:

@@ -173,6 +173,9 @@ class FakeConnection:
         if not self._broken.done():
             self._broken.set_result(None)
 
+    async def leave(self) -> None:
+        self.close()
+
     async def send(self, request: Any) -> Any:
         """The broker's answer."""
         answering = asyncio.ensure_future(self._answer(request))

@@ -31,6 +31,7 @@ from services.control.core.runs import (
     decide,
 )
 from shared.errors import SparkUnavailable
+from shared.kafka.access import Kafka
 
 POLL_S = 0.2
 DRIVER = (sys.executable, "-m", "services.control.spark.driver")
@@ -43,7 +44,7 @@ logger = logging.getLogger(__name__)
 class SparkPlace:
     """Where Spark runs and works: the part of a request that all runs share."""
 
-    kafka: str
+    kafka: Kafka
     namespace: str
     lake: str
     jars: str

@@ -23,6 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from services.control.spark.audit import audit
+from services.control.spark.kafka_client import java_properties
 from services.control.spark.lake import lake
 from services.control.spark.reports import reports
 from services.control.spark.request import Result, RunRequest, read_request
@@ -67,7 +68,8 @@ def _run(run: Path, work: Path) -> Result:
     if program is None:
         raise NotFound(f"there is no job {request.job!r}, only {', '.join(sorted(PROGRAMS))}")
     name = f"baton {request.job} {request.group} {request.id}"
-    spark = start_spark(name=name, master=request.master, jars=request.jars, work=work)
+    properties = java_properties(request.kafka)
+    spark = start_spark(name=name, master=request.master, jars=request.jars, work=work, properties=properties)
     context = spark.sparkContext
     _publish(
         run / "driver.json",

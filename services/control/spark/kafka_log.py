@@ -17,15 +17,18 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from shared.errors import KafkaUnavailable, NotFound
+from services.control.spark.kafka_client import client_options, source_options
+from shared.errors import KafkaDenied, KafkaUnavailable, NotFound
+from shared.kafka.access import Kafka, access_of
 
 Partition = tuple[str, int]
 OPEN_TRANSACTION_TIMEOUT_S = 60.0
 """Longer than a stream's transaction can stay open before the broker aborts it (10–15 s)."""
 _POLL_S = 0.1
+_DENIED = ("SslAuthentication", "SaslAuthentication", "AuthorizationException")
 
 
-def topic_partitions(spark: SparkSession, kafka: str, topics: Iterable[str]) -> list[Partition]:
+def topic_partitions(spark: SparkSession, kafka: Kafka, topics: Iterable[str]) -> list[Partition]:
     """Every partition of the topics. Raises NotFound if one does not exist, KafkaUnavailable."""
     names = list(topics)
     with _admin(spark, kafka) as admin:
@@ -34,7 +37,7 @@ def topic_partitions(spark: SparkSession, kafka: str, topics: Iterable[str]) -> 
 
 
 def offsets(
-    spark: SparkSession, kafka: str, partitions: Iterable[Partition], at: Literal["start", "end", "stable"]
+    spark: SparkSession, kafka: Kafka, partitions: Iterable[Partition], at: Literal["start", "end", "stable"]
 ) -> dict[Partition, int]:
     """The first offset of each partition, its end, or its stable end: the end for `read_committed`."""
     kafka_admin = spark._jvm.org.apache.kafka.clients.admin
@@ -53,7 +56,7 @@ def offsets(
         return {partition: int(found.get(key).offset()) for partition, key in wanted.items()}
 
 
-def settled_end(spark: SparkSession, kafka: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
+def settled_end(spark: SparkSession, kafka: Kafka, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """The stable ends, after every transaction that is open now has ended.
 
     Until then, a commit that a head already counts may be invisible, because another stream's open
@@ -73,14 +76,14 @@ def settled_end(spark: SparkSession, kafka: str, partitions: Iterable[Partition]
 
 def read_log(
     spark: SparkSession,
-    kafka: str,
+    kafka: Kafka,
     start: Mapping[Partition, int],
     end: Mapping[Partition, int],
 ) -> DataFrame:
     """The committed records from `start` up to `end`: topic, partition, offset, appended (ms), key, value."""
     records = (
         spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", kafka)
+        .options(**source_options(kafka))
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", ",".join(sorted({topic for topic, _ in start})))
         .option("startingOffsets", _by_topic(start))
@@ -101,10 +104,11 @@ def _by_topic(offsets: Mapping[Partition, int]) -> str:
 
 
 @contextlib.contextmanager
-def _admin(spark: SparkSession, kafka: str) -> Iterator[Any]:
+def _admin(spark: SparkSession, kafka: Kafka) -> Iterator[Any]:
     """Kafka's admin client in Spark's JVM. Translates its errors into ours."""
     properties = spark._jvm.java.util.Properties()
-    properties.put("bootstrap.servers", kafka)
+    for name, value in client_options(kafka).items():
+        properties.put(name, value)
     properties.put("request.timeout.ms", "10000")
     properties.put("default.api.timeout.ms", "20000")
     admin = None
@@ -115,7 +119,10 @@ def _admin(spark: SparkSession, kafka: str) -> Iterator[Any]:
         what = str(error)
         if "UnknownTopicOrPartition" in what:
             raise NotFound(f"a topic does not exist: {_first_line(what)}") from None
-        raise KafkaUnavailable(f"Kafka at {kafka} does not answer: {_first_line(what)}") from None
+        if any(word in what for word in _DENIED):
+            raise KafkaDenied("Kafka does not let the job in", cause=_first_line(what)) from None
+        at = access_of(kafka).bootstrap
+        raise KafkaUnavailable(f"Kafka at {at} does not answer: {_first_line(what)}") from None
     finally:
         if admin is not None:
             admin.close()

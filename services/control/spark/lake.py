@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from services.control.spark.delivered import NUMBERS, TEXTS, read_session
 from services.control.spark.delta import NO_TABLE, newest_version
+from services.control.spark.kafka_client import source_options
 from services.control.spark.request import Result, RunRequest
 
 BATCH_RECORDS = 50_000
@@ -47,7 +48,7 @@ def lake(spark: SparkSession, request: RunRequest) -> Result:
         create_sessions_table(spark, table)
     records = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", request.kafka)
+        .options(**source_options(request.kafka))
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", request.names.sessions(request.group))
         .option("startingOffsets", "earliest")

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from shared.errors import InvalidInput
+from shared.kafka.access import Kafka
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 
@@ -23,7 +24,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     job: str
-    kafka: str
+    kafka: Kafka
     lake: str
     jars: str
     group_settings: GroupSettings

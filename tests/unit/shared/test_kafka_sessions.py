@@ -33,6 +33,9 @@ class Session:
     def close(self) -> None:
         self.is_closed = True
 
+    async def leave(self) -> None:
+        self.close()
+
     async def send(self, request: tuple[str, float]) -> str:
         name, takes_s = request
         if self.is_closed or self._broker.now_s >= self._ends_s:

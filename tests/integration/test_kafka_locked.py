@@ -1,0 +1,233 @@
+"""A broker that demands TLS, a principal and rights: who gets in, why others do not, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cli.kafka.users import set_password
+from cli.stack.certificates import make_authority
+from cli.stack.private_files import write_private
+from shared.errors import KafkaDenied, KafkaUnavailable
+from shared.kafka.access import KafkaAccess
+from shared.kafka.catalog import TopicSpec, create_topics
+from shared.kafka.cluster import Cluster
+from shared.kafka.fetcher import Fetcher
+from shared.kafka.groups import KafkaGroup
+from shared.kafka.offsets import LATEST, list_offsets
+from shared.kafka.ranges import read_range
+from shared.kafka.transactional import GroupOffset, TransactionalWriter
+from tests.secured_kafka import ADMIN, PASSWORD, SESSION_MS, SecuredKafka, token
+
+WAYS: dict[str, Callable[[SecuredKafka, str], KafkaAccess]] = {
+    "certificate": lambda kafka, name: kafka.by_certificate(name),
+    "PLAIN": lambda kafka, name: kafka.by_secret("PLAIN", name),
+    "SCRAM-SHA-256": lambda kafka, name: kafka.by_secret("SCRAM-SHA-256", name),
+    "SCRAM-SHA-512": lambda kafka, name: kafka.by_secret("SCRAM-SHA-512", name),
+    "OAUTHBEARER": lambda kafka, name: kafka.by_secret("OAUTHBEARER", name),
+}
+"""Every way to be a principal."""
+
+
+async def new_topic(kafka: SecuredKafka, name: str) -> str:
+    async with Cluster(kafka.root) as cluster:
+        await create_topics(cluster, [TopicSpec(name=name)], 1)
+    return name
+
+
+async def append(cluster: Cluster, writer: TransactionalWriter, topic: str, *values: bytes) -> None:
+    """One transaction."""
+    where = topic, 0
+    await writer.add([where])
+    await writer.write(where, [(None, value) for value in values])
+    await writer.commit_offset(
+        GroupOffset(group=f"group.{topic}", partition=where, offset=len(values), metadata="m")
+    )
+    await writer.end(is_commit=True)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_principal_works_whichever_way_it_shows_who_it_is(
+    secured_kafka: SecuredKafka, namespace: str, way: str
+) -> None:
+    """Topics, transactions, offsets and records over TLS, by a certificate or each mechanism of SASL."""
+    topic = f"{namespace}.topic"
+    async with Cluster(WAYS[way](secured_kafka, ADMIN)) as cluster:
+        await create_topics(cluster, [TopicSpec(name=topic)], 1)
+        writer = TransactionalWriter(cluster, f"id.{namespace}", timeout_ms=10_000)
+        await writer.open()
+        await append(cluster, writer, topic, b"a", b"b")
+
+        read = read_range(cluster, (topic, 0), 0, 1, is_committed=True)
+        found = [record.value async for record in read]
+        committed = await KafkaGroup(cluster, f"group.{topic}").committed([(topic, 0)])
+
+    assert found == [b"a", b"b"]
+    assert committed[topic, 0] == (2, "m")
+
+
+FAULTS: dict[str, tuple[Callable[[SecuredKafka, Path], KafkaAccess], type[KafkaUnavailable], str]] = {
+    "wrong password of PLAIN": (
+        lambda kafka, _: kafka.by_secret("PLAIN", ADMIN, "wrong"),
+        KafkaDenied,
+        "refuses the user or the password: user 'admin', PLAIN, .*Invalid username or password",
+    ),
+    "wrong password of SCRAM": (
+        lambda kafka, _: kafka.by_secret("SCRAM-SHA-512", ADMIN, "wrong", "wrong, too"),
+        KafkaDenied,
+        "refuses the user or the password: user 'admin', SCRAM-SHA-512, .*invalid credentials",
+    ),
+    "unknown user": (
+        lambda kafka, _: kafka.by_secret("SCRAM-SHA-256", "stranger"),
+        KafkaDenied,
+        "refuses the user or the password: user 'stranger'",
+    ),
+    "expired token": (
+        lambda kafka, _: kafka.by_secret("OAUTHBEARER", ADMIN, token(ADMIN, ends_in_s=-1)),
+        KafkaDenied,
+        "token for Kafka has expired",
+    ),
+    "token that the broker does not accept": (
+        lambda kafka, _: kafka.by_secret("OAUTHBEARER", ADMIN, "opaque"),
+        KafkaDenied,
+        "refuses the token: .*invalid_token",
+    ),
+    "foreign authority": (
+        lambda kafka, folder: replace(kafka.root, ca_file=str(make_authority(folder).trust)),
+        KafkaDenied,
+        "broker's certificate is not trusted: .*ca.pem",
+    ),
+    "no certificate": (
+        lambda kafka, _: replace(kafka.root, certificate_file="", key_file=""),
+        KafkaDenied,
+        "rejects the client's certificate, or that it has none",
+    ),
+    "certificate of a foreign authority": (
+        lambda kafka, folder: replace(
+            kafka.root,
+            certificate_file=str(make_authority(folder).issue(ADMIN).certificate),
+            key_file=str(folder / f"{ADMIN}.key"),
+        ),
+        KafkaDenied,
+        "rejects the client's certificate",
+    ),
+    "no TLS": (
+        lambda kafka, _: KafkaAccess(bootstrap=kafka.address),
+        KafkaUnavailable,
+        "may demand TLS",
+    ),
+    "no SASL": (
+        lambda kafka, _: replace(kafka.root, bootstrap=kafka.address),
+        KafkaUnavailable,
+        "may demand another BATON_KAFKA_SECURITY_PROTOCOL",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_who_is_not_let_in_learns_why(secured_kafka: SecuredKafka, tmp_path: Path, fault: str) -> None:
+    """In words that name the user and the file, without the secret; and it can be tried again."""
+    access, kind, words = FAULTS[fault]
+    async with Cluster(access(secured_kafka, tmp_path)) as cluster:
+        for _ in range(2):
+            with pytest.raises(kind, match=words) as failure:
+                await cluster.refresh()
+            assert "wrong" not in failure.value.detail
+            assert "opaque" not in failure.value.detail
+
+
+async def test_a_principal_without_a_right_learns_which_one(
+    secured_kafka: SecuredKafka, namespace: str
+) -> None:
+    """At once, and not after the time that leaders and coordinators may take to appear."""
+    topic = await new_topic(secured_kafka, f"{namespace}.topic")
+    async with Cluster(secured_kafka.by_secret("SCRAM-SHA-512", "nobody")) as cluster, asyncio.timeout(5.0):
+        with pytest.raises(KafkaDenied, match=f"{topic}.*TopicAuthorizationFailed.*a right is missing"):
+            await list_offsets(cluster, [(topic, 0)], LATEST)
+        with pytest.raises(KafkaDenied, match=f"cannot be created, e.g. {namespace}.*a right is missing"):
+            await create_topics(cluster, [TopicSpec(name=f"{namespace}.new")], 1)
+        with pytest.raises(KafkaDenied, match=r"GroupAuthorizationFailed.*a right is missing"):
+            await KafkaGroup(cluster, "group").committed([(topic, 0)])
+        with pytest.raises(KafkaDenied, match=r"TransactionalIdAuthorizationFailed.*a right is missing"):
+            await TransactionalWriter(cluster, "id", timeout_ms=10_000).open()
+
+
+async def test_sessions_that_end_while_records_stream_lose_none(
+    secured_kafka: SecuredKafka, namespace: str
+) -> None:
+    """Reader and writer work for several sessions; every record arrives, in order."""
+    topic = await new_topic(secured_kafka, f"{namespace}.topic")
+    access = secured_kafka.by_secret("SCRAM-SHA-512")
+    async with AsyncExitStack() as stack:
+        writing = await stack.enter_async_context(Cluster(access))
+        reading = await stack.enter_async_context(Cluster(access))
+        fetcher = Fetcher(reading, is_committed=True)
+        stack.push_async_callback(fetcher.close)
+        reader = fetcher.read(topic, 0, 0)
+        writer = TransactionalWriter(writing, f"id.{namespace}", timeout_ms=10_000)
+        await writer.open()
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + 3.5 * SESSION_MS / 1000
+        written = 0
+
+        async def write() -> None:
+            nonlocal written
+            for n in itertools.takewhile(lambda _: loop.time() < ends_s, itertools.count()):
+                await append(writing, writer, topic, b"%d" % n)
+                written = n + 1
+
+        async def read() -> list[bytes]:
+            found: dict[int, bytes] = {}
+            while not writes.done() or len(found) < written:
+                for record in await reader.take(0.5, 1000):
+                    # after a new connection, a reader gets its last record again
+                    assert record.offset >= max(found, default=0)
+                    found[record.offset] = record.value
+            return list(found.values())
+
+        writes = asyncio.create_task(write())
+        found = await read()
+        await writes
+        opened = {lane: count for lane, count in connections(writing).items() if count > 1}
+
+    assert found == [b"%d" % n for n in range(written)]
+    assert written > 20
+    assert opened["write"] >= 4
+
+
+def connections(cluster: Cluster) -> dict[str, int]:
+    """How many connections each lane has opened."""
+    return {lane: channel.connections for (_, lane), channel in cluster._channels.items()}
+
+
+async def test_a_password_is_replaced_while_a_client_runs(secured_kafka: SecuredKafka) -> None:
+    """With both in the file it does not matter when Kafka's changes; a wrong one is mended at any time."""
+    user = "rotating"
+    access = secured_kafka.by_secret("SCRAM-SHA-512", user)
+    file = Path(access.password_file)
+
+    async def outlives_a_session(cluster: Cluster) -> None:
+        for _ in range(int(SESSION_MS / 100 * 1.2)):
+            await cluster.refresh()
+            await asyncio.sleep(0.1)
+
+    async with Cluster(access) as cluster, Cluster(secured_kafka.root) as root:
+        await cluster.refresh()
+        write_private(file, f"new secret\n{PASSWORD}\n".encode())
+        await outlives_a_session(cluster)
+        await set_password(root, user, "new secret")
+        await outlives_a_session(cluster)
+        write_private(file, b"new secret\n")
+        await outlives_a_session(cluster)
+
+        write_private(file, b"mistyped\n")
+        with pytest.raises(KafkaDenied, match="refuses the user or the password"):
+            await outlives_a_session(cluster)
+        write_private(file, b"new secret\n")
+        await outlives_a_session(cluster)
