@@ -88,7 +88,7 @@ class SecuredKafka(KafkaServer):
         )
         if mechanism == BY_TOKEN:
             return replace(access, token_file=str(file))
-        return replace(access, username=name, password_file=str(file))
+        return replace(access, user=name, password_file=str(file))
 
     async def answers(self) -> bool:
         """Whether it serves the superuser; then the users of SCRAM are there, too."""

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TypeAlias
 
+from shared.secret_file import SecretFile
+
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 BY_TOKEN = "OAUTHBEARER"
@@ -23,8 +25,8 @@ class KafkaAccess:
     """`bootstrap`: "host:port,…". The names are Kafka's own, except that secrets are in files.
 
     `ca_file`: PEM of the authorities that sign brokers' certificates; "": those of the system. `key_file` may
-    be empty if the key is in `certificate_file`. `password_file` and `token_file` hold one secret a line, of
-    which the first that Kafka accepts counts.
+    be empty if the key is in `certificate_file`. `password_file` and `token_file` hold one secret, or two
+    while they are rotated: the first that Kafka accepts counts.
     """
 
     bootstrap: str
@@ -33,7 +35,7 @@ class KafkaAccess:
     certificate_file: str = ""
     key_file: str = ""
     sasl_mechanism: str = ""
-    username: str = ""
+    user: str = ""
     password_file: str = ""
     token_file: str = ""
 
@@ -57,20 +59,25 @@ class KafkaAccess:
         """The file with the password or the token."""
         return self.token_file if self.sasl_mechanism == BY_TOKEN else self.password_file
 
+    def secret_in(self, file: str) -> SecretFile:
+        """The passwords or tokens in that file."""
+        name = "PASSWORD_FILE" if file == self.password_file else "TOKEN_FILE"
+        return SecretFile(file, f"{_VARIABLE}_{name}")
+
     def faults(self) -> list[str]:
         """A sentence for each combination that cannot work, and each file that cannot be read."""
         files = {
             "CA_FILE": self.ca_file,
             "CERTIFICATE_FILE": self.certificate_file,
             "KEY_FILE": self.key_file,
-            "PASSWORD_FILE": self.password_file,
-            "TOKEN_FILE": self.token_file,
         }
         found = [
             f"{_VARIABLE}_{name}={path}: the file cannot be read"
             for name, path in files.items()
             if path and not (os.path.isfile(path) and os.access(path, os.R_OK))
         ]
+        for file in (self.password_file, self.token_file):
+            found += self.secret_in(file).faults() if file else []
         protocol = f"{_VARIABLE}_SECURITY_PROTOCOL={self.security_protocol}"
         if self.security_protocol not in PROTOCOLS:
             return [*found, f"{protocol}: must be one of {', '.join(PROTOCOLS)}"]
@@ -95,7 +102,7 @@ class KafkaAccess:
     def _sasl_faults(self, protocol: str) -> list[str]:
         given = {
             "SASL_MECHANISM": self.sasl_mechanism,
-            "USERNAME": self.username,
+            "USER": self.user,
             "PASSWORD_FILE": self.password_file,
             "TOKEN_FILE": self.token_file,
         }
@@ -103,7 +110,7 @@ class KafkaAccess:
             return [f"{_VARIABLE}_{name} has no effect with {protocol}" for name in given if given[name]]
         if not self.sasl_mechanism:
             return [f"{protocol} needs {_VARIABLE}_SASL_MECHANISM"]
-        needed = {"TOKEN_FILE"} if self.sasl_mechanism == BY_TOKEN else {"USERNAME", "PASSWORD_FILE"}
+        needed = {"TOKEN_FILE"} if self.sasl_mechanism == BY_TOKEN else {"USER", "PASSWORD_FILE"}
         mechanism = f"{_VARIABLE}_SASL_MECHANISM={self.sasl_mechanism}"
         if self.sasl_mechanism not in MECHANISMS:
             return [f"{mechanism}: must be one of {', '.join(MECHANISMS)}"]

@@ -1,8 +1,9 @@
 """Connects to a broker with all that it demands: TLS, a client certificate, a password or a token.
 
-Every file is read again for each connection, so replaced secrets and certificates hold without a restart.
-A secret file may have two lines during a rotation: when the broker refuses the first secret, the second is
-tried on a new connection. A channel replaces a connection before its `lifetime_s` ends.
+Every file is read again for each connection, so replaced secrets and certificates hold without a restart; one
+that has become unusable changes nothing. A secret file may have two lines during a rotation: when the broker
+refuses the first secret, the second is tried on a new connection. A channel replaces a connection before its
+`lifetime_s` ends.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import math
 import ssl
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
-from shared.errors import KafkaDenied, KafkaUnavailable
+from shared.errors import InvalidInput, KafkaDenied, KafkaUnavailable
 from shared.kafka.access import BY_TOKEN, KafkaAccess, addresses_of
 from shared.kafka.sasl import SecretRefused, authenticate
+from shared.secret_file import SecretFile
 
 CLIENT_ID = "baton"
 GOODBYE_S = 1.0
@@ -50,6 +51,8 @@ class Gate:
 
     def __init__(self, access: KafkaAccess) -> None:
         self._access = access
+        self._file = access.secret_in(access.secret_file)
+        self._context: ssl.SSLContext | None = None
 
     def __repr__(self) -> str:
         return f"<Gate of {self._access.bootstrap} by {self._access.security_protocol}>"
@@ -65,11 +68,11 @@ class Gate:
         """A connection with SASL, and the secret that was accepted. Raises the same."""
         access = self._access
         refusal = ""
-        for number, secret in enumerate(read_secrets(access), start=1):
+        for number, secret in enumerate(usable_secrets(access, self._file), start=1):
             connection = await self._open(host, port)
             try:
                 connection.lifetime_s = await authenticate(
-                    connection, access.sasl_mechanism, access.username, secret
+                    connection, access.sasl_mechanism, access.user, secret
                 )
             except SecretRefused as error:
                 await connection.leave()
@@ -89,7 +92,7 @@ class Gate:
                 return connection, secret
         if access.sasl_mechanism == BY_TOKEN:
             raise KafkaDenied("Kafka refuses the token", cause=f"{access.token_file}: {refusal}")
-        who = f"user {access.username!r}, {access.sasl_mechanism}, {access.password_file}"
+        who = f"user {access.user!r}, {access.sasl_mechanism}, {access.password_file}"
         raise KafkaDenied("Kafka refuses the user or the password", cause=f"{who}: {refusal}")
 
     async def _open(self, host: str, port: int) -> Connection:
@@ -99,7 +102,7 @@ class Gate:
             client_id=CLIENT_ID,
             request_timeout_ms=_UNBOUNDED_MS,
             security_protocol="SSL" if self._access.is_encrypted else "PLAINTEXT",
-            ssl_context=tls_context(self._access) if self._access.is_encrypted else None,
+            ssl_context=self._tls() if self._access.is_encrypted else None,
         )
         try:
             await connection.connect()
@@ -114,6 +117,16 @@ class Gate:
                 ) from error
             raise
         return connection
+
+    def _tls(self) -> ssl.SSLContext:
+        """By the files as they are now; if they have become unusable, as they were."""
+        try:
+            self._context = tls_context(self._access)
+        except KafkaDenied as error:
+            if self._context is None:
+                raise
+            logger.warning("certificates not loaded", extra={"why": error.detail})
+        return self._context
 
 
 async def find_secret(access: KafkaAccess) -> str:
@@ -150,27 +163,20 @@ def tls_context(access: KafkaAccess) -> ssl.SSLContext:
     return context
 
 
-def read_secrets(access: KafkaAccess) -> list[str]:
-    """The passwords or tokens in their file, in the order in which to try them, without expired tokens.
+def usable_secrets(access: KafkaAccess, file: SecretFile) -> list[str]:
+    """The passwords or tokens in the order in which to try them, without expired tokens.
 
     Raises KafkaDenied if none is left.
     """
-    file = access.secret_file
     try:
-        lines = Path(file).read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise KafkaDenied("the secret for Kafka cannot be read", cause=f"{file}: {error}") from None
-    if access.sasl_mechanism != BY_TOKEN:
-        # a password may begin or end with a blank
-        found = [line for line in lines if line]
-    else:
-        found = [line.strip() for line in lines if line.strip()]
+        found = list(file.read())
+    except InvalidInput as error:
+        raise KafkaDenied("the secret for Kafka cannot be read", cause=error.detail) from None
+    if access.sasl_mechanism == BY_TOKEN:
         now_s = time.time()
-        if found and all(expiry_of(token) <= now_s for token in found):
-            raise KafkaDenied("the token for Kafka has expired", cause=file)
         found = [token for token in found if expiry_of(token) > now_s]
     if not found:
-        raise KafkaDenied("the secret for Kafka is empty", cause=file)
+        raise KafkaDenied("the token for Kafka has expired", cause=access.token_file)
     return found
 
 

@@ -40,7 +40,7 @@ KNOWN = frozenset(
         "BATON_KAFKA_SASL_MECHANISM",
         "BATON_KAFKA_SECURITY_PROTOCOL",
         "BATON_KAFKA_TOKEN_FILE",
-        "BATON_KAFKA_USERNAME",
+        "BATON_KAFKA_USER",
         "BATON_LAKE",
         "BATON_LATENESS_MS",
         "BATON_LOG_LEVEL",

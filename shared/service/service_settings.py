@@ -33,7 +33,7 @@ class ServiceSettings:
         "", "PEM file of its key, without a password; empty: in BATON_KAFKA_CERTIFICATE_FILE"
     )
     kafka_sasl_mechanism: str = setting("", "how to authenticate with SASL", one_of(*MECHANISMS))
-    kafka_username: str = setting("", "user in Kafka, for all mechanisms but OAUTHBEARER")
+    kafka_user: str = setting("", "user in Kafka, for all mechanisms but OAUTHBEARER")
     kafka_password_file: str = setting(
         "",
         "file with the password, reread for each connection; a second line is tried if the first is refused",
@@ -117,7 +117,7 @@ class ServiceSettings:
             certificate_file=self.kafka_certificate_file,
             key_file=self.kafka_key_file,
             sasl_mechanism=self.kafka_sasl_mechanism,
-            username=self.kafka_username,
+            user=self.kafka_user,
             password_file=self.kafka_password_file,
             token_file=self.kafka_token_file,
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shared.errors import KafkaDenied
 from shared.kafka.access import BY_TOKEN, Kafka, KafkaAccess, access_of
-from shared.kafka.security import find_secret, read_secrets
+from shared.kafka.security import find_secret, usable_secrets
 
 _SECURITY = "org.apache.kafka.common.security"
 _MODULES = {
@@ -66,9 +66,9 @@ def _sasl_options(access: KafkaAccess) -> dict[str, str]:
             "sasl.oauthbearer.token.endpoint.url": _token_url(access),
         }
     # Java takes one password, so the driver finds out which of two holds
-    secrets = read_secrets(access)
+    secrets = usable_secrets(access, access.secret_in(access.password_file))
     secret = secrets[0] if len(secrets) == 1 else asyncio.run(find_secret(access))
-    user = f"username={_quoted(access.username)} password={_quoted(secret)}"
+    user = f"username={_quoted(access.user)} password={_quoted(secret)}"
     return options | {"sasl.jaas.config": f"{login} {user};"}
 
 

@@ -28,9 +28,9 @@ async def test_a_client_that_is_not_let_in_hears_why(tmp_path: Path) -> None:
         bootstrap="127.0.0.1:9",
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism="PLAIN",
-        username="u",
+        user="u",
         password_file=str(password),
     )
-    with pytest.raises(KafkaDenied, match="the secret for Kafka is empty"):
+    with pytest.raises(KafkaDenied, match="the secret for Kafka cannot be read"):
         async with connected(access):
             pass
