@@ -110,7 +110,7 @@ async def member_of(
     settings: ConsumerSettings, zookeeper: ZooKeeper, node: MemberNode, prepared: Prepared
 ) -> AsyncIterator[Member]:
     """A member that does not run yet, with its event sink and peers. Closes everything but ZooKeeper."""
-    event_sink = KafkaEventSink(settings.kafka, settings.names)
+    event_sink = KafkaEventSink(prepared.log.cluster, settings.names)
     limits = settings.handover_limits
     sending = asyncio.create_task(event_sink.run(), name="events")
     members: list[Member] = []

@@ -34,6 +34,7 @@ from services.producer.settings import ProducerSettings
 from services.producer.workers.metrics import WorkerMetrics
 from services.producer.workers.supervisor import STOP_GRACE_S, Supervisor
 from services.producer.workers.worker import OPTION, Worker
+from shared.kafka.cluster import Cluster
 from shared.model.routing import StreamTable
 from shared.service.runtime import http_server, main
 from shared.zookeeper.connection import ZooKeeper
@@ -56,12 +57,13 @@ class Producer:
         if worker is not None:
             self._worker_metrics = WorkerMetrics(worker.folder, worker.number, self._metrics.collect)
             self._metrics.registry = self._worker_metrics.registry
+        self._cluster = Cluster(settings.kafka_access)
         self._sink = KafkaFragmentSink(
-            settings.kafka,
+            self._cluster,
             ack_timeout_s=settings.ack_timeout_s,
             max_batch_bytes=settings.max_batch_bytes,
             compression=settings.compression,
-            on_replaced=self._on_replaced,
+            on_lost=self._on_lost,
         )
         self._zookeeper = ZooKeeper(
             settings.zookeeper, settings.zookeeper_timeout_s, settings.zookeeper_access
@@ -74,7 +76,7 @@ class Producer:
             workers=1 if worker is None else settings.workers,
         )
         self._rejects = KafkaRejects(
-            settings.kafka,
+            self._cluster,
             settings.names,
             share_bytes=settings.reject_share_bytes // settings.workers,
             writers=self._keys.writers,
@@ -108,6 +110,7 @@ class Producer:
                 for task in running:
                     task.cancel()
         finally:
+            await self._cluster.close()
             await self._zookeeper.close()
 
     @contextlib.asynccontextmanager
@@ -166,8 +169,8 @@ class Producer:
         if self._worker is not None:
             self._worker.ready_file.touch()
 
-    def _on_replaced(self) -> None:
-        self._metrics.replaced += 1
+    def _on_lost(self) -> None:
+        self._metrics.lost_batches += 1
 
 
 def possible_connections(configured: int, listeners: int) -> int:

@@ -69,6 +69,10 @@ class Channel:
             live.leave()
             self._close_if_idle(live)
 
+    async def connect(self) -> None:
+        """Connects, unless it is connected. Raises KafkaUnavailable; then nothing was sent."""
+        await self._connected()
+
     async def close(self) -> None:
         """Closes the connection; requests under way fail. Never raises."""
         self._is_closed = True

@@ -17,11 +17,14 @@ from shared.kafka.refusals import refusal
 from shared.kafka.security import Gate
 from shared.kafka.wire.metadata import Leader, Metadata, MetadataRequest, read_metadata
 
-Lane = Literal["poll", "first", "load", "write", "ask"]
+Lane = Literal["poll", "first", "load", "write", "again", "ask"]
 """`poll`: the long poll for all that is read; `first`: first fetches, and those after a seek; `load`: ranges,
-read once; `write`: records and transactions; `ask`: metadata, offsets and all that is answered at once."""
+read once; `write`: records and transactions; `again`: records of partitions that failed the last time; `ask`:
+metadata, offsets and all that is answered at once."""
 REQUEST_TIMEOUT_S = 10.0
 _NO_RIGHT_TO_TOPIC = 29
+NEXT_BROKER_S = 1.0
+"""A question that any broker can answer goes to the next one after this time."""
 MOVED = frozenset({3, 5, 6, 9, 56, 74, 75, 76, 78, 100, 103})
 """Error codes: the partition is led by another broker, or by the same in another epoch, or the topic was made
 anew, or this broker has not heard of it yet. Reading the metadata again helps, perhaps only after a while."""
@@ -40,6 +43,8 @@ class Cluster:
         self._topics: dict[str, dict[int, Leader]] = {}
         self._wanted: set[str] = set()
         self._denied: set[str] = set()
+        self._silent: set[int] = set()
+        """Brokers that have not answered their last question; they are asked last."""
         self._begun = 0
         self._lock = asyncio.Lock()
 
@@ -77,6 +82,10 @@ class Cluster:
     def denies(self, topic: str) -> bool:
         """Whether the principal lacks every right to the topic, as last read."""
         return topic in self._denied
+
+    def has(self, topic: str) -> bool:
+        """Whether the metadata, as last read, has the topic."""
+        return topic in self._topics
 
     def doubt(self, topic: str) -> None:
         """Forgets the leaders of a topic; `know` reads them anew."""
@@ -152,11 +161,15 @@ class Cluster:
     async def _ask_any(self, request: Any) -> Any:
         """The answer of the first broker that gives one: the known ones, then those of `bootstrap`."""
         failure: KafkaUnavailable | None = None
-        for node in list(self._brokers):
+        for node in sorted(self._brokers, key=lambda node: node in self._silent):
             try:
-                return await self.request(node, "ask", request)
+                self._silent.add(node)  # also if we are cancelled as we wait
+                answer = await self.request(node, "ask", request, NEXT_BROKER_S)
             except KafkaUnavailable as error:
                 failure = error
+            else:
+                self._silent.discard(node)
+                return answer
         for host, port in self._bootstrap:
             channel = Channel(host, port, self._connect)
             try:

@@ -16,9 +16,10 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from shared.backoff import Backoff
 from shared.errors import Conflict
-from shared.kafka.cluster import MOVED, Cluster
+from shared.kafka.cluster import Cluster
 from shared.kafka.coordinators import MOVED_COORDINATOR, find_coordinator
 from shared.kafka.offsets import Partition
+from shared.kafka.produce_errors import TRY_AGAIN
 from shared.kafka.refusals import NO_RIGHT, reason_of, refusal
 from shared.kafka.wire.transactions import (
     AddOffsets,
@@ -38,12 +39,9 @@ PRODUCE_TIMEOUT_MS = 10_000
 # error codes of Kafka; docs/protocol.md has the table of what each means for a stream
 BUSY: Final = frozenset({14, 51})
 """The coordinator loads its state, or still ends the transaction before."""
-NOT_REPLICATED: Final = frozenset({7, 19, 20})
-"""The batch was not appended, or not by enough replicas: its sequence numbers make another try harmless."""
 FENCED: Final = frozenset({47, 90})
 """A newer producer of the same transactional id has started."""
 _COORDINATED: Final = BUSY | MOVED_COORDINATOR
-_WRITTEN: Final = MOVED | NOT_REPLICATED
 
 _NO_LEADER: Final = 5
 
@@ -157,7 +155,7 @@ class TransactionalWriter:
             row = answer.topics[0][1][0]
             return row, {row[1]}
 
-        row = await self._until_accepted(ask, _WRITTEN, lambda: self._cluster.refresh({topic}))
+        row = await self._until_accepted(ask, TRY_AGAIN, lambda: self._cluster.refresh({topic}))
         return list(range(row[2], row[2] + count))
 
     async def commit_offset(self, offset: GroupOffset) -> None:

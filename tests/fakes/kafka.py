@@ -1,8 +1,8 @@
 """Kafka's brokers in memory, as far as reading needs them: metadata, offsets and fetches, in real bytes.
 
 `FakeKafka.connect` takes the place of a connection's handshake. A connection answers one request after the
-other, as a broker does. `refuse` makes the next answers about a partition carry an error code; `mute` keeps
-all answers back; `cut` breaks the connections.
+other, as a broker does. `refuse` makes the next answers about a partition carry an error code; `is_mute`
+keeps all answers back, `muted` those of some brokers; `cut` breaks the connections.
 """
 
 from __future__ import annotations
@@ -118,6 +118,7 @@ class FakeKafka:
         self.metadata_reads = 0
         self.has_sessions = True
         self.is_mute = False
+        self.muted: set[int] = set()
         self.unregistered = False
         self.controller = 1
         self.sessions: dict[int, dict[tuple[bytes, int], Wish]] = {}
@@ -190,7 +191,7 @@ class FakeConnection:
     async def _answer(self, request: Any) -> Any:
         async with self._turn:
             await asyncio.sleep(0.001)
-            while self._kafka.is_mute:
+            while self._kafka.is_mute or self.node in self._kafka.muted:
                 await self._kafka.changed.wait()
             if isinstance(request, MetadataRequest):
                 return self._metadata(request)

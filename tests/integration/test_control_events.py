@@ -21,6 +21,7 @@ from services.control.adapters.kafka_events import KafkaEvents
 from services.control.api.events import events_routes
 from services.control.core.recent_events import EventFilter
 from services.control.live.feed import EventFeed
+from shared.kafka.cluster import Cluster
 from shared.kafka.topics import ensure_topics, events_topic
 from shared.model.names import Names
 from shared.service.http import install_problems
@@ -56,6 +57,15 @@ async def come_to(feed: EventFeed, next_id: int) -> None:
     await until(lambda: feed.recent_events.next_id == next_id and feed.stale_ms() <= 10_000)
 
 
+@contextlib.asynccontextmanager
+async def sending(cluster: Cluster, names: Names) -> AsyncIterator[KafkaEventSink]:
+    """An event sink that runs, and is closed at the end."""
+    event_sink = KafkaEventSink(cluster, names)
+    async with running(event_sink.run()):
+        yield event_sink
+    await event_sink.close()
+
+
 async def heard(url: str, last: int | None, count: int) -> list[ServerSentEvent]:
     """The first `count` events that a new follower receives."""
     found: list[ServerSentEvent] = []
@@ -72,8 +82,12 @@ async def heard(url: str, last: int | None, count: int) -> list[ServerSentEvent]
 async def test_events_of_members_are_listed_and_followed(kafka: str, namespace: str) -> None:
     """In order; a follower that reconnects gets what it missed, once, and ends when control stops."""
     names = Names(namespace)
-    event_sink = KafkaEventSink(kafka, names)
-    async with reading(kafka, names) as feed, face_of(feed) as url, running(event_sink.run()):
+    async with (
+        Cluster(kafka) as cluster,
+        sending(cluster, names) as event_sink,
+        reading(kafka, names) as feed,
+        face_of(feed) as url,
+    ):
         await come_to(feed, 0)
         for stream in range(3):
             event_sink.emit(numbered(stream))
@@ -102,10 +116,9 @@ async def test_events_survive_a_broker_that_is_killed_and_one_that_is_mute(
     monkeypatch.setattr(kafka_events, "POLL_S", 0.5)
     monkeypatch.setattr(consumer_events, "ACK_TIMEOUT_S", 1.0)
     names = Names(namespace)
-    event_sink = KafkaEventSink(kafka_server.address, names)
-    async with reading(kafka_server.address, names) as feed:
+    async with Cluster(kafka_server.address) as cluster, reading(kafka_server.address, names) as feed:
         await come_to(feed, 0)
-        async with running(event_sink.run()):
+        async with sending(cluster, names) as event_sink:
             event_sink.emit(numbered(0))
             await come_to(feed, 1)
             kafka_server.kill()
@@ -119,7 +132,6 @@ async def test_events_survive_a_broker_that_is_killed_and_one_that_is_mute(
             is_waiting = event_sink.waiting == 1
             kafka_server.resume()
             await until(lambda: streams_in(feed) == [0, 1, 2, 3])
-        await event_sink.close()
 
     assert is_waiting
 
@@ -139,13 +151,11 @@ async def test_foreign_records_are_skipped_and_a_new_topic_is_a_new_history(
     async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
         await producer.send_and_wait(names.events, b"not an event")
         await producer.send_and_wait(names.events, None, key=b"k")
-    event_sink = KafkaEventSink(kafka, names)
-    async with reading(kafka, names) as feed:
-        async with running(event_sink.run()):
+    async with Cluster(kafka) as cluster, reading(kafka, names) as feed:
+        async with sending(cluster, names) as event_sink:
             event_sink.emit(numbered(0))
             await come_to(feed, 3)
             before = [stored.id for stored in feed.recent_events.newest(10, EventFilter())]
-        await event_sink.close()
         unreadable = feed.recent_events.unreadable
 
         async with admin_client(kafka) as admin:

@@ -150,7 +150,7 @@ async def test_a_partly_stored_request_lists_what_is_not_stored(
     assert "MessageSizeTooLarge" in second.json()["detail"]
     assert ready.status_code == 200
     assert [text.partition(":")[0] for text in ready.json()["remarks"]] == ["stream 1"]
-    assert "baton_kafka_producers_replaced_total 0" in metrics
+    assert "baton_kafka_batches_lost_total 1" in metrics
     assert (sum(stored.values()), stored[partitions[1]]) == (len(keys) - len(hit), 0)
 
 

@@ -14,6 +14,7 @@ from services.producer.core.ingest import Portion
 from services.producer.kafka.sink import KafkaFragmentSink
 from services.producer.ports import FragmentSink
 from shared.errors import KafkaUnavailable
+from shared.kafka.cluster import Cluster
 from shared.kafka.topics import ensure_topics, fragments_topics
 from shared.model.names import Names
 from tests.fakes.sink import InMemoryFragmentSink, Record
@@ -31,18 +32,16 @@ async def kafka_sink(
     *,
     ack_timeout_s: float = 10.0,
     max_batch_bytes: int = 512 * 1024,
-    on_replaced: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[KafkaFragmentSink]:
     """A running sink whose topics exist."""
     names = Names(namespace)
     await ensure_topics(kafka, fragments_topics(names, STREAMS, 3_600_000), 1)
-    sink = KafkaFragmentSink(
-        kafka, ack_timeout_s=ack_timeout_s, max_batch_bytes=max_batch_bytes, on_replaced=on_replaced
-    )
-    async with running(sink.run()):
-        sink.set_topics([names.fragments(stream) for stream in range(STREAMS)])
-        await until(lambda: not sink.complaint())
-        yield sink
+    async with Cluster(kafka) as cluster:
+        sink = KafkaFragmentSink(cluster, ack_timeout_s=ack_timeout_s, max_batch_bytes=max_batch_bytes)
+        async with running(sink.run()):
+            sink.set_topics([names.fragments(stream) for stream in range(STREAMS)])
+            await until(lambda: not sink.complaint())
+            yield sink
 
 
 async def read_all(kafka: str, namespace: str) -> list[list[Record]]:
@@ -120,17 +119,18 @@ async def test_requests_larger_than_a_batch_are_kept_whole(kafka: str, namespace
     assert [value for _, value in (await read_all(kafka, namespace))[3]] == values
 
 
-async def test_without_a_broker_the_sink_rejects_at_once(namespace: str) -> None:
+async def test_without_a_broker_the_sink_rejects_at_once() -> None:
     """And its complaint says why."""
-    sink = KafkaFragmentSink("127.0.0.1:1", ack_timeout_s=1.0)
-    async with running(sink.run()):
-        sink.set_topics(["t"])
-        await until(lambda: "does not answer" in sink.complaint())
+    async with Cluster("127.0.0.1:1") as cluster:
+        sink = KafkaFragmentSink(cluster, ack_timeout_s=1.0)
+        async with running(sink.run()):
+            sink.set_topics(["t"])
+            await until(lambda: "does not answer" in sink.complaint())
 
-        with pytest.raises(KafkaUnavailable):
-            await sink.send({0: portion(b"a")})
-        with pytest.raises(KafkaUnavailable):
-            await sink.send_to_all(b"{}")
+            with pytest.raises(KafkaUnavailable):
+                await sink.send({0: portion(b"a")})
+            with pytest.raises(KafkaUnavailable):
+                await sink.send_to_all(b"{}")
 
 
 async def test_the_sink_survives_a_stalled_broker(kafka_server: KafkaServer, namespace: str) -> None:
@@ -186,14 +186,10 @@ async def test_an_outage_is_noticed_without_traffic(
 
 @pytest.mark.parametrize("fault", ["its topic is gone", "its topic rejects"])
 async def test_a_failing_stream_does_not_affect_the_others(fault: str, kafka: str, namespace: str) -> None:
-    """Its fragments are rejected at once, by index; other streams store theirs; a recovery is noticed.
-
-    A rejected batch does not cost the client; a batch without an answer costs it once.
-    """
+    """Its fragments are rejected at once, by index; other streams store theirs; a recovery is noticed."""
     topic = Names(namespace).fragments(1)
-    replaced: list[str] = []
     async with (
-        kafka_sink(kafka, namespace, ack_timeout_s=1.0, on_replaced=lambda: replaced.append("again")) as sink,
+        kafka_sink(kafka, namespace, ack_timeout_s=1.0) as sink,
         admin_client(kafka) as admin,
     ):
         assert await attempt(sink, b"before") == "kept"
@@ -221,7 +217,6 @@ async def test_a_failing_stream_does_not_affect_the_others(fault: str, kafka: st
         assert await attempt(sink, b"last") == "kept"
 
     logs = await read_all(kafka, namespace)
-    assert len(replaced) <= (1 if fault == "its topic is gone" else 0)
     assert first in ("refused", "all but [1]")
     assert meanwhile == ["all but [1]"] * 100
     assert [text.partition(":")[0] for text in remarks] == ["stream 1"]

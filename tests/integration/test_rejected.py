@@ -8,6 +8,7 @@ import json
 import signal
 import time
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -18,6 +19,7 @@ from cli.main import cli
 from cli.rejects.replay import Replayed, replay
 from services.producer.kafka.rejects import KafkaRejects
 from shared.errors import KafkaUnavailable
+from shared.kafka.cluster import Cluster
 from shared.kafka.topics import ensure_topics, rejected_topic
 from shared.model.names import Names
 from shared.model.rejects import MAX_KEPT_BYTES, Reject, parse_reject
@@ -41,9 +43,9 @@ async def baton(kafka: str, namespace: str, *arguments: str) -> Result:
 class KafkaWorld(RejectsWorld):
     """The topic exists from the start; the loop that writes to it starts with `come_back`."""
 
-    def __init__(self, kafka: str, names: Names, stack: contextlib.AsyncExitStack) -> None:
+    def __init__(self, kafka: str, cluster: Cluster, names: Names, stack: contextlib.AsyncExitStack) -> None:
         self.rejects: KafkaRejects = KafkaRejects(
-            kafka, names, max_waiting_bytes=100_000, share_bytes=SHARE_BYTES
+            cluster, names, max_waiting_bytes=100_000, share_bytes=SHARE_BYTES
         )
         self._kafka = kafka
         self._topic = names.rejected
@@ -58,6 +60,16 @@ class KafkaWorld(RejectsWorld):
         return [parse_reject(record.value, record.headers) for record in records]
 
 
+@contextlib.asynccontextmanager
+async def writing(kafka: str, names: Names, **options: Any) -> AsyncIterator[KafkaRejects]:
+    """A running writer of rejects, whose topic exists."""
+    await ensure_topics(kafka, [rejected_topic(names)], 1)
+    async with Cluster(kafka) as cluster:
+        rejects = KafkaRejects(cluster, names, **options)
+        async with running(rejects.run()):
+            yield rejects
+
+
 class TestKafkaRejects(RejectsContract):
     """The contract on the real one."""
 
@@ -66,16 +78,15 @@ class TestKafkaRejects(RejectsContract):
         names = Names(namespace)
         await ensure_topics(kafka, [rejected_topic(names)], 1)
         async with contextlib.AsyncExitStack() as stack:
-            yield KafkaWorld(kafka, names, stack)
+            cluster = await stack.enter_async_context(Cluster(kafka))
+            yield KafkaWorld(kafka, cluster, names, stack)
 
 
 async def test_a_record_has_everything_about_a_reject(kafka: str, namespace: str) -> None:
     """For any Kafka tool: the value as posted, the rest as headers, the broker's time as timestamp."""
     names = Names(namespace)
-    await ensure_topics(kafka, [rejected_topic(names)], 1)
-    rejects = KafkaRejects(kafka, names)
 
-    async with running(rejects.run()):
+    async with writing(kafka, names) as rejects:
         rejects.put([refused(3), refused(5, "size")], [b'{"key": 1}', b"x" * 40_000])
         whole, cut = await records_of(kafka, names.rejected, at_least=2)
 
@@ -89,9 +100,7 @@ async def test_a_record_has_everything_about_a_reject(kafka: str, namespace: str
 async def test_rejects_survive_a_restart_of_the_broker(kafka_server: KafkaServer, namespace: str) -> None:
     """Rejects put meanwhile are stored when it is back, each once."""
     names = Names(namespace)
-    await ensure_topics(kafka_server.address, [rejected_topic(names)], 1)
-    rejects = KafkaRejects(kafka_server.address, names, ack_timeout_s=200)
-    async with running(rejects.run()):
+    async with writing(kafka_server.address, names, ack_timeout_s=200) as rejects:
         rejects.put([refused(0)], [b"before"])
         await until(lambda: rejects.counts.stored == 1)
         await asyncio.to_thread(kafka_server.kill)
@@ -112,9 +121,7 @@ async def test_a_batch_with_an_unknown_outcome_is_not_written_again(
 ) -> None:
     """A reject that is in the topic twice would be replayed twice; so it counts as dropped."""
     names = Names(namespace)
-    await ensure_topics(kafka_server.address, [rejected_topic(names)], 1)
-    rejects = KafkaRejects(kafka_server.address, names, ack_timeout_s=1)
-    async with running(rejects.run()):
+    async with writing(kafka_server.address, names, ack_timeout_s=1) as rejects:
         rejects.put([refused(0)], [b"before"])
         await until(lambda: rejects.counts.stored == 1)
         kafka_server.pause()
@@ -133,14 +140,15 @@ async def test_a_batch_with_an_unknown_outcome_is_not_written_again(
 
 async def test_a_stop_waits_for_kafka_for_a_bounded_time(namespace: str) -> None:
     """Two seconds; rejects that are not stored by then count as dropped."""
-    rejects = KafkaRejects("127.0.0.1:1", Names(namespace))
-    async with running(rejects.run()):
-        rejects.put([refused(0)], [b"{}"])
-        started = time.monotonic()
+    async with Cluster("127.0.0.1:1") as cluster:
+        rejects = KafkaRejects(cluster, Names(namespace))
+        async with running(rejects.run()):
+            rejects.put([refused(0)], [b"{}"])
+            started = time.monotonic()
 
-        await rejects.flush()
+            await rejects.flush()
 
-        took_s = time.monotonic() - started
+            took_s = time.monotonic() - started
     assert 1.9 < took_s < 10
     assert (rejects.counts.stored, rejects.counts.dropped) == (0, 1)
 
@@ -220,9 +228,7 @@ async def test_rejected_fragments_are_listed_and_replayed(kafka: str, zookeeper:
 async def test_the_place_in_a_lost_log_is_replaced(kafka: str, namespace: str, lost: Place) -> None:
     """Beyond the end, or where another record is now: the next replay begins at the start, others do not."""
     names = Names(namespace)
-    await ensure_topics(kafka, [rejected_topic(names)], 1)
-    rejects = KafkaRejects(kafka, names)
-    async with running(rejects.run()):
+    async with writing(kafka, names) as rejects:
         rejects.put([refused(n) for n in range(3)], [b'{"key":"k"}'] * 3)
         await until(lambda: rejects.counts.stored == 3)
     async with open_rejected(kafka, names, reason="time") as log:

@@ -34,14 +34,8 @@ SALTED = {"hash", "id"}
 AIOKAFKA_PRODUCERS = (
     "cli/kafka/rejects.py",
     "services/consumer/adapters/kafka/clients.py",
-    "services/consumer/adapters/kafka/events.py",
     "services/consumer/adapters/kafka/sink.py",
-    "services/producer/kafka/connection.py",
-    "services/producer/kafka/produce.py",
-    "services/producer/kafka/rejects.py",
-    "services/producer/kafka/sink.py",
     "shared/kafka/clients.py",
-    "shared/kafka/outbox.py",
 )
 """Those that still use aiokafka's producer."""
 PARTS_OF_AIOKAFKA = ("aiokafka.conn.", "aiokafka.errors.", "aiokafka.protocol.", "aiokafka.record.")

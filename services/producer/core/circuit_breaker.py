@@ -1,10 +1,10 @@
-"""One circuit breaker per stream, so that a broken stream does not take the others down with it.
+"""One circuit breaker per stream, so that requests do not wait for a broken stream, again and again.
 
-All streams share one Kafka client, and a batch that Kafka does not take may cost that client. So one stream
-whose topic is missing, has no leader, or rejects what is sent could stop all streams again and again. Hence a
-failure opens the stream's circuit: its fragments are rejected at once, for a pause that grows with every
-failed trial. After the pause, one request is sent as a trial, and the circuit is half-open. If the trial
-succeeds, the circuit closes; if it fails, the circuit opens again.
+A request may hold fragments of several streams, and is answered when the outcome of all is known. If one
+stream's topic is missing, has no leader, or does not acknowledge, all such requests would wait as long as
+Kafka may take. Hence a failure opens the stream's circuit: its fragments are rejected at once, for a pause
+that grows with every failed trial. After the pause, one request is sent as a trial, and the circuit is
+half-open. If the trial succeeds, the circuit closes; if it fails, the circuit opens again.
 
 Pure; the caller passes the time. Used by `kafka/sink.py`. Source: M. Nygard, "Release It!".
 """
@@ -27,8 +27,7 @@ class _Circuit:
 class CircuitBreaker:
     """The circuits of all streams.
 
-    The first pause is `first_pause_s`. Each failed trial doubles it, up to `max_pause_s`, or up to
-    `max_costly_pause_s` if failures are costly (they drop the client that all streams share). A trial ends
+    The first pause is `first_pause_s`. Each failed trial doubles it, up to `max_pause_s`. A trial ends
     without a result after `trial_s`; until then all other requests are rejected.
     """
 
@@ -37,12 +36,10 @@ class CircuitBreaker:
         *,
         first_pause_s: float = 1.0,
         max_pause_s: float = 10.0,
-        max_costly_pause_s: float = 60.0,
         trial_s: float,
     ) -> None:
         self._first_pause_s = first_pause_s
         self._max_pause_s = max_pause_s
-        self._max_costly_pause_s = max_costly_pause_s
         self._trial_s = trial_s
         self._circuits: dict[int, _Circuit] = {}
 
@@ -73,13 +70,13 @@ class CircuitBreaker:
         if circuit is not None:
             circuit.is_half_open, circuit.rejects_until_s = True, now_s + self._trial_s
 
-    def record_failure(self, stream: int, reason: str, now_s: float, *, is_costly: bool) -> None:
+    def record_failure(self, stream: int, reason: str, now_s: float) -> None:
         """Opens the circuit; only a failed trial makes the pause longer."""
         before = self._circuits.get(stream)
         # several batches may have been in flight when the first one failed: only a trial is evidence anew
         pause_s = self._first_pause_s if before is None else before.pause_s
         if before is not None and before.is_half_open:
-            pause_s = min(2 * pause_s, self._max_costly_pause_s if is_costly else self._max_pause_s)
+            pause_s = min(2 * pause_s, self._max_pause_s)
         self._circuits[stream] = _Circuit(reason, pause_s, now_s + pause_s)
 
     def record_success(self, stream: int) -> None:
@@ -87,7 +84,7 @@ class CircuitBreaker:
         self._circuits.pop(stream, None)
 
     def abandon_trials(self, now_s: float) -> None:
-        """Trials under way end without a result, because their client is gone; others may start at once."""
+        """Trials under way end without a result, as all of Kafka is silent; others may start at once."""
         for circuit in self._circuits.values():
             if circuit.is_half_open:
                 # the pause stays as it is: nothing was learned about the stream

@@ -37,7 +37,7 @@ class ProducerMetrics:
         self.stored = 0
         self.stored_bytes = 0
         self.unstored = 0
-        self.replaced = 0
+        self.lost_batches = 0
         self.rejects = RejectCounts()
         self.keys = KeyUse()
         self.inflight_bytes: Callable[[], int] = lambda: 0
@@ -72,7 +72,7 @@ class ProducerMetrics:
             ("baton_fragments_stored", "Fragments that Kafka acknowledged", self.stored),
             ("baton_fragment_bytes_stored", "Bytes of completely acknowledged requests", self.stored_bytes),
             ("baton_fragments_unstored", "Fragments that Kafka did not acknowledge", self.unstored),
-            ("baton_kafka_producers_replaced", "Kafka clients discarded", self.replaced),
+            ("baton_kafka_batches_lost", "Batches that Kafka did not acknowledge", self.lost_batches),
             ("baton_rejects_stored", "Rejects that Kafka acknowledged", self.rejects.stored),
             ("baton_rejects_dropped", "Rejects not stored, or not known to be", self.rejects.dropped),
             ("baton_rejects_cut", "Rejects too long to be stored whole", self.rejects.cut),

@@ -1,6 +1,6 @@
 """Writes rejected fragments to the topic `fragments.rejected`, each at most once, without delaying a request.
 
-`put` only appends to a queue that is bounded in bytes; `run` sends from it, one batch at a time. Rejects wait
+`put` only appends to a queue that is bounded in bytes; `run` sends from it, a little at a time. Rejects wait
 while Kafka is unavailable, and are dropped when the queue is full or their share is used up. A batch with
 an unknown outcome counts as dropped too: if it were written twice, a replay would send its fragments twice,
 under two ids.
@@ -15,15 +15,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from aiokafka import AIOKafkaProducer
-from aiokafka.producer.message_accumulator import BatchBuilder
-
 from services.producer.core.ingest import Rejected
 from services.producer.core.reject_shares import STORED_OVERHEAD_BYTES, RejectShares
 from services.producer.ports import RejectCounts
-from shared.errors import KafkaUnavailable
-from shared.kafka.clients import CALL_TIMEOUT_S, discard_producer
-from shared.kafka.outbox import FLUSH_TIMEOUT_S, outbox_producer, run_outbox, wait_for_ack
+from shared.backoff import Backoff
+from shared.kafka.cluster import Cluster
+from shared.kafka.delivery import FLUSH_TIMEOUT_S, Loss
+from shared.kafka.sender import Sender
 from shared.kafka.topics import REJECTED_RETENTION_MS
 from shared.model.names import Names
 from shared.model.rejects import headers_of, kept_part
@@ -34,7 +32,9 @@ RECORD_OVERHEAD_BYTES = 1_000
 BATCH_BYTES = 128 * 1024
 """Small, because a batch is built without a pause: 1,700 rejects without content take 5 ms."""
 ACK_TIMEOUT_S = 60.0
-"""Long, because aiokafka's own retries write nothing twice, and giving up loses the batch."""
+"""Long, because what has been sent once is tried again only until then, and dropped after it."""
+Waiting = tuple[Rejected, bytes, int]
+"""A reject, the bytes to keep, and their original number."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class KafkaRejects:
 
     def __init__(
         self,
-        kafka: str,
+        cluster: Cluster,
         names: Names,
         *,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
@@ -53,25 +53,27 @@ class KafkaRejects:
         ack_timeout_s: float = ACK_TIMEOUT_S,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._kafka = kafka
-        self._topic = names.rejected
+        self._place = names.rejected, 0
         self._max_waiting_bytes = max_waiting_bytes
-        self._ack_timeout_s = ack_timeout_s
+        self._sender = Sender(cluster, deliver_s=ack_timeout_s, max_batch_bytes=BATCH_BYTES)
         self._now_s = now_s
         self._shares = RejectShares(
             share_bytes=share_bytes, refill_s=REJECTED_RETENTION_MS / 1000, writers=writers
         )
-        # reject, bytes to keep, original size; headers are built later: they cost more than the answer
-        self._waiting: deque[tuple[Rejected, bytes, int]] = deque()
+        # headers are built later: they cost more than the answer
+        self._waiting: deque[Waiting] = deque()
         self._waiting_bytes = 0
-        self._producer: AIOKafkaProducer | None = None
+        self._shares_left = 0
+        """Of what the sender has, how many outcomes are still to come."""
+        self._failure = ""
+        self._backoff = Backoff(first_s=0.1, cap_s=2.0)
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self.counts = RejectCounts()
 
     def __repr__(self) -> str:
-        return f"<KafkaRejects to {self._kafka}: {len(self._waiting)} waiting, {self.counts}>"
+        return f"<KafkaRejects to {self._place}: {len(self._waiting)} waiting, {self.counts}>"
 
     def put(self, rejected: Sequence[Rejected], posted: Sequence[bytes], writer: str = "") -> None:
         """See Rejects."""
@@ -93,72 +95,67 @@ class KafkaRejects:
             self._wake.set()
 
     async def run(self) -> None:
-        """Sends what `put` queues until cancelled; what still waits then is dropped."""
+        """Sends what `put` queues until cancelled; what is not stored then is dropped."""
         try:
-            await run_outbox(self._wake, self.step, _log_waiting)
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                if self._failure:
+                    await asyncio.sleep(self._backoff.next_s())
+                if self._waiting and not self._shares_left:
+                    self._send_some()
         finally:
+            await self._sender.close()
             self.counts.dropped += len(self._waiting)
-            await self._discard()
-
-    async def step(self) -> None:
-        """Sends everything that waits. Raises KafkaUnavailable; batches not yet started then keep waiting."""
-        try:
-            while self._waiting:
-                await self._send_batch(await self._started())
-        # aiokafka raises more than it documents, and rejects must never stop a producer
-        except Exception as error:
-            await self._discard()
-            raise KafkaUnavailable(f"rejects cannot be written: {error!r}") from None
-        self._wake.clear()
-        self._idle.set()
 
     async def flush(self) -> None:
-        """Waits until the queue is empty, at most 2 s; call it before `run` is cancelled."""
+        """Waits until all is stored, at most 2 s; call it before `run` is cancelled."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_TIMEOUT_S):
                 await self._idle.wait()
-        if self._waiting:
+        if not self._idle.is_set():
             logger.warning("rejects lost", extra={"waiting": len(self._waiting)})
 
-    async def _send_batch(self, producer: AIOKafkaProducer) -> None:
-        builder, count = producer.create_batch(), 0
-        while self._waiting:
-            item, value, size = self._waiting[0]
-            headers = headers_of(item.reason, item.detail, size, item.index, is_cut=len(value) < size)
-            if builder.append(key=None, value=value, timestamp=None, headers=headers) is None:
-                break
-            self._waiting.popleft()
-            self._waiting_bytes -= _weight(value)
-            count += 1
-        try:
-            await self._acknowledged(producer, builder)
-        except BaseException:
-            self.counts.dropped += count
-            raise
-        self.counts.stored += count
+    def stored(self, indexes: Sequence[Waiting], first_offset: int) -> None:
+        """Counts rejects that the sender has stored (see `Waiter`)."""
+        self.counts.stored += len(indexes)
+        self._failure = ""
+        self._backoff.reset()
+        self._settle()
 
-    async def _acknowledged(self, producer: AIOKafkaProducer, builder: BatchBuilder) -> None:
-        async with asyncio.timeout(CALL_TIMEOUT_S):
-            # returns at once: the topic is known, and no other batch is in flight
-            sending = await producer.send_batch(builder, self._topic, partition=0)
-        # retrieve the exception even if we stopped waiting, or asyncio would log it
-        sending.add_done_callback(lambda done: done.cancelled() or done.exception())
-        await wait_for_ack(sending, self._ack_timeout_s)
+    def lost(self, indexes: Sequence[Waiting], loss: Loss) -> None:
+        """Drops rejects that may be stored, or never will be; the others wait on (see `Waiter`)."""
+        if loss.is_unknown or loss.kind == "rejected":
+            self.counts.dropped += len(indexes)
+        else:
+            self._waiting.extendleft(reversed(indexes))
+            self._waiting_bytes += sum(_weight(kept) for _, kept, _ in indexes)
+        if loss.reason != self._failure:
+            why = f"{loss.reason}: {loss.cause}" if loss.cause else loss.reason
+            logger.warning("rejects waiting for kafka", extra={"why": why})
+        self._failure = loss.reason
+        self._settle()
 
-    async def _started(self) -> AIOKafkaProducer:
-        if self._producer is None:
-            self._producer = await outbox_producer(self._kafka, self._topic, batch_bytes=BATCH_BYTES)
-        return self._producer
+    def _settle(self) -> None:
+        self._shares_left -= 1
+        if self._waiting:
+            self._wake.set()
+        elif not self._shares_left:
+            self._idle.set()
 
-    async def _discard(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            await discard_producer(producer)
+    def _send_some(self) -> None:
+        """Passes about as much as one batch to the sender."""
+        items, size = list[Waiting](), 0
+        while self._waiting and size < BATCH_BYTES:
+            items.append(self._waiting.popleft())
+            size += _weight(items[-1][1])
+        self._waiting_bytes -= size
+        records = (
+            (None, kept, headers_of(item.reason, item.detail, posted, item.index, is_cut=len(kept) < posted))
+            for item, kept, posted in items
+        )
+        self._shares_left = self._sender.add(self._place, records, items, self)
 
 
 def _weight(kept: bytes) -> int:
     return len(kept) + RECORD_OVERHEAD_BYTES
-
-
-def _log_waiting(why: str) -> None:
-    logger.warning("rejects waiting for kafka", extra={"why": why})

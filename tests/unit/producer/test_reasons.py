@@ -11,6 +11,7 @@ from services.producer.kafka.sink import KafkaFragmentSink
 from services.producer.registration import Registration
 from services.producer.settings import ProducerSettings
 from shared.errors import Unavailable
+from shared.kafka.cluster import Cluster
 from shared.kafka.topics import ensure_topics
 from tests.servers import free_port
 from tests.unit.producer.face import Producer, assert_problem
@@ -22,7 +23,8 @@ ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+|localhost|\bport\b|:\d{2,}|\(.*\d{4}")
 async def test_no_answer_names_an_address_and_the_log_names_it(caplog: pytest.LogCaptureFixture) -> None:
     """Neither `/readyz` nor any 503, while Kafka and ZooKeeper refuse connections."""
     kafka = f"127.0.0.1:{free_port()}"
-    sink = KafkaFragmentSink(kafka, ack_timeout_s=2.0, max_batch_bytes=100_000, compression="none")
+    cluster = Cluster(kafka)
+    sink = KafkaFragmentSink(cluster, ack_timeout_s=2.0, max_batch_bytes=100_000, compression="none")
     sink.set_topics(["fragments.0000"])
     running = asyncio.create_task(sink.run())
     registration = Registration(
@@ -36,7 +38,7 @@ async def test_no_answer_names_an_address_and_the_log_names_it(caplog: pytest.Lo
     producer.sink.send_to_all = sink.send_to_all  # type: ignore[method-assign]
 
     async def is_noticed() -> bool:
-        return "does not answer" in sink.complaint() and "does not answer" in registration.complaint()
+        return "does not answer" in sink.complaint() and "cannot be reached" in registration.complaint()
 
     try:
         await until(is_noticed)
@@ -50,6 +52,7 @@ async def test_no_answer_names_an_address_and_the_log_names_it(caplog: pytest.Lo
         for task in (running, registering):
             task.cancel()
         await asyncio.wait({running, registering})
+        await cluster.close()
 
     for answer, kind in zip(answers, ["kafka-unavailable"] * 2 + ["not-ready"], strict=True):
         detail = assert_problem(answer, 503, kind)["detail"]

@@ -2,8 +2,7 @@
 
 `emit` only puts the event into a bounded queue; `run` sends from there, one batch at a time, so that a batch
 that is sent again keeps its order. While Kafka is away, events wait; beyond `capacity` the oldest are dropped
-and counted. A batch with an unknown outcome is sent again by a new producer, so a reader may see an event
-twice.
+and counted. A batch with an unknown outcome is sent again, so a reader may see an event twice.
 """
 
 from __future__ import annotations
@@ -12,19 +11,20 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from typing import Any
 
-from aiokafka import AIOKafkaProducer
-
+from shared.backoff import Backoff
 from shared.errors import InvalidInput, KafkaUnavailable
-from shared.kafka.clients import discard_producer
-from shared.kafka.outbox import FLUSH_TIMEOUT_S, outbox_producer, run_outbox, wait_for_ack
+from shared.kafka.cluster import Cluster
+from shared.kafka.delivery import FLUSH_TIMEOUT_S, Delivery, Record
+from shared.kafka.sender import Sender
 from shared.model.events import Event, encode_event
 from shared.model.names import Names
 
 CAPACITY = 10_000
 """Events that may wait: a few MB, and hours of a quiet group."""
 BATCH_BYTES = 256 * 1024
+RECORD_OVERHEAD_BYTES = 30
+"""At least what a record of an event has besides its value."""
 ACK_TIMEOUT_S = 10.0
 
 logger = logging.getLogger(__name__)
@@ -36,20 +36,20 @@ class KafkaEventSink:
     `dropped` counts the events that will never be written.
     """
 
-    def __init__(self, kafka: str, names: Names, *, capacity: int = CAPACITY) -> None:
-        self._kafka = kafka
-        self._topic = names.events
+    def __init__(self, cluster: Cluster, names: Names, *, capacity: int = CAPACITY) -> None:
+        self._place = names.events, 0
         self._capacity = capacity
+        # what `_take` takes fits into one batch, so its events are written together or not at all
+        self._sender = Sender(cluster, deliver_s=ACK_TIMEOUT_S, max_batch_bytes=2 * BATCH_BYTES)
         self._waiting: deque[bytes] = deque()
         self._batch: list[bytes] = []
-        self._sending: asyncio.Future[Any] | None = None
-        self._producer: AIOKafkaProducer | None = None
+        self._sending: Delivery | None = None
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
         self.dropped = 0
 
     def __repr__(self) -> str:
-        return f"<KafkaEventSink to {self._kafka}: {self.waiting} waiting, {self.dropped} dropped>"
+        return f"<KafkaEventSink to {self._place}: {self.waiting} waiting, {self.dropped} dropped>"
 
     @property
     def waiting(self) -> int:
@@ -69,62 +69,55 @@ class KafkaEventSink:
 
     async def run(self) -> None:
         """Sends events until it is cancelled; leaves what still waits to `close`."""
-        await run_outbox(self._wake, self.step, self._report_waiting)
+        backoff, reported = Backoff(first_s=0.1, cap_s=2.0), ""
+        while True:
+            await self._wake.wait()
+            try:
+                await self.step()
+            except KafkaUnavailable as error:
+                if error.reason != reported:
+                    logger.warning("events wait", extra={"why": error.detail, "waiting": self.waiting})
+                reported = error.reason
+                await asyncio.sleep(backoff.next_s())
+            else:
+                reported = ""
+                backoff.reset()
 
     async def step(self) -> None:
         """Sends all that waits. Raises KafkaUnavailable; then it still waits, in the same order."""
         async with self._turn:
-            try:
-                while self.waiting:
-                    await self._send_batch()
-            # aiokafka fails in more ways than it documents, and no member may stop because of its events
-            except Exception as error:
-                await self._discard()
-                raise KafkaUnavailable(f"events cannot be written: {error!r}") from None
+            while self.waiting:
+                await self._send_batch()
             self._wake.clear()
 
     async def close(self) -> None:
-        """Sends what still waits, for at most 2 s, and closes the producer; never raises."""
+        """Sends what still waits, for at most 2 s, and closes the sender; never raises."""
         with contextlib.suppress(KafkaUnavailable, TimeoutError):
             async with asyncio.timeout(FLUSH_TIMEOUT_S):
                 await self.step()
         if self.waiting:
             logger.warning("events lost", extra={"waiting": self.waiting})
-        await self._discard()
+        await self._sender.close()
 
     async def _send_batch(self) -> None:
         if self._sending is None:
+            self._take()
+            self._sending = Delivery()
+            records: list[Record] = [(None, event, []) for event in self._batch]
+            self._sending.expect(self._sender.add(self._place, records, range(len(records)), self._sending))
+        # where `run` was cancelled here, `close` waits for it: so the future must survive our cancellation
+        await asyncio.wait({self._sending.done})
+        loss, self._sending = self._sending.loss, None
+        if loss is not None:
             self._put_back()
-            async with asyncio.timeout(ACK_TIMEOUT_S):
-                self._sending = await self._begin(await self._started())
-        # where `run` was cancelled here, `close` waits for it
-        await wait_for_ack(self._sending, ACK_TIMEOUT_S)
-        self._sending = None
+            raise KafkaUnavailable(loss.reason, cause=loss.cause)
         self._batch.clear()
 
-    async def _begin(self, producer: AIOKafkaProducer) -> asyncio.Future[Any]:
-        builder = producer.create_batch()
-        while self._waiting and builder.append(key=None, value=self._waiting[0], timestamp=None) is not None:
+    def _take(self) -> None:
+        size = 0
+        while self._waiting and size < BATCH_BYTES:
             self._batch.append(self._waiting.popleft())
-        # returns at once: the topic is known, and no other batch is under way
-        sending: asyncio.Future[Any] = await producer.send_batch(builder, self._topic, partition=0)
-        return sending
-
-    async def _started(self) -> AIOKafkaProducer:
-        if self._producer is None:
-            self._producer = await outbox_producer(self._kafka, self._topic, batch_bytes=BATCH_BYTES)
-        return self._producer
-
-    async def _discard(self) -> None:
-        producer, self._producer, sending, self._sending = self._producer, None, self._sending, None
-        self._put_back()
-        if producer is not None:
-            await discard_producer(producer)
-        if sending is not None and sending.done() and not sending.cancelled():
-            sending.exception()  # known already, or of no interest
-
-    def _report_waiting(self, why: str) -> None:
-        logger.warning("events wait", extra={"why": why, "waiting": self.waiting})
+            size += len(self._batch[-1]) + RECORD_OVERHEAD_BYTES
 
     def _put_back(self) -> None:
         self._waiting.extendleft(reversed(self._batch))

@@ -24,6 +24,8 @@ class KafkaStreamLog:
         self._settings = settings
         self._session_partitions = session_partitions
         self._shared = SharedClients(kafka, names, group)
+        self.cluster = self._shared.cluster
+        """For all else that the member sends to Kafka."""
 
     def __repr__(self) -> str:
         return f"<KafkaStreamLog over {self._shared!r}>"

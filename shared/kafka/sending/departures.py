@@ -1,0 +1,192 @@
+"""Sends batches to brokers: what is ready for the same one leaves together, at the pace of its answers.
+
+It decides nothing about a batch: `sender.py` says which partitions are ready, and hears how each trip ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from shared.errors import KafkaUnavailable
+from shared.kafka.cluster import Cluster, Lane
+from shared.kafka.sending.outgoing import Batch, Outgoing, Trip
+from shared.kafka.sending.pace import Flight, Pace
+from shared.kafka.wire.produce import ProduceRequest, ProduceResponse, Results
+
+logger = logging.getLogger(__name__)
+
+COHORT_BYTES: Final = 4 * 1024 * 1024
+"""A broker takes requests of at most 100 MB, and encoding so much takes 2 to 15 ms. A batch may be larger."""
+NO_ANSWER: Final = -2
+"""In place of a broker's error code, below all of them: it has not answered."""
+
+
+@dataclass(slots=True, eq=False)
+class Cohort:
+    """Batches that travel in one request."""
+
+    broker: Broker
+    flight: Flight
+    trip: Trip
+    batches: list[tuple[Outgoing, Batch]] = field(default_factory=list)
+
+
+Landed = Callable[[Outgoing, Trip, int, int, str], None]
+"""Hears how the trip of one partition's batch ended: error code, first offset, and why if `NO_ANSWER`."""
+
+
+class Broker:
+    """What is ready for one broker, over one lane."""
+
+    def __init__(self, node: int, lane: Lane, pace: Pace) -> None:
+        self.node = node
+        self.lane: Lane = lane
+        self.pace = pace
+        self.ready: dict[Outgoing, None] = {}
+        """In the order in which they became ready."""
+        self.timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<Broker {self.node} over {self.lane}: {len(self.ready)} ready, {self.pace!r}>"
+
+
+class Departures:
+    """The flights of one sender. `at_once`: how many requests may be on their way to one broker."""
+
+    def __init__(self, cluster: Cluster, landed: Landed, *, timeout_s: float, at_once: int) -> None:
+        self._cluster = cluster
+        self._landed = landed
+        self._timeout_s = timeout_s
+        self._at_once = at_once
+        self._brokers: dict[tuple[int, Lane], Broker] = {}
+        self._broker_of: dict[Outgoing, Broker] = {}
+        """The one to which the partition was sent last."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_woken = False
+
+    def __repr__(self) -> str:
+        return f"<Departures {list(self._brokers.values())}>"
+
+    def make_ready(self, outgoing: Outgoing, node: int) -> None:
+        """Sends the partition's next batch to that broker with its next cohort."""
+        # a broker that waits for one partition's replicas answers nothing else of that connection
+        lane: Lane = "again" if outgoing.is_sick else "write"
+        broker = self._brokers.get((node, lane))
+        if broker is None:
+            broker = self._brokers[node, lane] = Broker(node, lane, Pace(self._at_once))
+        broker.ready[outgoing] = None
+        self._broker_of[outgoing] = broker
+        broker.pace.waiting += outgoing.requests
+        self._wake()
+
+    def is_ready(self, outgoing: Outgoing) -> bool:
+        """Whether the partition's next batch waits to leave."""
+        broker = self._broker_of.get(outgoing)
+        return broker is not None and outgoing in broker.ready
+
+    def arrive(self, outgoing: Outgoing) -> bool:
+        """Another request waits for the partition; whether its next batch is ready."""
+        broker = self._broker_of.get(outgoing)
+        if broker is None:
+            return False
+        broker.pace.came += 1
+        if outgoing not in broker.ready:
+            return False
+        broker.pace.waiting += 1
+        if broker.pace.wait_s(asyncio.get_running_loop().time()) == 0:
+            self._wake()
+        return True
+
+    def withdraw(self, outgoing: Outgoing) -> None:
+        """The partition is not ready any more."""
+        broker = self._broker_of.get(outgoing)
+        if broker is not None:
+            broker.ready.pop(outgoing, None)
+
+    def release_slow(self, now_s: float) -> None:
+        """What is ready no longer waits for the slow flights."""
+        for broker in self._brokers.values():
+            if broker.pace.release_slow(now_s) and broker.ready:
+                self._wake()
+
+    async def close(self) -> None:
+        """Ends all flights; nobody hears of them. Never raises."""
+        for broker in self._brokers.values():
+            broker.ready.clear()
+            if broker.timer is not None:
+                broker.timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _wake(self) -> None:
+        if not self._is_woken:  # what else becomes ready in this turn of the loop leaves with it
+            self._is_woken = True
+            asyncio.get_running_loop().call_soon(self._depart)
+
+    def _depart(self) -> None:
+        self._is_woken = False
+        now_s = asyncio.get_running_loop().time()
+        for broker in self._brokers.values():
+            # while it holds, the timer of `_count` wakes us
+            while broker.ready and broker.pace.wait_s(now_s) == 0:
+                self._launch(broker, now_s)
+
+    def _launch(self, broker: Broker, now_s: float) -> None:
+        cohort, size = Cohort(broker, broker.pace.leave(now_s), Trip(broker.node)), 0
+        while broker.ready and size < COHORT_BYTES:
+            outgoing = next(iter(broker.ready))
+            del broker.ready[outgoing]
+            batch = outgoing.take_off(cohort.trip)
+            size += len(batch.data)
+            cohort.batches.append((outgoing, batch))
+        task = asyncio.create_task(self._fly(cohort), name="sender")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _fly(self, cohort: Cohort) -> None:
+        results: Results = {}
+        why = "the answer lacks it"
+        try:
+            results = await self._request(cohort)
+        except KafkaUnavailable as error:
+            why = error.detail
+        except Exception as error:  # a fault of ours: it must not hold these partitions for ever
+            logger.exception("sending to kafka failed")
+            why = repr(error)
+        for outgoing, _ in cohort.batches:
+            self._landed(outgoing, cohort.trip, *results.get(outgoing.place, (NO_ANSWER, -1)), why)
+        self._end(cohort, is_answered=bool(results))
+
+    async def _request(self, cohort: Cohort) -> Results:
+        """The broker's answer. Raises KafkaUnavailable."""
+        channel = self._cluster.channel(cohort.broker.node, cohort.broker.lane)
+        await channel.connect()
+        # what has been decided about meanwhile is not sent
+        batches = [(out.place, batch.data) for out, batch in cohort.batches if batch.trip is cohort.trip]
+        if not batches:
+            return {}
+        cohort.trip.sent_s = asyncio.get_running_loop().time()
+        timeout_ms = max(500, int(self._timeout_s * 250))  # four tries in the time that there is
+        request = ProduceRequest(timeout_ms, batches)
+        answer: ProduceResponse = await channel.request(request, self._timeout_s)
+        return answer.results
+
+    def _end(self, cohort: Cohort, *, is_answered: bool) -> None:
+        broker, loop = cohort.broker, asyncio.get_running_loop()
+        if not is_answered:
+            broker.pace.failed(cohort.flight)
+        elif counting_s := broker.pace.answered(cohort.flight, loop.time()):
+            if broker.timer is not None:
+                broker.timer.cancel()
+            broker.timer = loop.call_later(counting_s, self._count, broker)
+        self._wake()
+
+    def _count(self, broker: Broker) -> None:
+        broker.timer = None
+        broker.pace.counted()
+        self._depart()
