@@ -7,22 +7,21 @@ tools can show and move it.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
-
 from cli.kafka.bounds import Bounds, bounds_of, starts_since
 from cli.kafka.connection import connected
-from shared.kafka.access import Kafka, access_of
+from shared.errors import KafkaUnavailable
+from shared.kafka.access import Kafka
 from shared.kafka.catalog import count_partitions
-from shared.kafka.clients import CALL_TIMEOUT_S, discard_producer, translated
 from shared.kafka.cluster import Cluster
+from shared.kafka.delivery import Delivery, Record
 from shared.kafka.groups import Committed, KafkaGroup
 from shared.kafka.ranges import read_range
+from shared.kafka.sender import Sender
 from shared.model.names import Names
 from shared.model.rejects import Reject, parse_reject
 
@@ -30,7 +29,9 @@ PAGE_RECORDS = 500
 DISMISSED_AT_ONCE = 1000
 """Rejects that one record dismisses: about 40 KB."""
 _DISMISSES = "dismisses"
-STALL_S = 20.0
+DISMISS_S = 20.0
+"""Within this time they are dismissed, or it fails."""
+DISMISS_BATCH_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,20 +134,20 @@ async def dismiss_rejects(kafka: Kafka, names: Names, identities: Iterable[str])
     marked by a header.
     """
     found = list(identities)
-    producer = AIOKafkaProducer(
-        bootstrap_servers=access_of(kafka).bootstrap,
-        acks="all",
-        request_timeout_ms=int(CALL_TIMEOUT_S * 1000),
-    )
-    try:
-        with translated("rejects cannot be dismissed"):
-            async with asyncio.timeout(STALL_S):
-                await producer.start()
-                for at in range(0, len(found), DISMISSED_AT_ONCE):
-                    value = "\n".join(found[at : at + DISMISSED_AT_ONCE]).encode()
-                    await producer.send_and_wait(names.rejected, value, headers=[(_DISMISSES, b"1")])
-    finally:
-        await discard_producer(producer)
+    texts = ["\n".join(found[at : at + DISMISSED_AT_ONCE]) for at in range(0, len(found), DISMISSED_AT_ONCE)]
+    records: list[Record] = [(None, text.encode(), [(_DISMISSES, b"1")]) for text in texts]
+    async with connected(kafka) as cluster:
+        sender = Sender(cluster, deliver_s=DISMISS_S, max_batch_bytes=DISMISS_BATCH_BYTES)
+        delivery = Delivery()
+        try:
+            delivery.expect(sender.add((names.rejected, 0), records, range(len(records)), delivery))
+            await delivery.done
+        finally:
+            await sender.close()
+    if delivery.loss is not None:
+        raise KafkaUnavailable(
+            f"rejects cannot be dismissed: {delivery.loss.reason}", cause=delivery.loss.cause
+        )
 
 
 def _stored(partition: int, record: Any) -> StoredReject:

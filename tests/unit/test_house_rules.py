@@ -32,7 +32,6 @@ PURE_IN_MODEL = {"datetime", "sys"}
 SALTED = {"hash", "id"}
 """Built-in functions whose results differ between processes."""
 AIOKAFKA_PRODUCERS = (
-    "cli/kafka/rejects.py",
     "services/consumer/adapters/kafka/clients.py",
     "services/consumer/adapters/kafka/sink.py",
     "shared/kafka/clients.py",
