@@ -7,6 +7,7 @@ the driver and its JVM at once. Control's runner starts it; it also runs by hand
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -23,7 +24,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from services.control.spark.audit import audit
-from services.control.spark.kafka_client import java_properties
+from services.control.spark.kafka_client import check_access, java_properties
 from services.control.spark.lake import lake
 from services.control.spark.reports import reports
 from services.control.spark.request import Result, RunRequest, read_request
@@ -68,6 +69,7 @@ def _run(run: Path, work: Path) -> Result:
     if program is None:
         raise NotFound(f"there is no job {request.job!r}, only {', '.join(sorted(PROGRAMS))}")
     name = f"baton {request.job} {request.group} {request.id}"
+    asyncio.run(check_access(request.kafka))
     properties = java_properties(request.kafka)
     spark = start_spark(name=name, master=request.master, jars=request.jars, work=work, properties=properties)
     context = spark.sparkContext

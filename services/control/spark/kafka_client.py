@@ -8,11 +8,15 @@ Java reads it again when the token ends.
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
-from shared.errors import KafkaDenied
+from shared.errors import KafkaDenied, KafkaUnavailable
 from shared.kafka.access import BY_TOKEN, Kafka, KafkaAccess, access_of
+from shared.kafka.cluster import Cluster
 from shared.kafka.security import find_secret, usable_secrets
+
+logger = logging.getLogger(__name__)
 
 _SECURITY = "org.apache.kafka.common.security"
 _MODULES = {
@@ -70,6 +74,17 @@ def _sasl_options(access: KafkaAccess) -> dict[str, str]:
     secret = secrets[0] if len(secrets) == 1 else asyncio.run(find_secret(access))
     user = f"username={_quoted(access.user)} password={_quoted(secret)}"
     return options | {"sasl.jaas.config": f"{login} {user};"}
+
+
+async def check_access(kafka: Kafka) -> None:
+    """Raises KafkaDenied if Kafka does not let the job in: Java would say so late, and at length."""
+    try:
+        async with Cluster(kafka) as cluster:
+            await cluster.refresh()
+    except KafkaDenied:
+        raise
+    except KafkaUnavailable as error:
+        logger.warning("Kafka does not answer", extra={"why": error.detail})  # Java tries for longer
 
 
 def java_properties(kafka: Kafka) -> dict[str, str]:

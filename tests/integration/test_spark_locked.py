@@ -1,0 +1,130 @@
+"""Spark's jobs on a broker that demands TLS, a principal and rights; and secrets that nothing shows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cli.stack.lock import jar_folder
+from services.control.spark.kafka_client import java_properties
+from services.control.spark.kafka_log import offsets, read_log, topic_partitions
+from services.control.spark.request import RunRequest
+from shared.kafka.access import KafkaAccess
+from shared.kafka.cluster import Cluster
+from shared.kafka.topics import ensure_topics, fragments_topics, sessions_topic
+from shared.kafka.transactional import TransactionalWriter
+from shared.model.group import GroupSettings
+from shared.model.names import Names
+from tests.integration.test_kafka_locked import WAYS
+from tests.integration.test_spark_lake import Driver, _session
+from tests.secured_kafka import PASSWORD, SecuredKafka
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RETENTION_MS = 3_600_000
+
+
+@pytest.fixture
+async def names(secured_kafka: SecuredKafka, namespace: str) -> Names:
+    """A log with three sessions, which the principal `spark` may read."""
+    names = Names(namespace)
+    topics = [*fragments_topics(names, 1, RETENTION_MS), sessions_topic(names, "default", 1, RETENTION_MS)]
+    await ensure_topics(secured_kafka.root, topics, 1)
+    await secured_kafka.allow("spark", names)
+    async with Cluster(secured_kafka.root) as cluster:
+        writer = TransactionalWriter(cluster, f"{namespace}.test", timeout_ms=10_000)
+        await writer.open()
+        where = names.sessions("default"), 0
+        await writer.add([where])
+        await writer.write(where, [_session(key, n) for n, key in enumerate("abc")])
+        await writer.end(is_commit=True)
+    return names
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_spark_reads_whichever_way_it_shows_who_it_is(
+    secured_kafka: SecuredKafka, spark: SparkSession, names: Names, way: str
+) -> None:
+    """By a client certificate or each mechanism of SASL, as a principal with the least rights."""
+    access = WAYS[way](secured_kafka, "spark")
+    for name, value in java_properties(access).items():
+        spark._jvm.java.lang.System.setProperty(name, value)
+
+    def read() -> list[bytes]:
+        partitions = topic_partitions(spark, access, [names.sessions("default")])
+        start, end = (offsets(spark, access, partitions, at) for at in ("start", "stable"))
+        return sorted(bytes(row.key) for row in read_log(spark, access, start, end).collect())
+
+    assert await asyncio.to_thread(read) == [b"a", b"b", b"c"]
+
+
+def request(access: KafkaAccess, names: Names, folder: Path) -> RunRequest:
+    return RunRequest(
+        id="run",
+        job="lake",
+        kafka=access,
+        lake=str(folder / "lake"),
+        jars=str(jar_folder("spark")),
+        group_settings=GroupSettings(),
+        streams=1,
+        namespace=names.namespace,
+    )
+
+
+async def test_a_job_shows_its_secret_nowhere(
+    secured_kafka: SecuredKafka, names: Names, tmp_path: Path
+) -> None:
+    """Not in files, its log, arguments of processes, or the pages of Spark; it finds the valid one of two."""
+    access = secured_kafka.by_secret("SCRAM-SHA-512", "spark", "not yet valid", PASSWORD)
+    driver = Driver(tmp_path / "run", request(access, names, tmp_path))
+    shown: list[str] = []
+
+    def watch() -> bool:
+        shown.extend(pages_of(driver.run))
+        shown.extend(path.read_text(errors="replace") for path in Path("/proc").glob("[0-9]*/cmdline"))
+        return (driver.run / "result.json").exists()
+
+    await asyncio.to_thread(driver.wait_until, watch)
+    assert await asyncio.to_thread(driver.wait) == 0, driver.log()
+
+    shown += files_in(tmp_path)
+    assert json.loads((driver.run / "result.json").read_text())["sessions"] == 3
+    assert any("spark.sql.redaction.options.regex" in page for page in shown)
+    assert [text for text in shown if "battery" in text or "not yet valid" in text] == []
+
+
+def files_in(folder: Path) -> list[str]:
+    return [path.read_bytes().decode(errors="replace") for path in folder.rglob("*") if path.is_file()]
+
+
+def pages_of(run: Path) -> list[str]:
+    """What Spark's own pages say of a run at this moment."""
+    try:
+        driver: dict[str, Any] = json.loads((run / "driver.json").read_text())
+        base = f"{driver['ui']}/api/v1/applications/{driver['application']}"
+        found = []
+        for page in (f"{base}/environment", f"{base}/sql?details=true", f"{driver['ui']}/StreamingQuery/"):
+            with urllib.request.urlopen(page, timeout=5) as answer:
+                found.append(answer.read().decode())
+        return found
+    except (OSError, ValueError):
+        return []  # not there yet, or no longer
+
+
+async def test_a_job_that_is_not_let_in_says_why(
+    secured_kafka: SecuredKafka, names: Names, tmp_path: Path
+) -> None:
+    """At once, in one sentence."""
+    access = secured_kafka.by_secret("SCRAM-SHA-512", "spark", "wrong")
+    driver = Driver(tmp_path / "run", request(access, names, tmp_path))
+
+    assert await asyncio.to_thread(driver.wait) == 1
+    error = json.loads((driver.run / "error.json").read_text())
+    assert error["condition"] == "KafkaDenied"
+    assert error["message"].startswith("Kafka refuses the user or the password: user 'spark'")
