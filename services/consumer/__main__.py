@@ -72,17 +72,18 @@ async def serve(settings: ConsumerSettings, stop: asyncio.Event) -> None:
     zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s, settings.zookeeper_access)
     joined: list[Member] = []
     receptions: list[Reception] = []
+    waiting = ["waiting for ZooKeeper, Kafka or the stream table"]
     rates = Rates(time.monotonic)
     app = create_app(
         status=lambda: member_status(joined, settings.member, settings.group, node, rates),
         plan=lambda: joined[0].plan() if joined else {"moves": [], "quota": {}},
-        complaints=lambda: complaints_of(joined, zookeeper),
+        complaints=lambda: complaints_of(joined, zookeeper, waiting),
         metrics=ConsumerMetrics(joined),
         reception=lambda: receptions[0] if receptions else None,
     )
     try:
         async with http_server(app, settings.host, settings.port, tls=settings.tls, lifespan="off"):
-            preparing = asyncio.create_task(prepare(settings, zookeeper), name="prepare")
+            preparing = asyncio.create_task(prepare(settings, zookeeper, waiting), name="prepare")
             stopping = asyncio.create_task(stop.wait(), name="stop")
             await asyncio.wait((preparing, stopping), return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
@@ -99,9 +100,9 @@ async def serve(settings: ConsumerSettings, stop: asyncio.Event) -> None:
         await zookeeper.close()
 
 
-def complaints_of(joined: list[Member], zookeeper: ZooKeeper) -> list[str]:
+def complaints_of(joined: list[Member], zookeeper: ZooKeeper, waiting: list[str]) -> list[str]:
     """Why the process is not ready; empty if it is."""
-    own = joined[0].complaints() if joined else ["waiting for ZooKeeper, Kafka or the stream table"]
+    own = joined[0].complaints() if joined else waiting
     return [*own, *filter(None, [zookeeper.complaint])]
 
 
@@ -144,8 +145,11 @@ async def member_of(
         await prepared.log.close()
 
 
-async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper) -> Prepared:
-    """Waits for ZooKeeper and the stream table, then creates the group and its topics."""
+async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper, waiting: list[str]) -> Prepared:
+    """Waits for ZooKeeper and the stream table, then creates the group and its topics.
+
+    The last entry of `waiting` says what has failed, if anything has.
+    """
     names, group = settings.names, settings.group
     backoff = Backoff(first_s=0.2, cap_s=3.0)
     await zookeeper.connect()
@@ -160,13 +164,14 @@ async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper) -> Prepared:
                 checkpoints_topic(names, group, count),
                 events_topic(names),
             ]
-            await ensure_topics(settings.kafka, topics, settings.replication)
-            async with Cluster(settings.kafka) as cluster:
+            await ensure_topics(settings.kafka_access, topics, settings.replication)
+            async with Cluster(settings.kafka_access) as cluster:
                 partitions = await count_partitions(cluster, names.sessions(group))
-            log = KafkaStreamLog(settings.kafka, names, group, settings.group_settings, partitions)
+            log = KafkaStreamLog(settings.kafka_access, names, group, settings.group_settings, partitions)
             return Prepared(count=count, log=log, secrets=secrets)
         except (Unavailable, NotFound) as error:  # ZooKeeper may be reset while the group is created
             logging.getLogger(__name__).warning("not ready yet", extra={"why": error.detail})
+            waiting[1:] = [error.reason if isinstance(error, Unavailable) else error.detail]
             await asyncio.sleep(backoff.next_s())
 
 

@@ -43,7 +43,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
     async with contextlib.AsyncExitStack() as stack:
         zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s, settings.zookeeper_access)
         stack.push_async_callback(zookeeper.close)
-        offsets = await stack.enter_async_context(KafkaOffsets(settings.kafka, settings.names))
+        offsets = await stack.enter_async_context(KafkaOffsets(settings.kafka_access, settings.names))
         http = await stack.enter_async_context(http_client(settings.tls))
         feed = EventFeed()
         cluster = ZooKeeperCluster(zookeeper, settings.names)
@@ -65,7 +65,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             timeout_s=settings.run_timeout_s,
             kept=settings.runs_kept,
         )
-        events = KafkaEvents(settings.kafka, settings.names, feed, replication=settings.replication)
+        events = KafkaEvents(settings.kafka_access, settings.names, feed, replication=settings.replication)
         registry = registry_for(view, runner, feed, lambda: cluster.unreadable_znodes)
         hosts = own_hosts_for(settings)
         app = create_app(
@@ -103,7 +103,7 @@ async def _secrets(settings: ControlSettings, zookeeper: ZooKeeper) -> Secrets:
 
 def _place(settings: ControlSettings) -> SparkPlace:
     return SparkPlace(
-        kafka=settings.kafka,
+        kafka=settings.kafka_access,
         namespace=settings.namespace,
         lake=lake_for(settings),
         jars=str(spark_jars_for(settings, os.environ)),

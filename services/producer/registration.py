@@ -116,7 +116,7 @@ class Registration:
         await ensure_table(
             self._znodes,
             settings.names,
-            kafka=settings.kafka,
+            kafka=settings.kafka_access,
             # a table that was deleted is created again with as many streams as it had
             streams=self.table.count if self.table else settings.streams,
             default_streams=DEFAULT_STREAMS,
@@ -124,7 +124,7 @@ class Registration:
             replication=settings.replication,
         )
         # created here with the other topics, so that rejects only have to write
-        await ensure_topics(settings.kafka, [rejected_topic(settings.names)], settings.replication)
+        await ensure_topics(settings.kafka_access, [rejected_topic(settings.names)], settings.replication)
 
     async def _register(self) -> None:
         path = self._settings.names.producer(self._settings.id)

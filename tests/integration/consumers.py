@@ -105,7 +105,7 @@ class Group:
         async with contextlib.AsyncExitStack() as around:
             zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s, settings.zookeeper_access)
             around.push_async_callback(zookeeper.close)
-            found = await wiring.prepare(settings, zookeeper)
+            found = await wiring.prepare(settings, zookeeper, [])
             node = MemberNode(address=settings.address)
             member = await around.enter_async_context(wiring.member_of(settings, zookeeper, node, found))
             reception = wiring.reception_of(settings, member, found)

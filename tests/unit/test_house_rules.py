@@ -214,3 +214,15 @@ def test_a_folder_has_few_rooms_and_no_import_cycle(folder: str) -> None:
 def module_of(path: Path) -> str:
     """The file's import name."""
     return name_of(path).removesuffix(".py").replace("/", ".")
+
+
+def test_every_client_of_kafka_gets_its_access() -> None:
+    """The address alone would connect without what the brokers demand; only `/try` shows it."""
+    found = {
+        name_of(path)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "kafka" and ast.unparse(node.value) == "settings"
+    }
+
+    assert found == {"services/producer/app.py"}

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from aiokafka import AIOKafkaProducer
 
 from services.consumer.adapters.kafka.coalesce import CoalescedRead
+from shared.kafka.access import Kafka, access_of
 from shared.kafka.clients import discard_producer, translated
 from shared.kafka.cluster import Cluster
 from shared.kafka.fetcher import Fetcher
@@ -36,7 +37,7 @@ PRODUCER_OPTIONS = {
 class SharedClients:
     """The clients of one group in one member; `close` them at the end."""
 
-    def __init__(self, kafka: str, names: Names, group: str) -> None:
+    def __init__(self, kafka: Kafka, names: Names, group: str) -> None:
         self.kafka, self.names, self.group = kafka, names, group
         self.cluster = Cluster(kafka)
         self.fetcher = Fetcher(self.cluster)
@@ -47,7 +48,7 @@ class SharedClients:
         self._tails = CoalescedRead(self._read_tails)
 
     def __repr__(self) -> str:
-        return f"<SharedClients of {self.group} at {self.kafka}>"
+        return f"<SharedClients of {self.group} over {self.cluster!r}>"
 
     async def head(self, stream: int) -> Head | None:
         """The stream's committed head, if any. Raises KafkaUnavailable; InvalidInput if it is unreadable."""
@@ -63,8 +64,9 @@ class SharedClients:
         """The producer without a transaction, started. Raises KafkaUnavailable."""
         async with self._lock:
             if self._plain is None:
+                servers = access_of(self.kafka).bootstrap
                 producer = AIOKafkaProducer(
-                    bootstrap_servers=self.kafka, enable_idempotence=True, **PRODUCER_OPTIONS
+                    bootstrap_servers=servers, enable_idempotence=True, **PRODUCER_OPTIONS
                 )
                 try:
                     with translated("the plain producer cannot start"):

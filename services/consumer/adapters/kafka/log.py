@@ -9,6 +9,7 @@ from services.consumer.adapters.kafka.clients import SharedClients
 from services.consumer.adapters.kafka.sink import KafkaSessionSink
 from services.consumer.adapters.kafka.source import KafkaFragmentReader
 from services.consumer.ports import FragmentReader, SessionSink
+from shared.kafka.access import Kafka
 from shared.kafka.offsets import LATEST, list_offsets
 from shared.model.group import GroupSettings
 from shared.model.names import Names
@@ -18,7 +19,7 @@ class KafkaStreamLog:
     """The log of one group; `session_partitions`: how many partitions its sessions topic has."""
 
     def __init__(
-        self, kafka: str, names: Names, group: str, settings: GroupSettings, session_partitions: int
+        self, kafka: Kafka, names: Names, group: str, settings: GroupSettings, session_partitions: int
     ) -> None:
         self._names = names
         self._settings = settings
