@@ -10,6 +10,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+
 from cli.kafka.rights import PRINCIPALS, rights_of
 from cli.kafka.users import grant, set_password
 from cli.stack.certificates import make_authority
@@ -36,6 +40,7 @@ class SecuredKafka(KafkaServer):
     def __init__(self, home: Path, *, session_ms: int = SESSION_MS) -> None:
         super().__init__(home)
         self.authority = make_authority(home / "certificates")
+        self._tokens = Tokens(home)
         self._plain_users = dict.fromkeys(USERS, PASSWORD)
         self.options = replace(
             self.options,
@@ -45,7 +50,7 @@ class SecuredKafka(KafkaServer):
                 certificate_port=free_port(),
                 superusers=(BROKER, ADMIN),
                 plain_users=self._plain_users,
-                has_test_tokens=True,
+                token_keys=self._tokens.keys,
                 session_ms=session_ms,
             ),
         )
@@ -77,7 +82,7 @@ class SecuredKafka(KafkaServer):
     def by_secret(self, mechanism: str, name: str = ADMIN, *secrets: str) -> KafkaAccess:
         """The access of a principal with a password or token, or these, one a line."""
         if not secrets:
-            secrets = (token(name),) if mechanism == BY_TOKEN else (PASSWORD,)
+            secrets = (self.token(name),) if mechanism == BY_TOKEN else (PASSWORD,)
         file = self.home / f"{mechanism}-{name}-{time.monotonic_ns()}"
         write_private(file, "".join(f"{secret}\n" for secret in secrets).encode())
         access = KafkaAccess(
@@ -89,6 +94,16 @@ class SecuredKafka(KafkaServer):
         if mechanism == BY_TOKEN:
             return replace(access, token_file=str(file))
         return replace(access, user=name, password_file=str(file))
+
+    def token(self, name: str, *, ends_in_s: float = 3600.0) -> str:
+        """A token that this broker accepts until it ends."""
+        now_s = int(time.time())
+        return self._tokens.sign({"sub": name, "iat": now_s - 7200, "exp": now_s + ends_in_s})
+
+    def argv(self) -> list[str]:
+        """With a log of each right that was used."""
+        java, *rest = super().argv()
+        return [java, "-Dorg.slf4j.simpleLogger.log.kafka.authorizer.logger=debug", *rest]
 
     async def answers(self) -> bool:
         """Whether it serves the superuser; then the users of SCRAM are there, too."""
@@ -103,12 +118,25 @@ class SecuredKafka(KafkaServer):
         return False
 
 
-def token(name: str, *, ends_in_s: float = 3600.0) -> str:
-    """A token that nobody has signed, as the broker of the tests accepts it."""
-    now_s = time.time()
-    claims = {"sub": name, "iat": now_s - 7200, "exp": now_s + ends_in_s}
-    return f"{_encoded({'alg': 'none'})}.{_encoded(claims)}."
+class Tokens:
+    """Signs tokens; `keys` is the file by which a broker checks them."""
+
+    def __init__(self, home: Path) -> None:
+        self.keys = home / "jwks.json"
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        point = self._key.public_key().public_numbers()
+        key = {"kty": "EC", "crv": "P-256", "kid": "1", "use": "sig", "alg": "ES256"}
+        key |= {"x": _encoded(point.x.to_bytes(32, "big")), "y": _encoded(point.y.to_bytes(32, "big"))}
+        home.mkdir(parents=True, exist_ok=True)
+        self.keys.write_text(json.dumps({"keys": [key]}))
+
+    def sign(self, claims: dict[str, object]) -> str:
+        """A JSON web token (RFC 7519)."""
+        parts = ({"alg": "ES256", "typ": "JWT", "kid": "1"}, claims)
+        signed = ".".join(_encoded(json.dumps(part).encode()) for part in parts)
+        r, s = decode_dss_signature(self._key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
+        return f"{signed}.{_encoded(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
 
 
-def _encoded(content: dict[str, object]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
+def _encoded(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")

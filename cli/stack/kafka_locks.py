@@ -22,7 +22,7 @@ class KafkaLocks:
     """`keystore`: the broker's key and certificate in one PEM file; `trust`: the authority of its clients.
 
     `plain_users`: passwords by name, for PLAIN. Users of SCRAM are made on the running broker.
-    `has_test_tokens`: OAUTHBEARER with tokens that nobody has signed. `session_ms`: after this time a
+    `token_keys`: a JWKS file with the keys that sign tokens, for OAUTHBEARER. `session_ms`: after this time a
     connection must have been renewed; 0: never.
     """
 
@@ -31,7 +31,7 @@ class KafkaLocks:
     certificate_port: int
     superusers: tuple[str, ...] = (BROKER,)
     plain_users: Mapping[str, str] = field(default_factory=dict, repr=False)
-    has_test_tokens: bool = False
+    token_keys: Path | None = None
     session_ms: int = 0
 
 
@@ -59,6 +59,13 @@ def lock_settings(locks: KafkaLocks, host: str, port: int, controller_port: int)
     }
 
 
+def java_properties(locks: KafkaLocks | None) -> list[str]:
+    """What the broker's JVM must know: the one file from which it may read the keys of tokens."""
+    if locks is None or locks.token_keys is None:
+        return []
+    return [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={locks.token_keys.as_uri()}"]
+
+
 def _mechanisms(locks: KafkaLocks) -> dict[str, object]:
     modules = {
         "SCRAM-SHA-256": f"{_MODULES}.scram.ScramLoginModule required;",
@@ -67,11 +74,13 @@ def _mechanisms(locks: KafkaLocks) -> dict[str, object]:
     if locks.plain_users:
         users = "".join(f" user_{name}={_quoted(password)}" for name, password in locks.plain_users.items())
         modules["PLAIN"] = f"{_MODULES}.plain.PlainLoginModule required{users};"
-    if locks.has_test_tokens:
-        module = f"{_MODULES}.oauthbearer.OAuthBearerLoginModule required"
-        # a claim of its own, without which the broker does not start
-        modules["OAUTHBEARER"] = f'{module} unsecuredLoginStringClaim_sub="{BROKER}";'
-    settings: dict[str, object] = {"sasl.enabled.mechanisms": ",".join(modules)}
+    settings: dict[str, object] = {}
+    if locks.token_keys is not None:
+        modules["OAUTHBEARER"] = f"{_MODULES}.oauthbearer.OAuthBearerLoginModule required;"
+        validator = f"{_MODULES}.oauthbearer.OAuthBearerValidatorCallbackHandler"
+        settings[f"{_LISTENER}.oauthbearer.sasl.server.callback.handler.class"] = validator
+        settings["sasl.oauthbearer.jwks.endpoint.url"] = locks.token_keys.as_uri()
+    settings["sasl.enabled.mechanisms"] = ",".join(modules)
     for mechanism, module in modules.items():
         settings[f"{_LISTENER}.{mechanism.lower()}.sasl.jaas.config"] = module
     return settings

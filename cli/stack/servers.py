@@ -12,7 +12,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.stack.kafka_locks import KafkaLocks, lock_settings
+from cli.stack.kafka_locks import KafkaLocks, java_properties, lock_settings
 from cli.stack.private_files import write_private
 
 LOOPBACK = "127.0.0.1"
@@ -163,6 +163,7 @@ def kafka_argv(options: KafkaOptions, java: str, class_path: str) -> list[str]:
     """The command line of the broker."""
     return [
         *(java, f"-Xms{options.heap_mb // 2}m", f"-Xmx{options.heap_mb}m", "-XX:+UseG1GC"),
+        *java_properties(options.locks),
         *_kafka_logging(options.log_level),
         *("-cp", class_path, "kafka.Kafka", str(options.config)),
     ]

@@ -45,6 +45,13 @@ class KafkaAccess:
         return self != KafkaAccess(bootstrap=self.bootstrap)
 
     @property
+    def variables(self) -> dict[str, str]:
+        """The variables that say this."""
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "bootstrap"}
+        named = {f"{_VARIABLE}_{name.upper()}": value for name, value in given.items() if value}
+        return {_VARIABLE: self.bootstrap, **named}
+
+    @property
     def is_encrypted(self) -> bool:
         """Whether connections use TLS."""
         return self.security_protocol.endswith("SSL")

@@ -23,7 +23,7 @@ from shared.kafka.groups import KafkaGroup
 from shared.kafka.offsets import LATEST, list_offsets
 from shared.kafka.ranges import read_range
 from shared.kafka.transactional import GroupOffset, TransactionalWriter
-from tests.secured_kafka import ADMIN, PASSWORD, SESSION_MS, SecuredKafka, token
+from tests.secured_kafka import ADMIN, PASSWORD, SESSION_MS, SecuredKafka
 
 WAYS: dict[str, Callable[[SecuredKafka, str], KafkaAccess]] = {
     "certificate": lambda kafka, name: kafka.by_certificate(name),
@@ -89,7 +89,7 @@ FAULTS: dict[str, tuple[Callable[[SecuredKafka, Path], KafkaAccess], type[KafkaU
         "refuses the user or the password: user 'stranger'",
     ),
     "expired token": (
-        lambda kafka, _: kafka.by_secret("OAUTHBEARER", ADMIN, token(ADMIN, ends_in_s=-1)),
+        lambda kafka, _: kafka.by_secret("OAUTHBEARER", ADMIN, kafka.token(ADMIN, ends_in_s=-1)),
         KafkaDenied,
         "token for Kafka has expired",
     ),
