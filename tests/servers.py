@@ -81,8 +81,9 @@ def free_port_offset(consumers: int = 8) -> int:
     """A `--port-offset` at which every port of a local stack is free."""
     for _ in range(100):
         offset = _RANDOM.choice(OFFSETS)
+        options = StackOptions(port_offset=offset, consumers=consumers, secure=True)
         with contextlib.suppress(PortOccupied):
-            check_ports("127.0.0.1", ports_of(StackOptions(port_offset=offset, consumers=consumers)))
+            check_ports("127.0.0.1", ports_of(options))
             return offset
     raise RuntimeError("no range of ports is free on this machine")
 

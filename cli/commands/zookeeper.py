@@ -7,10 +7,10 @@ password, changes by these commands. docs/security.md says when an operator need
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 
 import click
 
+from cli.stack.znode_locks import change_acls
 from cli.terminal.options import namespace_option, option, together
 from shared.errors import InvalidInput
 from shared.model.names import Names
@@ -19,8 +19,6 @@ from shared.zookeeper.connection import ZooKeeper
 
 CONNECT_S = 10.0
 SESSION_TIMEOUT_S = 10.0
-AT_ONCE = 100
-"""Znodes that are changed at the same time."""
 
 _access_options = together(
     option("--zookeeper", "BATON_ZOOKEEPER", "127.0.0.1:2181", "Servers of ZooKeeper, `host:port,…`."),
@@ -74,23 +72,3 @@ async def _change(
     finally:
         await client.close()
     click.echo(f"{counts[True]:,} znodes changed, {counts[False]:,} were so already")
-
-
-async def change_acls(client: ZooKeeper, root: str, *, is_locked: bool) -> Counter[bool]:
-    """Changes the ACLs of the znode and of all below it; counts those that were changed, and those not.
-
-    What is created meanwhile is not seen. Raises ZooKeeperUnavailable; then some are changed.
-    """
-    counts: Counter[bool] = Counter()
-    level = [root]
-    while level:
-        below: list[str] = []
-        for start in range(0, len(level), AT_ONCE):
-            some = level[start : start + AT_ONCE]
-            counts.update(await asyncio.gather(*(client.set_acl(path, is_locked=is_locked) for path in some)))
-            for path, children in zip(
-                some, await asyncio.gather(*(client.children(path) for path in some)), strict=True
-            ):
-                below += (f"{path}/{child}" for child in children)
-        level = below
-    return counts

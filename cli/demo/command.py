@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import signal
 import sys
@@ -26,7 +27,7 @@ from cli.stack.local import prepare
 from cli.stack.options import StackOptions
 from cli.stack.state import make_home
 from cli.terminal.interrupts import interruptible
-from cli.terminal.options import port_offset_option
+from cli.terminal.options import port_offset_option, secure_option
 from cli.visits.command import generator_options
 from shared.errors import Conflict
 
@@ -39,6 +40,7 @@ from shared.errors import Conflict
     help="Folder for data and logs, new or empty, which is kept; default: a temporary one.",
 )
 @port_offset_option
+@secure_option
 @generator_options
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Format of LOG; guessed by default.")
 @click.option("--key", help="Field of LOG with the session key of a line; guessed by default.")
@@ -49,6 +51,7 @@ def demo(
     log: Path | None,
     home: Path | None,
     port_offset: int,
+    secure: bool,
     visitors: int,
     seed: int,
     **guesses: Any,
@@ -62,7 +65,10 @@ def demo(
     began = time.monotonic()
     with _fresh(home) as home:
         given = real_log(log, **guesses) if log else generated_log(home, visitors, seed)
-        options = StackOptions(home=home, port_offset=port_offset, consumers=CONSUMERS)
+        options = StackOptions(home=home, port_offset=port_offset, consumers=CONSUMERS, secure=secure)
+        if secure:
+            # where the clients of this process find the stack's certificates
+            os.environ["BATON_HOME"] = str(home)
         # the log first: a wrong one is reported before anything starts
         with interruptible(lambda: f"nothing was proven, and nothing is left running{_logs_in(home)}"):
             # here, and not only in the event loop, which would hold Ctrl-C back until the end of a download

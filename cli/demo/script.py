@@ -145,7 +145,7 @@ async def _read_delivered(stack: LocalStack, log: DemoLog) -> tuple[Amount, Find
     """What readers of the topic `sessions` receive, compared with the truth if it is known."""
     check = TruthCheck(log.visits, log.path.name) if log.visits else None
     sessions = fragments = size = 0
-    async with open_sessions(stack.options.kafka_address, Names().sessions(DEFAULT_GROUP)) as delivered:
+    async with open_sessions(stack.kafka_access, Names().sessions(DEFAULT_GROUP)) as delivered:
         async for one in delivered.everything():
             sessions += 1
             fragments += len(one.session.data)

@@ -25,10 +25,12 @@ from cli.http.problems import sentence_of
 from cli.http.receipts import MarkerPosition, Markers, Receipt, Rejected, RequestTooLarge
 from cli.http.retry_after import parse_retry_after
 from cli.http.sse import ServerSentEvent, SseParser
+from cli.terminal.local_stack import tls_for
 from shared.backoff import Backoff
 from shared.errors import BatonError, Conflict, InvalidInput, NotFound, Unavailable
 from shared.model.rejects import UNREADABLE
 from shared.model.routing import StreamTable, parse_table
+from shared.service.tls import client_context, tls_fault
 
 FIRST_CONTACT_S = 2.0
 """How long a refused connection is retried before the service has answered: it may be about to start."""
@@ -251,14 +253,14 @@ async def connect(
 ) -> AsyncIterator[BatonClient]:
     """A client of the service at `url`, open during the block; `write_key` authenticates with a producer.
 
-    Give a longer `connect_patience_s` if another client of the service has had an answer. Raises InvalidInput
-    when `url` is not an HTTP URL.
+    A longer `connect_patience_s` is for a service that has answered another client. Raises InvalidInput.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidInput(f"{url!r} is not a URL like http://127.0.0.1:8000")
     http = httpx.AsyncClient(
         base_url=url,
+        verify=client_context(tls_for(url)) if parts.scheme == "https" else True,
         headers={"authorization": f"Bearer {write_key}"} if write_key else {},
         timeout=httpx.Timeout(60, connect=5),
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
@@ -295,4 +297,4 @@ def _sentence(response: httpx.Response) -> str:
 
 
 def _text(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    return tls_fault(error) or str(error) or type(error).__name__

@@ -10,36 +10,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
-import sys
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cli.stack.faults import NotReady
 from cli.stack.identity import identify
 from cli.stack.jars import fetch_jars
-from cli.stack.java import find_java, pyspark_jars
-from cli.stack.leash import on_leash
-from cli.stack.lock import class_path, jar_folder, read_lock
-from cli.stack.options import StackOptions, environment_of, ports_of
-from cli.stack.probes import check_ports, is_ready, kafka_answers, zookeeper_answers
-from cli.stack.servers import (
-    LOOPBACK,
-    kafka_argv,
-    kafka_format_argv,
-    new_cluster_id,
-    prepare_kafka,
-    prepare_zookeeper,
-    zookeeper_argv,
-)
+from cli.stack.java import find_java
+from cli.stack.options import StackOptions, ports_of
+from cli.stack.probes import check_ports
+from cli.stack.processes import StackProcesses
+from cli.stack.secured import OPERATOR, StackLocks, make_locks
+from cli.stack.servers import LOOPBACK
 from cli.stack.state import ProcessState, StackState, forget_state, lock_home, save_state
-from cli.stack.supervisor import ProcessSpec, Report, SupervisedProcess, last_line
+from cli.stack.supervisor import ProcessSpec, Report, SupervisedProcess
 from shared.errors import NotFound
-
-FORMAT_TIMEOUT_S = 60.0
-_CHECKOUT = Path(__file__).parents[2]
+from shared.kafka.access import KafkaAccess
+from shared.model.names import Names
 
 
 class LocalStack:
@@ -53,6 +40,7 @@ class LocalStack:
         options.check()
         self.options = replace(options, home=options.home.absolute())
         self._report = report
+        self._locks: StackLocks | None = None
         self._processes: dict[str, SupervisedProcess] = {}
         self._ready = False
         self._exit = contextlib.AsyncExitStack()
@@ -70,6 +58,12 @@ class LocalStack:
     def producer_url(self) -> str:
         """Base URL of the producer."""
         return self.options.producer_url
+
+    @property
+    def kafka_access(self) -> KafkaAccess:
+        """How the command line reaches Kafka."""
+        address = self.options.kafka_address
+        return self._locks.kafka_access(address) if self._locks else KafkaAccess(bootstrap=address)
 
     @property
     def consumers(self) -> list[int]:
@@ -96,6 +90,8 @@ class LocalStack:
         try:
             self._exit.enter_context(lock_home(self.options.home))
             check_ports(LOOPBACK, ports_of(self.options))
+            if self.options.secure:
+                self._locks = make_locks(self.options.home, self.options.certificate_port)
             self._exit.callback(forget_state, self.options.home)
             await self._exit.enter_async_context(self._tasks)
             self._exit.push_async_callback(self._stop_all)
@@ -131,7 +127,7 @@ class LocalStack:
         """Starts a consumer at the lowest free index and returns the index when it is ready."""
         index = next(n for n in range(len(self.consumers) + 1) if n not in self.consumers)
         check_ports(LOOPBACK, {f"consumer-{index}": self.options.consumer_port(index)})
-        await self._launch(self._consumer(index)).wait_ready()
+        await self._launch(self._specs.consumer(index)).wait_ready()
         self._save()
         return index
 
@@ -139,17 +135,25 @@ class LocalStack:
         """Returns when the consumer is ready (again). Raises NotReady."""
         await self.consumer(index).wait_ready()
 
+    @property
+    def _specs(self) -> StackProcesses:
+        return StackProcesses(self.options, self._locks)
+
     async def _start_all(self) -> None:
         servers = []
         if self.options.zookeeper is None:
             # both servers start at once: neither needs the other
-            servers.append(self._launch(self._zookeeper()))
+            servers.append(self._launch(self._specs.zookeeper()))
         if self.options.kafka is None:
-            servers.append(self._launch(await self._kafka()))
+            servers.append(self._launch(await self._specs.kafka()))
         await self._wait_ready(servers)
+        if self._locks is not None:
+            # the services' users, before the services; and what an earlier start has left open
+            await self._locks.admit(Names(self.options.namespace), self.options.zookeeper_address)
         # the producer first, alone: it creates the stream table that the others wait for
-        await self._wait_ready([self._launch(self._producer())])
-        specs = [*(self._consumer(index) for index in range(self.options.consumers)), self._control()]
+        await self._wait_ready([self._launch(self._specs.producer())])
+        consumers = [self._specs.consumer(index) for index in range(self.options.consumers)]
+        specs = [*consumers, self._specs.control()]
         await self._wait_ready([self._launch(spec) for spec in specs])
 
     async def _stop_all(self) -> None:
@@ -195,72 +199,12 @@ class LocalStack:
             control=self.control_url,
             producer=self.producer_url,
             kafka=self.options.kafka_address,
+            kafka_locks=self._locks.kafka_environment(OPERATOR) if self._locks else {},
+            tls=self._locks.tls_environment(OPERATOR) if self._locks else {},
             namespace=self.options.namespace,
             processes=processes,
         )
         save_state(self.options.home, state)
-
-    # the processes
-
-    def _zookeeper(self) -> ProcessSpec:
-        options = self.options.zookeeper_options
-        prepare_zookeeper(options)
-        return ProcessSpec(
-            name="zookeeper",
-            # ZooKeeper itself comes with PySpark, so it needs no download
-            argv=zookeeper_argv(options, find_java(), pyspark_jars()),
-            log=self._log("zookeeper"),
-            is_ready=lambda: zookeeper_answers(options.address),
-            address=options.address,
-            environment=os.environ,
-        )
-
-    async def _kafka(self) -> ProcessSpec:
-        options = self.options.kafka_options
-        prepare_kafka(options)
-        jars = class_path(jar_folder("kafka"), read_lock("kafka"))
-        # Kafka refuses to start on a storage that is not formatted
-        if not options.is_formatted:
-            await run_once(kafka_format_argv(options, find_java(), jars, new_cluster_id()))
-        return ProcessSpec(
-            name="kafka",
-            argv=kafka_argv(options, find_java(), jars),
-            log=self._log("kafka"),
-            is_ready=lambda: kafka_answers(options.address),
-            address=options.address,
-            environment=os.environ,
-            ready_timeout_s=120.0,
-        )
-
-    def _producer(self) -> ProcessSpec:
-        return self._service("producer", "producer", self.options.producer_port)
-
-    def _consumer(self, index: int) -> ProcessSpec:
-        name = f"consumer-{index}"
-        return self._service(name, "consumer", self.options.consumer_port(index), member=name)
-
-    def _control(self) -> ProcessSpec:
-        home = self.options.home
-        # inside the home, so that a stack leaves nothing elsewhere
-        folders = {"lake": str(home / "lake"), "runs": str(home / "runs"), "jars": str(jar_folder("spark"))}
-        return self._service("control", "control", self.options.control_port, **folders)
-
-    def _service(self, name: str, service: str, port: int, **own: str) -> ProcessSpec:
-        # -P and the working folder: a package `shared` in the current folder must not hide ours
-        path = os.pathsep.join(filter(None, (str(_CHECKOUT), os.environ.get("PYTHONPATH"))))
-        base = {**os.environ, "PYTHONPATH": path}
-        return ProcessSpec(
-            name=name,
-            argv=[sys.executable, "-P", "-m", f"services.{service}"],
-            log=self._log(name),
-            is_ready=lambda: is_ready(LOOPBACK, port),
-            address=f"http://{LOOPBACK}:{port}",
-            environment=environment_of(self.options, port, base, **own),
-            folder=self.options.home,
-        )
-
-    def _log(self, name: str) -> Path:
-        return self.options.home / "logs" / f"{name}.log"
 
 
 def prepare(options: StackOptions) -> None:
@@ -273,25 +217,3 @@ def prepare(options: StackOptions) -> None:
         fetch_jars("kafka")
     # before anything starts: the first job would otherwise fail, or download for minutes
     fetch_jars("spark")
-
-
-async def run_once(argv: list[str]) -> None:
-    """Runs a command to its end. Raises NotReady with the last line of its output when it fails."""
-    process = await asyncio.create_subprocess_exec(
-        *on_leash(argv),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        async with asyncio.timeout(FORMAT_TIMEOUT_S):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        output = b"it took too long"
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            # also after a cancellation, which leaves it running
-            process.send_signal(signal.SIGKILL)
-    if process.returncode != 0:
-        raise NotReady(f"Kafka's storage cannot be formatted: {last_line(output) or 'no output'}")

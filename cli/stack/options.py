@@ -16,7 +16,7 @@ from shared.model.names import is_namespace
 
 MAX_STREAMS = 4096
 MAX_CONSUMERS = 64
-HIGHEST_OFFSET = 65_535 - 9_093
+HIGHEST_OFFSET = 65_535 - 9_094
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,7 @@ class StackOptions:
     """A local stack.
 
     `kafka` and `zookeeper` are addresses of running servers; without them the stack starts its own.
+    `secure`: its servers and services demand and show certificates and passwords (`cli/stack/secured.py`).
     `environment` goes to every service and overrides the launcher's environment.
     """
 
@@ -34,6 +35,7 @@ class StackOptions:
     namespace: str = ""
     kafka: str | None = None
     zookeeper: str | None = None
+    secure: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
@@ -51,6 +53,8 @@ class StackOptions:
         ]
         if not is_namespace(self.namespace):
             faults.append(f"--namespace {self.namespace!r}: lower-case letters, digits and `-` only")
+        if self.secure and (self.kafka or self.zookeeper):
+            faults.append("--secure: only servers of the stack's own can be secured")
         if faults:
             raise SettingsInvalid(faults)
 
@@ -60,7 +64,7 @@ class StackOptions:
 
     @property
     def control_url(self) -> str:
-        return f"http://{LOOPBACK}:{self.control_port}"
+        return self.url_of(self.control_port)
 
     @property
     def producer_port(self) -> int:
@@ -68,7 +72,11 @@ class StackOptions:
 
     @property
     def producer_url(self) -> str:
-        return f"http://{LOOPBACK}:{self.producer_port}"
+        return self.url_of(self.producer_port)
+
+    def url_of(self, port: int) -> str:
+        """The base URL of the service at this port."""
+        return f"{'https' if self.secure else 'http'}://{LOOPBACK}:{port}"
 
     def consumer_port(self, index: int) -> int:
         """The port of consumer `index` (0 …)."""
@@ -83,6 +91,11 @@ class StackOptions:
             controller_port=9093 + self.port_offset,
             log_level="info",
         )
+
+    @property
+    def certificate_port(self) -> int:
+        """Where a secured broker admits clients by their certificates."""
+        return 9094 + self.port_offset
 
     @property
     def zookeeper_options(self) -> ZooKeeperOptions:
@@ -106,6 +119,8 @@ def ports_of(options: StackOptions) -> dict[str, int]:
     if options.kafka is None:
         ports["kafka"] = options.kafka_options.port
         ports["kafka controller"] = options.kafka_options.controller_port
+        if options.secure:
+            ports["kafka by certificate"] = options.certificate_port
     if options.zookeeper is None:
         ports["zookeeper"] = options.zookeeper_options.port
     return ports

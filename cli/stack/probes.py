@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import ssl
 
 from cli.stack.faults import PortOccupied
 from shared.errors import BatonError
+from shared.kafka.access import Kafka
 from shared.kafka.topics import list_topics
+from shared.service.tls import TlsFiles, client_context
 
 PROBE_TIMEOUT_S = 3.0
 
@@ -21,21 +24,22 @@ async def zookeeper_answers(address: str) -> bool:
     return b"Mode:" in (await _ask(address, b"srvr") or b"")
 
 
-async def kafka_answers(address: str) -> bool:
+async def kafka_answers(kafka: Kafka) -> bool:
     """Whether the broker lists its topics."""
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
-            await list_topics(address)
+            await list_topics(kafka)
     except (BatonError, TimeoutError):
         return False
     return True
 
 
-async def is_ready(host: str, port: int) -> bool:
-    """Whether the service's `/readyz` answers 200."""
+async def is_ready(host: str, port: int, tls: TlsFiles | None = None) -> bool:
+    """Whether the service's `/readyz` answers 200; with `tls` over HTTPS."""
     # by hand: our HTTP client would go through a proxy of the environment
     request = f"GET /readyz HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n"
-    status, _, _ = (await _ask(f"{host}:{port}", request.encode()) or b"").partition(b"\r\n")
+    context = client_context(tls) if tls is not None else None
+    status, _, _ = (await _ask(f"{host}:{port}", request.encode(), context) or b"").partition(b"\r\n")
     return status.startswith(b"HTTP/1.1 200 ")
 
 
@@ -48,13 +52,13 @@ def check_ports(host: str, ports: dict[str, int]) -> None:
         )
 
 
-async def _ask(address: str, request: bytes) -> bytes | None:
+async def _ask(address: str, request: bytes, tls: ssl.SSLContext | None = None) -> bytes | None:
     """What a server sends until it closes the connection; None if it refuses or takes too long."""
     host, _, port = address.rpartition(":")
     writer = None
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(host, int(port))
+            reader, writer = await asyncio.open_connection(host, int(port), ssl=tls)
             writer.write(request)
             return await reader.read()
     except (OSError, TimeoutError):

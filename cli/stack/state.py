@@ -36,6 +36,7 @@ class StackState(msgspec.Struct, frozen=True, kw_only=True):
     producer: str = ""
     kafka: str = ""
     kafka_locks: dict[str, str] = {}
+    tls: dict[str, str] = {}
     namespace: str = ""
     processes: list[ProcessState] = []
 

@@ -19,11 +19,12 @@ from cli.stack.identity import identify
 from cli.stack.local import LocalStack, prepare
 from cli.stack.options import StackOptions, ports_of
 from cli.stack.probes import check_ports
+from cli.stack.secured import FOLDER, OPERATOR, StackLocks, is_secured
 from cli.stack.servers import LOOPBACK
 from cli.stack.state import load_state, lock_home
 from cli.stack.supervisor import last_line
 from cli.terminal.interrupts import INTERRUPTED, interruptible, say_interrupted
-from cli.terminal.options import home_option, option, port_offset_option
+from cli.terminal.options import home_option, option, port_offset_option, secure_option
 from cli.terminal.output import time_text
 
 DETACH_TIMEOUT_S = 300.0
@@ -35,8 +36,11 @@ DETACH_TIMEOUT_S = 300.0
 @option("--consumers", "BATON_CONSUMERS", 3, "Number of consumers.")
 @option("--streams", "BATON_STREAMS", 24, "Number of streams, fixed when the stack first starts.")
 @option("--namespace", "BATON_NAMESPACE", "", "Prefix of all names in Kafka and ZooKeeper.")
+@secure_option
 @click.option("--detach", is_flag=True, help="Return when the stack is ready, and leave it running.")
-def up(home: Path, port_offset: int, consumers: int, streams: int, namespace: str, detach: bool) -> None:
+def up(
+    home: Path, port_offset: int, consumers: int, streams: int, namespace: str, secure: bool, detach: bool
+) -> None:
     """Start ZooKeeper, Kafka, a producer, consumers and control, and keep them running.
 
     The data in the home survives a restart. Ctrl-C stops everything in order, with exit code 130.
@@ -47,6 +51,8 @@ def up(home: Path, port_offset: int, consumers: int, streams: int, namespace: st
         consumers=consumers,
         streams=streams,
         namespace=namespace,
+        # what is locked stays so: services without the passwords could not use the data
+        secure=secure or is_secured(home),
     )
     options.check()
     # here, so that errors show up before anything starts or goes to the background
@@ -103,12 +109,15 @@ def _summary(options: StackOptions) -> str:
         "ZooKeeper": options.zookeeper_address,
         "logs": str(options.home / "logs"),
     }
-    exports = {
+    exports: dict[str, str] = {
         "BATON_URL": options.control_url,
         "BATON_PRODUCER_URL": options.producer_url,
         "BATON_KAFKA": options.kafka_address,
         "BATON_NAMESPACE": options.namespace,
     }
+    if options.secure:
+        locks = StackLocks(folder=options.home / FOLDER, certificate_port=options.certificate_port)
+        exports |= locks.tls_environment(OPERATOR) | locks.kafka_environment(OPERATOR)
     # a home of another name is not searched for
     found = (
         f"in {options.home.parent} and below"
@@ -131,6 +140,7 @@ def _detach(options: StackOptions) -> None:
         *(sys.executable, "-m", "cli.main", "up", "--home", str(options.home)),
         *("--port-offset", str(options.port_offset), "--consumers", str(options.consumers)),
         *("--streams", str(options.streams), "--namespace", options.namespace),
+        *(["--secure"] if options.secure else []),
     ]
     with log.open("wb") as file:
         # in another session, because it must outlive this terminal

@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+
+from shared.service.tls import TlsFiles
 
 STATE_FILE = "stack.json"
 LOCK_FILE = "lock"
@@ -24,7 +27,8 @@ class _Supervisor(msgspec.Struct):
 class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     """Where the services of a running stack are; the part of its state that clients need.
 
-    `kafka_locks`: the variables `BATON_KAFKA_…` with which clients of its Kafka are let in.
+    `kafka_locks`: the variables `BATON_KAFKA_…` with which clients of its Kafka are let in; `tls`: those with
+    which clients of its services are.
     """
 
     supervisor: _Supervisor
@@ -32,15 +36,15 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     producer: str = ""
     kafka: str = ""
     kafka_locks: dict[str, str] = {}
+    tls: dict[str, str] = {}
     namespace: str = ""
 
     @property
     def is_trusted(self) -> bool:
         """Whether everything is on this machine: a folder of another user must not redirect a write key."""
         urls = (self.control, self.producer)
-        return all(url.startswith("http://127.0.0.1:") for url in urls) and self.kafka.startswith(
-            "127.0.0.1:"
-        )
+        here = ("http://127.0.0.1:", "https://127.0.0.1:")
+        return all(url.startswith(here) for url in urls) and self.kafka.startswith("127.0.0.1:")
 
 
 def find_home(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> Path:
@@ -61,6 +65,16 @@ def find_stack(environment: Mapping[str, str] = os.environ, folder: Path | None 
     """The running stack of this folder, or None."""
     # the nearest home decides, even when its stack does not run
     return _read(find_home(environment, folder) / STATE_FILE)
+
+
+def tls_for(url: str, environment: Mapping[str, str] = os.environ) -> TlsFiles:
+    """What to show and to trust at this URL: what the environment says, or else the local stack there."""
+    own = TlsFiles.from_environment(environment)
+    stack = find_stack(environment)
+    if own == TlsFiles() and stack is not None and url in (stack.control, stack.producer):
+        own = TlsFiles.from_environment(stack.tls)
+    # a service's setting, which its shell may share with us
+    return replace(own, client_ca="")
 
 
 def _is_home(folder: Path) -> bool:

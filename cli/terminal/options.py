@@ -124,6 +124,11 @@ home_option = click.option(
 port_offset_option = option(
     "--port-offset", "BATON_PORT_OFFSET", 0, "Added to every port, so that several stacks can run."
 )
+secure_option = click.option(
+    "--secure",
+    is_flag=True,
+    help="Lock everything, with certificates and passwords that are made in the home; for its data for good.",
+)
 group_option = click.option("--group", default=DEFAULT_GROUP, help="Name of the group.")
 output_option = click.option(
     "-o",

@@ -18,8 +18,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from cli.commands.settings import SERVICES
-from cli.stack.local import LocalStack
 from cli.stack.options import StackOptions
+from cli.stack.processes import StackProcesses
 from cli.stack.servers import KafkaOptions, ZooKeeperOptions, kafka_config, zookeeper_config
 from services.consumer.settings import ConsumerSettings
 from services.control.api.guard import is_own_host
@@ -110,8 +110,8 @@ def test_the_number_of_streams_can_be_taken_back() -> None:
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_service_starts_with_the_command_of_the_local_stack(service: str) -> None:
     """Only the interpreter's path differs."""
-    stack = LocalStack(StackOptions())
-    spec = {"producer": stack._producer, "consumer": lambda: stack._consumer(0), "control": stack._control}[
+    stack = StackProcesses(StackOptions())
+    spec = {"producer": stack.producer, "consumer": lambda: stack.consumer(0), "control": stack.control}[
         service
     ]()
 

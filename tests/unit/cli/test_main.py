@@ -40,7 +40,7 @@ def test_an_error_is_one_sentence_per_fault_and_exit_code_1() -> None:
     assert answer.stderr.splitlines() == [
         "baton: --consumers 65: must be 0 … 64",
         "baton: --streams 0: must be 1 … 4096",
-        "baton: --port-offset 60000: must be -1000 … 56442",
+        "baton: --port-offset 60000: must be -1000 … 56441",
         "baton: --namespace 'a/b': lower-case letters, digits and `-` only",
     ]
 

@@ -1,0 +1,133 @@
+"""What the processes of a local stack run, where they log, and how to find out that they are ready.
+
+Used by `cli/stack/local.py`, which starts and supervises them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from cli.stack.faults import NotReady
+from cli.stack.java import find_java, pyspark_jars
+from cli.stack.leash import on_leash
+from cli.stack.lock import class_path, jar_folder, read_lock
+from cli.stack.options import StackOptions, environment_of
+from cli.stack.probes import is_ready, kafka_answers, zookeeper_answers
+from cli.stack.secured import StackLocks
+from cli.stack.servers import (
+    LOOPBACK,
+    kafka_argv,
+    kafka_format_argv,
+    new_cluster_id,
+    prepare_kafka,
+    prepare_zookeeper,
+    zookeeper_argv,
+)
+from cli.stack.supervisor import ProcessSpec, last_line
+
+FORMAT_TIMEOUT_S = 60.0
+_CHECKOUT = Path(__file__).parents[2]
+
+
+class StackProcesses:
+    """The processes of a stack; with `locks` they demand and show them."""
+
+    def __init__(self, options: StackOptions, locks: StackLocks | None = None) -> None:
+        self._options = options
+        self._locks = locks
+
+    def zookeeper(self) -> ProcessSpec:
+        """The stack's own ZooKeeper; writes its configuration."""
+        options = replace(self._options.zookeeper_options, demands_user=self._locks is not None)
+        prepare_zookeeper(options)
+        return ProcessSpec(
+            name="zookeeper",
+            # ZooKeeper itself comes with PySpark, so it needs no download
+            argv=zookeeper_argv(options, find_java(), pyspark_jars()),
+            log=self._log("zookeeper"),
+            is_ready=lambda: zookeeper_answers(options.address),
+            address=options.address,
+            environment=os.environ,
+        )
+
+    async def kafka(self) -> ProcessSpec:
+        """The stack's own broker; writes its configuration and formats its storage, once. Raises NotReady."""
+        locks = self._locks
+        options = replace(self._options.kafka_options, locks=locks.kafka if locks else None)
+        prepare_kafka(options)
+        jars = class_path(jar_folder("kafka"), read_lock("kafka"))
+        # Kafka refuses to start on a storage that is not formatted
+        if not options.is_formatted:
+            await run_once(kafka_format_argv(options, find_java(), jars, new_cluster_id()))
+        return ProcessSpec(
+            name="kafka",
+            argv=kafka_argv(options, find_java(), jars),
+            log=self._log("kafka"),
+            is_ready=lambda: kafka_answers(locks.admin if locks else options.address),
+            address=options.address,
+            environment=os.environ,
+            ready_timeout_s=120.0,
+        )
+
+    def producer(self) -> ProcessSpec:
+        """The producer."""
+        return self._service("producer", "producer", self._options.producer_port)
+
+    def consumer(self, index: int) -> ProcessSpec:
+        """Consumer `index` (0 …)."""
+        name = f"consumer-{index}"
+        return self._service(name, "consumer", self._options.consumer_port(index), member=name)
+
+    def control(self) -> ProcessSpec:
+        """Control, with everything that jobs write in the home."""
+        home = self._options.home
+        # inside the home, so that a stack leaves nothing elsewhere
+        folders = {"lake": str(home / "lake"), "runs": str(home / "runs"), "jars": str(jar_folder("spark"))}
+        return self._service("control", "control", self._options.control_port, **folders)
+
+    def _service(self, name: str, service: str, port: int, **own: str) -> ProcessSpec:
+        # -P and the working folder: a package `shared` in the current folder must not hide ours
+        path = os.pathsep.join(filter(None, (str(_CHECKOUT), os.environ.get("PYTHONPATH"))))
+        locks = self._locks.service_environment(service) if self._locks else {}
+        tls = self._locks.tls if self._locks else None
+        base = {**os.environ, "PYTHONPATH": path, **locks}
+        return ProcessSpec(
+            name=name,
+            argv=[sys.executable, "-P", "-m", f"services.{service}"],
+            log=self._log(name),
+            is_ready=lambda: is_ready(LOOPBACK, port, tls),
+            address=self._options.url_of(port),
+            environment=environment_of(self._options, port, base, **own),
+            folder=self._options.home,
+        )
+
+    def _log(self, name: str) -> Path:
+        return self._options.home / "logs" / f"{name}.log"
+
+
+async def run_once(argv: list[str]) -> None:
+    """Runs a command to its end. Raises NotReady with the last line of its output when it fails."""
+    process = await asyncio.create_subprocess_exec(
+        *on_leash(argv),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(FORMAT_TIMEOUT_S):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        output = b"it took too long"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            # also after a cancellation, which leaves it running
+            process.send_signal(signal.SIGKILL)
+    if process.returncode != 0:
+        raise NotReady(f"Kafka's storage cannot be formatted: {last_line(output) or 'no output'}")
