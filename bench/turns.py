@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import Any
 
 from bench.report import Row
-from services.consumer.adapters.kafka.sink import SENT_AT_ONCE
 from services.consumer.core.commits.checkpoint import folding_records
 from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.stream import Stream
@@ -30,6 +29,7 @@ from services.consumer.member.garbage import free_discarded, keep_collections_sh
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.slices import in_slices
 from services.consumer.stream.worker import StreamWorker
+from shared.kafka.transactional import ENCODED_AT_ONCE
 from shared.model.group import GroupSettings
 from tests.fakes.log import InMemoryLog, InMemorySink, InMemoryStreamLog
 
@@ -69,7 +69,7 @@ class EncodingSink(InMemorySink):
         encoded = []
         for number, record in enumerate(commit.sessions):
             encoded.append(record)
-            if number % SENT_AT_ONCE == 0:
+            if number % ENCODED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         return await super().commit(replace(commit, sessions=encoded))
 

@@ -8,6 +8,7 @@ partition alone: if its outcome is unknown, that partition goes on under another
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -17,7 +18,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import Loss, LossKind, Record, Waiter
+from shared.kafka.delivery import Delivery, Loss, LossKind, Record, Waiter
 from shared.kafka.offsets import Partition
 from shared.kafka.produce_errors import DUPLICATE, NEEDS_NEW_PRODUCER, NOT_STORED, TRY_AGAIN
 from shared.kafka.sending.departures import NO_ANSWER, Departures
@@ -25,6 +26,8 @@ from shared.kafka.sending.outgoing import Batch, Outgoing, Trip
 from shared.kafka.sending.pace import SLOW_ROUND_S
 from shared.kafka.sending.search import Search
 
+ENCODED_AT_ONCE: Final = 200
+"""About 0.5 ms."""
 MISSING_S: Final = 2.0
 """A broker may take so long to list a topic that it has just created."""
 SUSPECT_S: Final = 1.0
@@ -99,6 +102,22 @@ class Sender:
         if not self._departures.arrive(outgoing):
             self._proceed(outgoing)
         return shares
+
+    async def send(self, place: Partition, records: Iterable[Record]) -> None:
+        """Returns once all records are stored, in order; other tasks run while many are encoded.
+
+        Raises KafkaUnavailable: then some may be stored. A cancelled call does not withdraw its records.
+        """
+        deliveries, left = list[Delivery](), iter(records)
+        while some := list(itertools.islice(left, ENCODED_AT_ONCE)):
+            delivery = Delivery()
+            delivery.expect(self.add(place, some, range(len(some)), delivery))
+            deliveries.append(delivery)
+            await asyncio.sleep(0)
+        for delivery in deliveries:
+            await delivery.done
+            if delivery.loss is not None:
+                raise KafkaUnavailable(delivery.loss.reason, cause=delivery.loss.cause)
 
     async def close(self) -> None:
         """Reports all that is not stored yet as lost; never raises. The cluster stays open."""

@@ -1,9 +1,9 @@
 """Brokers in memory that store records without transactions, once each: they count what each producer sent.
 
-`partition.refusals` are answered before anything is appended, `late_refusals` after it. `swallowed` requests
-take effect, and the connection breaks before the answer; the replicas of `lagging` partitions do not follow:
-the broker appends, waits as long as the request says, and answers that they have not. `delay_s` is the time
-that each request takes.
+`partition.refusals` are answered before anything is appended, `late_refusals` after it. The next
+`lost_answers` requests take effect, and the connection breaks before the answer; the replicas of `lagging`
+partitions do not follow: the broker appends, waits as long as the request says, and answers that they have
+not. `delay_s` is the time that each request takes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ProducingKafka(FakeKafka):
         super().__init__(brokers)
         self.requests: list[tuple[int, list[Partition]]] = []
         self.late_refusals: defaultdict[Partition, deque[int]] = defaultdict(deque)
-        self.swallowed = 0
+        self.lost_answers = 0
         self.lagging: set[Partition] = set()
         self.delay_s = 0.0
         self.producers = 0
@@ -100,8 +100,8 @@ class ProducingKafka(FakeKafka):
             for number, raw in rows
         }
         self.requests.append((node, list(results)))
-        if self.swallowed:
-            self.swallowed -= 1
+        if self.lost_answers:
+            self.lost_answers -= 1
             self.cut(node)
             raise KafkaConnectionError("cut")
         if lagging := self.lagging & results.keys():

@@ -31,19 +31,12 @@ PURE_IN_MODEL = {"datetime", "sys"}
 """What the formats need in addition, to parse times and to intern keys."""
 SALTED = {"hash", "id"}
 """Built-in functions whose results differ between processes."""
-AIOKAFKA_PRODUCERS = (
-    "services/consumer/adapters/kafka/clients.py",
-    "services/consumer/adapters/kafka/sink.py",
-    "shared/kafka/clients.py",
-)
-"""Those that still use aiokafka's producer."""
 PARTS_OF_AIOKAFKA = ("aiokafka.conn.", "aiokafka.errors.", "aiokafka.protocol.", "aiokafka.record.")
 IMPORTED_BY = {
     "aiokafka": (
         "shared/kafka/*.py",
         "shared/kafka/*/*.py",
         "cli/kafka/users.py",
-        *AIOKAFKA_PRODUCERS,
     ),
     "aiozk": ("shared/zookeeper/link*.py",),
     "httpx": (
@@ -139,8 +132,6 @@ def test_each_io_library_is_imported_only_in_its_few_files(library: str) -> None
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_of_aiokafka_only_connections_and_codecs_are_used(path: Path) -> None:
     """No consumer, producer or administrator: those have connections of their own, which know no access."""
-    if name_of(path) in AIOKAFKA_PRODUCERS:
-        return
     used = [f"{name}." for name in imports_of(path) if name.split(".")[0] == "aiokafka"]
 
     assert [name for name in used if not name.startswith(PARTS_OF_AIOKAFKA) or "._" in name] == []

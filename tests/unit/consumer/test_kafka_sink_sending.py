@@ -1,102 +1,169 @@
-"""A sink sends a large commit a few records at a time, so that other tasks run in between."""
+"""What a member sends outside of transactions: sessions of the weaker deliveries, and ticks."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Iterator
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aiokafka import TopicPartition
 
-from services.consumer.adapters.kafka.clients import SharedClients
-from services.consumer.adapters.kafka.sink import SENT_AT_ONCE, KafkaSessionSink
-from shared.model.group import GroupSettings
+from services.consumer.adapters.kafka.clients import DELIVER_S, SharedClients
+from services.consumer.adapters.kafka.sink import TICK_TIMEOUT_S, KafkaSessionSink
+from services.consumer.core.commits.commit import Commit
+from shared.errors import KafkaUnavailable
+from shared.kafka.cluster import Cluster
+from shared.kafka.sender import Sender
+from shared.kafka.wire.produce import ProduceRequest
+from shared.kafka.wire.transactions import EndTransaction, InitProducerId
+from shared.model.group import Delivery, GroupSettings
+from shared.model.head import Head
 from shared.model.names import Names
+from tests.fakes.kafka_produce import ProducingKafka
+from tests.fakes.kafka_transactions import TransactionalKafka
+from tests.fakes.virtual_time import until, virtual_time
 
-TO = TopicPartition("sessions", 0)
-
-
-class InstantProducer:
-    """Accepts every record without waiting, as aiokafka's does until a batch is full."""
-
-    def __init__(self, fails_at: int = -1) -> None:
-        self.sent = 0
-        self.fails_at = fails_at
-
-    async def send(self, topic: str, **record: Any) -> asyncio.Future[int]:
-        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        if self.sent == self.fails_at:
-            answer.set_exception(OSError("gone"))
-        else:
-            answer.set_result(self.sent)
-        self.sent += 1
-        return answer
+NAMES, GROUP = Names(), "default"
+SESSIONS, CHECKPOINTS = NAMES.sessions(GROUP), NAMES.checkpoints(GROUP)
+STREAMS = 3
 
 
-def records(count: int, encoded: list[int]) -> Iterator[tuple[bytes, bytes]]:
-    """Records that note when they are encoded."""
-    for number in range(count):
-        encoded.append(number)
-        yield b"k", b"v"
+class Brokers(ProducingKafka, TransactionalKafka):
+    """Brokers that take records in transactions and without."""
+
+    async def answer(self, node: int, request: Any) -> Any:
+        is_plain = isinstance(request, InitProducerId) and request.transactional_id is None
+        if is_plain or isinstance(request, ProduceRequest):
+            return await ProducingKafka.answer(self, node, request)
+        return await TransactionalKafka.answer(self, node, request)
 
 
-async def send_all(producer: Any, count: int, encoded: list[int]) -> list[int]:
-    return await KafkaSessionSink._send_all(producer, TO, records(count, encoded))
+class World:
+    """The sinks of three streams of a member; `committed` has the heads' positions by stream."""
+
+    def __init__(self, brokers: Brokers, shared: SharedClients, delivery: Delivery) -> None:
+        self.brokers, self.shared = brokers, shared
+        settings = GroupSettings(delivery=delivery)
+        self.sinks = [KafkaSessionSink(shared, stream, settings, STREAMS) for stream in range(STREAMS)]
+
+    async def commit(self, stream: int, *sessions: bytes) -> None:
+        """Commits the head with these sessions."""
+        head = Head(epoch=1, seq=1, position=1, safe_offset=1)
+        await self.sinks[stream].commit(
+            Commit(head=head, sessions=[(b"k", session) for session in sessions], records=[b"checkpoint"])
+        )
+
+    @property
+    def committed(self) -> set[int]:
+        """The streams whose heads are committed."""
+        topics = {topic for _, (topic, _) in self.brokers.committed}
+        return {stream for stream in range(STREAMS) if NAMES.fragments(stream) in topics}
+
+    def sessions(self, stream: int) -> list[bytes]:
+        """What is in the stream's partition."""
+        return ProducingKafka.values(self.brokers, SESSIONS, stream)
 
 
-async def test_other_tasks_run_while_a_large_commit_is_encoded_and_sent() -> None:
-    """No turn of the loop encodes or sends more than a slice, and the results keep their order."""
-    producer, encoded = InstantProducer(), list[int]()
-    sending = asyncio.ensure_future(send_all(producer, 5 * SENT_AT_ONCE + 1, encoded))
-    steps = [0]
-    while not sending.done():
-        await asyncio.sleep(0)
-        steps.append(len(encoded))
-
-    slices = [after - before for before, after in itertools.pairwise(steps)]
-    assert max(slices) == SENT_AT_ONCE
-    assert await sending == list(range(5 * SENT_AT_ONCE + 1))
-
-
-async def test_a_record_that_cannot_be_written_fails_the_whole_call() -> None:
-    """The others' outcomes are looked at as well, so that asyncio reports none of them as forgotten."""
-    with pytest.raises(OSError, match="gone"):
-        await send_all(InstantProducer(fails_at=3), 10, [])
-
-
-class SilentProducer:
-    """Takes records and never reports an outcome."""
-
-    async def send(self, topic: str, **record: Any) -> asyncio.Future[int]:
-        return asyncio.get_running_loop().create_future()
+@contextlib.asynccontextmanager
+async def member(delivery: Delivery = "exactly_once") -> AsyncIterator[World]:
+    brokers = Brokers()
+    for stream in range(STREAMS):
+        brokers.create(NAMES.fragments(stream))
+        brokers.create(SESSIONS, stream)
+        brokers.create(CHECKPOINTS, stream)
+    shared = SharedClients("fake:1", NAMES, GROUP)
+    shared.cluster = Cluster("fake:1", brokers.connect)
+    shared.sender = Sender(shared.cluster, deliver_s=DELIVER_S, max_batch_bytes=1_000)
+    try:
+        world = World(brokers, shared, delivery)
+        for sink in world.sinks:
+            await sink.open()
+        yield world
+    finally:
+        await shared.close()
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a cancelled send drops the producer that all streams share"
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
+@virtual_time
+async def test_the_weaker_deliveries_store_sessions_beside_the_head(delivery: Delivery) -> None:
+    """In order, in any number of batches."""
+    async with member(delivery) as world:
+        sessions = [b"%03d" % n + b"x" * 100 for n in range(50)]
+        await world.commit(0, *sessions)
+        await world.commit(1)
+
+        assert world.sessions(0) == sessions
+        assert world.committed == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("delivery", "fault", "committed", "stored"),
+    [
+        ("at_least_once", "sessions", False, False),
+        ("at_least_once", "head", False, True),
+        ("at_most_once", "sessions", True, False),
+        ("at_most_once", "head", False, False),
+    ],
 )
-async def test_a_cancelled_send_leaves_the_shared_producer_to_the_others(
-    monkeypatch: pytest.MonkeyPatch,
+@virtual_time
+async def test_a_failure_leaves_what_the_delivery_promises(
+    delivery: Delivery, fault: str, committed: bool, stored: bool
 ) -> None:
+    """`at_least_once`: no head without its sessions. `at_most_once`: no session without its head."""
+    async with member(delivery) as world:
+        if fault == "sessions":
+            world.brokers.partitions[SESSIONS, 0].refusals.append(10)
+        else:
+            world.brokers.refuse(EndTransaction, 48)
+        with pytest.raises(KafkaUnavailable):
+            await world.commit(0, b"1")
+        await asyncio.sleep(2 * DELIVER_S)
+
+        assert world.committed == ({0} if committed else set())
+        assert world.sessions(0) == ([b"1"] if stored else [])
+
+
+@virtual_time
+async def test_a_failing_stream_leaves_the_shared_sender_to_the_others() -> None:
+    """Their sessions are stored, whatever becomes of one stream's."""
+    async with member("at_most_once") as world:
+        world.brokers.partitions[SESSIONS, 0].refusals += [10, -1, 10]
+        outcomes = await asyncio.gather(
+            *(world.commit(stream, b"%d" % stream) for stream in range(STREAMS)), return_exceptions=True
+        )
+
+        assert [outcome is None for outcome in outcomes] == [False, True, True]
+        assert [world.sessions(stream) for stream in range(STREAMS)] == [[], [b"1"], [b"2"]]
+
+
+@virtual_time
+async def test_a_cancelled_send_leaves_the_shared_sender_to_the_others() -> None:
     """Under `at_most_once` the heads are committed first, so what the others send by it would be lost."""
-    shared, dropped = SharedClients("127.0.0.1:1", Names(), "default"), list[Any]()
+    async with member("at_most_once") as world:
+        world.brokers.delay_s = 0.1
+        commits = [asyncio.create_task(world.commit(stream, b"%d" % stream)) for stream in range(STREAMS)]
+        await until(lambda: world.brokers.in_flight > 0 and world.committed == {0, 1, 2})
+        commits[1].cancel()
+        await asyncio.wait(commits)
 
-    async def plain_producer() -> Any:
-        return SilentProducer()
+        assert commits[1].cancelled()
+        assert [world.sessions(stream) for stream in (0, 2)] == [[b"0"], [b"2"]]
+        await world.commit(1, b"after")
+        assert world.sessions(1)[-1] == b"after"
 
-    async def drop(producer: Any) -> None:
-        dropped.append(producer)
 
-    monkeypatch.setattr(shared, "plain_producer", plain_producer)
-    monkeypatch.setattr(shared, "drop", drop)
-    sink = KafkaSessionSink(shared, 0, GroupSettings(delivery="at_most_once"), 1)
-    sending = asyncio.ensure_future(sink._deliver_apart([(b"k", b"v")]))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    sending.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await sending
+@virtual_time
+async def test_a_tick_that_cannot_be_written_is_logged_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    """It is only a proposal; the stream goes on, and commits of others are not concerned."""
+    async with member() as world:
+        await world.sinks[0].tick()
+        world.brokers.partitions[NAMES.fragments(0), 0].refusals += [19] * 100
+        began_s = asyncio.get_running_loop().time()
+        await world.sinks[0].tick()
+        took_s = asyncio.get_running_loop().time() - began_s
+        await world.commit(1, b"1")
 
-    await sink.close()
-    assert dropped == []
+        assert took_s <= TICK_TIMEOUT_S
+        assert [record.message for record in caplog.records] == ["tick not written"]
+        assert len(ProducingKafka.values(world.brokers, NAMES.fragments(0))) == 1

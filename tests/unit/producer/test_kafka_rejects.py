@@ -122,7 +122,7 @@ async def test_a_lost_answer_doubles_no_reject() -> None:
     async with writing() as (broker, rejects):
         rejects.put([refused(0)], [b"{}"])
         await until(lambda: rejects.counts.stored == 1)
-        broker.swallowed = 2
+        broker.lost_answers = 2
         for index in range(1, 500):
             rejects.put([refused(index)], [b"{}"])
         await until(lambda: rejects.counts.stored == 500)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import Loss
+from shared.kafka.delivery import Loss, Record
 from shared.kafka.produce_errors import NOT_STORED, REJECTED, TRY_AGAIN
-from shared.kafka.sender import MISSING_S, Sender
+from shared.kafka.sender import ENCODED_AT_ONCE, MISSING_S, Sender
 from shared.kafka.sending.departures import COHORT_BYTES
 from tests.fakes.kafka_produce import ProducingKafka
 from tests.fakes.virtual_time import until, virtual_time
@@ -121,6 +122,38 @@ async def test_records_span_batches_and_keep_their_offsets() -> None:
         assert shares == len(world.requests) > 5
         assert [world.answers.of[n] for n in range(100)] == list(range(100))
         assert world.values("a") == values
+
+
+@virtual_time
+async def test_other_tasks_run_while_many_records_are_encoded() -> None:
+    """No turn of the loop encodes more than a slice; the records keep their order."""
+    encoded = 0
+
+    def records() -> Iterator[Record]:
+        nonlocal encoded
+        for encoded in range(1, 5 * ENCODED_AT_ONCE + 2):
+            yield None, b"%d" % encoded, []
+
+    async with sending() as world:
+        task = asyncio.create_task(world.sender.send(A, records()))
+        at_turn = [0]
+        for _ in range(20):  # turns of the loop, before time passes
+            await asyncio.sleep(0)
+            at_turn.append(encoded)
+        await task
+
+        assert max(after - before for before, after in itertools.pairwise(at_turn)) == ENCODED_AT_ONCE
+        assert world.values("a") == [b"%d" % n for n in range(1, 5 * ENCODED_AT_ONCE + 2)]
+
+
+@virtual_time
+async def test_a_record_that_cannot_be_written_fails_the_whole_call() -> None:
+    """Also if others of the call are stored."""
+    async with sending(max_batch_bytes=100) as world:
+        await world.sender.send(A, [])
+        world.late_refusals[A].append(-1)
+        with pytest.raises(KafkaUnavailable, match="rejects the batch"):
+            await world.sender.send(A, [(None, b"x" * 100, []) for _ in range(3)])
 
 
 @virtual_time
@@ -268,7 +301,7 @@ async def test_a_lost_answer_doubles_nothing(lost: int) -> None:
     """The connection breaks after the broker has stored the batches; it recognizes the repetition."""
     async with sending() as world:
         await world.sent(A, b"0")
-        world.swallowed = lost
+        world.lost_answers = lost
         world.send(A, b"1")
         world.send(B, b"b")
         await asyncio.sleep(0.0015)
@@ -498,7 +531,7 @@ def disturb(world: World, rng: random.Random, place: tuple[str, int]) -> None:
         case 1:
             world.late_refusals[place].append(rng.choice([6, 7, 20, 56, -1]))
         case 2:
-            world.swallowed += 1
+            world.lost_answers += 1
         case 3:
             world.cut(rng.choice([1, 2, 3]))
         case 4:

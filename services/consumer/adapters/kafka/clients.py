@@ -1,37 +1,27 @@
-"""The clients that all streams of a member share, created when first needed and again after a failure.
+"""The clients that all streams of a member share.
 
-The fetcher of all streams and the connections behind it, and a producer without transactions (ticks, sessions
-of the weaker deliveries). Streams that open at the same time read their heads by one request.
+The connections to the brokers, the fetcher of all streams, and the sender of what needs no transaction: ticks
+and sessions of the weaker deliveries. Streams that open at the same time read their heads by one request.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
-from aiokafka import AIOKafkaProducer
-
 from services.consumer.adapters.kafka.coalesce import CoalescedRead
-from shared.kafka.access import Kafka, access_of
-from shared.kafka.clients import discard_producer, translated
+from shared.kafka.access import Kafka
 from shared.kafka.cluster import Cluster
 from shared.kafka.fetcher import Fetcher
 from shared.kafka.groups import KafkaGroup
 from shared.kafka.heads import StoredHeads, read_heads
 from shared.kafka.offsets import LATEST, Partition, list_offsets
-from shared.kafka.topics import MAX_RECORD_BYTES
+from shared.kafka.sender import Sender
 from shared.model.head import Head
 from shared.model.names import Names
 
 START_TIMEOUT_S = 15.0
-PRODUCER_OPTIONS = {
-    "acks": "all",
-    "linger_ms": 0,
-    "max_batch_size": 1024 * 1024,
-    "max_request_size": MAX_RECORD_BYTES,
-    "request_timeout_ms": 10_000,
-    "retry_backoff_ms": 10,
-}
+DELIVER_S = 10.0
+BATCH_BYTES = 1024 * 1024
 
 
 class SharedClients:
@@ -41,8 +31,7 @@ class SharedClients:
         self.kafka, self.names, self.group = kafka, names, group
         self.cluster = Cluster(kafka)
         self.fetcher = Fetcher(self.cluster)
-        self._plain: AIOKafkaProducer | None = None
-        self._lock = asyncio.Lock()
+        self.sender = Sender(self.cluster, deliver_s=DELIVER_S, max_batch_bytes=BATCH_BYTES)
         self._kafka_group = KafkaGroup(self.cluster, names.kafka_group(group))
         self._heads: CoalescedRead[int, StoredHeads] = CoalescedRead(self._read_heads)
         self._tails = CoalescedRead(self._read_tails)
@@ -60,37 +49,11 @@ class SharedClients:
         """
         return (await self._tails.ask(partition))[partition]
 
-    async def plain_producer(self) -> AIOKafkaProducer:
-        """The producer without a transaction, started. Raises KafkaUnavailable."""
-        async with self._lock:
-            if self._plain is None:
-                servers = access_of(self.kafka).bootstrap
-                producer = AIOKafkaProducer(
-                    bootstrap_servers=servers, enable_idempotence=True, **PRODUCER_OPTIONS
-                )
-                try:
-                    with translated("the plain producer cannot start"):
-                        async with asyncio.timeout(START_TIMEOUT_S):
-                            await producer.start()
-                except BaseException:
-                    await discard_producer(producer)
-                    raise
-                self._plain = producer
-            return self._plain
-
-    async def drop(self, producer: AIOKafkaProducer | None) -> None:
-        """Discards the producer after a failure, unless it has been replaced already."""
-        async with self._lock:
-            if producer is None or producer is not self._plain:
-                return
-            self._plain = None
-        await discard_producer(producer)
-
     async def close(self) -> None:
         """Closes all clients; never raises, never hangs."""
         await self.fetcher.close()
+        await self.sender.close()
         await self.cluster.close()
-        await self.drop(self._plain)
 
     async def _read_tails(self, partitions: Sequence[Partition]) -> dict[Partition, tuple[int, int]]:
         stable = await list_offsets(self.cluster, partitions, LATEST, is_committed=True)

@@ -12,10 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
-
-from aiokafka import AIOKafkaProducer, TopicPartition
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from services.consumer.adapters.kafka.checkpoints import KafkaCheckpoints
 from services.consumer.adapters.kafka.clients import SharedClients
@@ -30,7 +27,6 @@ from services.consumer.core.commits.commit import Commit
 from services.consumer.ports import Fenced
 from services.consumer.stream.slices import in_slices
 from shared.errors import KafkaUnavailable
-from shared.kafka.clients import KAFKA_FAILURES, translated
 from shared.kafka.offsets import Partition, delete_records
 from shared.kafka.transactional import GroupOffset, ProducerFenced, TransactionalWriter
 from shared.kafka.transactional import Record as WireRecord
@@ -45,10 +41,8 @@ START_TIMEOUT_S = 15.0
 COMMIT_TIMEOUT_S = 10.0
 TRANSACTION_TIMEOUT_MS = 12_000
 """Longer than a commit may take, short enough that a dead owner does not delay readers for long."""
-CLOSE_TIMEOUT_S = 2.0
-SENT_AT_ONCE = 200
-"""After so many records other tasks run: about 4 ms. aiokafka itself waits only when a batch of 1 MB is full,
-which 3,000 small sessions take 60 ms to fill."""
+TICK_TIMEOUT_S = 2.0
+"""A tick that is late may be written all the same: it is only a proposal."""
 
 
 class KafkaSessionSink:
@@ -61,10 +55,9 @@ class KafkaSessionSink:
         self._stream = stream
         self._settings = settings
         names, group = shared.names, shared.group
-        self._fragments = TopicPartition(names.fragments(stream), 0)
+        self._fragments = names.fragments(stream), 0
         self._checkpoints = KafkaCheckpoints(shared, stream)
-        self._sessions = TopicPartition(names.sessions(group), stream % session_partitions)
-        self._sessions_place = self._sessions.topic, self._sessions.partition
+        self._sessions = names.sessions(group), stream % session_partitions
         self._kafka_group = names.kafka_group(group)
         self._writer = TransactionalWriter(
             shared.cluster, names.transactional_id(group, stream), timeout_ms=TRANSACTION_TIMEOUT_MS
@@ -74,17 +67,15 @@ class KafkaSessionSink:
         return f"<KafkaSessionSink {self._shared.group}/{self._stream}>"
 
     async def prepare(self) -> None:
-        with translated(f"{self!r} cannot be prepared"):
-            async with asyncio.timeout(START_TIMEOUT_S):
-                await self._writer.prepare()
+        async with within(START_TIMEOUT_S, f"{self!r} cannot be prepared"):
+            await self._writer.prepare()
 
     async def open(self) -> None:
-        with translated(f"{self!r} cannot start"):
-            async with asyncio.timeout(START_TIMEOUT_S):
-                try:
-                    await self._writer.open()
-                except ProducerFenced as error:
-                    raise Fenced(f"{self!r}: {error!r}") from error
+        async with within(START_TIMEOUT_S, f"{self!r} cannot start"):
+            try:
+                await self._writer.open()
+            except ProducerFenced as error:
+                raise Fenced(f"{self!r}: {error!r}") from error
 
     async def head(self) -> Head:
         stored, (stable, end) = await asyncio.gather(
@@ -122,15 +113,11 @@ class KafkaSessionSink:
                 return offsets
 
     async def tick(self) -> None:
-        producer = None
         try:
-            producer = await self._shared.plain_producer()
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await producer.send_and_wait(self._fragments.topic, value=encode_marker(None), partition=0)
-        except (*KAFKA_FAILURES, KafkaUnavailable) as error:
-            logger.warning("tick not written", extra={"stream": self._stream, "why": repr(error)})
-            if self._settings.delivery == "exactly_once":  # otherwise the producer may be sending sessions
-                await self._shared.drop(producer)
+            async with within(TICK_TIMEOUT_S, "Kafka has not acknowledged"):
+                await self._shared.sender.send(self._fragments, [(None, encode_marker(None), [])])
+        except KafkaUnavailable as error:
+            logger.warning("tick not written", extra={"stream": self._stream, "why": error.detail})
 
     async def trim(self, below: int) -> None:
         try:
@@ -144,12 +131,12 @@ class KafkaSessionSink:
 
     @contextlib.contextmanager
     def _transacting(self) -> Iterator[None]:
-        """Raises Fenced or KafkaUnavailable in place of aiokafka's failures."""
+        """Raises Fenced, or KafkaUnavailable that says that the outcome is unknown."""
         try:
             yield
         except ProducerFenced as error:
             raise Fenced(f"{self!r}: {error!r}") from error
-        except (*KAFKA_FAILURES, KafkaUnavailable) as error:
+        except (TimeoutError, KafkaUnavailable) as error:
             raise KafkaUnavailable(f"{self!r}, outcome of a commit unknown: {error!r}") from error
 
     async def _transaction(self, commit: Commit, *, with_sessions: bool) -> list[int]:
@@ -160,7 +147,7 @@ class KafkaSessionSink:
         records = [(None, raw) for raw in commit.records]
         writes: list[tuple[Partition, Sequence[WireRecord]]] = [
             (self._checkpoints.place, records),
-            (self._sessions_place, commit.sessions if with_sessions else ()),
+            (self._sessions, commit.sessions if with_sessions else ()),
         ]
         await self._writer.add([place for place, written in writes if written])
         offsets = await self._writer.write(*writes[0])
@@ -173,48 +160,28 @@ class KafkaSessionSink:
         """Decides what an earlier transaction left undecided, by an empty one over the same partitions."""
         with self._transacting():
             async with asyncio.timeout(COMMIT_TIMEOUT_S):
-                await self._writer.add([self._checkpoints.place, self._sessions_place])
+                await self._writer.add([self._checkpoints.place, self._sessions])
                 await self._writer.commit_offset(self._stored(head))
                 await self._writer.end(is_commit=is_committed)
 
     def _stored(self, head: Head) -> GroupOffset:
         return GroupOffset(
             group=self._kafka_group,
-            partition=(self._fragments.topic, 0),
+            partition=self._fragments,
             offset=head.safe_offset,
             metadata=head.metadata(),
         )
 
-    @staticmethod
-    async def _send_all(
-        producer: AIOKafkaProducer, to: TopicPartition, records: Iterable[tuple[bytes | None, bytes]]
-    ) -> list[Any]:
-        """The broker's metadata of each record. Encodes them as it sends, a few at a time."""
-        sent: list[asyncio.Future[Any]] = []
-        try:
-            for number, (key, value) in enumerate(records, start=1):
-                sent.append(await producer.send(to.topic, value=value, key=key, partition=to.partition))
-                if number % SENT_AT_ONCE == 0:
-                    await asyncio.sleep(0)
-            # one by one: `gather` would add a callback to each of thousands, and run all of them in one turn
-            return [await one for one in sent]
-        finally:
-            for one in sent:
-                one.add_done_callback(_look_at)  # one failure is raised; the others have the same cause
-
     async def _deliver_apart(self, sessions: Sequence[tuple[bytes, bytes]]) -> None:
-        """Sends the sessions outside the transaction, by the producer that all streams share."""
-        if not sessions:
-            return
-        producer = await self._shared.plain_producer()
-        try:
-            await self._send_all(producer, self._sessions, sessions)
-        except BaseException:
-            await self._shared.drop(producer)
-            raise
+        """Sends the sessions outside the transaction, by the sender that all streams share."""
+        await self._shared.sender.send(self._sessions, ((key, value, []) for key, value in sessions))
 
 
-def _look_at(sent: asyncio.Future[Any]) -> None:
-    """Retrieves a send's failure, so that asyncio does not log it as never retrieved."""
-    if not sent.cancelled():
-        sent.exception()
+@contextlib.asynccontextmanager
+async def within(timeout_s: float, what: str) -> AsyncIterator[None]:
+    """Bounds the time of the block. Raises KafkaUnavailable with the reason `what` after it."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError as error:
+        raise KafkaUnavailable(what, cause=f"no answer within {timeout_s:g} s") from error
