@@ -16,14 +16,13 @@ import signal
 import sys
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
-
 from services.consumer.__main__ import serve
 from services.consumer.adapters.kafka import log as kafka_log
 from services.consumer.adapters.kafka import sink as kafka_sink
 from services.consumer.core.commits import stream
 from services.consumer.member import effects
 from services.consumer.settings import ConsumerSettings
+from shared.kafka.transactional import GroupOffset, TransactionalWriter
 from shared.service.runtime import main
 
 CRASH = "BATON_TEST_CRASH"
@@ -31,7 +30,7 @@ SMALL = "BATON_TEST_SMALL"
 SMALL_COMMIT_BYTES = 65_536
 
 
-class CrashingProducer(AIOKafkaProducer):  # type: ignore[misc]
+class CrashingWriter(TransactionalWriter):
     """Signals its process at the planted place of a commit."""
 
     where = ""
@@ -46,15 +45,15 @@ class CrashingProducer(AIOKafkaProducer):  # type: ignore[misc]
             if cls.countdown == 0:
                 os.kill(os.getpid(), cls.signal)
 
-    async def send_offsets_to_transaction(self, *args: Any, **kwargs: Any) -> None:
-        """Runs after all sends of the transaction."""
+    async def commit_offset(self, offset: GroupOffset) -> None:
+        """Runs after all records of the transaction are written."""
         self.passes("before_offsets")
-        await super().send_offsets_to_transaction(*args, **kwargs)
+        await super().commit_offset(offset)
 
-    async def commit_transaction(self) -> None:
+    async def end(self, *, is_commit: bool) -> None:
         """Ends the transaction."""
         self.passes("before_commit")
-        await super().commit_transaction()
+        await super().end(is_commit=is_commit)
         self.passes("after_commit")
 
 
@@ -64,15 +63,15 @@ class CrashingSink(kafka_sink.KafkaSessionSink):
     async def _deliver_apart(self, sessions: Any) -> None:
         await super()._deliver_apart(sessions)
         if sessions:
-            CrashingProducer.passes("after_sessions")
+            CrashingWriter.passes("after_sessions")
 
 
 if __name__ == "__main__":
     if CRASH in os.environ:
-        CrashingProducer.where, number, name = os.environ.pop(CRASH).split(":")
-        CrashingProducer.countdown, CrashingProducer.signal = int(number), signal.Signals[name]
+        CrashingWriter.where, number, name = os.environ.pop(CRASH).split(":")
+        CrashingWriter.countdown, CrashingWriter.signal = int(number), signal.Signals[name]
         planted = (
-            (kafka_sink, "AIOKafkaProducer", CrashingProducer),
+            (kafka_sink, "TransactionalWriter", CrashingWriter),
             (kafka_log, "KafkaSessionSink", CrashingSink),
         )
         for module, name, crashing in planted:
