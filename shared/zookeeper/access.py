@@ -17,6 +17,9 @@ from shared.secret_file import SecretFile
 
 LOCKED = "locked"
 OPEN = "open"
+FIRST_READ_S = 2.0
+READ_S = 0.1
+"""How long the file may take before the passwords that are known count; a ping waits no longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,22 +46,37 @@ class Access:
         return tuple(f"{self.user}:{digest.decode()}" for digest in digests)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AccessSource:
     """The access of a user whose passwords are in a file."""
 
-    user: str
-    file: SecretFile
-    is_locking: bool = True
+    def __init__(self, user: str, file: SecretFile, *, is_locking: bool = True) -> None:
+        self.user = user
+        self.file = file
+        self._is_locking = is_locking
+        self._reading: asyncio.Future[tuple[str, ...]] | None = None
+        self._passwords: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<AccessSource of {self.user!r} in {self.file}>"
 
     async def read(self) -> Access:
-        """The access as the file has it now. Raises ZooKeeperUnavailable without a usable file."""
-        try:
-            # in a thread: the file may be on a network file system that hangs
-            passwords = await asyncio.to_thread(self.file.read)
-        except InvalidInput as error:
-            raise ZooKeeperUnavailable("no password for ZooKeeper", cause=error.detail) from None
-        return Access(user=self.user, passwords=passwords, is_locking=self.is_locking)
+        """The access as the file has it now, or had it when it last answered.
+
+        Raises ZooKeeperUnavailable without a usable file.
+        """
+        # in a thread, and never in a second one: the file may be on a network file system that hangs
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(asyncio.to_thread(self.file.read))
+        done, _ = await asyncio.wait([self._reading], timeout=READ_S if self._passwords else FIRST_READ_S)
+        if done:
+            reading, self._reading = self._reading, None
+            try:
+                self._passwords = reading.result()
+            except InvalidInput as error:
+                raise ZooKeeperUnavailable("no password for ZooKeeper", cause=error.detail) from None
+        if not self._passwords:
+            raise ZooKeeperUnavailable("no password for ZooKeeper", cause=f"{self.file.path} does not answer")
+        return Access(user=self.user, passwords=self._passwords, is_locking=self._is_locking)
 
 
 def access_source(user: str, password_file: str, acl: str = LOCKED) -> AccessSource | None:
@@ -66,4 +84,4 @@ def access_source(user: str, password_file: str, acl: str = LOCKED) -> AccessSou
     if not user:
         return None
     file = SecretFile(password_file, "BATON_ZOOKEEPER_PASSWORD_FILE")
-    return AccessSource(user=user, file=file, is_locking=acl == LOCKED)
+    return AccessSource(user, file, is_locking=acl == LOCKED)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from services.consumer.__main__ import serve
 from services.consumer.settings import ConsumerSettings
 from shared.errors import ZooKeeperRefused, ZooKeeperUnavailable
 from shared.model.names import Names
+from shared.secret_file import SecretFile
 from shared.service.settings import load
 from shared.zookeeper.access import OPEN, access_source
 from shared.zookeeper.connection import ZooKeeper
@@ -262,6 +264,30 @@ async def test_a_missing_password_file_delays_the_connection_only(
     file.write_text("secret\n")
     await late.connect(20)
     await late.close()
+
+
+async def test_a_password_file_that_hangs_holds_nothing_up(
+    client: ZooKeeper, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client keeps its connection and the passwords that it knows, and waits in one thread only."""
+    begun: list[SecretFile] = []
+    may_end = threading.Event()
+
+    def hang(file: SecretFile) -> tuple[str, ...]:
+        begun.append(file)
+        may_end.wait()
+        return ("secret",)
+
+    link = client._link
+    monkeypatch.setattr(SecretFile, "read", hang)
+    try:
+        await until(lambda: begun)
+        answered_s = client.answered_s
+        await until(lambda: client.answered_s > answered_s + TIMEOUT_S / 2)
+        assert (client._link, len(begun)) == (link, 1)
+        assert await client.get(f"{root}/a") is not None
+    finally:
+        may_end.set()
 
 
 async def test_a_server_that_demands_users_is_served(tmp_path: Path) -> None:
