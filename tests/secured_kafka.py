@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from cli.kafka.rights import PRINCIPALS, rights_of
-from cli.kafka.users import grant, set_password
 from cli.stack.certificates import make_authority
 from cli.stack.kafka_locks import BROKER, KafkaLocks
 from cli.stack.private_files import write_private
@@ -23,6 +22,7 @@ from cli.stack.servers import LOOPBACK
 from shared.errors import KafkaUnavailable
 from shared.kafka.access import BY_TOKEN, KafkaAccess
 from shared.kafka.cluster import Cluster
+from shared.kafka.users import grant, set_password
 from shared.model.names import Names
 from tests.servers import KafkaServer, free_port
 

@@ -7,26 +7,12 @@ compares; another gives each principal exactly these, runs its work, and sees al
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
+from shared.kafka.users import Right
 from shared.model.names import DEFAULT_GROUP, Names
 
-Resource = Literal["topic", "group", "transactional-id"]
-Pattern = Literal["literal", "prefixed"]
 PRINCIPALS = ("producer", "consumer", "control", "spark", "command line")
 _OWN = ("create", "describe-configs")
 """For topics that a service creates: it also looks whether existing ones are as safe as new ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class Right:
-    """Operations that are allowed on every resource with this name, or with names that begin so."""
-
-    resource: Resource
-    name: str
-    pattern: Pattern
-    operations: tuple[str, ...]
 
 
 def rights_of(principal: str, names: Names, group: str = DEFAULT_GROUP) -> list[Right]:

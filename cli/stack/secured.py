@@ -11,8 +11,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.kafka.rights import Right, rights_of
-from cli.kafka.users import grant, set_password
+from cli.kafka.rights import rights_of
 from cli.stack.certificates import Authority, ensure_authority
 from cli.stack.kafka_locks import BROKER, KafkaLocks
 from cli.stack.private_files import write_private
@@ -20,6 +19,7 @@ from cli.stack.servers import LOOPBACK
 from cli.stack.znode_locks import change_acls
 from shared.kafka.access import KafkaAccess, access_from
 from shared.kafka.cluster import Cluster
+from shared.kafka.users import Right, grant, set_password
 from shared.model.names import Names
 from shared.service.tls import TlsFiles
 from shared.zookeeper.access import access_source

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from cli.kafka.users import set_password
 from cli.stack.certificates import make_authority
 from cli.stack.private_files import write_private
 from shared.errors import KafkaDenied, KafkaUnavailable
@@ -23,6 +22,7 @@ from shared.kafka.groups import KafkaGroup
 from shared.kafka.offsets import LATEST, list_offsets
 from shared.kafka.ranges import read_range
 from shared.kafka.transactional import GroupOffset, TransactionalWriter
+from shared.kafka.users import set_password
 from tests.secured_kafka import ADMIN, PASSWORD, SESSION_MS, SecuredKafka
 
 WAYS: dict[str, Callable[[SecuredKafka, str], KafkaAccess]] = {

@@ -33,11 +33,7 @@ SALTED = {"hash", "id"}
 """Built-in functions whose results differ between processes."""
 PARTS_OF_AIOKAFKA = ("aiokafka.conn.", "aiokafka.errors.", "aiokafka.protocol.", "aiokafka.record.")
 IMPORTED_BY = {
-    "aiokafka": (
-        "shared/kafka/*.py",
-        "shared/kafka/*/*.py",
-        "cli/kafka/users.py",
-    ),
+    "aiokafka": ("shared/kafka/*.py", "shared/kafka/*/*.py"),
     "aiozk": ("shared/zookeeper/link*.py",),
     "httpx": (
         "cli/http/client.py",

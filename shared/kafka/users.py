@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from aiokafka.errors import for_code
 from aiokafka.protocol.api import RequestStruct, Response
@@ -24,10 +25,11 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-from cli.kafka.rights import Right
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
 
+Resource = Literal["topic", "group", "transactional-id"]
+Pattern = Literal["literal", "prefixed"]
 ITERATIONS = 4096
 """The least that Kafka accepts. More would protect passwords that people choose; these are random."""
 _HASHES = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
@@ -47,6 +49,16 @@ _OPERATIONS = {
 _ALLOW = 3
 _TAGS = ("tags", TaggedFields)
 _OUTCOME = (("error_code", Int16), ("error_message", CompactString()), _TAGS)
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Operations that are allowed on every resource with this name, or with names that begin so."""
+
+    resource: Resource
+    name: str
+    pattern: Pattern
+    operations: tuple[str, ...]
 
 
 class ChangedPasswords(Response):  # type: ignore[misc]
