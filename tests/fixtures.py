@@ -10,12 +10,16 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
 from tests.effort import effort
 from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
+
+if TYPE_CHECKING:
+    from tests.secured_kafka import SecuredKafka
 
 assert hypothesis.__version__, (
     "imported before any test: pytest rewriting it at the end of a run, as its plugin does where no test "
@@ -85,6 +89,18 @@ def zookeeper_server(_zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperServer]:
     yield _zookeeper
     _zookeeper.resume()
     _zookeeper.start()
+
+
+@pytest.fixture(scope="session")
+def secured_kafka() -> Iterator[SecuredKafka]:
+    """This worker's broker that demands TLS, a principal and rights."""
+    from tests.secured_kafka import SecuredKafka  # with what few tests need
+
+    with temporary_home("secured-kafka") as home:
+        server = SecuredKafka(home)
+        server.start()
+        yield server
+        server.kill()
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +68,15 @@ class SecuredKafka(KafkaServer):
             await grant(cluster, user, rights_of(principal, names))
         return user
 
+    def used_rights(self, user: str) -> set[tuple[str, str, str]]:
+        """Which of the user's rights have decided anything: kind and name of the resource, and operation."""
+        resource = r"resourceType=(\w+), resourceName=(\S+), patternType=\w+"
+        rule = (
+            rf"StandardAcl.{resource}, principal=User:{user}, host=\*, operation=(\w+), permissionType=ALLOW"
+        )
+        found = re.findall(rule, self.output())
+        return {(_spelled(kind), name, _spelled(operation)) for kind, name, operation in found}
+
     def by_certificate(self, name: str) -> KafkaAccess:
         """The access of a principal with a new certificate."""
         issued = self.authority.issue(name)
@@ -116,6 +126,10 @@ class SecuredKafka(KafkaServer):
                             await set_password(cluster, name, PASSWORD, mechanism)
                     return True
         return False
+
+
+def _spelled(name: str) -> str:
+    return name.lower().replace("_", "-")
 
 
 class Tokens:

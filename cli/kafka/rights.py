@@ -1,8 +1,8 @@
 """The least rights in Kafka of each of Baton's principals, as ACLs.
 
-Pure. To read, write or delete implies to describe. docs/security.md shows them as a table, which a test
-compares; another gives each principal exactly these, runs its work, and sees all of them used. `baton up
---secure` grants them.
+To read, write or delete implies to describe; to change settings implies to read them. A test compares
+the table in docs/security.md; another gives each principal exactly these, runs its work, and sees all of them
+used. `baton up --secure` grants them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from shared.kafka.users import Right
 from shared.model.names import DEFAULT_GROUP, Names
 
-PRINCIPALS = ("producer", "consumer", "control", "spark", "command line")
+PRINCIPALS = ("producer", "consumer", "control", "spark", "command line", "repairs")
 _OWN = ("create", "describe-configs")
 """For topics that a service creates: it also looks whether existing ones are as safe as new ones."""
 
@@ -46,7 +46,13 @@ def rights_of(principal: str, names: Names, group: str = DEFAULT_GROUP) -> list[
         "command line": [
             Right("topic", fragments, "prefixed", ("read",)),
             Right("topic", sessions, "prefixed", ("read",)),
+            Right("topic", names.rejected, "literal", ("write",)),
             Right("group", names.replay(""), "prefixed", ("read",)),
+        ],
+        "repairs": [
+            Right("topic", fragments, "prefixed", ("read", "alter-configs")),
+            Right("topic", names.checkpoints(""), "prefixed", ("delete",)),
+            Right("group", names.kafka_group(""), "prefixed", ("delete",)),
         ],
     }
     return rights[principal]

@@ -14,7 +14,6 @@ from shared.kafka.topics import checkpoints_topic, ensure_topics, fragments_topi
 from shared.model.names import Names
 from tests.integration.kafka_log_ground import RETENTION_MS
 from tests.log_contract import SETTINGS
-from tests.secured_kafka import SecuredKafka
 from tests.servers import temporary_home
 from tests.topics import Append, appending
 
@@ -61,13 +60,3 @@ async def stream_log(kafka: str, names: Names) -> AsyncIterator[KafkaStreamLog]:
     log = KafkaStreamLog(kafka, names, "default", SETTINGS, 2)
     yield log
     await log.close()
-
-
-@pytest.fixture(scope="session")
-def secured_kafka() -> Iterator[SecuredKafka]:
-    """This worker's broker that demands TLS, a principal and rights."""
-    with temporary_home("secured-kafka") as home:
-        server = SecuredKafka(home)
-        server.start()
-        yield server
-        server.kill()

@@ -11,12 +11,14 @@ import msgspec
 import pytest
 
 from cli.commands.settings import SERVICES, settings_page
+from cli.kafka.rights import PRINCIPALS, rights_of
 from cli.main import COMMANDS
 from services.control.core.rows import StreamRow
 from services.producer.core.form import Form
 from services.producer.core.ingest import ingest
 from services.producer.http.door import Answer
 from services.producer.settings import ProducerSettings
+from shared.model.names import Names
 from shared.model.routing import initial_table
 from shared.service.settings import describe
 
@@ -221,3 +223,21 @@ def logged_messages() -> set[str]:
                     parts = node.args[0].values
                     found.add("".join(str(p.value) if isinstance(p, ast.Constant) else "…" for p in parts))
     return found
+
+
+def test_the_table_of_least_rights_is_what_the_tests_grant() -> None:
+    """Row by row; tests/e2e/test_least_rights.py proves that they suffice and that none is too many."""
+    rows = []
+    for principal in PRINCIPALS:
+        for right in rights_of(principal, Names()):
+            name = f"`{right.name}{'*' if right.pattern == 'prefixed' else ''}`"
+            rows.append((principal, f"{right.resource} {name}", ", ".join(right.operations)))
+
+    section = (ROOT / "docs" / "security.md").read_text().split("## Kafka")[1].split("## ZooKeeper")[0]
+    shown, principal = [], ""
+    for row in re.findall(
+        r"(?m)^\| ([a-z ]*) \| ((?:topic|group|transactional-id) `\S+`) \| (.+) \|$", section
+    ):
+        principal = row[0].strip() or principal
+        shown.append((principal, *row[1:]))
+    assert shown == rows

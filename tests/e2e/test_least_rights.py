@@ -1,0 +1,160 @@
+"""The services and the command line as principals with exactly the rights that docs/security.md lists."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cli.kafka.rights import Right, rights_of
+from shared.model.names import Names
+from tests.e2e.service import CHECKOUT, Service
+from tests.secured_kafka import SecuredKafka
+from tests.servers import free_port
+from tests.waiting import until
+
+SETTINGS = {
+    "BATON_STREAMS": "2",
+    "BATON_COMMIT_S": "0.1",
+    "BATON_GAP_MS": "1000",
+    "BATON_LATENESS_MS": "0",
+    "BATON_IDLE_MS": "3000",
+    "BATON_MAX_REPLAY_FRAGMENTS": "100",
+    "BATON_REFRESH_S": "0.2",
+}
+
+
+ROUNDS = 6
+USED = ("producer", "consumer", "control", "command line", "repairs")
+"""The principals whose work is done here; tests/integration/test_spark_locked.py has the last one."""
+
+
+class LockedStack:
+    """A producer, a member and control, each in its own process and as its own principal."""
+
+    def __init__(self, kafka: SecuredKafka, zookeeper: str, names: Names, home: Path) -> None:
+        self.kafka = kafka
+        self.names = names
+        self.services: dict[str, Service] = {}
+        self.urls: dict[str, str] = {}
+        self.home = home
+        common = {**SETTINGS, "BATON_ZOOKEEPER": zookeeper, "BATON_NAMESPACE": names.namespace}
+        ways = {
+            "producer": kafka.by_secret("SCRAM-SHA-512", "producer"),
+            "consumer": kafka.by_certificate("consumer"),
+            "control": kafka.by_secret("OAUTHBEARER", "control"),
+        }
+        for name, access in ways.items():
+            port = free_port()
+            environment = {
+                **common,
+                **access.variables,
+                "BATON_PORT": str(port),
+                "BATON_RUNS": str(home / "runs"),
+            }
+            self.services[name] = Service(f"services.{name}", home / f"{name}.log", environment)
+            self.urls[name] = f"http://127.0.0.1:{port}"
+
+    async def ready(self, name: str) -> None:
+        async with httpx.AsyncClient() as http:
+
+            async def is_ready() -> bool:
+                try:
+                    return (await http.get(f"{self.urls[name]}/readyz")).status_code == 200
+                except httpx.TransportError:
+                    return False
+
+            await until(is_ready, lambda: self.services[name].tail())
+
+    async def baton(self, *arguments: str, by: str = "command-line", code: int = 0) -> Any:
+        """What a command prints, run by this principal, as JSON."""
+        access = self.kafka.by_secret("PLAIN", by)
+        own = {"BATON_NAMESPACE": self.names.namespace, "BATON_PRODUCER_URL": self.urls["producer"]}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "cli.main", *arguments),
+            cwd=self.home,
+            env={"PYTHONPATH": str(CHECKOUT), "HOME": str(self.home), **access.variables, **own},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        printed, faults = await process.communicate()
+        assert process.returncode == code, printed.decode() + faults.decode()
+        return json.loads(printed) if "json" in arguments else None
+
+
+@pytest.fixture
+async def stack(
+    secured_kafka: SecuredKafka, zookeeper: str, namespace: str, tmp_path: Path
+) -> AsyncIterator[LockedStack]:
+    """Started, with exactly the least rights."""
+    names = Names(namespace)
+    for principal in USED:
+        await secured_kafka.allow(principal, names)
+    stack = LockedStack(secured_kafka, zookeeper, names, tmp_path)
+    for service in stack.services.values():
+        service.start()
+    yield stack
+    for service in stack.services.values():
+        service.end()
+
+
+def listed(rights: list[Right]) -> set[tuple[str, str, str]]:
+    return {(right.resource, right.name, does) for right in rights for does in right.operations}
+
+
+async def test_the_least_rights_suffice_and_each_is_used(stack: LockedStack) -> None:
+    """From fragments to sessions, rejects, their replay, and repairs, over a restart; none is missing."""
+    for name in stack.services:
+        await stack.ready(name)
+    await send_fragments(stack)
+    stack.services["consumer"].signal(signal.SIGTERM)
+    await stack.services["consumer"].ended()
+    stack.services["consumer"].start()
+
+    async def are_delivered() -> bool:
+        found = await stack.baton("sessions", "--output", "json")
+        return {one["key"] for one in found["sessions"]} == {"long", *(f"k{n}" for n in range(ROUNDS))}
+
+    await until(are_delivered, lambda: stack.services["consumer"].tail())
+    await use_command_line(stack)
+
+    for principal in USED:
+        granted = listed(rights_of(principal, stack.names))
+        used = stack.kafka.used_rights(principal.replace(" ", "-"))
+        assert {right for right in used if right[1].startswith(stack.names.namespace)} == granted, principal
+    tails = "".join(service.tail() for service in stack.services.values())
+    assert "right is missing" not in tails
+
+
+async def send_fragments(stack: LockedStack) -> None:
+    """A session that outgrows a replay and is parked, short ones, and rejects."""
+    async with httpx.AsyncClient(base_url=stack.urls["producer"]) as http:
+        for number in range(ROUNDS):
+            fragments: list[Any] = [{"key": "long", "data": n} for n in range(60)]
+            fragments += [{"key": f"k{number}", "end": True}, {"key": 7}]
+            answer = await http.post("/fragments", json=fragments)
+            assert answer.json()["accepted"] == 61
+            await asyncio.sleep(0.3)
+
+
+async def use_command_line(stack: LockedStack) -> None:
+    """Everything that it does in Kafka."""
+    rejects = (await stack.baton("rejected", "--output", "json"))["rejected"]
+    assert len(rejects) == ROUNDS
+    await stack.baton("rejected", "dismiss", rejects[0]["id"])
+    # they are rejected again
+    await stack.baton("rejected", "replay", "--reason", rejects[0]["reason"], code=1)
+
+    topic = stack.names.fragments(0)
+    await stack.baton("kafka", "record", topic, "0", by="repairs")
+    await stack.baton("kafka", "settings", topic, "retention.ms=700000", by="repairs")
+    stack.services["consumer"].signal(signal.SIGTERM)
+    await stack.services["consumer"].ended()
+    await stack.baton("kafka", "forget", "0", "--checkpoints", "--yes", by="repairs")
