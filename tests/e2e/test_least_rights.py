@@ -13,7 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from cli.kafka.rights import Right, rights_of
+from cli.kafka.rights import rights_of
+from shared.kafka.users import Right
 from shared.model.names import Names
 from tests.e2e.service import CHECKOUT, Service
 from tests.secured_kafka import SecuredKafka
