@@ -158,7 +158,7 @@ async def prepare(settings: ConsumerSettings, zookeeper: ZooKeeper, waiting: lis
             count = (await wait_for_table(zookeeper, names)).count
             coordinator = _coordinator(settings, zookeeper, count)
             await coordinator.ensure_group(settings.group_settings)
-            secrets = await ensure_secrets(zookeeper, names, settings.secret, settings.accepted_secret)
+            secrets = await ensure_secrets(zookeeper, names, *settings.secrets)
             topics = [
                 sessions_topic(names, group, settings.session_partitions, settings.session_retention_ms),
                 checkpoints_topic(names, group, count),

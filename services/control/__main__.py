@@ -98,7 +98,7 @@ def _operations(
 
 
 async def _secrets(settings: ControlSettings, zookeeper: ZooKeeper) -> Secrets:
-    return await ensure_secrets(zookeeper, settings.names, settings.secret, settings.accepted_secret)
+    return await ensure_secrets(zookeeper, settings.names, *settings.secrets)
 
 
 def _place(settings: ControlSettings) -> SparkPlace:

@@ -78,6 +78,7 @@ KNOWN = frozenset(
         "BATON_RUNS_KEPT",
         "BATON_RUN_TIMEOUT_S",
         "BATON_SECRET",
+        "BATON_SECRET_FILE",
         "BATON_SESSION_PARTITIONS",
         "BATON_SESSION_RETENTION_MS",
         "BATON_SETTLE_S",

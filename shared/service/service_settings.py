@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
+from shared.errors import InvalidInput
 from shared.kafka.access import MECHANISMS, PROTOCOLS, KafkaAccess
 from shared.model.names import Names, is_namespace
+from shared.secret_file import SecretFile
 from shared.service.settings import between, one_of, setting
 from shared.service.tls import TlsFiles
 from shared.zookeeper.access import LOCKED, OPEN, AccessSource, access_source
@@ -105,6 +107,11 @@ class ServiceSettings:
         "in ZooKeeper",
         secret=True,
     )
+    secret_file: str = setting(
+        "",
+        "file with BATON_SECRET and, in a second line while secrets are rotated, BATON_ACCEPTED_SECRET; "
+        "instead of these variables",
+    )
     log_level: str = setting("INFO", "lowest level to log", one_of("DEBUG", "INFO", "WARNING", "ERROR"))
 
     @property
@@ -131,6 +138,17 @@ class ServiceSettings:
     def zookeeper_access(self) -> AccessSource | None:
         """How to authenticate with ZooKeeper; None without a user."""
         return access_source(self.zookeeper_user, self.zookeeper_password_file, self.zookeeper_acl)
+
+    @property
+    def secrets(self) -> tuple[str, str]:
+        """The secret that signs and the one that is accepted, as configured; "" for none.
+
+        Raises InvalidInput if they are in a file that cannot be used any more.
+        """
+        if not self.secret_file:
+            return self.secret, self.accepted_secret
+        signing, *accepted = SecretFile(self.secret_file, "BATON_SECRET_FILE").read()
+        return signing, "".join(accepted)
 
     @property
     def tls(self) -> TlsFiles:
@@ -166,10 +184,7 @@ class ServiceSettings:
         faults = self.kafka_access.faults() + self.tls.faults()
         if not is_namespace(self.namespace):
             faults.append(f"BATON_NAMESPACE={self.namespace!r}: lower-case letters, digits and `-` only")
-        accepted = "" if self.accepted_secret == IN_ZOOKEEPER else self.accepted_secret
-        for variable, secret in (("SECRET", self.secret), ("ACCEPTED_SECRET", accepted)):
-            if secret and len(secret.encode()) < MIN_BYTES:
-                faults.append(f"BATON_{variable} has less than {MIN_BYTES} bytes: it can be guessed")
+        faults += self._secret_faults()
         if bool(self.zookeeper_user) != bool(self.zookeeper_password_file):
             faults.append("BATON_ZOOKEEPER_USER and BATON_ZOOKEEPER_PASSWORD_FILE: set both, or neither")
         if self.zookeeper_access is not None and self.zookeeper_password_file:
@@ -177,3 +192,21 @@ class ServiceSettings:
         if ":" in self.zookeeper_user:
             faults.append("BATON_ZOOKEEPER_USER: a name with `:` would end there")
         return faults
+
+    def _secret_faults(self) -> list[str]:
+        if not self.secret_file:
+            where = ("BATON_SECRET", "BATON_ACCEPTED_SECRET")
+        elif self.secret or self.accepted_secret:
+            return ["BATON_SECRET_FILE has the secrets: unset BATON_SECRET and BATON_ACCEPTED_SECRET"]
+        else:
+            where = ("BATON_SECRET_FILE: the first line", "BATON_SECRET_FILE: the second line")
+        try:
+            signing, accepted = self.secrets
+        except InvalidInput as error:
+            return [error.detail]
+        given = (signing, "" if accepted == IN_ZOOKEEPER else accepted)
+        return [
+            f"{name} has less than {MIN_BYTES} bytes: it can be guessed"
+            for name, secret in zip(where, given, strict=True)
+            if secret and len(secret.encode()) < MIN_BYTES
+        ]

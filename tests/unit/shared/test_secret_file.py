@@ -76,3 +76,30 @@ def test_a_user_of_zookeeper_needs_a_usable_password_file(tmp_path: Path) -> Non
     assert faults("ba:ton", str(good)) == ["BATON_ZOOKEEPER_USER: a name with `:` would end there"]
     missing = f"BATON_ZOOKEEPER_PASSWORD_FILE={tmp_path / 'none'}: No such file or directory"
     assert faults("baton", str(tmp_path / "none")) == [missing]
+
+
+def test_the_secret_of_requests_may_be_in_a_file(tmp_path: Path) -> None:
+    """The first line signs and the second is accepted; short ones, and both ways at once, are faults."""
+    path = tmp_path / "secret"
+
+    def settings(content: str, **more: str) -> ConsumerSettings | list[str]:
+        path.write_text(content)
+        try:
+            return load(ConsumerSettings, {"BATON_SECRET_FILE": str(path)} | more)
+        except SettingsInvalid as error:
+            return error.faults
+
+    signing = "a" * 16
+    for accepted in ("", "b" * 16, "zookeeper"):
+        loaded = settings(f"{signing}\n{accepted}\n")
+        assert isinstance(loaded, ConsumerSettings)
+        assert loaded.secrets == (signing, accepted)
+        assert signing not in repr(loaded)
+    short = "has less than 16 bytes: it can be guessed"
+    assert settings("zookeeper\nshort") == [
+        f"BATON_SECRET_FILE: the first line {short}",
+        f"BATON_SECRET_FILE: the second line {short}",
+    ]
+    assert settings(signing, BATON_SECRET="b" * 16) == [
+        "BATON_SECRET_FILE has the secrets: unset BATON_SECRET and BATON_ACCEPTED_SECRET"
+    ]
