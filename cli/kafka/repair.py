@@ -13,7 +13,8 @@ from cli.kafka.bounds import bounds_of
 from cli.kafka.connection import connected
 from shared.errors import NotFound
 from shared.kafka.access import Kafka
-from shared.kafka.catalog import count_partitions, read_settings, replace_settings
+from shared.kafka.catalog import change_settings as change_settings_of
+from shared.kafka.catalog import count_partitions, read_settings
 from shared.kafka.groups import KafkaGroup
 from shared.kafka.offsets import LATEST, list_offsets
 from shared.kafka.offsets import delete_records as delete_records_below
@@ -60,11 +61,9 @@ async def change_settings(kafka: Kafka, topic: str, changes: Mapping[str, str]) 
     async with connected(kafka) as cluster:
         await count_partitions(cluster, topic)
         found = (await read_settings(cluster, [topic]))[topic]
-        # all of them: Kafka's request replaces the whole set
-        settings = {name: one.value for name, one in found.items() if one.is_own} | dict(changes)
         if changes:
-            await replace_settings(cluster, topic, settings)
-    return settings
+            await change_settings_of(cluster, topic, changes)
+    return {name: one.value for name, one in found.items() if one.is_own} | dict(changes)
 
 
 async def delete_offsets(kafka: Kafka, kafka_group: str, topics: Iterable[str]) -> None:

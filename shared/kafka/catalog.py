@@ -9,18 +9,17 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from aiokafka.protocol.admin import AlterConfigsRequest, CreateTopicsRequest, DescribeConfigsRequest
+from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 
 from shared.errors import InvalidInput, KafkaUnavailable
 from shared.kafka.cluster import Cluster
 from shared.kafka.refusals import NO_RIGHT, reason_of, refusal
 from shared.kafka.wire.metadata import MetadataRequest
+from shared.kafka.wire.settings import TOPIC, ChangeSettings
 
 CREATE_TIMEOUT_S = 30.0
 """A broker may need seconds for thousands of topics."""
 SHOWN_FAULTS = 3
-_TOPIC: Final = 2
-"""Of all that has settings, this is a topic."""
 _OF_THE_TOPIC: Final = 1
 """The source of a setting that was made for this topic; the others are defaults of the broker."""
 
@@ -106,7 +105,7 @@ async def read_settings(
 ) -> dict[str, dict[str, Setting]]:
     """The settings of each topic by name, as they are in force; these, or all. Raises KafkaUnavailable."""
     wanted = None if names is None else list(names)
-    answer = await cluster.ask_any(DescribeConfigsRequest([(_TOPIC, topic, wanted) for topic in topics]))
+    answer = await cluster.ask_any(DescribeConfigsRequest([(TOPIC, topic, wanted) for topic in topics]))
     found: dict[str, dict[str, Setting]] = {}
     for code, message, _, topic, entries in answer.resources:
         if code:
@@ -118,12 +117,12 @@ async def read_settings(
     return found
 
 
-async def replace_settings(cluster: Cluster, topic: str, settings: Mapping[str, str]) -> None:
-    """Makes these all the settings that the topic has of its own.
+async def change_settings(cluster: Cluster, topic: str, changes: Mapping[str, str]) -> None:
+    """Changes these settings of the topic; the brokers know them a moment later.
 
     Raises InvalidInput when Kafka rejects one, KafkaUnavailable.
     """
-    answer = await cluster.ask_any(AlterConfigsRequest([(_TOPIC, topic, [*settings.items()])]))
+    answer = await cluster.ask_any(ChangeSettings(topic, changes))
     code, message, *_ = answer.resources[0]
     if code:
         raise InvalidInput(f"Kafka rejects the settings: {message or reason_of(code)}")

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from io import BytesIO
+from types import SimpleNamespace
 from typing import Any
 
 from aiokafka.protocol.api import Request
 
+from shared.kafka.wire.settings import ChangeSettings
 from tests.fakes.kafka_transactions import TransactionalKafka
 
 EXISTS, NOT_CONTROLLER, NOT_COORDINATOR, UNKNOWN_TOPIC, INVALID = 36, 41, 16, 3, 40
@@ -36,10 +38,13 @@ class AdministeredKafka(TransactionalKafka):
         """The answer, in real bytes; an error code in the place of every row's, if the request is refused."""
         kind = type(request).__name__
         self.asked.append((node, kind))
-        if not isinstance(request, Request) or not hasattr(self, f"_{kind}"):
+        if not isinstance(request, Request | ChangeSettings) or not hasattr(self, f"_{kind}"):
             return await super().answer(node, request)
         struct = request.prepare(NEWEST)
-        asked = type(struct).decode(BytesIO(struct.encode()))
+        # by its schema: the constructors of our own requests take other arguments
+        asked = SimpleNamespace(
+            **dict(zip(struct.SCHEMA.names, struct.SCHEMA.decode(BytesIO(struct.encode())), strict=True))
+        )
         code = self.refusals[type(request)].popleft() if self.refusals[type(request)] else 0
         answer = struct.RESPONSE_TYPE(*getattr(self, f"_{kind}")(node, asked, code))
         return type(answer).decode(BytesIO(answer.encode()))
@@ -68,13 +73,13 @@ class AdministeredKafka(TransactionalKafka):
             rows.append((code, "refused" if code else None, kind, topic, [] if code else entries))
         return 0, rows
 
-    def _AlterConfigsRequest(self, node: int, asked: Any, code: int) -> Iterable[Any]:  # noqa: N802
-        rows = []
-        for kind, topic, entries in asked.resources:
+    def _ChangeSettings(self, node: int, asked: Any, code: int) -> Iterable[Any]:  # noqa: N802
+        rows: list[Any] = []
+        for kind, topic, entries, _ in asked.resources:
             if not code:
-                self.settings[topic] = dict(entries)
-            rows.append((code, "refused" if code else None, kind, topic))
-        return 0, rows
+                self.settings.setdefault(topic, {}).update((name, value) for name, _, value, _ in entries)
+            rows.append((code, "refused" if code else None, kind, topic, {}))
+        return 0, rows, {}
 
     def _DeleteRecordsRequest(self, node: int, asked: Any, code: int) -> Iterable[Any]:  # noqa: N802
         topics: list[Any] = []

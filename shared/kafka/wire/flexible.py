@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.abstract import AbstractType
 from aiokafka.protocol.api import RequestHeader_v2, ResponseHeader_v1
+from aiokafka.protocol.struct import Struct
 
 NO_TAGS = b"\x00"
 _INT8, _INT16, _INT32, _INT64 = (struct.Struct(f">{code}") for code in "bhiq")
@@ -140,3 +141,7 @@ class FlexibleRequest:
     def parse_response_header(self, buffer: BytesIO) -> ResponseHeader_v1:
         """The header of the response."""
         return ResponseHeader_v1.decode(buffer)
+
+
+class FlexibleStruct(FlexibleRequest, Struct):  # type: ignore[misc]
+    """A request that is declared by a schema."""

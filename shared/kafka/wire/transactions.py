@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from aiokafka.protocol.api import Response
-from aiokafka.protocol.struct import Struct
 from aiokafka.protocol.types import (
     Boolean,
     CompactArray,
@@ -23,7 +22,7 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-from shared.kafka.wire.flexible import FlexibleRequest
+from shared.kafka.wire.flexible import FlexibleStruct
 from shared.kafka.wire.metadata import Partition
 
 NO_PRODUCER = -1, -1
@@ -34,10 +33,6 @@ _PARTITION_ERRORS = CompactArray(
     ("partitions", CompactArray(("partition", Int32), ("error_code", Int16), _TAGS)),
     _TAGS,
 )
-
-
-class FlexibleStruct(FlexibleRequest, Struct):  # type: ignore[misc]
-    """A request that is declared by a schema."""
 
 
 class FoundCoordinators(Response):  # type: ignore[misc]

@@ -6,20 +6,21 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from aiokafka.protocol.admin import AlterConfigsRequest, CreateTopicsRequest, DescribeConfigsRequest
+from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 
 from shared.errors import BatonError, InvalidInput, KafkaDenied, KafkaUnavailable
 from shared.kafka.catalog import (
     Setting,
     TopicSpec,
+    change_settings,
     count_partitions,
     count_replicas,
     create_topics,
     list_all,
     read_settings,
-    replace_settings,
 )
 from shared.kafka.cluster import Cluster
+from shared.kafka.wire.settings import ChangeSettings
 from tests.fakes.kafka_admin import AdministeredKafka
 from tests.fakes.virtual_time import virtual_time
 
@@ -101,18 +102,18 @@ async def test_a_refused_topic_fails_with_kafkas_reason(codes: list[int], failur
 
 
 @virtual_time
-async def test_settings_are_replaced_as_a_whole() -> None:
-    """Those that are left out are the broker's again."""
+async def test_changed_settings_leave_the_others() -> None:
+    """Whoever changes some need not know the others."""
     async with administering() as (kafka, cluster):
         kafka.settings["old"] = {"retention.ms": "1"}
-        await replace_settings(cluster, "old", {"segment.ms": "2"})
+        await change_settings(cluster, "old", {"segment.ms": "2"})
 
-    assert kafka.settings == {"old": {"segment.ms": "2"}}
+    assert kafka.settings == {"old": {"retention.ms": "1", "segment.ms": "2"}}
 
 
 CALLS: list[tuple[type, type[BatonError], Callable[[Cluster], Awaitable[object]]]] = [
     (DescribeConfigsRequest, KafkaUnavailable, lambda cluster: read_settings(cluster, ["old"])),
-    (AlterConfigsRequest, InvalidInput, lambda cluster: replace_settings(cluster, "old", {"a": "b"})),
+    (ChangeSettings, InvalidInput, lambda cluster: change_settings(cluster, "old", {"a": "b"})),
 ]
 
 
