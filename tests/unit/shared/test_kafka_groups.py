@@ -78,6 +78,18 @@ async def test_any_other_error_fails_the_call_and_names_it(kind: type, code: int
         await CALLS[kind](group)
 
 
+@pytest.mark.parametrize("code", [24, 30, 35, 42, 53])
+@virtual_time
+async def test_a_lookup_that_is_refused_fails_the_call(code: int) -> None:
+    """At once: another try would get the same answer."""
+    async with asking() as (kafka, group):
+        kafka.refuse(FindCoordinators, code)
+        with pytest.raises(KafkaUnavailable, match=r"no coordinator of g: "):
+            await group.committed([A])
+        assert len(kafka.asked) == 1
+        assert await group.committed([A]) == {A: Committed(5, "head")}
+
+
 @pytest.mark.parametrize("code", [29, 88, None])
 @virtual_time
 async def test_no_partition_is_left_out(code: int | None) -> None:
