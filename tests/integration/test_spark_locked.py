@@ -8,17 +8,21 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
+from cli.kafka.rights import rights_of
 from cli.stack.lock import jar_folder
+from services.control.spark.audit import audit
 from services.control.spark.kafka_client import java_properties
 from services.control.spark.kafka_log import offsets, read_log, topic_partitions
 from services.control.spark.request import RunRequest
 from shared.kafka.access import KafkaAccess
 from shared.kafka.cluster import Cluster
 from shared.kafka.topics import ensure_topics, fragments_topics, sessions_topic
-from shared.kafka.transactional import TransactionalWriter
+from shared.kafka.transactional import GroupOffset, TransactionalWriter
 from shared.model.group import GroupSettings
+from shared.model.head import Head
 from shared.model.names import Names
 from tests.integration.test_kafka_locked import WAYS
 from tests.integration.test_spark_lake import Driver, _session
@@ -43,6 +47,15 @@ async def names(secured_kafka: SecuredKafka, namespace: str) -> Names:
         where = names.sessions("default"), 0
         await writer.add([where])
         await writer.write(where, [_session(key, n) for n, key in enumerate("abc")])
+        head = Head(epoch=1, seq=1, position=0, safe_offset=0)
+        await writer.commit_offset(
+            GroupOffset(
+                group=names.kafka_group("default"),
+                partition=(names.fragments(0), 0),
+                offset=0,
+                metadata=head.metadata(),
+            )
+        )
         await writer.end(is_commit=True)
     return names
 
@@ -62,6 +75,22 @@ async def test_spark_reads_whichever_way_it_shows_who_it_is(
         return sorted(bytes(row.key) for row in read_log(spark, access, start, end).collect())
 
     assert await asyncio.to_thread(read) == [b"a", b"b", b"c"]
+
+
+async def test_the_least_rights_of_jobs_suffice_and_each_is_used(
+    secured_kafka: SecuredKafka, spark: SparkSession, names: Names, tmp_path: Path
+) -> None:
+    """The audit reads all that any job reads: sessions, fragments and heads."""
+    job = msgspec.structs.replace(
+        request(secured_kafka.by_certificate("spark"), names, tmp_path), job="audit"
+    )
+
+    await asyncio.to_thread(audit, spark, job)
+
+    used = {right for right in secured_kafka.used_rights("spark") if right[1].startswith(names.namespace)}
+    assert used == {
+        (right.resource, right.name, does) for right in rights_of("spark", names) for does in right.operations
+    }
 
 
 def request(access: KafkaAccess, names: Names, folder: Path) -> RunRequest:
