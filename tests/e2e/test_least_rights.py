@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import sys
@@ -14,10 +15,13 @@ import httpx
 import pytest
 
 from cli.kafka.rights import rights_of
+from cli.stack.private_files import write_private
+from shared.kafka.access import KafkaAccess
 from shared.kafka.users import Right
 from shared.model.names import Names
+from shared.service.known_settings import KNOWN
 from tests.e2e.service import CHECKOUT, Service
-from tests.secured_kafka import SecuredKafka
+from tests.secured_kafka import PASSWORD, SecuredKafka
 from tests.servers import free_port
 from tests.waiting import until
 
@@ -104,6 +108,35 @@ async def stack(
     yield stack
     for service in stack.services.values():
         service.end()
+
+
+async def test_a_service_that_kafka_does_not_let_in_says_so_and_recovers(stack: LockedStack) -> None:
+    """In its log and in `/readyz`, without the secret; a mended file is enough."""
+    for name, service in stack.services.items():
+        service.end()
+        access = stack.kafka.by_secret("SCRAM-SHA-256", name, "mistyped")
+        service.start(**cleared(access))
+        async with httpx.AsyncClient(base_url=stack.urls[name]) as http:
+
+            async def is_reported() -> bool:
+                with contextlib.suppress(httpx.TransportError):
+                    answer = await http.get("/readyz")
+                    return (
+                        answer.status_code == 503 and "Kafka refuses the user or the password" in answer.text
+                    )
+                return False
+
+            await until(is_reported, service.tail)
+        assert f"user '{name}', SCRAM-SHA-256, {access.password_file}" in service.tail()
+        assert "mistyped" not in service.tail()
+
+        write_private(Path(access.password_file), PASSWORD.encode())
+        await stack.ready(name)
+
+
+def cleared(access: KafkaAccess) -> dict[str, str]:
+    """Its variables, and every other one empty."""
+    return dict.fromkeys((name for name in KNOWN if name.startswith("BATON_KAFKA_")), "") | access.variables
 
 
 def listed(rights: list[Right]) -> set[tuple[str, str, str]]:
