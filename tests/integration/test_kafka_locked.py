@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -13,17 +13,25 @@ import pytest
 
 from cli.stack.certificates import make_authority
 from cli.stack.private_files import write_private
+from services.consumer.adapters.kafka.log import KafkaStreamLog
 from shared.errors import KafkaDenied, KafkaUnavailable
 from shared.kafka.access import KafkaAccess
 from shared.kafka.catalog import TopicSpec, create_topics
 from shared.kafka.cluster import Cluster
+from shared.kafka.delivery import Delivery
 from shared.kafka.fetcher import Fetcher
 from shared.kafka.groups import KafkaGroup
 from shared.kafka.offsets import LATEST, list_offsets
 from shared.kafka.ranges import read_range
+from shared.kafka.sender import Sender
+from shared.kafka.topics import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
 from shared.kafka.transactional import GroupOffset, TransactionalWriter
 from shared.kafka.users import set_password
+from shared.model.names import Names
+from tests.integration.kafka_log_ground import RETENTION_MS
+from tests.log_contract import SETTINGS, LogContract
 from tests.secured_kafka import ADMIN, PASSWORD, SESSION_MS, SecuredKafka
+from tests.topics import Append
 
 WAYS: dict[str, Callable[[SecuredKafka, str], KafkaAccess]] = {
     "certificate": lambda kafka, name: kafka.by_certificate(name),
@@ -70,6 +78,49 @@ async def test_a_principal_works_whichever_way_it_shows_who_it_is(
 
     assert found == [b"a", b"b"]
     assert committed[topic, 0] == (2, "m")
+
+
+class TestLog(LogContract):
+    """A member's log, with its least rights alone, while sessions end all the time."""
+
+    @pytest.fixture
+    async def names(self, secured_kafka: SecuredKafka, namespace: str) -> Names:
+        """The names of a log whose topics exist."""
+        names = Names(namespace)
+        topics = [
+            *fragments_topics(names, 2, RETENTION_MS),
+            sessions_topic(names, "default", 2, -1),
+            checkpoints_topic(names, "default", 2),
+        ]
+        await ensure_topics(secured_kafka.root, topics, 1)
+        for principal in ("producer", "consumer"):
+            await secured_kafka.allow(principal, names)
+        return names
+
+    @pytest.fixture
+    async def append(self, secured_kafka: SecuredKafka, names: Names) -> AsyncIterator[Append]:
+        """Appends records to its streams, as a producer does."""
+        async with Cluster(secured_kafka.by_certificate("producer")) as cluster:
+            sender = Sender(cluster, deliver_s=20.0, max_batch_bytes=100_000)
+
+            async def append(stream: int, key: bytes | None, value: bytes) -> int:
+                delivery = Delivery()
+                place = names.fragments(stream), 0
+                delivery.expect(sender.add(place, [(key, value, [])], [0], delivery))
+                await delivery.done
+                ((_, offset),) = delivery.offsets
+                return offset
+
+            yield append
+            await sender.close()
+
+    @pytest.fixture
+    async def stream_log(self, secured_kafka: SecuredKafka, names: Names) -> AsyncIterator[KafkaStreamLog]:
+        """A member's access to it."""
+        access = secured_kafka.by_secret("SCRAM-SHA-512", "consumer")
+        log = KafkaStreamLog(access, names, "default", SETTINGS, 2)
+        yield log
+        await log.close()
 
 
 FAULTS: dict[str, tuple[Callable[[SecuredKafka, Path], KafkaAccess], type[KafkaUnavailable], str]] = {
