@@ -71,7 +71,7 @@ def tls_for(url: str, environment: Mapping[str, str] = os.environ) -> TlsFiles:
     """What to show and to trust at this URL: what the environment says, or else the local stack there."""
     own = TlsFiles.from_environment(environment)
     stack = find_stack(environment)
-    if own == TlsFiles() and stack is not None and url in (stack.control, stack.producer):
+    if own == TlsFiles() and stack is not None and url.rstrip("/") in (stack.control, stack.producer):
         own = TlsFiles.from_environment(stack.tls)
     # a service's setting, which its shell may share with us
     return replace(own, client_ca="")

@@ -145,7 +145,10 @@ class Link:
 
     async def set_acl(self, path: str, *, is_locked: bool) -> bool:
         """Gives a znode the ACL of our access, or opens it to all; False if it has it already, or is gone."""
-        acl = _acl_of(self.access) if is_locked and self.access else [protocol.acl.UNRESTRICTED_ACCESS]
+        acl = [protocol.acl.UNRESTRICTED_ACCESS]
+        if is_locked:
+            assert self.access is not None, "without a user there is nobody to lock it to"
+            acl = _acl_of(self.access)
         try:
             if _texts(await self._ask(self.client.get_acl(path), path)) == _texts(acl):
                 return False
