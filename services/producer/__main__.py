@@ -18,14 +18,13 @@ import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any
 
-from starlette.types import ASGIApp
-
-from services.producer.app import create_app
+from services.producer.app import create_face
 from services.producer.http.bounds import Bounds
+from services.producer.http.connection import HttpConnection
 from services.producer.http.connections import RESERVE, Connections, Reserve
+from services.producer.http.face import Face
 from services.producer.http.keys import WriteKeys, parse_keys
 from services.producer.http.metrics import ProducerMetrics
-from services.producer.http.protocol import BoundedHttpProtocol
 from services.producer.http.public import PublicFace
 from services.producer.kafka.rejects import KafkaRejects
 from services.producer.kafka.sink import KafkaFragmentSink
@@ -81,7 +80,7 @@ class Producer:
             share_bytes=settings.reject_share_bytes // settings.workers,
             writers=self._keys.writers,
         )
-        self._door = create_app(
+        self._face = create_face(
             settings=settings,
             sink=self._sink,
             rejects=self._rejects,
@@ -101,7 +100,7 @@ class Producer:
                 running = [tasks.create_task(work, name=name) for name, work in self._background_work()]
                 async with self._listeners():
                     await stop.wait()
-                    self._door.leave()
+                    self._face.door.leave()
                 # after the last request: nothing is queued any more
                 await self._rejects.flush()
                 if self._worker_metrics is not None:
@@ -116,16 +115,17 @@ class Producer:
     @contextlib.asynccontextmanager
     async def _listeners(self) -> AsyncIterator[None]:
         settings, private = self._settings, self._settings.private_listener
-        public = self._door if private is None else PublicFace(self._door)
-        faces: list[tuple[ASGIApp, str, int]] = [(public, settings.host, settings.port)]
+        face = self._face
+        public = face if private is None else Face(face.door, PublicFace(face.app))
+        listeners = [(public, settings.host, settings.port)]
         if private is not None:
-            # all of the app, because the page at `/try` sends its fragments to its own origin
-            faces.insert(0, (self._door, *private))
-        bounds = self._bounds(len(faces))
+            # all of it, because the page at `/try` sends its fragments to its own origin
+            listeners.insert(0, (face, *private))
+        bounds = self._bounds(len(listeners))
         async with contextlib.AsyncExitStack() as servers:
-            for face, host, port in faces:
-                options = self._server_options(dataclasses.replace(bounds, reserve=Reserve()))
-                await servers.enter_async_context(http_server(face, host, port, **options))
+            for face, host, port in listeners:
+                options = self._server_options(face, dataclasses.replace(bounds, reserve=Reserve()))
+                await servers.enter_async_context(http_server(face.app, host, port, **options))
             yield
 
     def _background_work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
@@ -142,16 +142,13 @@ class Producer:
             header_timeout_s=self._settings.header_timeout_s,
             body_timeout_s=self._settings.read_timeout_s,
             connections=Connections(possible_connections(self._settings.max_connections, listeners)),
-            inflight=self._door.inflight,
-            headers_for=self._door.headers,
-            on_rejected=self._metrics.reject,
         )
 
-    def _server_options(self, bounds: Bounds) -> dict[str, Any]:
+    def _server_options(self, face: Face, bounds: Bounds) -> dict[str, Any]:
         return {
             "is_shared": self._worker is not None,
             "tls": self._settings.tls,
-            "http": functools.partial(BoundedHttpProtocol, bounds=bounds),
+            "http": functools.partial(HttpConnection, face=face, bounds=bounds),
             "ws": "none",
             "lifespan": "off",
             # nothing here depends on a client's address, and the headers could be forged

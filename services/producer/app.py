@@ -1,7 +1,7 @@
-"""The producer's HTTP face: `create_app` builds the ASGI app from its parts.
+"""The producer's HTTP face: `create_face` builds it from its parts.
 
-In front stands the Door, which answers `POST /fragments` itself. Behind it a FastAPI app answers the rest:
-markers, the stream table, health, and the agent's files. Used by `__main__.py`.
+The door answers `POST /fragments`, a FastAPI app the rest: markers, the stream table, health, and the agent's
+files. Used by `__main__.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from services.producer.http.agent import install_agent
 from services.producer.http.body import SmallBodies
 from services.producer.http.door import Door
+from services.producer.http.face import Face
 from services.producer.http.gate import MARKERS, Gate, GatedApp
 from services.producer.http.keys import WriteKeys
 from services.producer.http.metrics import ProducerMetrics
@@ -53,7 +54,7 @@ class MarkersWritten(BaseModel):
     markers: list[MarkerOffset]
 
 
-def create_app(
+def create_face(
     *,
     settings: ProducerSettings,
     sink: FragmentSink,
@@ -63,8 +64,8 @@ def create_app(
     complaints: Callable[[], list[str]],
     metrics: ProducerMetrics,
     keys: WriteKeys | None = None,
-) -> Door:
-    """The producer as an ASGI app; without `keys` anybody may write.
+) -> Face:
+    """What the producer answers; without `keys` anybody may write.
 
     `table` and `table_json` return the current stream table (None and b"" while there is none).
     """
@@ -80,8 +81,6 @@ def create_app(
     app.add_middleware(HeadAnswers)
     gate = Gate(Origins(parse_origins(settings.allowed_origins)), keys, metrics)
     door = Door(
-        # the gate outside: a request that may not write is rejected before its body is read
-        GatedApp(SmallBodies(app), gate),
         gate=gate,
         sink=sink,
         rejects=rejects,
@@ -102,7 +101,8 @@ def create_app(
     install_agent(app, kafka=settings.kafka, namespace=settings.namespace)
     install_docs(app)
     document_fragments(app, needs_key=keys.is_needed)
-    return door
+    # the gate outside: a request that may not write is rejected before its body is read
+    return Face(door, GatedApp(SmallBodies(app), gate))
 
 
 def _install_markers(

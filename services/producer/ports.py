@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,13 +16,13 @@ from services.producer.core.ingest import Portion, Rejected
 class FragmentSink(Protocol):
     """Stores records per stream, in the order in which it gets them."""
 
-    def send(self, portions: Mapping[int, Portion]) -> Awaitable[list[int]]:
-        """Takes over the records; the result has the indexes of those that were not stored, ascending.
+    def send(self, portions: Mapping[int, Portion], on_outcome: Callable[[list[int]], None]) -> None:
+        """Takes over the records; then calls once, with the indexes of those that were not stored, ascending.
 
-        The result is available once the outcome of every record is known. The caller may drop the records as
-        soon as the call returns, before it awaits the result. Raises KafkaUnavailable if nothing was stored.
-        A record reported as not stored may be stored all the same (its acknowledgement was lost), so a client
-        that retries gives it an `id`.
+        It calls when the outcome of every record is known, perhaps before it returns. The caller may drop the
+        records as soon as the call returns. Raises KafkaUnavailable if it takes none of them over, and never
+        calls then. A record reported as not stored may be stored all the same (its acknowledgement was lost),
+        so a client that retries gives it an `id`.
         """
         ...
 

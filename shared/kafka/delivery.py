@@ -7,9 +7,9 @@ aiokafka's `send`, with a future each, costs 7 to 14.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 FLUSH_TIMEOUT_S = 2.0
 """How long a stopping process may wait for what is still queued."""
@@ -53,25 +53,25 @@ class Waiter(Protocol):
         ...
 
 
-class Delivery:
-    """Pass it to `Sender.add` and its result to `expect`; `done` once the outcome of all records is known.
+class Outcome:
+    """Pass it to `Sender.add` and its result to `expect`; it calls once the outcome of all records is known.
 
     `unstored` are the indexes of records that were not acknowledged, and `loss` says why for the last of
     them. `offsets` has, for each acknowledged share, its indexes and the offset of the first record (-1: not
     known); the other records follow it without a gap.
     """
 
-    __slots__ = ("_left", "done", "loss", "offsets", "unstored")
+    __slots__ = ("_left", "_on_known", "loss", "offsets", "unstored")
 
-    def __init__(self) -> None:
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def __init__(self, on_known: Callable[[Self], None]) -> None:
+        self._on_known = on_known
         self.loss: Loss | None = None
         self.unstored: list[int] = []
         self.offsets: list[tuple[Sequence[int], int]] = []
         self._left = 0
 
     def __repr__(self) -> str:
-        return f"<Delivery: {self._left} shares left, {len(self.unstored)} records unstored>"
+        return f"<{type(self).__name__}: {self._left} shares left, {len(self.unstored)} records unstored>"
 
     def expect(self, shares: int) -> None:
         """Adds shares to wait for."""
@@ -90,6 +90,20 @@ class Delivery:
 
     def _settle(self) -> None:
         self._left -= 1
-        # the waiting request may have been cancelled meanwhile
-        if self._left == 0 and not self.done.done():
+        if self._left == 0:
+            self._on_known(self)
+
+
+class Delivery(Outcome):
+    """An outcome to await: `done` once it is known."""
+
+    __slots__ = ("done",)
+
+    def __init__(self) -> None:
+        super().__init__(Delivery._resolve)
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def _resolve(self) -> None:
+        # who waits may have been cancelled meanwhile
+        if not self.done.done():
             self.done.set_result(None)

@@ -158,6 +158,10 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            # the producer's answer most requests without a task
+            if cut := getattr(connection, "cut", None):
+                cut()
         # uvicorn cancels requests that take too long and returns: the process could end before their answers
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_ANSWERS_S):

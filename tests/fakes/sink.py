@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Callable, Mapping
 
 from services.producer.core.ingest import Portion
 from shared.errors import KafkaUnavailable
@@ -18,19 +18,17 @@ class InMemoryFragmentSink:
         self.mute: set[int] = set()
         self.down = False
 
-    def send(self, portions: Mapping[int, Portion]) -> Awaitable[list[int]]:
+    def send(self, portions: Mapping[int, Portion], on_outcome: Callable[[list[int]], None]) -> None:
         """See FragmentSink."""
         if self.down:
             raise KafkaUnavailable("Kafka is down")
         unstored: list[int] = []
-        count = 0
         for stream, portion in portions.items():
-            count += len(portion.indexes)
             if stream in self.mute:
                 unstored += portion.indexes
             else:
                 self.logs[stream] += zip(portion.keys, portion.values, strict=True)
-        return self._answer(sorted(unstored), count)
+        on_outcome(sorted(unstored))
 
     async def send_to_all(self, value: bytes) -> list[int]:
         """See FragmentSink."""
@@ -43,8 +41,3 @@ class InMemoryFragmentSink:
     def remarks(self) -> list[str]:
         """See FragmentSink."""
         return [f"stream {stream}: mute" for stream in sorted(self.mute)]
-
-    async def _answer(self, unstored: list[int], count: int) -> list[int]:
-        if count and len(unstored) == count:
-            raise KafkaUnavailable("Kafka did not acknowledge the fragments in time")
-        return unstored

@@ -1,24 +1,34 @@
-"""The producer's HTTP face in process: the real Door and app, called over bare ASGI, on in-memory sinks.
+"""The producer's HTTP face in process: the real door and app behind a connection of ours, on in-memory sinks.
 
-`ask` plays the server: it passes the pieces of a body, and checks the answer against the rules of ASGI.
+`ask` plays the connection: it passes the pieces of a body, and checks that there is one answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from services.producer.core.ingest import Portion, Rejected
+from services.producer.http.exchange import Exchange, Head, Pairs
 from services.producer.http.keys import WriteKeys, parse_keys
 from services.producer.settings import ProducerSettings
+from shared.errors import KafkaUnavailable
 from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
 from tests.fuzz.posts import KEY, Post
 from tests.unit.producer.face import TABLE, Producer
 
 ANSWER_S = 10.0
+SCOPE: dict[str, Any] = {
+    "type": "http",
+    "asgi": {"version": "3.0", "spec_version": "2.3"},
+    "scheme": "http",
+    "root_path": "",
+    "client": ("127.0.0.1", 50_000),
+    "server": ("127.0.0.1", 8_001),
+}
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "usual": {},
     "narrow": {"max_fragment_bytes": 200, "max_request_bytes": 2_000, "max_request_fragments": 5},
@@ -34,16 +44,17 @@ class IndexedSink(InMemoryFragmentSink):
         super().__init__(TABLE.count)
         self.kept: list[tuple[int, int, bytes, bytes]] = []
 
-    def send(self, portions: Mapping[int, Portion]) -> Awaitable[list[int]]:
+    def send(self, portions: Mapping[int, Portion], on_outcome: Callable[[list[int]], None]) -> None:
         """See FragmentSink."""
-        answer = super().send(portions)
+        if self.down:
+            raise KafkaUnavailable("Kafka is down")
         for stream, portion in portions.items():
             if stream not in self.mute:
                 self.kept += [
                     (index, stream, key, value)
                     for index, key, value in zip(portion.indexes, portion.keys, portion.values, strict=True)
                 ]
-        return answer
+        super().send(portions, on_outcome)
 
     def forget(self) -> None:
         """Drops everything."""
@@ -70,6 +81,53 @@ class Answer:
     body: bytes
 
 
+class FakeLine:
+    """A connection that keeps the answer."""
+
+    def __init__(self) -> None:
+        self._status: int | None = None
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body = b""
+
+    def begin(self, exchange: Exchange, status: int, headers: Pairs) -> None:
+        """See Line."""
+        assert self._status is None
+        self._status, self._headers = status, list(headers)
+
+    def write(self, data: bytes) -> None:
+        """See Line."""
+        self._body += data
+
+    def respond(self, exchange: Exchange, status: int, headers: Pairs, body: bytes) -> None:
+        """See Line."""
+        self.begin(exchange, status, headers)
+        self.write(body)
+        self.answered(exchange)
+
+    def answered(self, exchange: Exchange) -> None:
+        """See Line."""
+        assert not exchange.is_answered
+        exchange.is_answered = True
+        exchange.drop_body()
+
+    def resume(self) -> None:
+        """See Line."""
+
+    def abort(self) -> None:
+        """See Line."""
+        raise AssertionError("an answer is not complete")
+
+    async def drained(self) -> None:
+        """See Line."""
+
+    def answer(self) -> Answer:
+        """The answer, if there was one."""
+        names = [name for name, _ in self._headers]
+        assert all(type(name) is bytes and name == name.lower() for name in names), names
+        assert len(set(names)) == len(names), names
+        return Answer(status=self._status, headers=dict(self._headers), body=self._body)
+
+
 class Face:
     """A door with a name in SETTINGS, and what it stored of the last request."""
 
@@ -82,65 +140,37 @@ class Face:
         self.is_narrow = name == "narrow"
 
     async def ask(self, post: Post) -> Answer:
-        """The answer to a request. Raises what the door raises, AssertionError if it violates ASGI."""
+        """The answer to a request. Raises what the door raises, and AssertionError for a second answer."""
         self.forget()
         self.sink.down, self.sink.mute = post.is_down, set(post.mute)
-        pieces = iter(post.pieces[: len(post.pieces) // 2] if post.is_gone else post.pieces)
-        left = len(post.pieces) // 2 if post.is_gone else len(post.pieces)
-        sent: list[dict[str, Any]] = []
-
-        async def receive() -> dict[str, Any]:
-            nonlocal left
-            piece = next(pieces, None)
-            if piece is None:
-                return {"type": "http.disconnect"}
-            left -= 1
-            return {"type": "http.request", "body": piece, "more_body": left > 0 or post.is_gone}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        async with asyncio.timeout(ANSWER_S):
-            await self.door(scope_of(post), receive, send)
+        line, tasks = FakeLine(), set[asyncio.Task[None]]()
+        head = Head(
+            post.method,
+            post.path.encode(),
+            post.path,
+            post.query,
+            post.headers,
+            "1.1",
+            is_last=False,
+            expects_continue=False,
+        )
+        exchange = self._producer.face.exchange(line, head, SCOPE, tasks)
+        exchange.start()
+        for piece in post.pieces[: len(post.pieces) // 2] if post.is_gone else post.pieces:
+            if not exchange.is_answered:
+                exchange.body.append(piece)
+                exchange.size += len(piece)
+                exchange.arrived()
+        if post.is_gone:
+            exchange.lose()
+        elif not exchange.is_answered:
+            exchange.is_whole = True
+            exchange.arrived()
+        if tasks:
+            await asyncio.wait(tasks, timeout=ANSWER_S)
             await asyncio.sleep(0)  # one turn of the loop, so that finished tasks are freed
-        return _answer_of(sent)
+        return line.answer()
 
     def forget(self) -> None:
         """Drops what was stored."""
         self.sink.forget()
-
-
-def scope_of(post: Post) -> dict[str, Any]:
-    """The request as uvicorn passes it."""
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": "1.1",
-        "scheme": "http",
-        "method": post.method,
-        "path": post.path,
-        "raw_path": post.path.encode(),
-        "root_path": "",
-        "query_string": post.query,
-        "headers": post.headers,
-        "client": ("127.0.0.1", 50_000),
-        "server": ("127.0.0.1", 8_001),
-        "state": {},
-    }
-
-
-def _answer_of(sent: list[dict[str, Any]]) -> Answer:
-    if not sent:
-        return Answer(status=None, headers={}, body=b"")
-    start, *bodies = sent
-    assert start["type"] == "http.response.start", sent
-    assert all(message["type"] == "http.response.body" for message in bodies), sent
-    assert [bool(message.get("more_body")) for message in sent[1:]].index(False) == len(bodies) - 1, sent
-    names = [name for name, _ in start["headers"]]
-    assert all(type(name) is bytes and name == name.lower() for name in names), names
-    assert len(set(names)) == len(names), names
-    return Answer(
-        status=start["status"],
-        headers=dict(start["headers"]),
-        body=b"".join(message.get("body", b"") for message in bodies),
-    )

@@ -1,20 +1,15 @@
-"""Streams of bytes that a client may send to the server's protocol, and a connection that answers them.
+"""Streams of bytes that a client may send to the server, and a connection that answers them.
 
 A seed gives a handful of good requests in a row, mutated, and cut at random places. The connection is in
-memory: the real protocol and door, and a transport that behaves like uvloop's.
+memory: the real one and the real door, and a transport that behaves like uvloop's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
-from typing import Any
 
-import uvicorn
-from uvicorn.server import ServerState
-
-from services.producer.http.protocol import BoundedHttpProtocol
+from tests.fakes.http import connected
 from tests.unit.producer.wire import Server, chunked, request
 
 FRAGMENT = b'{"key":"visitor-1"}'
@@ -68,72 +63,30 @@ def stream_of(seed: int) -> list[bytes]:
     return [piece for piece in pieces if piece]
 
 
-class Wire(asyncio.Transport):
-    """Collects what the server writes in `written`; as in uvloop, writing after the end is an error."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = bytearray()
-        self.reads = True
-        self.is_lost = self.is_ended = self._is_closing = False
-        self.lose: Callable[[None], None]
-
-    def write(self, data: Any) -> None:
-        if self.is_lost or self.is_ended:
-            raise RuntimeError("write after the end")
-        self.written += data
-
-    def write_eof(self) -> None:
-        self.is_ended = True
-
-    def is_closing(self) -> bool:
-        return self._is_closing
-
-    def pause_reading(self) -> None:
-        self.reads = False
-
-    def resume_reading(self) -> None:
-        self.reads = True
-
-    def close(self) -> None:
-        if not self._is_closing:
-            self._is_closing = True
-            asyncio.get_running_loop().call_soon(self._lose)
-
-    def abort(self) -> None:
-        self.close()
-
-    def _lose(self) -> None:
-        self.is_lost = True
-        self.lose(None)
-
-
-async def connect(server: Server, config: uvicorn.Config, pieces: list[bytes], *, leaves: bool) -> bytes:
+async def connect(server: Server, pieces: list[bytes], *, leaves: bool) -> bytes:
     """Everything that a connection answers; the client then listens, or disconnects after the pieces.
 
     Raises AssertionError if the connection does not end.
     """
-    wire, state = Wire(), ServerState()
-    protocol = BoundedHttpProtocol(config, state, {}, asyncio.get_running_loop(), bounds=server.bounds)
-    wire.lose = protocol.connection_lost
-    protocol.connection_made(wire)
+    connection, wire = connected(server.face, server.bounds)
+    tasks = connection._state.tasks
     left = list(pieces)
     is_all_sent = False
     for _ in range(MAX_TURNS):
-        if wire.is_lost and not state.tasks:
+        if wire.is_lost and not tasks:
             break
         if wire.reads and not wire.is_closing() and not is_all_sent:
             if left:
-                protocol.data_received(left.pop(0))
+                connection.data_received(left.pop(0))
             elif leaves:
                 wire.abort()
             else:
                 is_all_sent = True
-                if not protocol.eof_received():
+                if not connection.eof_received():
                     wire.close()
         await asyncio.sleep(0)
     assert wire.is_lost, "it does not end"
-    assert not state.tasks
-    assert not protocol.pipeline
-    assert protocol._timer is None
+    assert not tasks
+    assert not connection.requests.last
+    assert connection._timer.is_stopped
     return bytes(wire.written)

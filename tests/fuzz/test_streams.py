@@ -8,7 +8,6 @@ import re
 from collections import Counter
 
 import pytest
-import uvicorn
 
 from tests.fuzz.streams import connect, stream_of
 from tests.fuzz.test_fuzz import new_start
@@ -35,11 +34,9 @@ async def statuses_of(seeds: range) -> Counter[bytes]:
     """How many answers of each status these seeds got."""
     statuses: Counter[bytes] = Counter()
     server = Server()
-    config = uvicorn.Config(server.door, log_config=None, access_log=False, lifespan="off", ws="none")
-    config.load()
     for seed in seeds:
         try:
-            answers = await connect(server, config, stream_of(seed), leaves=seed % 4 == 0)
+            answers = await connect(server, stream_of(seed), leaves=seed % 4 == 0)
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error!r}") from error
         statuses.update(STATUS.findall(answers))

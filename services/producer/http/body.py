@@ -1,56 +1,19 @@
-"""Reads and decodes the body of a request, and counts its bytes meanwhile.
+"""Decodes the body of a request with fragments, and bounds the bodies of all others.
 
 A decoder is created only when the whole body is there (decoding.py says why). Decoded bytes count piece by
-piece, as encoded ones do, so a body that would be too large is rejected at the limit. Used by `door.py`;
-`SmallBodies` bounds the bodies that FastAPI's routes read.
+piece, as encoded ones do, so a body that would be too large is rejected at the limit. Used by `door.py`.
 """
 
 from __future__ import annotations
-
-import asyncio
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.producer.core.form import Coding
 from services.producer.http.decoding import decoded
-from services.producer.http.limits import InflightShare, Overloaded
+from services.producer.http.limits import InflightShare
 
 MAX_SMALL_BYTES = 16 * 1024
-
-
-class ClientGone(Exception):
-    """The client disconnected before its body was complete, so nobody waits for an answer."""
-
-
-async def read_body(receive: Receive, share: InflightShare) -> list[bytes]:
-    """The chunks of the body. The server's protocol limits how long they may take.
-
-    Raises ClientGone, Overloaded if the upload is dropped for others, and what InflightShare.add raises.
-    """
-    message = await receive()
-    chunks = [_chunk_of(message, share)]
-    if message.get("more_body", False):
-        # only for a body in several pieces, because a timeout context costs 4 µs
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(None) as deadline:
-                share.begin_upload(lambda: deadline.reschedule(loop.time()))
-                while message.get("more_body", False):
-                    message = await receive()
-                    chunks.append(_chunk_of(message, share))
-        except TimeoutError:
-            raise Overloaded from None
-        share.end_upload()
-    return chunks
-
-
-def _chunk_of(message: Message, share: InflightShare) -> bytes:
-    if message["type"] == "http.disconnect":
-        raise ClientGone
-    chunk: bytes = message.get("body", b"")
-    share.add(len(chunk))
-    return chunk
 
 
 def decode_body(chunks: list[bytes], coding: Coding, share: InflightShare) -> list[bytes]:

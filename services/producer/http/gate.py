@@ -10,7 +10,7 @@ from fastapi import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.producer.http.grants import Scope as KeyScope
-from services.producer.http.keys import WriteKey, WriteKeys
+from services.producer.http.keys import Headers, WriteKey, WriteKeys
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.http.origins import PREFLIGHT, Origins, Pairs
 from services.producer.http.refusals import refusal
@@ -32,19 +32,19 @@ class Gate:
     def __repr__(self) -> str:
         return f"<Gate: {self._origins!r}, {self._keys!r}>"
 
-    def headers(self, scope: Scope) -> Pairs:
-        """The headers that every answer to the request carries because of its origin; 0.4 µs."""
-        return self._origins.headers_for(_origin(scope))
+    def headers(self, headers: Headers) -> Pairs:
+        """The headers that every answer to a request with these carries because of its origin; 0.4 µs."""
+        return self._origins.headers_for(_origin(headers))
 
-    def check(self, scope: Scope, needed: KeyScope) -> WriteKey | None:
+    def check(self, headers: Headers, query: bytes, needed: KeyScope) -> WriteKey | None:
         """The key of a request that may write, which must count its fragments; None if no key is needed.
 
         Raises OriginRefused, and what WriteKeys.check raises.
         """
         if self._origins.is_restricted:
-            self._origins.check(_origin(scope))
+            self._origins.check(_origin(headers))
         if self._keys.is_needed:
-            return self._keys.check(scope["headers"], scope.get("query_string", b""), needed)
+            return self._keys.check(headers, query, needed)
         return None
 
 
@@ -66,7 +66,7 @@ class GatedApp:
     def _preflight(self, scope: Scope) -> ASGIApp:
         """204 for any origin: without the headers for it a browser sends nothing, and logs the reason."""
         answer = Response(status_code=204, headers={"Allow": "OPTIONS, POST"})
-        headers = self._gate.headers(scope)
+        headers = self._gate.headers(scope["headers"])
         answer.raw_headers += headers
         # a browser needs the methods only if its origin is allowed
         if any(name == b"access-control-allow-origin" for name, _ in headers):
@@ -75,20 +75,20 @@ class GatedApp:
 
     def _not_allowed(self, scope: Scope) -> ASGIApp:
         answer = problem(405, "method-not-allowed", "only POST is allowed here", headers={"Allow": "POST"})
-        answer.raw_headers += self._gate.headers(scope)
+        answer.raw_headers += self._gate.headers(scope["headers"])
         return answer
 
     def _checked_marker(self, scope: Scope) -> ASGIApp:
         try:
-            self._gate.check(scope, KeyScope.MARK)
+            self._gate.check(scope["headers"], scope.get("query_string", b""), KeyScope.MARK)
         except BatonError as error:
             self._gate.metrics.refused[kind_for(error)] += 1
             return refusal(error)
         return self._app
 
 
-def _origin(scope: Scope) -> bytes | None:
-    for name, value in scope["headers"]:
+def _origin(headers: Headers) -> bytes | None:
+    for name, value in headers:
         if name == b"origin":
-            return value  # type: ignore[no-any-return]
+            return value
     return None

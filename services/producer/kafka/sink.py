@@ -13,14 +13,14 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from services.producer.core.circuit_breaker import CircuitBreaker
 from services.producer.core.ingest import Portion
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import Delivery, Headers, Loss
+from shared.kafka.delivery import Delivery, Headers, Loss, Outcome
 from shared.kafka.offsets import Partition
 from shared.kafka.sender import Sender
 
@@ -88,24 +88,23 @@ class KafkaFragmentSink:
         self._streams = {place: stream for stream, place in enumerate(self._places)}
         self._wake.set()
 
-    def send(self, portions: Mapping[int, Portion]) -> Awaitable[list[int]]:
+    def send(self, portions: Mapping[int, Portion], on_outcome: Callable[[list[int]], None]) -> None:
         """See FragmentSink."""
         self._check_open()
         rejected = self._rejected(portions) if self._breaker.is_any_open else {}
         if rejected and len(rejected) == len(portions):
             raise KafkaUnavailable(next(iter(rejected.values())))
-        delivery, now_ms = Delivery(), time.time_ns() // 1_000_000
+        outcome = Outcome(lambda known: on_outcome(sorted(known.unstored)))
+        now_ms = time.time_ns() // 1_000_000
         for stream, portion in portions.items():
             if stream not in rejected:
                 records = zip(portion.keys, portion.values, itertools.repeat(_NO_HEADERS), strict=False)
-                shares = self._sender.add(self._places[stream], records, portion.indexes, delivery, now_ms)
-                delivery.expect(shares)
+                shares = self._sender.add(self._places[stream], records, portion.indexes, outcome, now_ms)
+                outcome.expect(shares)
         # rejected streams count as lost at once, so that the answer lists their indexes
-        delivery.unstored += itertools.chain(*(portions[stream].indexes for stream in rejected))
+        outcome.unstored += itertools.chain(*(portions[stream].indexes for stream in rejected))
         if self._breaker.is_any_open:
             self._record_attempts(portions.keys() - rejected.keys())
-        # nothing was awaited up to here, so the order of calls is the order of records
-        return self._unstored(delivery)
 
     async def send_to_all(self, value: bytes) -> list[int]:
         """See FragmentSink."""
@@ -164,12 +163,6 @@ class KafkaFragmentSink:
     def _record_attempts(self, streams: Iterable[int]) -> None:
         for stream in streams:
             self._breaker.record_attempt(stream, _now_s())
-
-    async def _unstored(self, delivery: Delivery) -> list[int]:
-        await delivery.done
-        if delivery.unstored and not delivery.offsets:
-            raise KafkaUnavailable("Kafka did not acknowledge the fragments in time")
-        return sorted(delivery.unstored)
 
     def _stored(self, place: Partition) -> None:
         stream = self._streams[place]

@@ -15,12 +15,13 @@ from cli.importing.lanes import BatchLimits
 from cli.importing.notes import Notes, Progress
 from cli.importing.pipeline import send_log
 from cli.importing.tally import Tally
-from services.producer.app import create_app
-from services.producer.http.door import Door
+from services.producer.app import create_face
+from services.producer.http.face import Face
 from services.producer.http.keys import WriteKeys, parse_keys
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.settings import ProducerSettings
 from shared.model.routing import initial_table
+from tests.fakes.http import FaceTransport
 from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
 from tests.unit.cli.fake_services import reader_of
@@ -28,9 +29,9 @@ from tests.unit.cli.fake_services import reader_of
 TABLE = initial_table(3)
 
 
-def door_of(sink: InMemoryFragmentSink, settings: ProducerSettings, keys: WriteKeys | None = None) -> Door:
+def face_of(sink: InMemoryFragmentSink, settings: ProducerSettings, keys: WriteKeys | None = None) -> Face:
     """The producer's real HTTP interface over a sink in memory."""
-    return create_app(
+    return create_face(
         settings=settings,
         sink=sink,
         rejects=InMemoryRejects(),
@@ -50,7 +51,7 @@ async def test_importer_and_producer_agree_on_what_a_key_allows(line: str, words
     """The question writes nothing, whether or not the key may write markers."""
     sink = InMemoryFragmentSink(TABLE.count)
     http = httpx.AsyncClient(
-        transport=httpx.ASGITransport(door_of(sink, ProducerSettings(), WriteKeys(parse_keys([line])))),
+        transport=FaceTransport(face_of(sink, ProducerSettings(), WriteKeys(parse_keys([line])))),
         base_url="http://producer",
         headers={"authorization": "Bearer k"},
     )
@@ -65,7 +66,7 @@ async def test_importer_and_producer_agree_on_what_a_key_allows(line: str, words
 async def test_importer_and_producer_agree_on_every_answer() -> None:
     """Partial and complete 503, rejected fragments, requests that are too large, table and markers."""
     sink = InMemoryFragmentSink(TABLE.count)
-    door = door_of(sink, ProducerSettings(max_request_bytes=900, max_fragment_bytes=750))
+    face = face_of(sink, ProducerSettings(max_request_bytes=900, max_fragment_bytes=750))
     faults = [lambda: sink.mute.add(1), lambda: setattr(sink, "down", True)]
 
     async def sleep(_: float) -> None:  # the next fault on each retry, then none
@@ -79,7 +80,7 @@ async def test_importer_and_producer_agree_on_every_answer() -> None:
     raws[10] = json.dumps({"key": "x" * 300, "time": 1}).encode()
     raws[20] = json.dumps({"key": "k0", "time": 1, "pad": "x" * 740}).encode()
     raws[30] = json.dumps({"key": "k0", "time": 1, "pad": "x" * 2000}).encode()
-    http = httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url="http://producer")
+    http = httpx.AsyncClient(transport=FaceTransport(face), base_url="http://producer")
     client = BatonClient(http, patience_s=1e9, sleep=sleep, rng=random.Random(0))
     tally = Tally()
 

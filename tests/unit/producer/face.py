@@ -1,4 +1,4 @@
-"""The producer's HTTP face in process: the real door and app, asked over ASGI, on sinks in memory."""
+"""The producer's HTTP face in process: the real connection, door and app, on sinks in memory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 import httpx
 
-from services.producer.app import create_app
+from services.producer.app import create_face
 from services.producer.http.keys import WriteKeys
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.settings import ProducerSettings
 from shared.model.routing import StreamTable, initial_table
+from tests.fakes.http import FaceTransport
 from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
 
@@ -41,7 +42,7 @@ class Producer:
         self.table: StreamTable | None = TABLE
         self.complaints: list[str] = []
         self.metrics = ProducerMetrics()
-        self.door = create_app(
+        self.face = create_face(
             settings=ProducerSettings(**settings),
             sink=self.sink,
             rejects=self.rejects,
@@ -51,8 +52,8 @@ class Producer:
             metrics=self.metrics,
             keys=keys,
         )
-        transport = httpx.ASGITransport(self.door)
-        self.client = httpx.AsyncClient(transport=transport, base_url="http://producer")
+        self.door = self.face.door
+        self.client = httpx.AsyncClient(transport=FaceTransport(self.face), base_url="http://producer")
 
     async def post(
         self, body: bytes | AsyncIterator[bytes], headers: Mapping[str, str] = JSON

@@ -45,9 +45,9 @@ async def until(condition: Callable[[], object]) -> None:
 
 async def connect(server: Server, clients: contextlib.AsyncExitStack, count: int) -> list[Connection]:
     """So many more connections, which the server knows."""
-    known = len(server.protocols)
+    known = len(server.connections)
     opened = [await clients.enter_async_context(server.connection()) for _ in range(count)]
-    await until(lambda: len(server.protocols) == known + count)
+    await until(lambda: len(server.connections) == known + count)
     return opened
 
 
@@ -65,7 +65,7 @@ async def test_a_connection_beyond_the_bound_gets_a_503() -> None:
         within[0].send(request(FRAGMENT))
         goes_on = await within[0].answer()
         await clients.aclose()
-        await until(lambda: not server.protocols[0].connections)
+        await until(lambda: not server.connections[0]._state.connections)
         async with server.connection() as later:
             later.send(request(FRAGMENT))
             accepted = await later.answer()
@@ -91,7 +91,7 @@ async def test_probes_are_answered_beyond_the_bound(method: str, path: str, stat
         async with server.connection() as beyond:
             beyond.send(look(path, method) + look("/livez"))
             received = await beyond.rest()
-        await until(lambda: len(server.protocols[0].connections) == MOST)
+        await until(lambda: len(server.connections[0]._state.connections) == MOST)
 
     assert received.startswith(b"HTTP/1.1 %d " % status)
     assert (received.count(b"HTTP/1.1 "), received.lower().count(b"connection: close")) == (1, 1)
@@ -107,7 +107,7 @@ async def test_an_ended_connection_is_freed_without_a_garbage_collection() -> No
         async with server.connection() as beyond:
             beyond.send(request(FRAGMENT))
             await beyond.rest()
-        ended = weakref.ref(server.protocols.pop())
+        ended = weakref.ref(server.connections.pop())
         await until(lambda: ended() is None)
 
 
@@ -118,7 +118,7 @@ async def test_nobody_can_occupy_the_reserve() -> None:
         (probe,) = await connect(server, clients, 1)
         probe.send(look("/readyz"))
         answer = await probe.answer()
-        await until(lambda: len(server.protocols[0].connections) <= MOST + RESERVE)
+        await until(lambda: len(server.connections[0]._state.connections) <= MOST + RESERVE)
         ends = await asyncio.gather(*(client.rest() for client in silent[MOST : MOST + 21]))
 
     assert answer.status == 200

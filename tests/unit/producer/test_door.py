@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 
 from services.producer.core.ingest import Portion
+from tests.fakes.http import connected
 from tests.unit.producer.face import JSON, NDJSON, TABLE, Producer, assert_problem
 from tests.unit.producer.wire import Stalled
 
@@ -84,28 +84,22 @@ async def test_a_client_that_disconnects_gets_no_answer_and_leaves_nothing_behin
     """A disconnect within a body stores nothing, and its bytes no longer count among the uploads."""
     producer = Producer(max_inflight_bytes=1024 * 1024)
     piece = b" " * 400_000
-    messages: Iterator[dict[str, Any]] = iter(
-        [{"type": "http.request", "body": piece, "more_body": True}, {"type": "http.disconnect"}]
-    )
-
-    async def receive() -> dict[str, Any]:
-        return next(messages)
-
-    async def send(message: Any) -> None:
-        raise AssertionError("the client is gone")
+    connection, wire = connected(producer.face)
 
     async def pieces() -> AsyncIterator[bytes]:
         yield piece
         yield b"[]"
 
-    headers = [(b"content-type", b"application/json")]
-    await producer.door(
-        {"type": "http", "path": "/fragments", "method": "POST", "headers": headers}, receive, send
+    connection.data_received(
+        b"POST /fragments HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: 900000\r\n\r\n"
     )
+    connection.data_received(piece)
+    held = producer.door.inflight_bytes
+    connection.connection_lost(None)
     bytes_left = producer.door.inflight_bytes
     answer = await producer.post(pieces())
 
-    assert bytes_left == 0
+    assert (held, bytes_left, wire.written) == (len(piece), 0, b"")
     assert answer.status_code == 200
     assert producer.stored == []
 
@@ -197,7 +191,7 @@ async def test_a_stopping_producer_rejects_fragments(producer: Producer) -> None
 async def test_an_internal_error_is_a_problem_without_details(producer: Producer) -> None:
     """An unexpected exception is a 500 in the usual form, and does not leak its text."""
 
-    def broken(portions: Mapping[int, Portion]) -> Awaitable[list[int]]:
+    def broken(portions: Mapping[int, Portion], on_outcome: Callable[[list[int]], None]) -> None:
         raise RuntimeError("secret")
 
     producer.sink.send = broken  # type: ignore[method-assign]

@@ -18,6 +18,7 @@ from schemathesis.checks import CHECKS
 from services.producer.core.form import Form
 from services.producer.http.keys import WriteKeys, parse_keys
 from tests.conformance import ask, operations_of
+from tests.fakes.http import as_asgi
 from tests.unit.producer.face import JSON, Producer
 
 OWN = CHECKS.get_by_names(["positive_data_acceptance", "negative_data_rejection"])
@@ -29,7 +30,7 @@ EXAMPLES = 100
 @functools.cache
 def document() -> Any:
     """The document as it is served."""
-    return schemathesis.openapi.from_asgi("/openapi.json", Producer().door)
+    return schemathesis.openapi.from_asgi("/openapi.json", as_asgi(Producer().face))
 
 
 def ask_route(label: str, mode: GenerationMode, judge: Callable[[Any, Any], None]) -> None:

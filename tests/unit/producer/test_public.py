@@ -5,10 +5,12 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from services.producer.http.face import Face
 from services.producer.http.public import PublicFace
 from services.producer.settings import ProducerSettings
 from shared.errors import SettingsInvalid
 from shared.service.settings import load
+from tests.fakes.http import FaceTransport
 from tests.unit.producer.face import JSON, Producer, assert_problem
 
 PRIVATE = {"/metrics", "/docs", "/docs/swagger-ui.css", "/openapi.json", "/try", "/try.js"}
@@ -17,9 +19,8 @@ PRIVATE = {"/metrics", "/docs", "/docs/swagger-ui.css", "/openapi.json", "/try",
 async def test_strangers_find_no_metrics_documents_or_test_page() -> None:
     """Every route of the app is public or private; a private one does not exist on the public port."""
     producer = Producer()
-    public = httpx.AsyncClient(
-        transport=httpx.ASGITransport(PublicFace(producer.door)), base_url="http://producer"
-    )
+    face = Face(producer.door, PublicFace(producer.face.app))
+    public = httpx.AsyncClient(transport=FaceTransport(face), base_url="http://producer")
     document = (await producer.client.get("/openapi.json")).json()
     readable = {path for path, operations in document["paths"].items() if "get" in operations} | PRIVATE
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from services.producer.http.bounds import Bounds
-from services.producer.http.protocol import MAX_HEADER_BYTES
+from services.producer.http.reader import MAX_HEADER_BYTES
 from tests.unit.producer.wire import DEADLINE_S, Answered, Connection, Stalled, chunked, request, serving
 
 FRAGMENT = b'{"key":"visitor-1"}'
@@ -241,8 +241,11 @@ async def test_bytes_that_are_not_http_get_a_400(garbage: bytes) -> None:
 
 async def test_garbage_after_a_request_does_not_replace_its_answer() -> None:
     """The request gets its own answer, and then the connection ends without another."""
-    async with serving() as server, server.connection() as client:
+    sink = Stalled()
+    async with serving(sink=sink) as server, server.connection() as client:
         client.send(request(FRAGMENT) + b"nonsense\r\n\r\n")
+        await sink.waiting.wait()
+        sink.release.set()
         answer = await client.answer()
         rest = await client.rest()
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from services.producer.core.ingest import Portion
 from services.producer.http.bounds import Bounds
-from services.producer.http.protocol import BoundedHttpProtocol
+from services.producer.http.connection import HttpConnection
 from shared.service.runtime import http_server
 from tests.fakes.sink import InMemoryFragmentSink
 from tests.servers import free_port
@@ -78,17 +78,17 @@ class Stalled(InMemoryFragmentSink):
     def __init__(self) -> None:
         super().__init__(TABLE.count)
         self.release = asyncio.Event()
+        self._releasing: set[asyncio.Future[Any]] = set()
         self.waiting = asyncio.Event()
 
-    def send(self, portions: Mapping[int, Portion]) -> Awaitable[list[int]]:
-        kept = asyncio.ensure_future(super().send(portions))  # else a cancelled request would never await it
+    def send(self, portions: Mapping[int, Portion], on_outcome: Callable[[list[int]], None]) -> None:
+        self.waiting.set()
+        super().send(portions, lambda unstored: self._later(unstored, on_outcome))
 
-        async def later() -> list[int]:
-            self.waiting.set()
-            await self.release.wait()
-            return await kept
-
-        return later()
+    def _later(self, unstored: list[int], on_outcome: Callable[[list[int]], None]) -> None:
+        releasing = asyncio.ensure_future(self.release.wait())
+        releasing.add_done_callback(lambda done: done.cancelled() or on_outcome(unstored))
+        self._releasing.add(releasing)
 
     async def send_to_all(self, value: bytes) -> list[int]:
         self.waiting.set()
@@ -104,18 +104,13 @@ class Server(Producer):
     ) -> None:
         super().__init__(sink=sink, **settings)
         self.port = free_port()
-        self.bounds = replace(
-            bounds,
-            inflight=self.door.inflight,
-            headers_for=self.door.headers,
-            on_rejected=self.metrics.reject,
-        )
-        self.protocols: list[BoundedHttpProtocol] = []
+        self.bounds = bounds
+        self.connections: list[HttpConnection] = []
 
-    def protocol(self, **given: Any) -> BoundedHttpProtocol:
-        """The protocol of a new connection."""
-        self.protocols.append(BoundedHttpProtocol(**given, bounds=self.bounds))
-        return self.protocols[-1]
+    def accept(self, **given: Any) -> HttpConnection:
+        """A new connection."""
+        self.connections.append(HttpConnection(**given, face=self.face, bounds=self.bounds))
+        return self.connections[-1]
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -140,13 +135,13 @@ async def serving(
     """Runs a server for the block, and stops it gracefully at the end, as the producer does."""
     server = Server(bounds, sink, **settings)
     options: dict[str, Any] = {
-        "http": server.protocol,
+        "http": server.accept,
         "ws": "none",
         "lifespan": "off",
         "timeout_keep_alive": keep_alive_s,
         "timeout_graceful_shutdown": stop_grace_s,
     }
-    async with http_server(server.door, "127.0.0.1", server.port, **options):
+    async with http_server(server.face.app, "127.0.0.1", server.port, **options):
         yield server
         server.door.leave()
 

@@ -1,0 +1,356 @@
+"""One HTTP/1.1 connection: has its requests answered one after the other, and bounds every wait.
+
+A `POST /fragments` costs no task, no future and no ASGI message: the door answers it from a callback, when
+Kafka acknowledges. Everything else is asked of the ASGI app. Uvicorn accepts connections and knows them for a
+stop; `reader.py` parses, `queue.py` keeps the order. docs/adr/0021 says what no server bounds by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from typing import Any, cast
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from services.producer.http.answers import AnswerHeads
+from services.producer.http.bounds import Bounds
+from services.producer.http.exchange import Exchange, Head, Pairs
+from services.producer.http.face import Face
+from services.producer.http.queue import RequestQueue
+from services.producer.http.reader import MAX_HEADER_BYTES, HeadersTooLarge, Malformed, RequestReader
+from services.producer.http.timer import Timer
+from shared.service.http import problem
+
+
+class Awaited(enum.Enum):
+    """What a connection waits for: one thing at a time, and one timer bounds it."""
+
+    HEADERS = "the rest of a request's headers, or a first request"
+    BODY = "the rest of the latest request's body"
+    NOTHING = "nothing of the client: the next step is ours"
+    IDLE = "another request, if there is one"
+    READER = "the client reads its answers"
+    END = "the client sees that the connection has ended"
+
+
+class HttpConnection(asyncio.Protocol):
+    """`requests` are those that are not answered. `_reads`: False once nothing more is to be read.
+
+    Then the end is a half-close, because a close resets the connection if something unread has arrived, and
+    that may destroy answers. `_is_over`: nothing is written any more either. `_is_excess`: the connection is
+    beyond the bound, and gets one answer.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        face: Face,
+        bounds: Bounds,
+    ) -> None:
+        self._config = config
+        self._face = face
+        self._state = server_state
+        self._bounds = bounds
+        self._heads = AnswerHeads(server_state)
+        self._reader = RequestReader(self)
+        self._timer = Timer(_loop or asyncio.get_running_loop(), self._on_late)
+        self.requests = RequestQueue(face.door.inflight)
+        self.transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._awaits: tuple[Awaited, int] = (Awaited.NOTHING, 0)
+        self._is_excess = self._is_over = self._is_paused = False
+        self._reads = True
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    def __repr__(self) -> str:
+        return f"<HttpConnection: {self.requests!r}, waits for {self._awaits[0].value}>"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self._state.connections.add(cast(Any, self))
+        self._is_excess = not self._bounds.connections.admit()
+        if self._is_excess:
+            self._bounds.reserve.add(self, self._cut_off)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._state.connections.discard(cast(Any, self))
+        if self._is_excess:
+            self._bounds.reserve.discard(self)
+        else:
+            self._bounds.connections.release()
+        self._is_over = True
+        self._writable.set()
+        self._timer.stop()
+        self._reader.close()
+        self.requests.lose()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_over:
+            return
+        try:
+            self._reader.feed(data)
+        except HeadersTooLarge:
+            detail = f"a request's headers may have at most {MAX_HEADER_BYTES} bytes"
+            self._reject(431, "headers-too-large", detail)
+        except Malformed as error:
+            self._reject(400, "malformed-request", f"the request is not valid HTTP/1.1: {error}")
+        latest = self.requests.latest
+        if latest is not None and not latest.is_whole:
+            self.requests.take_body()
+        self._watch()
+
+    def eof_received(self) -> bool:
+        """A client that has sent everything and closed its half is still answered."""
+        last, latest = self.requests.last, self.requests.latest
+        if self._is_over or last is None or last is not latest or not last.is_whole:
+            self._close()
+            return False
+        last.is_last = True
+        return True
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+        self.requests.is_held = True
+        self._watch()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+        self.requests.is_held = False
+        self._start_next()
+
+    def shutdown(self) -> None:
+        """Ends the connection once everything that has arrived is answered (uvicorn asks, at a stop)."""
+        last = self.requests.last
+        if last is None:
+            self._close()
+        else:
+            last.is_last = True
+
+    def cut(self) -> None:
+        """Waits no longer: what runs is answered now, and so is what waits (runtime.py asks, at a stop)."""
+        while (running := self.requests.running) is not None:
+            running.cut()
+            if running is self.requests.running:  # its task will answer
+                return
+
+    def on_head(self, head: Head) -> bool:
+        """See Events."""
+        latest, last = self.requests.latest, self.requests.last
+        if latest is not None and latest.is_last:
+            return False
+        if self.requests.is_full:
+            assert last is not None
+            self._end_after(last)
+            return False
+        return self.requests.add(self._exchange(head)) or self._overflow()
+
+    def on_body(self, data: bytes) -> bool:
+        """See Events."""
+        return self.requests.add_body(data) or self._overflow()
+
+    def on_end(self) -> None:
+        """See Events."""
+        self.requests.end_body()
+
+    def begin(self, exchange: Exchange, status: int, headers: Pairs) -> None:
+        """See Line."""
+        self.write(self._heads.head(status, headers, is_last=exchange.is_last))
+
+    def respond(self, exchange: Exchange, status: int, headers: Pairs, body: bytes) -> None:
+        """See Line."""
+        self.write(self._heads.head(status, headers, is_last=exchange.is_last) + body)
+        self.answered(exchange)
+
+    def write(self, data: bytes) -> None:
+        """See Line."""
+        if not self._is_over and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def answered(self, exchange: Exchange) -> None:
+        """See Line."""
+        exchange.is_answered = True
+        exchange.drop_body()
+        self._state.total_requests += 1
+        self.requests.running = None
+        if exchange.is_last:
+            self._close()
+        elif self.requests.waiting:
+            # not at once: 64 may wait, and until then it may turn out that the client is gone
+            asyncio.get_running_loop().call_soon(self._start_next)
+        self._watch()
+
+    def resume(self) -> None:
+        """See Line."""
+        self._watch()
+
+    def abort(self) -> None:
+        """See Line."""
+        self.transport.abort()
+
+    async def drained(self) -> None:
+        """See Line."""
+        await self._writable.wait()
+
+    def _start_next(self) -> None:
+        self.requests.start_next()
+        self._watch()
+
+    def _exchange(self, head: Head) -> Exchange:
+        if not self._is_excess:
+            return self._face.exchange(self, head, self._scope, self._state.tasks)
+        connections = self._bounds.connections
+        exchange = self._face.excess_exchange(self, head, self._scope, self._state.tasks, connections)
+        self._end_after(exchange)
+        return exchange
+
+    @property
+    def _scope(self) -> dict[str, Any]:
+        """ASGI's, as far as it is the connection's."""
+        about = self.transport.get_extra_info
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "server": about("sockname"),
+            "client": about("peername"),
+            "scheme": "http" if about("ssl_object") is None else "https",
+            "root_path": "",
+        }
+
+    def _overflow(self) -> bool:
+        """There is no room for the latest request to wait: it gets a 429 in its turn, as the last one."""
+        latest = self.requests.latest
+        assert latest is not None
+        refused = self._face.overload_exchange(self, latest.head)
+        self.requests.replace_latest(refused)
+        self._end_after(refused)
+        return False
+
+    def _watch(self) -> None:
+        """Waits for what must come next, and reads only if there is room for more."""
+        if self._is_over or self.transport.is_closing():
+            awaited = Awaited.END
+        else:
+            self._pause_or_resume()
+            awaited = self._awaited()
+        now = awaited, self._reader.begun
+        if now != self._awaits:
+            self._awaits = now
+            if awaited is Awaited.NOTHING:
+                self._timer.clear()
+            else:
+                self._timer.start(self._timeout_s(awaited))
+
+    def _awaited(self) -> Awaited:
+        latest = self.requests.latest
+        if not self._writable.is_set():
+            return Awaited.READER
+        if not self._reads:
+            return Awaited.NOTHING
+        if self._reader.is_in_headers or latest is None:
+            return Awaited.HEADERS
+        if not latest.is_whole:
+            return Awaited.BODY
+        return Awaited.IDLE if self.requests.last is None else Awaited.NOTHING
+
+    def _timeout_s(self, awaited: Awaited) -> float:
+        if awaited is Awaited.HEADERS:
+            return self._bounds.header_timeout_s
+        return (
+            float(self._config.timeout_keep_alive) if awaited is Awaited.IDLE else self._bounds.body_timeout_s
+        )
+
+    def _pause_or_resume(self) -> None:
+        running = self.requests.running
+        is_behind = running is not None and running.is_behind
+        pauses = not self._reads or bool(self.requests.waiting) or is_behind or not self._writable.is_set()
+        if pauses is self._is_paused:
+            return
+        self._is_paused = pauses
+        if pauses:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+            self._awaits = Awaited.NOTHING, 0  # the client could not send until now
+
+    def _on_late(self) -> None:
+        """What was awaited has not come."""
+        awaited, _ = self._awaits
+        latest = self.requests.latest
+        self._awaits = Awaited.NOTHING, 0
+        if awaited in (Awaited.IDLE, Awaited.READER, Awaited.END):
+            # close() would wait for a client that does not read
+            self.transport.abort()
+        elif self._is_paused or (awaited is Awaited.HEADERS and self.requests.last is not None):
+            self._watch()  # the delay is ours
+        elif awaited is Awaited.HEADERS:
+            if self._reader.begun:
+                self._reject(408, "slow-request", "the request's headers did not arrive in time")
+            else:
+                self._close()
+        elif self.requests.waiting and latest is not self.requests.running:
+            self._watch()
+        else:
+            self._reject(408, "slow-request", "the request's body did not arrive in time")
+        self._watch()
+
+    def _reject(self, status: int, kind: str, detail: str) -> None:
+        """Refuses what cannot be read on, unless others must be answered first, and ends the connection."""
+        requests, latest = self.requests, self.requests.latest
+        if self._is_over:
+            return
+        head = None
+        if self._reader.is_in_headers or latest is None or latest.is_whole:
+            if requests.last is not None:
+                # the client would take the refusal for the answer to an earlier request
+                self._end_after(requests.last)
+                return
+        elif latest is not requests.running or latest.has_begun:
+            self._end()
+            return
+        else:
+            head = latest.head
+            requests.lose()
+        answer = self._face.rejected(problem(status, kind, detail), kind, head)
+        self.write(self._heads.head(status, answer.raw_headers, is_last=True) + bytes(answer.body))
+        self._end()
+
+    def _end_after(self, last: Exchange) -> None:
+        """Makes a request the last one, and reads nothing more."""
+        last.is_last = True
+        self._reads = False
+
+    def _close(self) -> None:
+        """Ends the connection when everything is written."""
+        if not self._reads:
+            self._end()
+        elif not self._is_over:
+            self._is_over = True
+            self.transport.close()
+        self._watch()
+
+    def _end(self) -> None:
+        """Closes our half: what still arrives is dropped until the client has closed its own."""
+        if self._is_over or self.transport.is_closing():
+            return
+        self._is_over = True
+        if self._is_paused:
+            self._is_paused = False
+            self.transport.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+        self._watch()
+
+    def _cut_off(self) -> None:
+        """Ends a connection beyond the bound in favour of a newer one."""
+        if not self._is_over:
+            self._face.door.metrics.reject(503, "too-many-connections")
+        self.transport.abort()

@@ -1,0 +1,151 @@
+"""One request of a connection, and who answers it.
+
+`connection.py` makes an exchange when the headers are complete; `queue.py` starts it when all earlier ones
+are answered. `door.py` answers fragments from a callback, without a task; `asgi.py` asks an ASGI app for
+everything else; a `RefusedExchange` only says why not.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from fastapi import Response
+
+Pairs = Iterable[tuple[bytes, bytes]]
+"""Headers in ASGI's form."""
+
+
+class Head:
+    """What the headers of a request say. `path` is decoded, `query` is not; header names are in lower case.
+
+    `is_last`: the client wants no further answer on this connection. `expects_continue`: it sends the body
+    after a 100.
+    """
+
+    __slots__ = ("expects_continue", "headers", "is_last", "method", "path", "query", "target", "version")
+
+    def __init__(
+        self,
+        method: str,
+        target: bytes,
+        path: str,
+        query: bytes,
+        headers: list[tuple[bytes, bytes]],
+        version: str,
+        *,
+        is_last: bool,
+        expects_continue: bool,
+    ) -> None:
+        self.method, self.target, self.path, self.query = method, target, path, query
+        self.headers, self.version = headers, version
+        self.is_last, self.expects_continue = is_last, expects_continue
+
+    def __repr__(self) -> str:
+        return f"<Head {self.method} {self.path}>"
+
+
+class Line(Protocol):
+    """What an exchange needs of its connection."""
+
+    def respond(self, exchange: Exchange, status: int, headers: Pairs, body: bytes) -> None:
+        """Writes the whole answer, unless the client is gone."""
+        ...
+
+    def begin(self, exchange: Exchange, status: int, headers: Pairs) -> None:
+        """Writes the status and the headers of an answer."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Writes a part of an answer."""
+        ...
+
+    def answered(self, exchange: Exchange) -> None:
+        """The answer is complete: the next request may run."""
+        ...
+
+    def resume(self) -> None:
+        """Reads on: the exchange has taken what had arrived."""
+        ...
+
+    def abort(self) -> None:
+        """Ends the connection: an answer has begun and cannot be completed."""
+        ...
+
+    async def drained(self) -> None:
+        """Returns when the client has read most of what was written."""
+        ...
+
+
+class Exchange(ABC):
+    """`body` is what has arrived and was not taken yet, `size` its bytes; `is_whole`: nothing more comes.
+
+    `is_last`: the connection ends after the answer. `is_lost`: nobody waits for an answer any more.
+    """
+
+    __slots__ = ("body", "head", "is_answered", "is_last", "is_lost", "is_whole", "line", "size")
+
+    def __init__(self, line: Line, head: Head) -> None:
+        self.line = line
+        self.head = head
+        self.body: list[bytes] = []
+        self.size = 0
+        self.is_last = head.is_last
+        self.is_whole = self.is_answered = self.is_lost = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.head!r}>"
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part of the answer is written."""
+        return False
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether nothing more should be read, because what has arrived is not taken."""
+        return False
+
+    @abstractmethod
+    def start(self) -> None:
+        """It is its turn; its body, or a part of it, may be here."""
+
+    @abstractmethod
+    def arrived(self) -> None:
+        """More of the body is here, or it is whole now. Only while it is running."""
+
+    def lose(self) -> None:
+        """The client is gone."""
+        self.is_lost = True
+        self.drop_body()
+
+    @abstractmethod
+    def cut(self) -> None:
+        """A stop does not wait for the answer any longer. Only while it is running."""
+
+    def drop_body(self) -> None:
+        """Frees what has arrived."""
+        self.body = []
+        self.size = 0
+
+
+class RefusedExchange(Exchange):
+    """Gets its refusal in its turn, and is the last one."""
+
+    __slots__ = ("_refusal",)
+
+    def __init__(self, line: Line, head: Head, refusal: Callable[[], Response]) -> None:
+        super().__init__(line, head)
+        self.is_last = True
+        self._refusal = refusal
+
+    def start(self) -> None:
+        answer = self._refusal()
+        self.line.respond(self, answer.status_code, answer.raw_headers, bytes(answer.body))
+
+    def arrived(self) -> None:
+        """Nothing arrives: it is answered as it starts."""
+
+    def cut(self) -> None:
+        """It is answered as it starts."""

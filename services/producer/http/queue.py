@@ -1,0 +1,103 @@
+"""The requests of one connection that are not answered: one is running, the others wait for its answer.
+
+What waits counts as in flight (limits.py): a single read may bring thousands of requests, and their bodies.
+Used by `connection.py`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from services.producer.http.exchange import Exchange
+from services.producer.http.limits import Inflight
+
+MAX_WAITING = 64
+"""Requests that wait, 2 KB each."""
+
+
+class RequestQueue:
+    """`latest` is the one whose body may be arriving, answered or not; None before the first."""
+
+    def __init__(self, inflight: Inflight) -> None:
+        self._inflight = inflight
+        self.running: Exchange | None = None
+        self.waiting: deque[Exchange] = deque()
+        self.latest: Exchange | None = None
+        self.is_held = False
+        """Nothing is started: the client does not read its answers."""
+
+    def __repr__(self) -> str:
+        return f"<RequestQueue: {self.running}, {len(self.waiting)} waiting>"
+
+    @property
+    def last(self) -> Exchange | None:
+        """The one that is answered last; None if all are answered."""
+        return self.waiting[-1] if self.waiting else self.running
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more requests may wait."""
+        return len(self.waiting) >= MAX_WAITING
+
+    def add(self, exchange: Exchange) -> bool:
+        """Starts the request if it is its turn; False if it would have to wait, and has no room to."""
+        self.latest = exchange
+        if self.running is None and not self.waiting and not self.is_held:
+            self._run(exchange)
+            return True
+        self.waiting.append(exchange)
+        return self._has_room(1, 0)
+
+    def add_body(self, data: bytes) -> bool:
+        """Adds to the latest request's body; False if that waits, and its body has no room to."""
+        latest = self.latest
+        assert latest is not None
+        if latest.is_answered:
+            return True
+        latest.body.append(data)
+        latest.size += len(data)
+        return not self.waiting or self._has_room(0, len(data))
+
+    def end_body(self) -> None:
+        """The latest request is complete."""
+        assert self.latest is not None
+        self.latest.is_whole = True
+        self.take_body()
+
+    def take_body(self) -> None:
+        """Has the latest request take what has arrived of its body, if it is running."""
+        latest = self.latest
+        if latest is not None and latest is self.running:
+            latest.arrived()
+
+    def replace_latest(self, exchange: Exchange) -> None:
+        """Puts a request without a body in place of the latest one, which waits."""
+        self._inflight.add_waiting(0, -self.waiting[-1].size)
+        self.latest = self.waiting[-1] = exchange
+
+    def start_next(self) -> None:
+        """Runs the next request that waits, if there is one and none is running."""
+        if self.waiting and self.running is None and not self.is_held:
+            first = self.waiting.popleft()
+            self._inflight.add_waiting(-1, -first.size)
+            self._run(first)
+
+    def lose(self) -> None:
+        """The client is gone: none of them starts or is answered any more."""
+        self.is_held = True
+        self.latest = None
+        while self.waiting:
+            lost = self.waiting.popleft()
+            self._inflight.add_waiting(-1, -lost.size)
+            lost.lose()
+        if self.running is not None:
+            lost, self.running = self.running, None
+            lost.lose()
+
+    def _run(self, exchange: Exchange) -> None:
+        self.running = exchange
+        exchange.start()
+
+    def _has_room(self, requests: int, count: int) -> bool:
+        self._inflight.add_waiting(requests, count)
+        return self._inflight.has_room_to_wait()
