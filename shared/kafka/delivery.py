@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol
 
 FLUSH_TIMEOUT_S = 2.0
 """How long a stopping process may wait for what is still queued."""
@@ -63,7 +63,7 @@ class Outcome:
 
     __slots__ = ("_left", "_on_known", "loss", "offsets", "unstored")
 
-    def __init__(self, on_known: Callable[[Self], None]) -> None:
+    def __init__(self, on_known: Callable[[Outcome], None]) -> None:
         self._on_known = on_known
         self.loss: Loss | None = None
         self.unstored: list[int] = []
@@ -100,10 +100,7 @@ class Delivery(Outcome):
     __slots__ = ("done",)
 
     def __init__(self) -> None:
-        super().__init__(Delivery._resolve)
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def _resolve(self) -> None:
+        done = self.done
         # who waits may have been cancelled meanwhile
-        if not self.done.done():
-            self.done.set_result(None)
+        super().__init__(lambda known: None if done.done() else done.set_result(None))

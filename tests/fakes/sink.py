@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from services.producer.core.ingest import Portion
+from services.producer.ports import FragmentSink
 from shared.errors import KafkaUnavailable
 
 Record = tuple[bytes | None, bytes]
@@ -41,3 +43,13 @@ class InMemoryFragmentSink:
     def remarks(self) -> list[str]:
         """See FragmentSink."""
         return [f"stream {stream}: mute" for stream in sorted(self.mute)]
+
+
+async def sent(sink: FragmentSink, portions: Mapping[int, Portion]) -> list[int]:
+    """The indexes that were not stored, once that is known. Raises KafkaUnavailable if none was."""
+    known: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+    sink.send(portions, lambda unstored: None if known.done() else known.set_result(unstored))
+    unstored = await known
+    if len(unstored) == sum(len(portion.indexes) for portion in portions.values()):
+        raise KafkaUnavailable("Kafka did not acknowledge the fragments in time")
+    return unstored

@@ -15,20 +15,13 @@ from services.producer.http.exchange import Exchange, Head, Pairs
 from services.producer.http.keys import WriteKeys, parse_keys
 from services.producer.settings import ProducerSettings
 from shared.errors import KafkaUnavailable
+from tests.fakes.http import Wire
 from tests.fakes.rejects import InMemoryRejects
 from tests.fakes.sink import InMemoryFragmentSink
 from tests.fuzz.posts import KEY, Post
 from tests.unit.producer.face import TABLE, Producer
 
 ANSWER_S = 10.0
-SCOPE: dict[str, Any] = {
-    "type": "http",
-    "asgi": {"version": "3.0", "spec_version": "2.3"},
-    "scheme": "http",
-    "root_path": "",
-    "client": ("127.0.0.1", 50_000),
-    "server": ("127.0.0.1", 8_001),
-}
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "usual": {},
     "narrow": {"max_fragment_bytes": 200, "max_request_bytes": 2_000, "max_request_fragments": 5},
@@ -88,6 +81,8 @@ class FakeLine:
         self._status: int | None = None
         self._headers: list[tuple[bytes, bytes]] = []
         self._body = b""
+        self.transport = Wire()
+        self.tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, exchange: Exchange, status: int, headers: Pairs) -> None:
         """See Line."""
@@ -112,10 +107,6 @@ class FakeLine:
 
     def resume(self) -> None:
         """See Line."""
-
-    def abort(self) -> None:
-        """See Line."""
-        raise AssertionError("an answer is not complete")
 
     async def drained(self) -> None:
         """See Line."""
@@ -143,7 +134,7 @@ class Face:
         """The answer to a request. Raises what the door raises, and AssertionError for a second answer."""
         self.forget()
         self.sink.down, self.sink.mute = post.is_down, set(post.mute)
-        line, tasks = FakeLine(), set[asyncio.Task[None]]()
+        line = FakeLine()
         head = Head(
             post.method,
             post.path.encode(),
@@ -154,7 +145,7 @@ class Face:
             is_last=False,
             expects_continue=False,
         )
-        exchange = self._producer.face.exchange(line, head, SCOPE, tasks)
+        exchange = self._producer.face.exchange(line, head)
         exchange.start()
         for piece in post.pieces[: len(post.pieces) // 2] if post.is_gone else post.pieces:
             if not exchange.is_answered:
@@ -166,8 +157,8 @@ class Face:
         elif not exchange.is_answered:
             exchange.is_whole = True
             exchange.arrived()
-        if tasks:
-            await asyncio.wait(tasks, timeout=ANSWER_S)
+        if line.tasks:
+            await asyncio.wait(line.tasks, timeout=ANSWER_S)
             await asyncio.sleep(0)  # one turn of the loop, so that finished tasks are freed
         return line.answer()
 

@@ -88,5 +88,5 @@ async def connect(server: Server, pieces: list[bytes], *, leaves: bool) -> bytes
     assert wire.is_lost, "it does not end"
     assert not tasks
     assert not connection.requests.last
-    assert connection._timer.is_stopped
+    assert connection._patience.is_over
     return bytes(wire.written)

@@ -17,7 +17,7 @@ from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
 from shared.kafka.topics import ensure_topics, fragments_topics
 from shared.model.names import Names
-from tests.fakes.sink import InMemoryFragmentSink, Record
+from tests.fakes.sink import InMemoryFragmentSink, Record, sent
 from tests.servers import KafkaServer
 from tests.topics import admin_client, records_of
 from tests.waiting import running, until
@@ -79,9 +79,9 @@ async def test_records_are_kept_per_stream_in_order(
     """Contract: keys and values are unchanged, streams keep the order of the sends, markers have no key."""
     sink, read = either
 
-    first = await sink.send({0: portion(b"a", b"b"), 2: portion(b"c", first=2)})
+    first = await sent(sink, {0: portion(b"a", b"b"), 2: portion(b"c", first=2)})
     offsets = await sink.send_to_all(b'{"time":1}')
-    second = await sink.send({2: portion(b"d")})
+    second = await sent(sink, {2: portion(b"d")})
 
     assert (first, second) == ([], [])
     assert offsets == [2, 0, 1, 0]
@@ -101,7 +101,7 @@ async def test_many_requests_at_once_keep_their_order(
     sink, read = either
     requests = [[b"%d.%d" % (number, item) for item in range(20)] for number in range(50)]
 
-    answers = await asyncio.gather(*(sink.send({1: portion(*request)}) for request in requests))
+    answers = await asyncio.gather(*(sent(sink, {1: portion(*request)}) for request in requests))
 
     assert answers == [[]] * 50
     logs = await kept(read)
@@ -114,7 +114,7 @@ async def test_requests_larger_than_a_batch_are_kept_whole(kafka: str, namespace
     values = [b"%06d" % number + b"x" * 1_000 for number in range(200)]
 
     async with kafka_sink(kafka, namespace, max_batch_bytes=16 * 1024) as sink:
-        assert await sink.send({3: portion(*values)}) == []
+        assert await sent(sink, {3: portion(*values)}) == []
 
     assert [value for _, value in (await read_all(kafka, namespace))[3]] == values
 
@@ -128,7 +128,7 @@ async def test_without_a_broker_the_sink_rejects_at_once() -> None:
             await until(lambda: "does not answer" in sink.complaint())
 
             with pytest.raises(KafkaUnavailable):
-                await sink.send({0: portion(b"a")})
+                await sent(sink, {0: portion(b"a")})
             with pytest.raises(KafkaUnavailable):
                 await sink.send_to_all(b"{}")
 
@@ -136,7 +136,7 @@ async def test_without_a_broker_the_sink_rejects_at_once() -> None:
 async def test_the_sink_survives_a_stalled_broker(kafka_server: KafkaServer, namespace: str) -> None:
     """While Kafka is silent, sends fail, and soon at once; afterwards the same sink works."""
     async with kafka_sink(kafka_server.address, namespace, ack_timeout_s=1.0) as sink:
-        assert await sink.send({0: portion(b"before")}) == []
+        assert await sent(sink, {0: portion(b"before")}) == []
         kafka_server.pause()
 
         waited = await asyncio.gather(*(attempt(sink, b"%d" % number) for number in range(100)))
@@ -144,7 +144,7 @@ async def test_the_sink_survives_a_stalled_broker(kafka_server: KafkaServer, nam
         at_once = await attempt(sink, b"at once")
         kafka_server.resume()
         await until(lambda: not sink.complaint())
-        assert await sink.send({0: portion(b"after")}) == []
+        assert await sent(sink, {0: portion(b"after")}) == []
 
     stored = [value for _, value in (await read_all(kafka_server.address, namespace))[0]]
     assert waited == ["refused"] * 100
@@ -157,7 +157,7 @@ async def test_the_sink_survives_a_stalled_broker(kafka_server: KafkaServer, nam
 async def test_the_sink_survives_a_restart_of_the_broker(kafka_server: KafkaServer, namespace: str) -> None:
     """The same sink uses the broker again; acknowledged records are still there."""
     async with kafka_sink(kafka_server.address, namespace, ack_timeout_s=2.0) as sink:
-        assert await sink.send({0: portion(b"before")}) == []
+        assert await sent(sink, {0: portion(b"before")}) == []
         await asyncio.to_thread(kafka_server.kill)
         refused = await attempt(sink, b"while away")
         await asyncio.to_thread(kafka_server.start)
@@ -181,7 +181,7 @@ async def test_an_outage_is_noticed_without_traffic(
         await asyncio.to_thread(kafka_server.resume if how == "mute" else kafka_server.start)
         await until(lambda: not sink.complaint())
 
-        assert await sink.send({0: portion(b"after")}) == []
+        assert await sent(sink, {0: portion(b"after")}) == []
 
 
 @pytest.mark.parametrize("fault", ["its topic is gone", "its topic rejects"])
@@ -243,7 +243,7 @@ async def limit_batches(admin: AIOKafkaAdminClient, topic: str, size: str) -> No
 async def attempt(sink: KafkaFragmentSink, value: bytes) -> str:
     try:
         async with asyncio.timeout(20):
-            unstored = await sink.send({0: portion(value), 1: portion(value, first=1)})
+            unstored = await sent(sink, {0: portion(value), 1: portion(value, first=1)})
     except KafkaUnavailable:
         return "refused"
     return f"all but {unstored}" if unstored else "kept"

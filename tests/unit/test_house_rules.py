@@ -46,7 +46,7 @@ IMPORTED_BY = {
     "py4j": ("services/control/spark/*.py",),
     "pyarrow": ("services/control/spark/*.py",),
     "pyspark": ("services/control/spark/*.py",),
-    "uvicorn": ("shared/service/runtime.py", "services/producer/http/p*.py"),
+    "uvicorn": ("shared/service/runtime.py", "services/producer/http/connection.py"),
     "uvloop": ("shared/service/runtime.py",),
     "rich": ("cli/*.py", "cli/*/*.py"),
     "click": ("cli/*.py", "cli/*/*.py"),

@@ -6,9 +6,8 @@ that second. Used by `connection.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
-
-from uvicorn.server import ServerState
 
 from services.producer.http.exchange import Pairs
 
@@ -17,10 +16,10 @@ _STATUS = {one.value: b"HTTP/1.1 %d %s\r\n" % (one, one.phrase.encode()) for one
 
 
 class AnswerHeads:
-    """Renders the heads of a server's answers."""
+    """Renders the heads of answers; `standard` returns another list when those headers have changed."""
 
-    def __init__(self, state: ServerState) -> None:
-        self._state = state
+    def __init__(self, standard: Callable[[], Pairs]) -> None:
+        self._standard_headers = standard
         self._rendered_from: object = None
         self._standard = b""
 
@@ -29,7 +28,7 @@ class AnswerHeads:
 
     def head(self, status: int, headers: Pairs, *, is_last: bool) -> bytes:
         """The bytes up to the body."""
-        standard = self._state.default_headers
+        standard = self._standard_headers()
         if standard is not self._rendered_from:
             self._rendered_from = standard
             self._standard = rendered(standard)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from fastapi import Response
 from starlette.types import ASGIApp, Message, Scope
@@ -24,14 +23,11 @@ logger = logging.getLogger(__name__)
 
 
 class AppExchange(Exchange):
-    """A request that `app` answers.
-
-    `scope` is ASGI's, without what the head says. `cut_answer` makes the answer if a stop ends the request.
-    """
+    """A request that `app` answers. `cut_answer` makes the answer if a stop ends the request."""
 
     __slots__ = (
         *("_app", "_changed", "_cut_answer", "_expects_continue", "_has_begun", "_is_chunked", "_is_taken"),
-        *("_scope", "_task", "_tasks"),
+        "_task",
     )
 
     def __init__(
@@ -39,14 +35,10 @@ class AppExchange(Exchange):
         line: Line,
         head: Head,
         app: ASGIApp,
-        scope: dict[str, Any],
-        tasks: set[asyncio.Task[None]],
         cut_answer: Callable[[], Response],
     ) -> None:
         super().__init__(line, head)
         self._app = app
-        self._scope = scope
-        self._tasks = tasks
         self._cut_answer = cut_answer
         self._changed = asyncio.Event()
         self._expects_continue = head.expects_continue
@@ -63,8 +55,8 @@ class AppExchange(Exchange):
 
     def start(self) -> None:
         task = self._task = asyncio.get_running_loop().create_task(self._run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.line.tasks.add(task)
+        task.add_done_callback(self.line.tasks.discard)
 
     def arrived(self) -> None:
         self._changed.set()
@@ -79,7 +71,7 @@ class AppExchange(Exchange):
 
     async def _run(self) -> None:
         try:
-            await self._app(self._full_scope(), self._receive, self._send)
+            await self._app(self._scope(), self._receive, self._send)
         except asyncio.CancelledError:
             self._answer_instead(self._cut_answer)
         except Exception:
@@ -92,11 +84,17 @@ class AppExchange(Exchange):
         finally:
             self._task = None
 
-    def _full_scope(self) -> Scope:
-        head = self.head
-        return self._scope | {
+    def _scope(self) -> Scope:
+        head, about = self.head, self.line.transport.get_extra_info
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": head.version,
+            "server": about("sockname"),
+            "client": about("peername"),
+            "scheme": "http" if about("ssl_object") is None else "https",
             "method": head.method,
+            "root_path": "",
             "path": head.path,
             "raw_path": head.target.partition(b"?")[0],
             "query_string": head.query,
@@ -107,7 +105,7 @@ class AppExchange(Exchange):
         if self.is_answered or self.is_lost:
             return
         if self._has_begun:  # the client must see that the answer is not complete
-            self.line.abort()
+            self.line.transport.abort()
             return
         answer = make()
         self.line.respond(self, answer.status_code, answer.raw_headers, bytes(answer.body))

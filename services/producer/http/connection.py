@@ -8,7 +8,6 @@ stop; `reader.py` parses, `queue.py` keeps the order. docs/adr/0021 says what no
 from __future__ import annotations
 
 import asyncio
-import enum
 from typing import Any, cast
 
 from uvicorn.config import Config
@@ -18,21 +17,10 @@ from services.producer.http.answers import AnswerHeads
 from services.producer.http.bounds import Bounds
 from services.producer.http.exchange import Exchange, Head, Pairs
 from services.producer.http.face import Face
+from services.producer.http.patience import Awaited, Patience
 from services.producer.http.queue import RequestQueue
 from services.producer.http.reader import MAX_HEADER_BYTES, HeadersTooLarge, Malformed, RequestReader
-from services.producer.http.timer import Timer
 from shared.service.http import problem
-
-
-class Awaited(enum.Enum):
-    """What a connection waits for: one thing at a time, and one timer bounds it."""
-
-    HEADERS = "the rest of a request's headers, or a first request"
-    BODY = "the rest of the latest request's body"
-    NOTHING = "nothing of the client: the next step is ours"
-    IDLE = "another request, if there is one"
-    READER = "the client reads its answers"
-    END = "the client sees that the connection has ended"
 
 
 class HttpConnection(asyncio.Protocol):
@@ -53,23 +41,23 @@ class HttpConnection(asyncio.Protocol):
         face: Face,
         bounds: Bounds,
     ) -> None:
-        self._config = config
         self._face = face
         self._state = server_state
+        self.tasks = server_state.tasks
         self._bounds = bounds
-        self._heads = AnswerHeads(server_state)
+        self._heads = AnswerHeads(lambda: server_state.default_headers)
         self._reader = RequestReader(self)
-        self._timer = Timer(_loop or asyncio.get_running_loop(), self._on_late)
+        loop = _loop or asyncio.get_running_loop()
+        self._patience = Patience(bounds, config.timeout_keep_alive, loop, self._on_late)
         self.requests = RequestQueue(face.door.inflight)
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
-        self._awaits: tuple[Awaited, int] = (Awaited.NOTHING, 0)
         self._is_excess = self._is_over = self._is_paused = False
         self._reads = True
         self._writable = asyncio.Event()
         self._writable.set()
 
     def __repr__(self) -> str:
-        return f"<HttpConnection: {self.requests!r}, waits for {self._awaits[0].value}>"
+        return f"<HttpConnection: {self.requests!r}, {self._patience!r}>"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -87,7 +75,7 @@ class HttpConnection(asyncio.Protocol):
             self._bounds.connections.release()
         self._is_over = True
         self._writable.set()
-        self._timer.stop()
+        self._patience.stop()
         self._reader.close()
         self.requests.lose()
 
@@ -190,10 +178,6 @@ class HttpConnection(asyncio.Protocol):
         """See Line."""
         self._watch()
 
-    def abort(self) -> None:
-        """See Line."""
-        self.transport.abort()
-
     async def drained(self) -> None:
         """See Line."""
         await self._writable.wait()
@@ -204,24 +188,10 @@ class HttpConnection(asyncio.Protocol):
 
     def _exchange(self, head: Head) -> Exchange:
         if not self._is_excess:
-            return self._face.exchange(self, head, self._scope, self._state.tasks)
-        connections = self._bounds.connections
-        exchange = self._face.excess_exchange(self, head, self._scope, self._state.tasks, connections)
+            return self._face.exchange(self, head)
+        exchange = self._face.excess_exchange(self, head, self._bounds.connections)
         self._end_after(exchange)
         return exchange
-
-    @property
-    def _scope(self) -> dict[str, Any]:
-        """ASGI's, as far as it is the connection's."""
-        about = self.transport.get_extra_info
-        return {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "server": about("sockname"),
-            "client": about("peername"),
-            "scheme": "http" if about("ssl_object") is None else "https",
-            "root_path": "",
-        }
 
     def _overflow(self) -> bool:
         """There is no room for the latest request to wait: it gets a 429 in its turn, as the last one."""
@@ -235,17 +205,10 @@ class HttpConnection(asyncio.Protocol):
     def _watch(self) -> None:
         """Waits for what must come next, and reads only if there is room for more."""
         if self._is_over or self.transport.is_closing():
-            awaited = Awaited.END
+            self._patience.expect(Awaited.END, 0)
         else:
             self._pause_or_resume()
-            awaited = self._awaited()
-        now = awaited, self._reader.begun
-        if now != self._awaits:
-            self._awaits = now
-            if awaited is Awaited.NOTHING:
-                self._timer.clear()
-            else:
-                self._timer.start(self._timeout_s(awaited))
+            self._patience.expect(self._awaited(), self._reader.begun)
 
     def _awaited(self) -> Awaited:
         latest = self.requests.latest
@@ -259,13 +222,6 @@ class HttpConnection(asyncio.Protocol):
             return Awaited.BODY
         return Awaited.IDLE if self.requests.last is None else Awaited.NOTHING
 
-    def _timeout_s(self, awaited: Awaited) -> float:
-        if awaited is Awaited.HEADERS:
-            return self._bounds.header_timeout_s
-        return (
-            float(self._config.timeout_keep_alive) if awaited is Awaited.IDLE else self._bounds.body_timeout_s
-        )
-
     def _pause_or_resume(self) -> None:
         running = self.requests.running
         is_behind = running is not None and running.is_behind
@@ -277,26 +233,21 @@ class HttpConnection(asyncio.Protocol):
             self.transport.pause_reading()
         else:
             self.transport.resume_reading()
-            self._awaits = Awaited.NOTHING, 0  # the client could not send until now
+            self._patience.begin_anew()
 
-    def _on_late(self) -> None:
+    def _on_late(self, awaited: Awaited) -> None:
         """What was awaited has not come."""
-        awaited, _ = self._awaits
-        latest = self.requests.latest
-        self._awaits = Awaited.NOTHING, 0
         if awaited in (Awaited.IDLE, Awaited.READER, Awaited.END):
             # close() would wait for a client that does not read
             self.transport.abort()
         elif self._is_paused or (awaited is Awaited.HEADERS and self.requests.last is not None):
-            self._watch()  # the delay is ours
+            pass  # the delay is ours
         elif awaited is Awaited.HEADERS:
             if self._reader.begun:
                 self._reject(408, "slow-request", "the request's headers did not arrive in time")
             else:
                 self._close()
-        elif self.requests.waiting and latest is not self.requests.running:
-            self._watch()
-        else:
+        elif not self.requests.waiting:
             self._reject(408, "slow-request", "the request's body did not arrive in time")
         self._watch()
 
@@ -352,5 +303,5 @@ class HttpConnection(asyncio.Protocol):
     def _cut_off(self) -> None:
         """Ends a connection beyond the bound in favour of a newer one."""
         if not self._is_over:
-            self._face.door.metrics.reject(503, "too-many-connections")
+            self._face.count_cut_off()
         self.transport.abort()

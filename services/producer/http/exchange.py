@@ -7,6 +7,7 @@ everything else; a `RefusedExchange` only says why not.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -47,7 +48,13 @@ class Head:
 
 
 class Line(Protocol):
-    """What an exchange needs of its connection."""
+    """What an exchange needs of its connection. `tasks` are those that a stop of the server cancels."""
+
+    @property
+    def transport(self) -> asyncio.Transport: ...
+
+    @property
+    def tasks(self) -> set[asyncio.Task[None]]: ...
 
     def respond(self, exchange: Exchange, status: int, headers: Pairs, body: bytes) -> None:
         """Writes the whole answer, unless the client is gone."""
@@ -67,10 +74,6 @@ class Line(Protocol):
 
     def resume(self) -> None:
         """Reads on: the exchange has taken what had arrived."""
-        ...
-
-    def abort(self) -> None:
-        """Ends the connection: an answer has begun and cannot be completed."""
         ...
 
     async def drained(self) -> None:

@@ -5,9 +5,6 @@ Made by `app.py`; each listener has one (the public one may show less). Used by 
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
 from fastapi import Response
 from starlette.types import ASGIApp
 
@@ -31,25 +28,16 @@ class Face:
     def __repr__(self) -> str:
         return f"<Face with {self.door!r}>"
 
-    def exchange(
-        self, line: Line, head: Head, scope: dict[str, Any], tasks: set[asyncio.Task[None]]
-    ) -> Exchange:
-        """For a request of a connection; `scope` is ASGI's, as far as it is the connection's."""
+    def exchange(self, line: Line, head: Head) -> Exchange:
+        """For a request of a connection."""
         if head.path == FRAGMENTS and head.method == "POST":
             return FragmentsExchange(line, head, self.door)
-        return AppExchange(line, head, self.app, scope, tasks, self._cut)
+        return AppExchange(line, head, self.app, self._cut)
 
-    def excess_exchange(
-        self,
-        line: Line,
-        head: Head,
-        scope: dict[str, Any],
-        tasks: set[asyncio.Task[None]],
-        connections: Connections,
-    ) -> Exchange:
+    def excess_exchange(self, line: Line, head: Head, connections: Connections) -> Exchange:
         """For a request of a connection beyond the bound: a 503 unless the client only looks."""
         if head.path in WATCHING and head.method in ("GET", "HEAD"):
-            return self.exchange(line, head, scope, tasks)
+            return self.exchange(line, head)
         detail = f"the producer accepts at most {connections.most} connections"
         headers = {"retry-after": str(RETRY_AFTER_S)}
         answer = problem(503, "too-many-connections", detail, headers=headers)
@@ -64,6 +52,10 @@ class Face:
         self.door.metrics.reject(answer.status_code, kind)
         answer.raw_headers += self.headers(head)
         return answer
+
+    def count_cut_off(self) -> None:
+        """A connection beyond the bound was ended without an answer."""
+        self.door.metrics.reject(503, "too-many-connections")
 
     def headers(self, head: Head | None) -> Pairs:
         """The headers that answers to a request carry because of its origin."""

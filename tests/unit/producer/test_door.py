@@ -99,7 +99,7 @@ async def test_a_client_that_disconnects_gets_no_answer_and_leaves_nothing_behin
     bytes_left = producer.door.inflight_bytes
     answer = await producer.post(pieces())
 
-    assert (held, bytes_left, wire.written) == (len(piece), 0, b"")
+    assert (held, bytes_left, bytes(wire.written)) == (len(piece), 0, b"")
     assert answer.status_code == 200
     assert producer.stored == []
 

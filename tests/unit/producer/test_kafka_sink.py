@@ -13,6 +13,7 @@ from services.producer.kafka.sink import KafkaFragmentSink
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
 from tests.fakes.kafka_produce import ProducingKafka
+from tests.fakes.sink import sent
 from tests.fakes.virtual_time import until, virtual_time
 
 ACK_TIMEOUT_S = 10.0
@@ -37,7 +38,7 @@ class World:
         began_s = loop.time()
         try:
             portions = {stream: Portion([at], [b"k"], [value]) for at, stream in enumerate(streams)}
-            unstored = await self.sink.send(portions)
+            unstored = await sent(self.sink, portions)
         except KafkaUnavailable as error:
             return error.reason, loop.time() - began_s
         return f"all but {unstored}" if unstored else "stored", loop.time() - began_s

@@ -9,6 +9,7 @@ from services.producer.kafka.sink import KafkaFragmentSink
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
 from tests.fakes.kafka_produce import ProducingKafka
+from tests.fakes.sink import sent
 from tests.fakes.virtual_time import until, virtual_time
 
 ACK_TIMEOUT_S = 1.0
@@ -28,13 +29,13 @@ async def test_a_request_behind_others_is_answered_in_time() -> None:
     running = asyncio.create_task(sink.run())
     sink.set_topics(["fragments.0000"])
     await until(lambda: not sink.complaint())
-    await sink.send({0: Portion([0], [b"k"], [b"first"])})
+    await sent(sink, {0: Portion([0], [b"k"], [b"first"])})
     broker.delay_s = ANSWERS_AFTER_S
 
     async def request(number: int) -> tuple[float, bool]:
         began_s = loop.time()
         try:
-            await sink.send({0: Portion([0], [b"k"], [b"%d" % number])})
+            await sent(sink, {0: Portion([0], [b"k"], [b"%d" % number])})
         except KafkaUnavailable:
             return loop.time() - began_s, False
         return loop.time() - began_s, True

@@ -87,7 +87,7 @@ class Stalled(InMemoryFragmentSink):
 
     def _later(self, unstored: list[int], on_outcome: Callable[[list[int]], None]) -> None:
         releasing = asyncio.ensure_future(self.release.wait())
-        releasing.add_done_callback(lambda done: done.cancelled() or on_outcome(unstored))
+        releasing.add_done_callback(lambda done: None if done.cancelled() else on_outcome(unstored))
         self._releasing.add(releasing)
 
     async def send_to_all(self, value: bytes) -> list[int]:
