@@ -13,6 +13,7 @@ from typing import Any
 from services.producer.core.ingest import Portion, Rejected
 from services.producer.http.exchange import Exchange, Head, Pairs
 from services.producer.http.keys import WriteKeys, parse_keys
+from services.producer.http.outlet import Outlet
 from services.producer.settings import ProducerSettings
 from shared.errors import KafkaUnavailable
 from tests.fakes.http import Wire
@@ -80,8 +81,8 @@ class FakeLine:
     def __init__(self) -> None:
         self._status: int | None = None
         self._headers: list[tuple[bytes, bytes]] = []
-        self._body = b""
-        self.transport = Wire()
+        self._wire = Wire()
+        self.outlet = Outlet(self._wire)
         self.tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, exchange: Exchange, status: int, headers: Pairs) -> None:
@@ -89,14 +90,10 @@ class FakeLine:
         assert self._status is None
         self._status, self._headers = status, list(headers)
 
-    def write(self, data: bytes) -> None:
-        """See Line."""
-        self._body += data
-
     def respond(self, exchange: Exchange, status: int, headers: Pairs, body: bytes) -> None:
         """See Line."""
         self.begin(exchange, status, headers)
-        self.write(body)
+        self.outlet.write(body)
         self.answered(exchange)
 
     def answered(self, exchange: Exchange) -> None:
@@ -108,15 +105,12 @@ class FakeLine:
     def resume(self) -> None:
         """See Line."""
 
-    async def drained(self) -> None:
-        """See Line."""
-
     def answer(self) -> Answer:
         """The answer, if there was one."""
         names = [name for name, _ in self._headers]
         assert all(type(name) is bytes and name == name.lower() for name in names), names
         assert len(set(names)) == len(names), names
-        return Answer(status=self._status, headers=dict(self._headers), body=self._body)
+        return Answer(status=self._status, headers=dict(self._headers), body=bytes(self._wire.written))
 
 
 class Face:

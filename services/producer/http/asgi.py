@@ -85,7 +85,7 @@ class AppExchange(Exchange):
             self._task = None
 
     def _scope(self) -> Scope:
-        head, about = self.head, self.line.transport.get_extra_info
+        head, about = self.head, self.line.outlet.transport.get_extra_info
         return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -105,14 +105,14 @@ class AppExchange(Exchange):
         if self.is_answered or self.is_lost:
             return
         if self._has_begun:  # the client must see that the answer is not complete
-            self.line.transport.abort()
+            self.line.outlet.transport.abort()
             return
         answer = make()
         self.line.respond(self, answer.status_code, answer.raw_headers, bytes(answer.body))
 
     async def _receive(self) -> Message:
         if self._expects_continue and not self.is_whole:
-            self.line.write(CONTINUE)
+            self.line.outlet.write(CONTINUE)
         self._expects_continue = False
         while not (self.is_lost or self.is_answered) and (self._is_taken or not (self.body or self.is_whole)):
             self._changed.clear()
@@ -126,7 +126,7 @@ class AppExchange(Exchange):
         return {"type": "http.request", "body": body, "more_body": not self.is_whole}
 
     async def _send(self, message: Message) -> None:
-        await self.line.drained()
+        await self.line.outlet.drained()
         if self.is_lost:
             return
         if message["type"] == "http.response.start":
@@ -139,7 +139,7 @@ class AppExchange(Exchange):
             chunk = b"%x\r\n%s\r\n" % (len(body), body) if body else b""
             body = chunk + (b"0\r\n\r\n" if is_end else b"")
         if body:
-            self.line.write(body)
+            self.line.outlet.write(body)
         if is_end:
             self.line.answered(self)
             self._changed.set()

@@ -17,6 +17,7 @@ from services.producer.http.answers import AnswerHeads
 from services.producer.http.bounds import Bounds
 from services.producer.http.exchange import Exchange, Head, Pairs
 from services.producer.http.face import Face
+from services.producer.http.outlet import Outlet
 from services.producer.http.patience import Awaited, Patience
 from services.producer.http.queue import RequestQueue
 from services.producer.http.reader import MAX_HEADER_BYTES, HeadersTooLarge, Malformed, RequestReader
@@ -26,9 +27,7 @@ from shared.service.http import problem
 class HttpConnection(asyncio.Protocol):
     """`requests` are those that are not answered. `_reads`: False once nothing more is to be read.
 
-    Then the end is a half-close, because a close resets the connection if something unread has arrived, and
-    that may destroy answers. `_is_over`: nothing is written any more either. `_is_excess`: the connection is
-    beyond the bound, and gets one answer.
+    `_is_excess`: the connection is beyond the bound, and gets one answer.
     """
 
     def __init__(
@@ -50,17 +49,15 @@ class HttpConnection(asyncio.Protocol):
         loop = _loop or asyncio.get_running_loop()
         self._patience = Patience(bounds, config.timeout_keep_alive, loop, self._on_late)
         self.requests = RequestQueue(face.door.inflight)
-        self.transport: asyncio.Transport = cast(asyncio.Transport, None)
-        self._is_excess = self._is_over = self._is_paused = False
+        self.outlet: Outlet = cast(Outlet, None)
+        self._is_excess = self._is_feeding = False
         self._reads = True
-        self._writable = asyncio.Event()
-        self._writable.set()
 
     def __repr__(self) -> str:
         return f"<HttpConnection: {self.requests!r}, {self._patience!r}>"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
+        self.outlet = Outlet(cast(asyncio.Transport, transport))
         self._state.connections.add(cast(Any, self))
         self._is_excess = not self._bounds.connections.admit()
         if self._is_excess:
@@ -73,15 +70,15 @@ class HttpConnection(asyncio.Protocol):
             self._bounds.reserve.discard(self)
         else:
             self._bounds.connections.release()
-        self._is_over = True
-        self._writable.set()
+        self.outlet.lose()
         self._patience.stop()
         self._reader.close()
         self.requests.lose()
 
     def data_received(self, data: bytes) -> None:
-        if self._is_over:
+        if self.outlet.is_over:
             return
+        self._is_feeding = True
         try:
             self._reader.feed(data)
         except HeadersTooLarge:
@@ -89,6 +86,7 @@ class HttpConnection(asyncio.Protocol):
             self._reject(431, "headers-too-large", detail)
         except Malformed as error:
             self._reject(400, "malformed-request", f"the request is not valid HTTP/1.1: {error}")
+        self._is_feeding = False
         latest = self.requests.latest
         if latest is not None and not latest.is_whole:
             self.requests.take_body()
@@ -97,20 +95,18 @@ class HttpConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """A client that has sent everything and closed its half is still answered."""
         last, latest = self.requests.last, self.requests.latest
-        if self._is_over or last is None or last is not latest or not last.is_whole:
+        if self.outlet.is_over or last is None or last is not latest or not last.is_whole:
             self._close()
             return False
         last.is_last = True
         return True
 
     def pause_writing(self) -> None:
-        self._writable.clear()
-        self.requests.is_held = True
+        self.outlet.is_full = self.requests.is_held = True
         self._watch()
 
     def resume_writing(self) -> None:
-        self._writable.set()
-        self.requests.is_held = False
+        self.outlet.is_full = self.requests.is_held = False
         self._start_next()
 
     def shutdown(self) -> None:
@@ -123,19 +119,22 @@ class HttpConnection(asyncio.Protocol):
 
     def cut(self) -> None:
         """Waits no longer: what runs is answered now, and so is what waits (runtime.py asks, at a stop)."""
-        while (running := self.requests.running) is not None:
+        while True:
+            self._start_next()
+            running = self.requests.running
+            if running is None:
+                return
             running.cut()
             if running is self.requests.running:  # its task will answer
                 return
 
     def on_head(self, head: Head) -> bool:
         """See Events."""
-        latest, last = self.requests.latest, self.requests.last
+        latest = self.requests.latest
         if latest is not None and latest.is_last:
             return False
         if self.requests.is_full:
-            assert last is not None
-            self._end_after(last)
+            self._end_after(self.requests.waiting[-1])
             return False
         return self.requests.add(self._exchange(head)) or self._overflow()
 
@@ -149,17 +148,12 @@ class HttpConnection(asyncio.Protocol):
 
     def begin(self, exchange: Exchange, status: int, headers: Pairs) -> None:
         """See Line."""
-        self.write(self._heads.head(status, headers, is_last=exchange.is_last))
+        self.outlet.write(self._heads.head(status, headers, is_last=exchange.is_last))
 
     def respond(self, exchange: Exchange, status: int, headers: Pairs, body: bytes) -> None:
         """See Line."""
-        self.write(self._heads.head(status, headers, is_last=exchange.is_last) + body)
+        self.outlet.write(self._heads.head(status, headers, is_last=exchange.is_last) + body)
         self.answered(exchange)
-
-    def write(self, data: bytes) -> None:
-        """See Line."""
-        if not self._is_over and not self.transport.is_closing():
-            self.transport.write(data)
 
     def answered(self, exchange: Exchange) -> None:
         """See Line."""
@@ -177,10 +171,6 @@ class HttpConnection(asyncio.Protocol):
     def resume(self) -> None:
         """See Line."""
         self._watch()
-
-    async def drained(self) -> None:
-        """See Line."""
-        await self._writable.wait()
 
     def _start_next(self) -> None:
         self.requests.start_next()
@@ -204,15 +194,18 @@ class HttpConnection(asyncio.Protocol):
 
     def _watch(self) -> None:
         """Waits for what must come next, and reads only if there is room for more."""
-        if self._is_over or self.transport.is_closing():
+        if self._is_feeding:  # once, when everything that has arrived is parsed
+            return
+        if self.outlet.is_over:
             self._patience.expect(Awaited.END, 0)
         else:
-            self._pause_or_resume()
+            if self.outlet.pause_reading(self._must_pause()):
+                self._patience.begin_anew()  # the client could not send until now
             self._patience.expect(self._awaited(), self._reader.begun)
 
     def _awaited(self) -> Awaited:
         latest = self.requests.latest
-        if not self._writable.is_set():
+        if self.outlet.is_full:
             return Awaited.READER
         if not self._reads:
             return Awaited.NOTHING
@@ -222,25 +215,17 @@ class HttpConnection(asyncio.Protocol):
             return Awaited.BODY
         return Awaited.IDLE if self.requests.last is None else Awaited.NOTHING
 
-    def _pause_or_resume(self) -> None:
+    def _must_pause(self) -> bool:
         running = self.requests.running
         is_behind = running is not None and running.is_behind
-        pauses = not self._reads or bool(self.requests.waiting) or is_behind or not self._writable.is_set()
-        if pauses is self._is_paused:
-            return
-        self._is_paused = pauses
-        if pauses:
-            self.transport.pause_reading()
-        else:
-            self.transport.resume_reading()
-            self._patience.begin_anew()
+        return is_behind or bool(self.requests.waiting) or self.outlet.is_full or not self._reads
 
     def _on_late(self, awaited: Awaited) -> None:
         """What was awaited has not come."""
         if awaited in (Awaited.IDLE, Awaited.READER, Awaited.END):
             # close() would wait for a client that does not read
-            self.transport.abort()
-        elif self._is_paused or (awaited is Awaited.HEADERS and self.requests.last is not None):
+            self.outlet.transport.abort()
+        elif self.outlet.is_paused or (awaited is Awaited.HEADERS and self.requests.last is not None):
             pass  # the delay is ours
         elif awaited is Awaited.HEADERS:
             if self._reader.begun:
@@ -254,7 +239,7 @@ class HttpConnection(asyncio.Protocol):
     def _reject(self, status: int, kind: str, detail: str) -> None:
         """Refuses what cannot be read on, unless others must be answered first, and ends the connection."""
         requests, latest = self.requests, self.requests.latest
-        if self._is_over:
+        if self.outlet.is_over:
             return
         head = None
         if self._reader.is_in_headers or latest is None or latest.is_whole:
@@ -269,39 +254,25 @@ class HttpConnection(asyncio.Protocol):
             head = latest.head
             requests.lose()
         answer = self._face.rejected(problem(status, kind, detail), kind, head)
-        self.write(self._heads.head(status, answer.raw_headers, is_last=True) + bytes(answer.body))
+        self.outlet.write(self._heads.head(status, answer.raw_headers, is_last=True) + bytes(answer.body))
         self._end()
 
     def _end_after(self, last: Exchange) -> None:
         """Makes a request the last one, and reads nothing more."""
-        last.is_last = True
+        last.is_last = self.outlet.may_reset = True
         self._reads = False
 
-    def _close(self) -> None:
-        """Ends the connection when everything is written."""
-        if not self._reads:
-            self._end()
-        elif not self._is_over:
-            self._is_over = True
-            self.transport.close()
-        self._watch()
-
     def _end(self) -> None:
-        """Closes our half: what still arrives is dropped until the client has closed its own."""
-        if self._is_over or self.transport.is_closing():
-            return
-        self._is_over = True
-        if self._is_paused:
-            self._is_paused = False
-            self.transport.resume_reading()
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-        else:
-            self.transport.close()
+        """Ends the connection although the client may be sending."""
+        self.outlet.may_reset = True
+        self._close()
+
+    def _close(self) -> None:
+        self.outlet.close()
         self._watch()
 
     def _cut_off(self) -> None:
         """Ends a connection beyond the bound in favour of a newer one."""
-        if not self._is_over:
+        if not self.outlet.is_over:
             self._face.count_cut_off()
-        self.transport.abort()
+        self.outlet.transport.abort()

