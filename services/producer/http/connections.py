@@ -3,7 +3,7 @@
 Orchestrators kill a process whose `/livez` is refused, and that would turn too many clients into a restart.
 So each listener has RESERVE connections beyond the bound. Such a connection gets one answer: the usual one if
 the request only looks at the producer (WATCHING), else a 503. A new connection displaces the oldest, so
-clients that stay connected cannot occupy the reserve. Made by `__main__.py`, used by pipeline.py.
+clients that stay connected cannot occupy the reserve. Made by `__main__.py`, used by connection.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Bytes count as they arrive and as they are decoded, not as they are announced: a client that announces a
 megabyte and sends nothing occupies nothing. Bodies that are still arriving may fill half of the room. Beyond
 that the oldest upload is dropped first, so slow senders cannot starve others. Requests that wait behind an
-earlier one of their connection may fill a quarter. Used by door.py and body.py, and by pipeline.py for those.
+earlier one of their connection may fill a quarter. Used by door.py and body.py, and by queue.py for those.
 """
 
 from __future__ import annotations

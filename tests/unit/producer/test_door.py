@@ -1,4 +1,4 @@
-"""The answers of the producer's HTTP face, over ASGI on an in-memory sink; test_refusals.py has the 4xx."""
+"""The answers of the producer's HTTP face, on a sink in memory; test_refusals.py has the 4xx."""
 
 from __future__ import annotations
 

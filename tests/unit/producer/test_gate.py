@@ -1,4 +1,4 @@
-"""Which requests may write: write keys and origins, over ASGI, decided before a body is read."""
+"""Which requests may write: write keys and origins, decided before a body is read."""
 
 from __future__ import annotations
 
