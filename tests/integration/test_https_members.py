@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from cli.stack.certificates import Authority, make_authority
+from cli.stack.znode_locks import change_acls
 from services.consumer.adapters.http_peers import HttpPeers
 from services.control.adapters.http_members import http_client
 from shared.errors import PeerUnavailable
@@ -201,10 +202,18 @@ async def test_certificates_are_replaced_while_members_run(
     assert any(message == "certificates loaded" for message, _ in said)
 
 
-async def test_a_group_changes_to_https_and_loses_nothing(
+async def test_a_group_is_locked_step_by_step_and_loses_nothing(
     kafka: str, zookeeper: str, namespace: str, tmp_path: Path, authority: Authority
 ) -> None:
-    """Plain, trusting, serving and demanding members hand over live; a foreign one takes over by a replay."""
+    """The steps of docs/security.md, for HTTPS and ZooKeeper at once: every member hands over live.
+
+    A member with certificates of its own takes over by a replay.
+    """
+    (tmp_path / "password").write_text("secret")
+    user = {
+        "BATON_ZOOKEEPER_USER": "baton",
+        "BATON_ZOOKEEPER_PASSWORD_FILE": str(tmp_path / "password"),
+    }
 
     def runs(member: Joined, streams: int) -> bool:
         return len(member.running) == streams
@@ -214,11 +223,11 @@ async def test_a_group_changes_to_https_and_loses_nothing(
         return {f"BATON_TLS_{name.upper()}_FILE": given[name] for name in names or given}
 
     stages = {
-        "trusting": of(files_of(authority, "t"), "ca"),
-        "serving": of(files_of(authority, "s"), "ca", "certificate", "key"),
-        "demanding": of(files_of(authority, "d")),
-        "demanding too": of(files_of(authority, "e")),
-        "foreign": of(foreign(authority, "f")),
+        "trusting": of(files_of(authority, "t"), "ca") | user | {"BATON_ZOOKEEPER_ACL": "open"},
+        "serving": of(files_of(authority, "s"), "ca", "certificate", "key") | user,
+        "demanding": of(files_of(authority, "d")) | user,
+        "demanding too": of(files_of(authority, "e")) | user,
+        "foreign": of(foreign(authority, "f")) | user,
     }
     visits = Visits(random.Random(1))
     async with group(kafka, zookeeper, namespace, tmp_path, streams=2) as found:
@@ -234,6 +243,11 @@ async def test_a_group_changes_to_https_and_loses_nothing(
             await found.until(functools.partial(runs, joined, 2))
             live[name] = {worker.is_warm for worker in joined.member.workers}
             last = joined
+            if name == "serving":
+                root = found.fleet.where.names.root
+                locked = await change_acls(joined.zookeeper, root, is_locked=True)
+                assert locked[True] > 0
+                assert locked[False] > 0
         await found.fleet.write(visits, 300)
         await found.fleet.close_all()
         await found.end()
