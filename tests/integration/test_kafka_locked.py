@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cli.stack.certificates import make_authority
-from cli.stack.private_files import write_private
 from services.consumer.adapters.kafka.log import KafkaStreamLog
 from shared.errors import KafkaDenied, KafkaUnavailable
 from shared.kafka.access import KafkaAccess
 from shared.kafka.catalog import TopicSpec, create_topics
 from shared.kafka.cluster import Cluster
 from shared.kafka.delivery import Delivery
-from shared.kafka.fetcher import Fetcher
 from shared.kafka.groups import KafkaGroup
 from shared.kafka.offsets import LATEST, list_offsets
 from shared.kafka.ranges import read_range
 from shared.kafka.sender import Sender
 from shared.kafka.topics import checkpoints_topic, ensure_topics, fragments_topics, sessions_topic
 from shared.kafka.transactional import GroupOffset, TransactionalWriter
-from shared.kafka.users import set_password
 from shared.model.names import Names
 from tests.integration.kafka_log_ground import RETENTION_MS
 from tests.log_contract import SETTINGS, LogContract
-from tests.secured_kafka import ADMIN, PASSWORD, SESSION_MS, SecuredKafka
+from tests.secured_kafka import ADMIN, SecuredKafka
 from tests.topics import Append
 
 WAYS: dict[str, Callable[[SecuredKafka, str], KafkaAccess]] = {
@@ -207,78 +202,3 @@ async def test_a_principal_without_a_right_learns_which_one(
             await KafkaGroup(cluster, "group").committed([(topic, 0)])
         with pytest.raises(KafkaDenied, match=r"TransactionalIdAuthorizationFailed.*a right is missing"):
             await TransactionalWriter(cluster, "id", timeout_ms=10_000).open()
-
-
-async def test_sessions_that_end_while_records_stream_lose_none(
-    secured_kafka: SecuredKafka, namespace: str
-) -> None:
-    """Reader and writer work for several sessions; every record arrives, in order."""
-    topic = await new_topic(secured_kafka, f"{namespace}.topic")
-    access = secured_kafka.by_secret("SCRAM-SHA-512")
-    async with AsyncExitStack() as stack:
-        writing = await stack.enter_async_context(Cluster(access))
-        reading = await stack.enter_async_context(Cluster(access))
-        fetcher = Fetcher(reading, is_committed=True)
-        stack.push_async_callback(fetcher.close)
-        reader = fetcher.read(topic, 0, 0)
-        writer = TransactionalWriter(writing, f"id.{namespace}", timeout_ms=10_000)
-        await writer.open()
-        loop = asyncio.get_running_loop()
-        ends_s = loop.time() + 3.5 * SESSION_MS / 1000
-        written = 0
-
-        async def write() -> None:
-            nonlocal written
-            for n in itertools.takewhile(lambda _: loop.time() < ends_s, itertools.count()):
-                await append(writing, writer, topic, b"%d" % n)
-                written = n + 1
-
-        async def read() -> list[bytes]:
-            found: dict[int, bytes] = {}
-            while not writes.done() or len(found) < written:
-                for record in await reader.take(0.5, 1000):
-                    # after a new connection, a reader gets its last record again
-                    assert record.offset >= max(found, default=0)
-                    found[record.offset] = record.value
-            return list(found.values())
-
-        writes = asyncio.create_task(write())
-        found = await read()
-        await writes
-        opened = {lane: count for lane, count in connections(writing).items() if count > 1}
-
-    assert found == [b"%d" % n for n in range(written)]
-    assert written > 20
-    assert opened["write"] >= 4
-
-
-def connections(cluster: Cluster) -> dict[str, int]:
-    """How many connections each lane has opened."""
-    return {lane: channel.connections for (_, lane), channel in cluster._channels.items()}
-
-
-async def test_a_password_is_replaced_while_a_client_runs(secured_kafka: SecuredKafka) -> None:
-    """With both in the file it does not matter when Kafka's changes; a wrong one is mended at any time."""
-    user = "rotating"
-    access = secured_kafka.by_secret("SCRAM-SHA-512", user)
-    file = Path(access.password_file)
-
-    async def outlives_a_session(cluster: Cluster) -> None:
-        for _ in range(int(SESSION_MS / 100 * 1.2)):
-            await cluster.refresh()
-            await asyncio.sleep(0.1)
-
-    async with Cluster(access) as cluster, Cluster(secured_kafka.root) as root:
-        await cluster.refresh()
-        write_private(file, f"new secret\n{PASSWORD}\n".encode())
-        await outlives_a_session(cluster)
-        await set_password(root, user, "new secret")
-        await outlives_a_session(cluster)
-        write_private(file, b"new secret\n")
-        await outlives_a_session(cluster)
-
-        write_private(file, b"mistyped\n")
-        with pytest.raises(KafkaDenied, match="refuses the user or the password"):
-            await outlives_a_session(cluster)
-        write_private(file, b"new secret\n")
-        await outlives_a_session(cluster)

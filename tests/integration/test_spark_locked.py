@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import urllib.request
 from pathlib import Path
@@ -81,9 +82,11 @@ async def test_the_least_rights_of_jobs_suffice_and_each_is_used(
     secured_kafka: SecuredKafka, spark: SparkSession, names: Names, tmp_path: Path
 ) -> None:
     """The audit reads all that any job reads: sessions, fragments and heads."""
-    job = msgspec.structs.replace(
-        request(secured_kafka.by_certificate("spark"), names, tmp_path), job="audit"
-    )
+    # with the key in the same file
+    access = secured_kafka.by_certificate("spark")
+    keystore = access.certificate_file.replace(".pem", ".keystore.pem")
+    access = dataclasses.replace(access, certificate_file=keystore, key_file="")
+    job = msgspec.structs.replace(request(access, names, tmp_path), job="audit")
 
     await asyncio.to_thread(audit, spark, job)
 
