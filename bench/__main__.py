@@ -16,13 +16,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import front_door, handover, members, recovery, sessionize, turns
+from bench import front_door, handover, idle, members, recovery, sessionize, turns, write_lanes
 from bench.report import Row
 from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
 
 VERSIONS = ("aiokafka", "aiozk", "fastapi", "msgspec", "uvicorn", "uvloop")
-PARTS = ("sessionize", "http", "members", "recovery", "handover", "turns")
-WITH_SERVERS = {"sessionize", "members", "recovery", "handover"}
+PARTS = ("sessionize", "http", "members", "idle", "lanes", "recovery", "handover", "turns")
+WITH_SERVERS = {"sessionize", "members", "idle", "lanes", "recovery", "handover"}
 
 
 def machine() -> str:
@@ -87,6 +87,11 @@ def with_servers(selected: list[str]) -> list[Row]:
                 rows += recovery.run(kafka.address)
             if "members" in selected:
                 rows += members.run(kafka.address, zookeeper.address)
+            if "idle" in selected:
+                assert kafka.pid is not None
+                rows += idle.run(kafka.address, zookeeper.address, kafka.pid)
+            if "lanes" in selected:
+                rows += write_lanes.run(kafka.address)
             if "handover" in selected:
                 rows += handover.run(kafka.address, zookeeper.address)
         finally:

@@ -1,4 +1,4 @@
-"""Members as processes: the cost of idling, the delay of a claimed stream, the time until four share 288.
+"""Members as processes: the delay of a claimed stream, the time until four share 288.
 
 On real servers; the members are `python -m services.consumer`. The figures are absolute, not ratios: their
 targets are limits.
@@ -19,6 +19,7 @@ import httpx
 from aiokafka import AIOKafkaProducer
 
 from bench.report import Row
+from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
 from shared.kafka.offsets import LATEST, list_offsets
 from shared.kafka.topics import checkpoints_topic, ensure_topics, sessions_topic
@@ -29,11 +30,10 @@ from tests.servers import free_port
 
 MANY = 288
 FEW = 24
-IDLE_S = 20.0
 READY_S = 120.0
 
 
-async def _make(kafka: str, zookeeper: str, namespace: str, streams: int, records: int) -> None:
+async def make(kafka: str, zookeeper: str, namespace: str, streams: int, records: int) -> None:
     """Creates a stream table and all topics, with `records` fragments in each stream.
 
     The bench measures members that join a running cluster, so this waits until the topics have leaders (a
@@ -56,7 +56,11 @@ async def _make(kafka: str, zookeeper: str, namespace: str, streams: int, record
     checkpoints = [(names.checkpoints("default"), n) for n in range(streams)]
     fragments = [(names.fragments(n), 0) for n in range(streams)]
     async with Cluster(kafka) as cluster:
-        await list_offsets(cluster, [*checkpoints, *fragments], LATEST)
+        async with asyncio.timeout(READY_S):
+            while True:
+                with contextlib.suppress(KafkaUnavailable):
+                    await list_offsets(cluster, [*checkpoints, *fragments], LATEST)
+                    break
     if records:
         async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
             for stream in range(streams):
@@ -66,7 +70,7 @@ async def _make(kafka: str, zookeeper: str, namespace: str, streams: int, record
 
 
 @contextlib.contextmanager
-def _member(
+def member(
     kafka: str, zookeeper: str, namespace: str, name: str
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     port = free_port()
@@ -95,7 +99,7 @@ async def _status(client: httpx.AsyncClient, url: str) -> dict[str, Any]:
     return {"streams": []}
 
 
-async def _until_running(urls: list[str], shares: list[int]) -> list[dict[str, Any]]:
+async def until_running(urls: list[str], shares: list[int]) -> list[dict[str, Any]]:
     """The members' statuses as soon as they run (and read) these shares, in any order."""
     async with httpx.AsyncClient(timeout=5) as client, asyncio.timeout(READY_S):
         while True:
@@ -106,44 +110,10 @@ async def _until_running(urls: list[str], shares: list[int]) -> list[dict[str, A
             await asyncio.sleep(0.1)
 
 
-def _cpu_s(pid: int) -> float:
-    with open(f"/proc/{pid}/stat") as stat:
-        fields = stat.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _memory_mb(pid: int) -> float:
+def memory_mb(pid: int) -> float:
     with open(f"/proc/{pid}/status") as status:
         line = next(line for line in status if line.startswith("VmRSS"))
     return int(line.split()[1]) / 1024
-
-
-def idle(kafka: str, zookeeper: str) -> list[Row]:
-    """One member with 288 empty streams."""
-    asyncio.run(_make(kafka, zookeeper, "bench-idle", MANY, 0))
-    with _member(kafka, zookeeper, "bench-idle", "idle") as (process, url):
-        asyncio.run(_until_running([url], [MANY]))
-        time.sleep(5)  # lets the last clients settle; a measurement, not a synchronisation
-        before_s, began_s = _cpu_s(process.pid), time.monotonic()
-        time.sleep(IDLE_S)
-        share = (_cpu_s(process.pid) - before_s) / (time.monotonic() - began_s) * 100
-        memory = _memory_mb(process.pid)
-    return [
-        Row(
-            name=f"idle member, {MANY} empty streams: CPU",
-            unit="% of a core",
-            baton=[share],
-            baseline=[],
-            target="< 10",
-        ),
-        Row(
-            name=f"idle member, {MANY} empty streams: memory",
-            unit="MB",
-            baton=[memory],
-            baseline=[],
-            target="< 300",
-        ),
-    ]
 
 
 def first_record(kafka: str, zookeeper: str, rounds: int = 5) -> list[Row]:
@@ -165,9 +135,9 @@ def first_record(kafka: str, zookeeper: str, rounds: int = 5) -> list[Row]:
 
 
 def _first_record_ms(kafka: str, zookeeper: str, namespace: str, streams: int) -> list[float]:
-    asyncio.run(_make(kafka, zookeeper, namespace, streams, 1))
-    with _member(kafka, zookeeper, namespace, "first") as (_, url):
-        asyncio.run(_until_running([url], [streams]))
+    asyncio.run(make(kafka, zookeeper, namespace, streams, 1))
+    with member(kafka, zookeeper, namespace, "first") as (_, url):
+        asyncio.run(until_running([url], [streams]))
         deadline = time.monotonic() + READY_S
         while time.monotonic() < deadline:
             rows = httpx.get(f"{url}/status").json()["streams"]
@@ -180,9 +150,9 @@ def _first_record_ms(kafka: str, zookeeper: str, namespace: str, streams: int) -
 def sharing(kafka: str, zookeeper: str) -> list[Row]:
     """Four members start at once with 288 streams: the time from the last join until all streams are read."""
     namespace = "bench-sharing"
-    asyncio.run(_make(kafka, zookeeper, namespace, MANY, 0))
+    asyncio.run(make(kafka, zookeeper, namespace, MANY, 0))
     with contextlib.ExitStack() as stack:
-        urls = [stack.enter_context(_member(kafka, zookeeper, namespace, f"m{n}"))[1] for n in range(4)]
+        urls = [stack.enter_context(member(kafka, zookeeper, namespace, f"m{n}"))[1] for n in range(4)]
         seconds = asyncio.run(_share(zookeeper, Names(namespace), urls))
     return [
         Row(
@@ -201,10 +171,10 @@ async def _share(zookeeper: str, names: Names, urls: list[str]) -> float:
         while len(await znodes.children(names.members("default"))) < len(urls):
             await asyncio.sleep(0.02)
     joined_s = time.monotonic()
-    await _until_running(urls, [MANY // 4] * 4)
+    await until_running(urls, [MANY // 4] * 4)
     return time.monotonic() - joined_s
 
 
 def run(kafka: str, zookeeper: str) -> list[Row]:
     """All figures of members."""
-    return [*first_record(kafka, zookeeper), *sharing(kafka, zookeeper), *idle(kafka, zookeeper)]
+    return [*first_record(kafka, zookeeper), *sharing(kafka, zookeeper)]

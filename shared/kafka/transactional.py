@@ -69,6 +69,7 @@ class TransactionalWriter:
     def __init__(self, cluster: Cluster, transactional_id: str, *, timeout_ms: int) -> None:
         self._cluster = cluster
         self._id = transactional_id
+        self._lane = cluster.write_lane(transactional_id)
         self._timeout_ms = timeout_ms
         self._coordinator = -1
         self._groups: dict[str, int] = {}
@@ -151,7 +152,7 @@ class TransactionalWriter:
             if leader is None:
                 return None, {_NO_LEADER}
             request = ProduceRequest(self._id, -1, PRODUCE_TIMEOUT_MS, [(topic, [(number, batch)])])
-            answer = await self._cluster.request(leader.node, "write", request)
+            answer = await self._cluster.request(leader.node, self._lane, request)
             row = answer.topics[0][1][0]
             return row, {row[1]}
 
@@ -172,7 +173,7 @@ class TransactionalWriter:
             if not self._cluster.knows(self._groups.get(offset.group, -1)):
                 await find()
             node = self._groups.pop(offset.group)
-            answer = await self._cluster.request(node, "write", request)
+            answer = await self._cluster.request(node, self._lane, request)
             self._groups[offset.group] = node
             return answer, set(error_codes(answer))
 
@@ -192,7 +193,7 @@ class TransactionalWriter:
             if not self._cluster.knows(self._coordinator):
                 await self.prepare()
             node, self._coordinator = self._coordinator, -1  # unless it answers: another one may soon
-            answer = await self._cluster.request(node, "write", request)
+            answer = await self._cluster.request(node, self._lane, request)
             self._coordinator = node
             return answer, set(error_codes(answer))
 

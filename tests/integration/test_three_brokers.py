@@ -221,7 +221,7 @@ async def test_a_transaction_is_whole_or_nothing_when_its_coordinator_dies(
 async def test_a_log_that_lost_its_end_to_an_unclean_leader_stops_its_stream(
     brokers: KafkaCluster, namespace: str
 ) -> None:
-    """The new leader says where the logs diverge, and the worker recognizes that its last record is gone."""
+    """The new leader says where the logs diverge, and the worker sees that what it has read is gone."""
     names = Names(namespace)
     topic = names.fragments(0)
     await brokers.create(
@@ -255,7 +255,8 @@ async def test_a_log_that_lost_its_end_to_an_unclean_leader_stops_its_stream(
 
     assert (before.node, after.node) == (2, 3)
     assert fetched.diverges_at == 10
-    assert why.startswith("the record at 19 was appended at")
+    # whether the new log has grown past the position when the worker looks
+    assert why.startswith(("the record at 19 was appended at", "the log ends below position 20"))
 
 
 async def append(brokers: KafkaCluster, topic: str, count: int) -> None:

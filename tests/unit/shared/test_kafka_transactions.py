@@ -51,11 +51,11 @@ CODES = [-1, *range(1, 140)]
 
 
 @contextlib.asynccontextmanager
-async def writing() -> AsyncIterator[tuple[TransactionalKafka, Cluster]]:
+async def writing(write_lanes: int = 3) -> AsyncIterator[tuple[TransactionalKafka, Cluster]]:
     kafka = TransactionalKafka()
     for topic, number in (A, B):
         kafka.create(topic, number)
-    cluster = Cluster("fake:1", kafka.connect)
+    cluster = Cluster("fake:1", kafka.connect, write_lanes=write_lanes)
     try:
         yield kafka, cluster
     finally:
@@ -96,15 +96,16 @@ async def test_a_commit_shows_all_of_it_and_an_abort_nothing() -> None:
         assert seen(kafka) == ([b"1", b"3"], [b"1", b"3"], 3)
 
 
+@pytest.mark.parametrize("lanes", [1, 3])
 @virtual_time
-async def test_many_writers_share_a_bounded_number_of_connections() -> None:
-    """288 transactional ids, one after the other and all at once."""
-    async with writing() as (kafka, cluster):
+async def test_many_writers_share_a_bounded_number_of_connections(lanes: int) -> None:
+    """288 transactional ids, all at once; each uses one of the connections for writing."""
+    async with writing(lanes) as (kafka, cluster):
         writers = await asyncio.gather(*(opened(cluster, f"w{n}") for n in range(288)))
         await asyncio.gather(*(transact(writer, b"%d" % n) for n, writer in enumerate(writers)))
 
         assert sorted(kafka.values("a"), key=int) == [b"%d" % n for n in range(288)]
-        assert len(kafka.connections) <= 8
+        assert cluster.sockets == 1 + lanes  # one more for questions
 
 
 @pytest.mark.parametrize("step", [FindCoordinators, InitProducerId, *STEPS])
