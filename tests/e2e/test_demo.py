@@ -39,13 +39,17 @@ async def test_a_demo_is_exact_and_leaves_nothing_running(tmp_path: Path) -> Non
     assert_nothing_runs(tmp_path, offset)
 
 
-async def test_a_demo_of_a_real_log_is_exact(tmp_path: Path, nasa_log: Path) -> None:
-    """The demo guesses format, key and time; the numbers equal those counted on the log itself."""
+async def test_a_demo_of_a_real_log_is_exact_on_a_secured_stack(tmp_path: Path, nasa_log: Path) -> None:
+    """The demo guesses format, key and time; the numbers equal those counted on the log itself.
+
+    Every process, Spark's jobs included, shows its certificate or password.
+    """
     offset = free_port_offset()
 
-    code, out, err = await demo(tmp_path, offset, str(nasa_log))
+    code, out, err = await demo(tmp_path, offset, str(nasa_log), "--secure")
 
     assert (code, err) == (0, "")
+    assert f"control is ready at https://127.0.0.1:{8000 + offset}" in out
     assert f"audit: {EXACT} (2,989 sessions judged, recomputed in Spark from 30,969 fragments)" in out
     assert "/images/NASA-logosmall.gif" in out
     assert_nothing_runs(tmp_path, offset)
@@ -110,4 +114,4 @@ async def demo(folder: Path, offset: int, *arguments: str) -> tuple[int, str, st
 def assert_nothing_runs(folder: Path, offset: int) -> None:
     """No process knows the folder, and every port is free again."""
     assert left_running(folder) == []
-    check_ports("127.0.0.1", ports_of(StackOptions(port_offset=offset)))
+    check_ports("127.0.0.1", ports_of(StackOptions(port_offset=offset, secure=True)))
