@@ -39,9 +39,11 @@ PRODUCE_TIMEOUT_MS = 10_000
 # error codes of Kafka; docs/protocol.md has the table of what each means for a stream
 BUSY: Final = frozenset({14, 51})
 """The coordinator loads its state, or still ends the transaction before."""
+NOT_HEARD_OF: Final = frozenset({3})
+"""The coordinator has not heard of the topic yet, which is new."""
 FENCED: Final = frozenset({47, 90})
 """A newer producer of the same transactional id has started."""
-_COORDINATED: Final = BUSY | MOVED_COORDINATOR
+_COORDINATED: Final = BUSY | NOT_HEARD_OF | MOVED_COORDINATOR
 
 _NO_LEADER: Final = 5
 
@@ -217,5 +219,5 @@ class TransactionalWriter:
             if fatal := codes - passing:
                 raise refusal(f"{self!r} is refused", min(fatal & NO_RIGHT, default=max(fatal)))
             await asyncio.sleep(backoff.next_s())
-            if not codes <= BUSY:
+            if passing is TRY_AGAIN or codes & MOVED_COORDINATOR:
                 await look_again()
