@@ -26,6 +26,10 @@ class SecretRefused(Exception):
     """The broker does not accept this user, password or token; the text is the broker's."""
 
 
+class MechanismRefused(Exception):
+    """The listener has another security protocol or other mechanisms."""
+
+
 class SaslAuthenticateResponse:
     """The broker's word: an error, or bytes to go on with, and the session's lifetime (ms; 0: no end)."""
 
@@ -67,12 +71,15 @@ class SaslAuthenticateRequest(FlexibleRequest):
 async def authenticate(connection: AIOKafkaConnection, mechanism: str, username: str, secret: str) -> float:
     """Authenticates on a fresh connection. Returns for how many seconds the broker accepts requests on it.
 
-    Raises SecretRefused, and what aiokafka raises; the connection is of no use then.
+    Raises SecretRefused, MechanismRefused, and what aiokafka raises; the connection is of no use then.
     """
     shaken = await connection.send(SaslHandShakeRequest(mechanism))
     if shaken.error_code:
-        known = ", ".join(shaken.enabled_mechanisms) or for_code(shaken.error_code).__name__
-        raise SecretRefused(f"this listener does not accept {mechanism}, only {known}")
+        if not shaken.enabled_mechanisms:
+            raise MechanismRefused("the listener expects no SASL")
+        raise MechanismRefused(
+            f"the listener accepts {', '.join(shaken.enabled_mechanisms)}, not {mechanism}"
+        )
     if mechanism == BY_TOKEN:
         done = await _step(connection, f"n,,\x01auth=Bearer {secret}\x01\x01".encode())
         if done.token:  # the reasons; the error comes with the next answer

@@ -22,7 +22,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from shared.errors import InvalidInput, KafkaDenied, KafkaUnavailable
 from shared.kafka.access import BY_TOKEN, KafkaAccess, addresses_of
-from shared.kafka.sasl import SecretRefused, authenticate
+from shared.kafka.sasl import MechanismRefused, SecretRefused, authenticate
 from shared.secret_file import SecretFile
 
 CLIENT_ID = "baton"
@@ -71,29 +71,37 @@ class Gate:
         for number, secret in enumerate(usable_secrets(access, self._file), start=1):
             connection = await self._open(host, port)
             try:
-                connection.lifetime_s = await authenticate(
-                    connection, access.sasl_mechanism, access.user, secret
-                )
+                await self._authenticate(connection, secret)
             except SecretRefused as error:
-                await connection.leave()
                 refusal = str(error)
-            except (ValueError, LookupError) as error:  # a broker that does not know the password itself
-                await connection.leave()
-                raise KafkaDenied("the broker cannot prove who it is", cause=str(error)) from None
-            except BaseException:
-                connection.close()
-                raise
-            else:
-                if number > 1:
-                    logger.warning(
-                        "Kafka refused the first secret and accepted the next",
-                        extra={"file": access.secret_file},
-                    )
-                return connection, secret
+                continue
+            if number > 1:
+                logger.warning(
+                    "Kafka refused the first secret and accepted the next",
+                    extra={"file": access.secret_file},
+                )
+            return connection, secret
         if access.sasl_mechanism == BY_TOKEN:
             raise KafkaDenied("Kafka refuses the token", cause=f"{access.token_file}: {refusal}")
         who = f"user {access.user!r}, {access.sasl_mechanism}, {access.password_file}"
         raise KafkaDenied("Kafka refuses the user or the password", cause=f"{who}: {refusal}")
+
+    async def _authenticate(self, connection: Connection, secret: str) -> None:
+        """Raises SecretRefused, and what `identified` raises; the connection is closed then."""
+        access = self._access
+        try:
+            connection.lifetime_s = await authenticate(connection, access.sasl_mechanism, access.user, secret)
+        except Exception as error:
+            await connection.leave()
+            if isinstance(error, MechanismRefused):
+                what = f"Kafka does not accept {access.sasl_mechanism} here"
+                raise KafkaDenied(what, cause=str(error)) from None
+            if isinstance(error, ValueError | LookupError):
+                raise KafkaDenied("the broker cannot prove who it is", cause=str(error)) from None
+            raise
+        except BaseException:  # a cancellation
+            connection.close()
+            raise
 
     async def _open(self, host: str, port: int) -> Connection:
         connection = Connection(
@@ -110,7 +118,11 @@ class Gate:
             await connection.leave()
             if (fault := _tls_fault(error)) is not None:
                 raise _denied(fault, self._access) from error
-            # what nobody listens to is another error
+            if isinstance(error, ConnectionResetError) and self._access.is_encrypted:
+                raise KafkaUnavailable(
+                    "the broker breaks the connection off; it may not speak TLS", cause=f"{host}:{port}"
+                ) from error
+            # where nobody listens, the error is another one
             if isinstance(error, KafkaConnectionError) and not self._access.is_encrypted:
                 raise KafkaUnavailable(
                     "the broker closes the connection; it may demand TLS", cause=f"{host}:{port}: {error}"

@@ -7,7 +7,7 @@ import base64
 import hashlib
 import hmac
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,13 @@ from typing import Any
 import pytest
 from aiokafka.protocol.admin import SaslHandShakeRequest
 
-from shared.kafka.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SecretRefused, authenticate
+from shared.kafka.sasl import (
+    MechanismRefused,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SecretRefused,
+    authenticate,
+)
 from shared.kafka.wire.flexible import Cursor, compact_size
 
 SALT, ROUNDS = b"salt" * 4, 4096
@@ -31,16 +37,14 @@ def answer(token: bytes = b"", *, error: int = 0, reason: str = "", lifetime_ms:
 class Broker:
     """A connection whose other end answers each step by `step`; `steps` are those that it got."""
 
-    def __init__(self, step: Callable[[bytes], Any], mechanisms: tuple[str, ...] = ()) -> None:
+    def __init__(self, step: Callable[[bytes], Any], error: int = 0, mechanisms: Sequence[str] = ()) -> None:
         self.steps: list[bytes] = []
         self._step = step
-        self._mechanisms = mechanisms
+        self._shaken = SimpleNamespace(error_code=error, enabled_mechanisms=mechanisms)
 
     async def send(self, request: Any) -> Any:
         if isinstance(request, SaslHandShakeRequest):
-            return SimpleNamespace(
-                error_code=33 if self._mechanisms else 0, enabled_mechanisms=list(self._mechanisms)
-            )
+            return self._shaken
         assert isinstance(request, SaslAuthenticateRequest)
         self.steps.append(Cursor(memoryview(request.encode())).compact_bytes())
         return self._step(self.steps[-1])
@@ -106,7 +110,13 @@ def test_the_reasons_against_a_token_are_no_consent() -> None:
     assert broker.steps[1] == b"\x01"
 
 
-def test_a_listener_without_the_mechanism_names_those_that_it_has() -> None:
+@pytest.mark.parametrize(
+    ("error", "mechanisms", "words"),
+    [(33, ["SCRAM-SHA-512"], "accepts SCRAM-SHA-512, not PLAIN"), (34, [], "expects no SASL")],
+)
+def test_a_listener_without_the_mechanism_names_those_that_it_has(
+    error: int, mechanisms: list[str], words: str
+) -> None:
     """So that the setting can be mended."""
-    with pytest.raises(SecretRefused, match="does not accept PLAIN, only SCRAM-SHA-512"):
-        login(Broker(lambda _: None, ("SCRAM-SHA-512",)), "PLAIN")
+    with pytest.raises(MechanismRefused, match=words):
+        login(Broker(lambda _: None, error, mechanisms), "PLAIN")
