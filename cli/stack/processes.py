@@ -19,7 +19,7 @@ from cli.stack.leash import on_leash
 from cli.stack.lock import class_path, jar_folder, read_lock
 from cli.stack.options import StackOptions, environment_of
 from cli.stack.probes import is_ready, kafka_answers, zookeeper_answers
-from cli.stack.secured import StackLocks
+from cli.stack.secured import LOCK_VARIABLES, StackLocks
 from cli.stack.servers import (
     LOOPBACK,
     kafka_argv,
@@ -96,7 +96,8 @@ class StackProcesses:
         path = os.pathsep.join(filter(None, (str(_CHECKOUT), os.environ.get("PYTHONPATH"))))
         locks = self._locks.service_environment(service) if self._locks else {}
         tls = self._locks.tls if self._locks else None
-        base = {**os.environ, "PYTHONPATH": path, **locks}
+        own_shell = {name: value for name, value in os.environ.items() if name not in LOCK_VARIABLES}
+        base = {**own_shell, "PYTHONPATH": path, **locks}
         return ProcessSpec(
             name=name,
             argv=[sys.executable, "-P", "-m", f"services.{service}"],

@@ -21,6 +21,7 @@ from shared.kafka.access import KafkaAccess, access_from
 from shared.kafka.cluster import Cluster
 from shared.kafka.users import Right, grant, set_password
 from shared.model.names import Names
+from shared.service.known_settings import KNOWN
 from shared.service.tls import TlsFiles
 from shared.zookeeper.access import access_source
 from shared.zookeeper.connection import ZooKeeper
@@ -39,6 +40,10 @@ PRINCIPALS = {
 }
 """Which rights each user in Kafka has."""
 PASSWORD_BYTES = 24
+LOCK_VARIABLES = frozenset(
+    name for name in KNOWN if name.startswith(("BATON_KAFKA_", "BATON_TLS_", "BATON_ZOOKEEPER_"))
+) - {"BATON_ZOOKEEPER_TIMEOUT_S"}
+"""Those of a shell are for another stack: services of this one must not take them over."""
 SESSION_TIMEOUT_S = 10.0
 
 
