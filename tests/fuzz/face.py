@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.producer.core.ingest import Portion, Rejected
-from services.producer.http.exchange import Exchange, Head, Pairs
+from services.producer.http.answers import Pairs
+from services.producer.http.exchange import Exchange, Head
 from services.producer.http.keys import WriteKeys, parse_keys
 from services.producer.http.outlet import Outlet
 from services.producer.settings import ProducerSettings

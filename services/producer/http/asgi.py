@@ -25,11 +25,6 @@ logger = logging.getLogger(__name__)
 class AppExchange(Exchange):
     """A request that `app` answers. `cut_answer` makes the answer if a stop ends the request."""
 
-    __slots__ = (
-        *("_app", "_changed", "_cut_answer", "_expects_continue", "_has_begun", "_is_chunked", "_is_taken"),
-        "_task",
-    )
-
     def __init__(
         self,
         line: Line,
@@ -108,7 +103,7 @@ class AppExchange(Exchange):
             self.line.outlet.transport.abort()
             return
         answer = make()
-        self.line.respond(self, answer.status_code, answer.raw_headers, bytes(answer.body))
+        self.line.respond(self, answer.status_code, tuple(answer.raw_headers), bytes(answer.body))
 
     async def _receive(self) -> Message:
         if self._expects_continue and not self.is_whole:
@@ -150,7 +145,7 @@ class AppExchange(Exchange):
             self._is_chunked = True
             headers.append((b"transfer-encoding", b"chunked"))
         self._has_begun = True
-        self.line.begin(self, status, headers)
+        self.line.begin(self, status, tuple(headers))
 
 
 def _failed() -> Response:

@@ -13,9 +13,9 @@ from typing import Any, cast
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from services.producer.http.answers import AnswerHeads
+from services.producer.http.answers import Pairs
 from services.producer.http.bounds import Bounds
-from services.producer.http.exchange import Exchange, Head, Pairs
+from services.producer.http.exchange import Exchange, Head
 from services.producer.http.face import Face
 from services.producer.http.outlet import Outlet
 from services.producer.http.patience import Awaited, Patience
@@ -44,7 +44,7 @@ class HttpConnection(asyncio.Protocol):
         self._state = server_state
         self.tasks = server_state.tasks
         self._bounds = bounds
-        self._heads = AnswerHeads(lambda: server_state.default_headers)
+        self._heads = face.heads(lambda: server_state.default_headers)
         self._reader = RequestReader(self)
         loop = _loop or asyncio.get_running_loop()
         self._patience = Patience(bounds, config.timeout_keep_alive, loop, self._on_late)
@@ -102,11 +102,13 @@ class HttpConnection(asyncio.Protocol):
         return True
 
     def pause_writing(self) -> None:
-        self.outlet.is_full = self.requests.is_held = True
+        self.requests.is_held = True
+        self.outlet.fill(True)
         self._watch()
 
     def resume_writing(self) -> None:
-        self.outlet.is_full = self.requests.is_held = False
+        self.requests.is_held = False
+        self.outlet.fill(False)
         self._start_next()
 
     def shutdown(self) -> None:
@@ -159,7 +161,6 @@ class HttpConnection(asyncio.Protocol):
         """See Line."""
         exchange.is_answered = True
         exchange.drop_body()
-        self._state.total_requests += 1
         self.requests.running = None
         if exchange.is_last:
             self._close()
@@ -196,29 +197,26 @@ class HttpConnection(asyncio.Protocol):
         """Waits for what must come next, and reads only if there is room for more."""
         if self._is_feeding:  # once, when everything that has arrived is parsed
             return
-        if self.outlet.is_over:
+        outlet, requests, reader = self.outlet, self.requests, self._reader
+        if outlet.is_over:
             self._patience.expect(Awaited.END, 0)
-        else:
-            if self.outlet.pause_reading(self._must_pause()):
-                self._patience.begin_anew()  # the client could not send until now
-            self._patience.expect(self._awaited(), self._reader.begun)
-
-    def _awaited(self) -> Awaited:
-        latest = self.requests.latest
-        if self.outlet.is_full:
-            return Awaited.READER
-        if not self._reads:
-            return Awaited.NOTHING
-        if self._reader.is_in_headers or latest is None:
-            return Awaited.HEADERS
-        if not latest.is_whole:
-            return Awaited.BODY
-        return Awaited.IDLE if self.requests.last is None else Awaited.NOTHING
-
-    def _must_pause(self) -> bool:
-        running = self.requests.running
+            return
+        running, latest = requests.running, requests.latest
         is_behind = running is not None and running.is_behind
-        return is_behind or bool(self.requests.waiting) or self.outlet.is_full or not self._reads
+        pauses = is_behind or outlet.is_full or not self._reads or bool(requests.waiting)
+        if pauses is not outlet.is_paused and outlet.pause_reading(pauses):
+            self._patience.begin_anew()  # the client could not send until now
+        if outlet.is_full:
+            awaited = Awaited.READER
+        elif not self._reads:
+            awaited = Awaited.NOTHING
+        elif reader.is_in_headers or latest is None:
+            awaited = Awaited.HEADERS
+        elif not latest.is_whole:
+            awaited = Awaited.BODY
+        else:
+            awaited = Awaited.IDLE if running is None and not requests.waiting else Awaited.NOTHING
+        self._patience.expect(awaited, reader.begun)
 
     def _on_late(self, awaited: Awaited) -> None:
         """What was awaited has not come."""
@@ -254,7 +252,8 @@ class HttpConnection(asyncio.Protocol):
             head = latest.head
             requests.lose()
         answer = self._face.rejected(problem(status, kind, detail), kind, head)
-        self.outlet.write(self._heads.head(status, answer.raw_headers, is_last=True) + bytes(answer.body))
+        lines = self._heads.head(status, tuple(answer.raw_headers), is_last=True)
+        self.outlet.write(lines + bytes(answer.body))
         self._end()
 
     def _end_after(self, last: Exchange) -> None:

@@ -7,6 +7,7 @@ acknowledged them; that call writes the answer. `face.py` makes the exchanges, `
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from time import perf_counter
@@ -17,9 +18,9 @@ from fastapi import Response
 from services.producer.core.form import Coding, wrapping_for
 from services.producer.core.ingest import Limits, Rejected, ingest
 from services.producer.core.items import RequestUnreadable
-from services.producer.http.answers import CONTINUE
+from services.producer.http.answers import CONTINUE, Pairs
 from services.producer.http.body import decode_body
-from services.producer.http.exchange import Exchange, Head, Line, Pairs
+from services.producer.http.exchange import Exchange, Head, Line
 from services.producer.http.gate import Gate
 from services.producer.http.grants import Scope as KeyScope
 from services.producer.http.limits import Inflight, InflightShare, Overloaded
@@ -31,7 +32,6 @@ from shared.model.rejects import UNREADABLE
 from shared.model.routing import StreamTable
 from shared.service.http import kind_for, problem
 
-JSON = ((b"content-type", b"application/json"),)
 logger = logging.getLogger(__name__)
 
 
@@ -96,17 +96,14 @@ class Door:
 class FragmentsExchange(Exchange):
     """One `POST /fragments`. `_share` is what it occupies, until Kafka has answered or it is refused."""
 
-    __slots__ = (
-        *("_count", "_counted", "_door", "_is_sent", "_is_uploading", "_key", "_rejected", "_sent_s"),
-        *("_share", "_size", "_values", "_wrapping"),
-    )
+    _share: InflightShare | None = None
+    _counted = 0
+    _is_uploading = False
+    _is_sent = False
 
     def __init__(self, line: Line, head: Head, door: Door) -> None:
         super().__init__(line, head)
         self._door = door
-        self._share: InflightShare | None = None
-        self._counted = 0
-        self._is_uploading = self._is_sent = False
 
     def start(self) -> None:
         door, head = self._door, self.head
@@ -229,8 +226,8 @@ class FragmentsExchange(Exchange):
     def _accept(self) -> None:
         """The common answer, without the cost of a Response object."""
         self._door.metrics.requests[200] += 1
-        body = msgspec.json.encode(Answer(accepted=self._count, rejected=self._rejected))
-        self._finish(200, (*JSON, (b"content-length", b"%d" % len(body))), body)
+        headers, body = _answer_of(self._rejected, self._count) if self._rejected else _accepted(self._count)
+        self._finish(200, headers, body)
 
     def _refuse(self, error: BatonError) -> None:
         if not self.is_answered and not self.is_lost:
@@ -240,18 +237,29 @@ class FragmentsExchange(Exchange):
 
     def _respond(self, answer: Response) -> None:
         self._door.metrics.requests[answer.status_code] += 1
-        self._finish(answer.status_code, answer.raw_headers, bytes(answer.body))
+        self._finish(answer.status_code, tuple(answer.raw_headers), bytes(answer.body))
 
     def _finish(self, status: int, headers: Pairs, body: bytes) -> None:
         self._release()
         if not self.is_lost:
             origin = self._door.gate.headers(self.head.headers)
-            self.line.respond(self, status, (*headers, *origin), body)
+            self.line.respond(self, status, headers + origin, body)
 
     def _release(self) -> None:
         share, self._share = self._share, None
         if share is not None:
             share.release()
+
+
+@functools.lru_cache(4_096)
+def _accepted(count: int) -> tuple[Pairs, bytes]:
+    """The answer if nothing was rejected: there are few different ones."""
+    return _answer_of([], count)
+
+
+def _answer_of(rejected: list[Rejected], count: int) -> tuple[Pairs, bytes]:
+    body = msgspec.json.encode(Answer(accepted=count, rejected=rejected))
+    return ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))), body
 
 
 def _declared(headers: list[tuple[bytes, bytes]]) -> tuple[tuple[bytes, ...], tuple[bytes, ...], int]:

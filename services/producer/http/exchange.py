@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Protocol
 
 from fastapi import Response
 
+from services.producer.http.answers import Pairs
 from services.producer.http.outlet import Outlet
-
-Pairs = Iterable[tuple[bytes, bytes]]
-"""Headers in ASGI's form."""
 
 
 class Head:
@@ -81,15 +79,17 @@ class Exchange(ABC):
     `is_last`: the connection ends after the answer. `is_lost`: nobody waits for an answer any more.
     """
 
-    __slots__ = ("body", "head", "is_answered", "is_last", "is_lost", "is_whole", "line", "size")
+    # set on the class, because most requests change few of them
+    size = 0
+    is_whole = False
+    is_answered = False
+    is_lost = False
 
     def __init__(self, line: Line, head: Head) -> None:
         self.line = line
         self.head = head
         self.body: list[bytes] = []
-        self.size = 0
         self.is_last = head.is_last
-        self.is_whole = self.is_answered = self.is_lost = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.head!r}>"
@@ -123,14 +123,13 @@ class Exchange(ABC):
 
     def drop_body(self) -> None:
         """Frees what has arrived."""
-        self.body = []
-        self.size = 0
+        if self.size:
+            self.body = []
+            self.size = 0
 
 
 class RefusedExchange(Exchange):
     """Gets its refusal in its turn, and is the last one."""
-
-    __slots__ = ("_refusal",)
 
     def __init__(self, line: Line, head: Head, refusal: Callable[[], Response]) -> None:
         super().__init__(line, head)
@@ -139,7 +138,7 @@ class RefusedExchange(Exchange):
 
     def start(self) -> None:
         answer = self._refusal()
-        self.line.respond(self, answer.status_code, answer.raw_headers, bytes(answer.body))
+        self.line.respond(self, answer.status_code, tuple(answer.raw_headers), bytes(answer.body))
 
     def arrived(self) -> None:
         """Nothing arrives: it is answered as it starts."""

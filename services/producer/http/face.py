@@ -5,13 +5,16 @@ Made by `app.py`; each listener has one (the public one may show less). Used by 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fastapi import Response
 from starlette.types import ASGIApp
 
+from services.producer.http.answers import AnswerHeads, Pairs
 from services.producer.http.asgi import AppExchange
 from services.producer.http.connections import WATCHING, Connections
 from services.producer.http.door import Door, FragmentsExchange, Leaving
-from services.producer.http.exchange import Exchange, Head, Line, Pairs, RefusedExchange
+from services.producer.http.exchange import Exchange, Head, Line, RefusedExchange
 from services.producer.http.gate import FRAGMENTS
 from services.producer.http.limits import Overloaded
 from services.producer.http.refusals import refusal
@@ -24,9 +27,16 @@ class Face:
     def __init__(self, door: Door, app: ASGIApp) -> None:
         self.door = door
         self.app = app
+        self._heads: AnswerHeads | None = None
 
     def __repr__(self) -> str:
         return f"<Face with {self.door!r}>"
+
+    def heads(self, standard: Callable[[], list[tuple[bytes, bytes]]]) -> AnswerHeads:
+        """The heads of the listener's answers; its connections share them, and so `standard`."""
+        if self._heads is None:
+            self._heads = AnswerHeads(standard)
+        return self._heads
 
     def exchange(self, line: Line, head: Head) -> Exchange:
         """For a request of a connection."""

@@ -10,13 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from services.producer.http.answers import Pairs
 from shared.errors import BatonError
 
 ANY = "*"
 _ORIGIN = re.compile(r"(null|[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?)")
 
-Pairs = tuple[tuple[bytes, bytes], ...]
-"""Headers in ASGI's form."""
 _VARY: Pairs = ((b"vary", b"Origin"),)
 _EXPOSE: Pairs = ((b"access-control-expose-headers", b"Retry-After"),)
 PREFLIGHT: Pairs = (

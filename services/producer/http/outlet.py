@@ -15,7 +15,11 @@ class Outlet:
     def __init__(self, transport: asyncio.Transport) -> None:
         self.transport = transport
         self.may_reset = False
-        self._is_over = self._is_paused = False
+        self.is_full = False
+        """Whether the client should read before more is written; see `fill`."""
+        self.is_paused = False
+        """Whether nothing is read."""
+        self._is_over = False
         self._drained = asyncio.Event()
         self._drained.set()
 
@@ -27,13 +31,9 @@ class Outlet:
         """Whether nothing more is written."""
         return self._is_over or self.transport.is_closing()
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the client should read before more is written."""
-        return not self._drained.is_set()
-
-    @is_full.setter
-    def is_full(self, is_full: bool) -> None:
+    def fill(self, is_full: bool) -> None:
+        """The transport has too much to write, or has no longer."""
+        self.is_full = is_full
         self._drained.clear() if is_full else self._drained.set()
 
     async def drained(self) -> None:
@@ -47,19 +47,14 @@ class Outlet:
 
     def pause_reading(self, pauses: bool) -> bool:
         """Stops or resumes what the transport reads; whether it has resumed."""
-        if pauses is self._is_paused or self.is_over:
+        if pauses is self.is_paused or self.is_over:
             return False
-        self._is_paused = pauses
+        self.is_paused = pauses
         if pauses:
             self.transport.pause_reading()
         else:
             self.transport.resume_reading()
         return not pauses
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether nothing is read."""
-        return self._is_paused
 
     def close(self) -> None:
         """Ends the connection once everything is written, or once the client has seen that."""
