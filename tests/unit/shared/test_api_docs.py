@@ -23,7 +23,7 @@ URL = re.compile(r"(?:href|src|url)(?:=|: )[\"']([^\"']+)[\"']")
 async def app_named(service: str) -> Any:
     """The app of the service, over nothing."""
     if service == "producer":
-        return Producer().door
+        return Producer().face.app
     if service == "control":
         return await app_of(small_baton(), InMemoryRunner())
     metrics = ConsumerMetrics(())
