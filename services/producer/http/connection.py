@@ -93,11 +93,13 @@ class HttpConnection(asyncio.Protocol):
         self._watch()
 
     def eof_received(self) -> bool:
-        """A client that has sent everything and closed its half is still answered."""
+        """A client that has sent everything and closed its half is still answered, except over TLS."""
         last, latest = self.requests.last, self.requests.latest
-        if self.outlet.is_over or last is None or last is not latest or not last.is_whole:
+        is_answerable = last is not None and last is latest and last.is_whole
+        if self.outlet.is_over or not is_answerable or not self.outlet.can_end_apart:
             self._close()
             return False
+        assert last is not None
         last.is_last = True
         return True
 

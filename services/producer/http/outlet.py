@@ -31,6 +31,11 @@ class Outlet:
         """Whether nothing more is written."""
         return self._is_over or self.transport.is_closing()
 
+    @property
+    def can_end_apart(self) -> bool:
+        """Whether each side may end alone; not over TLS, where Python knows one end for both."""
+        return self.transport.can_write_eof()
+
     def fill(self, is_full: bool) -> None:
         """The transport has too much to write, or has no longer."""
         self.is_full = is_full
@@ -60,7 +65,7 @@ class Outlet:
         """Ends the connection once everything is written, or once the client has seen that."""
         if self.is_over:
             return
-        if self.may_reset and self.transport.can_write_eof():
+        if self.may_reset and self.can_end_apart:
             self.pause_reading(False)  # to see the client's end
             self.transport.write_eof()
         else:

@@ -12,7 +12,9 @@ from typing import Any
 from services.producer.core.ingest import Portion
 from services.producer.http.bounds import Bounds
 from services.producer.http.connection import HttpConnection
+from services.producer.settings import ProducerSettings
 from shared.service.runtime import http_server
+from shared.service.tls import client_context
 from tests.fakes.sink import InMemoryFragmentSink
 from tests.servers import free_port
 from tests.unit.producer.face import TABLE, Producer
@@ -105,6 +107,7 @@ class Server(Producer):
         super().__init__(sink=sink, **settings)
         self.port = free_port()
         self.bounds = bounds
+        self.tls = ProducerSettings(**settings).tls
         self.connections: list[HttpConnection] = []
 
     def accept(self, **given: Any) -> HttpConnection:
@@ -115,7 +118,8 @@ class Server(Producer):
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """A new connection."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        tls = client_context(self.tls) if self.tls.is_serving else None
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=tls)
         try:
             yield Connection(reader, writer)
         finally:
@@ -140,6 +144,7 @@ async def serving(
         "lifespan": "off",
         "timeout_keep_alive": keep_alive_s,
         "timeout_graceful_shutdown": stop_grace_s,
+        "tls": server.tls,
     }
     async with http_server(server.face.app, "127.0.0.1", server.port, **options):
         yield server
