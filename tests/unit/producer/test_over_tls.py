@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ SENT = {
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> dict[str, str]:
+def files(tmp_path: Path) -> dict[str, Any]:
     authority = make_authority(tmp_path)
     made = authority.issue("producer")
     return {
@@ -32,7 +33,7 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", SENT)
-async def test_requests_are_answered_over_tls(name: str, files: dict[str, str]) -> None:
+async def test_requests_are_answered_over_tls(name: str, files: dict[str, Any]) -> None:
     """Those that end a connection, too: the answer arrives before the end."""
     sent, statuses = SENT[name]
     async with serving(**files) as server, server.connection() as client:
@@ -44,7 +45,7 @@ async def test_requests_are_answered_over_tls(name: str, files: dict[str, str]) 
 
 
 async def test_a_client_that_ends_its_half_ends_the_connection(
-    files: dict[str, str], caplog: pytest.LogCaptureFixture
+    files: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """TLS has one end for both halves in Python; what it sent is stored, and nothing is logged."""
     sink = Stalled()
