@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from aiokafka.errors import for_code
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from shared.errors import KafkaUnavailable
@@ -21,6 +20,7 @@ from shared.kafka.cluster import Cluster
 from shared.kafka.delivery import Delivery, Loss, LossKind, Record, Waiter
 from shared.kafka.offsets import Partition
 from shared.kafka.produce_errors import DUPLICATE, NEEDS_NEW_PRODUCER, NOT_STORED, TRY_AGAIN
+from shared.kafka.refusals import reason_of
 from shared.kafka.sending.departures import NO_ANSWER, Departures
 from shared.kafka.sending.outgoing import Batch, Outgoing, Trip
 from shared.kafka.sending.pace import SLOW_ROUND_S
@@ -65,7 +65,9 @@ class Sender:
         self._codec = CODECS[compression]
         self._on_stored, self._on_lost = on_stored, on_lost
         self._cluster = cluster
-        self._departures = Departures(cluster, self._landed, timeout_s=deliver_s, at_once=at_once)
+        # a connection may be mute although its broker is not, so there is time for another
+        timeout_s = max(1.0, deliver_s / 2)
+        self._departures = Departures(cluster, self._landed, timeout_s=timeout_s, at_once=at_once)
         self._search = Search(cluster, self._found)
         self._partitions: dict[Partition, Outgoing] = {}
         self._busy: dict[Outgoing, None] = {}
@@ -163,7 +165,7 @@ class Sender:
 
     def _landed(self, outgoing: Outgoing, trip: Trip, code: int, offset: int, why: str) -> None:
         """A trip has ended: with the broker's error code (0: stored), or without an answer."""
-        trouble = why if code == NO_ANSWER else for_code(code).__name__
+        trouble = why if code == NO_ANSWER else reason_of(code) if code else ""
         batch = outgoing.arrive(trip, trouble, is_doubtful=code not in NOT_STORED)
         if batch is None:  # decided about meanwhile
             return
@@ -220,13 +222,15 @@ class Sender:
 
     def _note_topic(self, outgoing: Outgoing) -> None:
         """If Kafka says that there is no such topic, after a while that is true."""
-        now_s = asyncio.get_running_loop().time()
-        if self._cluster.has(outgoing.place[0]):
+        now_s, topic = asyncio.get_running_loop().time(), outgoing.place[0]
+        if self._cluster.has(topic):
             outgoing.missing_since_s = None
         elif outgoing.missing_since_s is None:
             outgoing.missing_since_s = now_s
         elif now_s - outgoing.missing_since_s > MISSING_S:
-            self._lose_all(outgoing, now_s, "no-topic", f"there is no topic {outgoing.place[0]}")
+            is_denied = self._cluster.denies(topic)
+            why = f"no right to the topic {topic}" if is_denied else f"there is no topic {topic}"
+            self._lose_all(outgoing, now_s, "no-topic", why)
 
     def _sweep(self) -> None:
         """Looks at the time of all that is on its way or waits."""

@@ -158,6 +158,8 @@ class KafkaFragmentSink:
         topic, number = place
         if self._cluster.leader(topic, number) is not None:
             return ""
+        if self._cluster.denies(topic):
+            return f"no right to the topic {topic}"
         return f"{topic} has no leader" if self._cluster.has(topic) else f"there is no topic {topic}"
 
     def _record_attempts(self, streams: Iterable[int]) -> None:

@@ -55,7 +55,10 @@ class Broker:
 
 
 class Departures:
-    """The flights of one sender. `at_once`: how many requests may be on their way to one broker."""
+    """The flights of one sender.
+
+    `timeout_s`: how long an answer may take. `at_once`: how many requests may be on their way to one broker.
+    """
 
     def __init__(self, cluster: Cluster, landed: Landed, *, timeout_s: float, at_once: int) -> None:
         self._cluster = cluster
@@ -171,8 +174,8 @@ class Departures:
         if not batches:
             return {}
         cohort.trip.sent_s = asyncio.get_running_loop().time()
-        timeout_ms = max(500, int(self._timeout_s * 250))  # four tries in the time that there is
-        request = ProduceRequest(timeout_ms, batches)
+        # the broker stops waiting for replicas before we stop waiting for the broker
+        request = ProduceRequest(int(self._timeout_s * 500), batches)
         answer: ProduceResponse = await channel.request(request, self._timeout_s)
         return answer.results
 

@@ -431,6 +431,18 @@ async def test_a_frozen_broker_is_left_once_another_leads() -> None:
 
 
 @virtual_time
+async def test_a_mute_connection_is_left_in_time() -> None:
+    """The broker may be well: the batch is sent again over another connection."""
+    async with sending() as world:
+        await world.sent(A, b"0")
+        for connection in world.connections:
+            await connection._turn.acquire()
+
+        assert await world.sent(A, b"1") == [1]
+        assert world.values("a") == [b"0", b"1"]
+
+
+@virtual_time
 async def test_a_topic_that_does_not_exist_is_noticed_soon() -> None:
     """A broker may not have heard of a new one yet; after that its records are refused, and only those."""
     async with sending() as world:
