@@ -69,6 +69,12 @@ class Channel:
             live.leave()
             self._close_if_idle(live)
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether a request would be sent at once."""
+        live = self._live
+        return live is not None and live.connection.connected() and not live.is_old
+
     async def connect(self) -> None:
         """Connects, unless it is connected. Raises KafkaUnavailable; then nothing was sent."""
         await self._connected()

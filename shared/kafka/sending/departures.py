@@ -168,7 +168,8 @@ class Departures:
     async def _request(self, cohort: Cohort) -> Results:
         """The broker's answer. Raises KafkaUnavailable."""
         channel = self._cluster.channel(cohort.broker.node, cohort.broker.lane)
-        await channel.connect()
+        if not channel.is_connected:
+            await channel.connect()
         # what has been decided about meanwhile is not sent
         batches = [(out.place, batch.data) for out, batch in cohort.batches if batch.trip is cohort.trip]
         if not batches:

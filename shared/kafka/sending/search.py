@@ -7,6 +7,7 @@ used up their trust in it, so an outage of hundreds of partitions costs one new 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 
 from aiokafka.errors import for_code
@@ -15,6 +16,8 @@ from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
 from shared.kafka.sending.outgoing import Outgoing, Producer
 from shared.kafka.wire.transactions import InitProducerId
+
+logger = logging.getLogger(__name__)
 
 _NO_TIMEOUT_MS = 60_000
 """The request has a time-out of transactions, which an id without transactions does not use."""
@@ -91,6 +94,9 @@ class Search:
             self.trouble = ""
         except KafkaUnavailable as error:
             self.trouble = error.detail
+        except Exception as error:  # a fault of ours: without the search nothing would be sent any more
+            logger.exception("looking for leaders failed")
+            self.trouble = repr(error)
         for outgoing, at_s in due.items():
             if self._sought.get(outgoing) != at_s:  # forgotten or put off meanwhile
                 continue
