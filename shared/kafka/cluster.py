@@ -174,10 +174,10 @@ class Cluster:
         failure: KafkaUnavailable | None = None
         for node in sorted(self._brokers, key=lambda node: node in self._silent):
             try:
-                self._silent.add(node)  # also if we are cancelled as we wait
                 answer = await self.request(node, "ask", request, NEXT_BROKER_S)
             except KafkaUnavailable as error:
                 failure = error
+                self._silent.add(node)
             else:
                 self._silent.discard(node)
                 return answer

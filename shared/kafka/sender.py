@@ -171,7 +171,7 @@ class Sender:
             return
         self._search.forget(outgoing)
         if code in (0, DUPLICATE):
-            self._stored(outgoing, batch, -1 if code else offset)
+            self._stored(outgoing, batch, offset)
         elif code == NO_ANSWER or code in TRY_AGAIN:
             self._search.seek(outgoing, outgoing.backoff.next_s())
         elif code in NEEDS_NEW_PRODUCER and not batch.is_doubtful:

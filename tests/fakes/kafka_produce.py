@@ -129,7 +129,7 @@ class ProducingKafka(FakeKafka):
         assert batch is not None
         assert batch.validate_crc()
         key = partition.topic_id, number, batch.producer_id
-        known = self.known.setdefault(key, Known(batch.base_sequence))
+        known = self.known.setdefault(key, Known(0))
         for sequence, offset in known.batches:
             if sequence == batch.base_sequence:
                 return 0, offset

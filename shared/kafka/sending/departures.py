@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 COHORT_BYTES: Final = 4 * 1024 * 1024
 """A broker takes requests of at most 100 MB, and encoding so much takes 2 to 15 ms. A batch may be larger."""
+_LANES: Final[tuple[Lane, Lane]] = ("write", "again")
 NO_ANSWER: Final = -2
 """In place of a broker's error code, below all of them: it has not answered."""
 
@@ -76,15 +77,27 @@ class Departures:
 
     def make_ready(self, outgoing: Outgoing, node: int) -> None:
         """Sends the partition's next batch to that broker with its next cohort."""
-        # a broker that waits for one partition's replicas answers nothing else of that connection
-        lane: Lane = "again" if outgoing.is_sick else "write"
-        broker = self._brokers.get((node, lane))
-        if broker is None:
-            broker = self._brokers[node, lane] = Broker(node, lane, Pace(self._at_once))
+        broker = self._broker(node, outgoing)
         broker.ready[outgoing] = None
         self._broker_of[outgoing] = broker
         broker.pace.waiting += outgoing.requests
         self._wake()
+
+    def _broker(self, node: int, outgoing: Outgoing) -> Broker:
+        """A broker that waits for one partition's replicas answers nothing else of that connection.
+
+        So partitions that failed the last time have another one, as have all others while theirs is stuck.
+        """
+        usual, other = (self._lane(node, lane) for lane in _LANES)
+        if outgoing.is_sick or (usual.pace.is_stuck and not other.pace.is_stuck):
+            return other
+        return usual
+
+    def _lane(self, node: int, lane: Lane) -> Broker:
+        broker = self._brokers.get((node, lane))
+        if broker is None:
+            broker = self._brokers[node, lane] = Broker(node, lane, Pace(self._at_once))
+        return broker
 
     def is_ready(self, outgoing: Outgoing) -> bool:
         """Whether the partition's next batch waits to leave."""
@@ -112,9 +125,11 @@ class Departures:
 
     def release_slow(self, now_s: float) -> None:
         """What is ready no longer waits for the slow flights."""
-        for broker in self._brokers.values():
-            if broker.pace.release_slow(now_s) and broker.ready:
-                self._wake()
+        for broker in list(self._brokers.values()):
+            if broker.pace.release_slow(now_s):
+                ready, broker.ready = broker.ready, {}
+                for outgoing in ready:  # perhaps over the other lane
+                    self.make_ready(outgoing, broker.node)
 
     async def close(self) -> None:
         """Ends all flights; nobody hears of them. Never raises."""

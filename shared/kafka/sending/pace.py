@@ -44,12 +44,18 @@ class Pace:
         """Smoothed; 0.0 before the first answer."""
         self._at_once = at_once
         self._flights: set[Flight] = set()
+        self._slow: set[Flight] = set()
         self._hold_until_s = 0.0
         self._expected = 0
         self._came_before = self._answered = 0
 
     def __repr__(self) -> str:
         return f"<Pace: {len(self._flights)} flying, {self.waiting} waiting, {self.returning:.0%} return>"
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a slow flight has not ended yet."""
+        return bool(self._slow)
 
     def wait_s(self, now_s: float) -> float | None:
         """How long the next cohort still waits, 0.0 if it may leave; None: for an answer."""
@@ -68,9 +74,10 @@ class Pace:
 
     def answered(self, flight: Flight, now_s: float) -> float:
         """A flight has ended well; how long to count who comes back, until `counted` (0.0: not at all)."""
-        if flight not in self._flights:  # it was slow, and another has left since
+        is_slow = flight in self._slow
+        self.failed(flight)
+        if is_slow:
             return 0.0
-        self._flights.discard(flight)
         sample_s = now_s - flight.left_s
         known_s = self.round_trip_s or sample_s
         self.round_trip_s = known_s + _WEIGHT * (sample_s - known_s)
@@ -85,16 +92,17 @@ class Pace:
 
     def counted(self) -> None:
         """The time that `answered` named is over."""
-        self._expected = 0
         sample = min(1.0, (self.came - self._came_before) / self._answered)
         self.returning += _WEIGHT * (sample - self.returning)
 
     def failed(self, flight: Flight) -> None:
         """A flight has ended, and says nothing about the usual round trip."""
         self._flights.discard(flight)
+        self._slow.discard(flight)
 
     def release_slow(self, now_s: float) -> bool:
-        """Goes on without the flights that are slow; whether there was one."""
+        """The next cohort no longer waits for the flights that are slow; whether there is a new one."""
         slow = {flight for flight in self._flights if now_s - flight.left_s > SLOW_ROUND_S}
         self._flights -= slow
+        self._slow |= slow
         return bool(slow)

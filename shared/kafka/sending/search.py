@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 
 from aiokafka.errors import for_code
 
@@ -74,7 +74,7 @@ class Search:
             while self._sought:
                 self._changed.clear()
                 now_s = asyncio.get_running_loop().time()
-                due = {outgoing: at_s for outgoing, at_s in self._sought.items() if at_s <= now_s}
+                due = [outgoing for outgoing, at_s in self._sought.items() if at_s <= now_s]
                 if due:
                     await self._look(due)
                     continue
@@ -86,7 +86,7 @@ class Search:
         finally:
             self._task = None
 
-    async def _look(self, due: Mapping[Outgoing, float]) -> None:
+    async def _look(self, due: Iterable[Outgoing]) -> None:
         try:
             await self._cluster.refresh({outgoing.place[0] for outgoing in due})
             if any(one.producer is None and one.spent == self._producer for one in due):
@@ -97,11 +97,9 @@ class Search:
         except Exception as error:  # a fault of ours: without the search nothing would be sent any more
             logger.exception("looking for leaders failed")
             self.trouble = repr(error)
-        for outgoing, at_s in due.items():
-            if self._sought.get(outgoing) != at_s:  # forgotten or put off meanwhile
-                continue
-            del self._sought[outgoing]
-            if not self._found(outgoing):
+        for outgoing in due:
+            is_sought = self._sought.pop(outgoing, None) is not None  # or was it forgotten meanwhile?
+            if is_sought and not self._found(outgoing):
                 self.seek(outgoing, outgoing.backoff.next_s())
 
     async def _new_producer(self) -> Producer:

@@ -13,10 +13,11 @@ import pytest
 
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
-from shared.kafka.delivery import Loss, Record
+from shared.kafka.delivery import Delivery, Loss, Record
 from shared.kafka.produce_errors import NOT_STORED, REJECTED, TRY_AGAIN
 from shared.kafka.sender import ENCODED_AT_ONCE, MISSING_S, Sender
 from shared.kafka.sending.departures import COHORT_BYTES
+from shared.kafka.sending.pace import SLOW_ROUND_S
 from tests.fakes.kafka_produce import ProducingKafka
 from tests.fakes.virtual_time import until, virtual_time
 
@@ -57,6 +58,7 @@ class World(ProducingKafka):
         super().__init__(brokers)
         for topic in "ab":
             self.create(topic)
+        self.connect_s = 0.0
         self.cluster = Cluster("fake:1", self.connect)
         self.batches: list[tuple[str, str]] = []
         options = {"deliver_s": DELIVER_S, "max_batch_bytes": 10_000} | options
@@ -69,6 +71,11 @@ class World(ProducingKafka):
             **options,
         )
         self.answers = Answers()
+
+    async def connect(self, host: str, port: int) -> Any:
+        """A connection, after a while."""
+        await asyncio.sleep(self.connect_s)
+        return await super().connect(host, port)
 
     def send(self, place: tuple[str, int], *values: bytes) -> None:
         """Adds the values; each is its own index, and its own request."""
@@ -116,12 +123,13 @@ async def test_records_span_batches_and_keep_their_offsets() -> None:
     """One request's records may fill several batches; a record larger than a batch has one of its own."""
     values = [b"%03d" % n + b"x" * (40_000 if n == 50 else 600) for n in range(100)]
     async with sending() as world:
+        world.send(A, b"before")
         shares = world.sender.add(A, ((None, value, []) for value in values), range(100), world.answers)
-        await until(lambda: len(world.answers.of) == 100)
+        await until(lambda: len(world.answers.of) == 101)
 
         assert shares == len(world.requests) > 5
-        assert [world.answers.of[n] for n in range(100)] == list(range(100))
-        assert world.values("a") == values
+        assert [world.answers.of[n] for n in range(100)] == list(range(1, 101))
+        assert world.values("a") == [b"before", *values]
 
 
 @virtual_time
@@ -310,6 +318,9 @@ async def test_a_lost_answer_doubles_nothing(lost: int) -> None:
         assert await world.outcome(b"1", b"b", b"2") == [1, 0, 2]
         assert world.values("a") == [b"0", b"1", b"2"]
         assert world.values("b") == [b"b"]
+        began_s = asyncio.get_running_loop().time()
+        await world.sent(A, b"3")
+        assert asyncio.get_running_loop().time() - began_s < 0.1
 
 
 @virtual_time
@@ -379,22 +390,102 @@ async def test_no_broker_at_all_loses_nothing_that_could_be_known() -> None:
 
 
 @virtual_time
+async def test_without_a_broker_from_the_start_records_are_late() -> None:
+    """Nobody has said that there is no such topic."""
+    async with sending() as world:
+        world.brokers.clear()
+
+        assert await world.sent(A, b"1") == ["late"]
+
+
+@virtual_time
+async def test_what_is_late_while_its_connection_is_made_is_not_sent() -> None:
+    """It was reported as not stored."""
+    async with sending() as world:
+        await world.sent(A, b"0")
+        world.connect_s = DELIVER_S + 0.5
+        world.cut(1)
+
+        assert await world.sent(A, b"1") == ["late"]
+        await asyncio.sleep(10 * DELIVER_S)
+        assert world.values("a") == [b"0"]
+
+
+@virtual_time
+async def test_what_is_late_before_it_could_leave_is_not_sent() -> None:
+    """Behind a request that is slow; the sender goes on."""
+    async with sending(deliver_s=0.2) as world:
+        await world.sent(A, b"0")
+        await world.sent(B, b"b0")
+        world.delay_s = 0.6
+        world.send(A, b"1")
+        await asyncio.sleep(0.01)
+        world.send(B, b"b1")
+
+        assert await world.outcome(b"1", b"b1") == ["unknown", "late"]
+        world.delay_s = 0.0
+        await asyncio.sleep(1)
+        assert await world.sent(B, b"b2") == [1]
+
+
+@virtual_time
+async def test_a_partition_that_has_recovered_is_tried_again_soon() -> None:
+    """The pauses grow with the failures in a row."""
+    async with sending() as world:
+        world.partitions[A].refusals += [19] * 8
+        await world.sent(A, b"0")
+        world.partitions[A].refusals.append(19)
+        began_s = asyncio.get_running_loop().time()
+        await world.sent(A, b"1")
+
+        assert asyncio.get_running_loop().time() - began_s < 0.1
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+@virtual_time
+async def test_clients_that_wait_for_their_answers_fly_together(partitions: int) -> None:
+    """Two halves that take turns would need two round trips for each record."""
+    clients, loop = 32, asyncio.get_running_loop()
+    async with sending(deliver_s=30) as world:
+        for number in range(partitions):
+            world.create("t", number)
+            await world.sent(("t", number), b"%d" % number)
+        world.delay_s = 0.003
+
+        async def run(client: int) -> None:
+            await asyncio.sleep(client % 2 * 0.002)
+            for _ in range(300):
+                delivery = Delivery()
+                place = "t", client % partitions
+                delivery.expect(world.sender.add(place, [(None, b"v", [])], [client], delivery))
+                await delivery.done
+                await asyncio.sleep(0.0002)
+
+        began_s = loop.time()
+        await asyncio.gather(*(run(client) for client in range(clients)))
+        took_s = loop.time() - began_s
+
+    assert took_s < 300 * 1.5 * 0.004
+
+
+@virtual_time
 async def test_a_partition_whose_replicas_lag_does_not_hold_up_the_others() -> None:
-    """A broker that waits for replicas answers nothing else of that connection; the next try has another."""
+    """A broker that waits for replicas answers nothing else of that connection: the others have another."""
     async with sending() as world:
         await world.sent(A, b"0")
         await world.sent(B, b"b")
         world.lagging.add(A)
         world.send(A, b"1")
-        await asyncio.sleep(DELIVER_S / 4 + 0.1)
+        await asyncio.sleep(0.01)  # else B would travel in the same request
         loop, slowest_s = asyncio.get_running_loop(), 0.0
-        for number in range(50):
+        for number in range(100):
             began_s = loop.time()
             assert await world.sent(B, b"b%d" % number) == [number + 1]
             slowest_s = max(slowest_s, loop.time() - began_s)
+            await asyncio.sleep(0.04)
 
         assert await world.outcome(b"1") == ["unknown"]
-        assert slowest_s < 0.1
+        assert slowest_s < 3 * SLOW_ROUND_S
         world.lagging.clear()
         assert await world.sent(A, b"2") == [2]
         assert world.values("a") == [b"0", b"1", b"2"]
@@ -415,15 +506,18 @@ async def test_a_new_leader_is_found() -> None:
 
 @virtual_time
 async def test_a_frozen_broker_is_left_once_another_leads() -> None:
-    """It never says so itself; the batch is sent again to the new leader, in time."""
-    async with sending(brokers=2) as world:
+    """It never says so itself; long before its answer would be late, the batch goes to the new leader."""
+    async with sending(brokers=2, deliver_s=60) as world:
         await world.sent(A, b"0")
         world.muted.add(1)
         world.send(A, b"1")
-        await asyncio.sleep(0.3 * DELIVER_S)
+        reads = world.metadata_reads
+        await asyncio.sleep(8)
         world.partitions[A].leader = 2
 
         assert await world.outcome(b"1") == [1]
+        assert world.answers.at_s[b"1"] < 12
+        assert world.metadata_reads - reads < 12
         world.muted.clear()
         world.wake()
         assert await world.sent(A, b"2") == [2]
@@ -446,6 +540,10 @@ async def test_a_mute_connection_is_left_in_time() -> None:
 async def test_a_topic_that_does_not_exist_is_noticed_soon() -> None:
     """A broker may not have heard of a new one yet; after that its records are refused, and only those."""
     async with sending() as world:
+        world.brokers.clear()
+        world.send(("none", 0), b"first")
+        await asyncio.sleep(0.5)
+        world.brokers.append(1)
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         world.send(("new", 0), b"new")
@@ -459,6 +557,12 @@ async def test_a_topic_that_does_not_exist_is_noticed_soon() -> None:
         assert world.answers.reasons[b"none"] == "there is no topic none"
         world.create("none")
         assert await world.sent(("none", 0), b"none at last") == [0]
+
+        partition = world.partitions.pop(("new", 0))
+        world.send(("new", 0), b"back")
+        await asyncio.sleep(MISSING_S / 2)
+        world.partitions["new", 0] = partition
+        assert await world.outcome(b"back") == [1]
 
 
 @virtual_time
