@@ -82,10 +82,3 @@ class CircuitBreaker:
     def record_success(self, stream: int) -> None:
         """Closes the circuit: Kafka acknowledged fragments of the stream."""
         self._circuits.pop(stream, None)
-
-    def abandon_trials(self, now_s: float) -> None:
-        """Trials under way end without a result, as all of Kafka is silent; others may start at once."""
-        for circuit in self._circuits.values():
-            if circuit.is_half_open:
-                # the pause stays as it is: nothing was learned about the stream
-                circuit.is_half_open, circuit.rejects_until_s = False, now_s

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from services.producer.core.ingest import Rejected
 from services.producer.core.reject_shares import STORED_OVERHEAD_BYTES, RejectShares
 from services.producer.ports import RejectCounts
-from shared.backoff import Backoff
 from shared.kafka.cluster import Cluster
 from shared.kafka.delivery import FLUSH_TIMEOUT_S, Loss
 from shared.kafka.sender import Sender
@@ -55,7 +54,8 @@ class KafkaRejects:
     ) -> None:
         self._place = names.rejected, 0
         self._max_waiting_bytes = max_waiting_bytes
-        self._sender = Sender(cluster, deliver_s=ack_timeout_s, max_batch_bytes=BATCH_BYTES)
+        # what `_send_some` takes fits into one batch, so it keeps its order if it has to wait
+        self._sender = Sender(cluster, deliver_s=ack_timeout_s, max_batch_bytes=2 * BATCH_BYTES)
         self._now_s = now_s
         self._shares = RejectShares(
             share_bytes=share_bytes, refill_s=REJECTED_RETENTION_MS / 1000, writers=writers
@@ -63,10 +63,10 @@ class KafkaRejects:
         # headers are built later: they cost more than the answer
         self._waiting: deque[Waiting] = deque()
         self._waiting_bytes = 0
+        """Of all that is neither stored nor dropped."""
         self._shares_left = 0
         """Of what the sender has, how many outcomes are still to come."""
         self._failure = ""
-        self._backoff = Backoff(first_s=0.1, cap_s=2.0)
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -100,8 +100,6 @@ class KafkaRejects:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                if self._failure:
-                    await asyncio.sleep(self._backoff.next_s())
                 if self._waiting and not self._shares_left:
                     self._send_some()
         finally:
@@ -120,23 +118,24 @@ class KafkaRejects:
         """Counts rejects that the sender has stored (see `Waiter`)."""
         self.counts.stored += len(indexes)
         self._failure = ""
-        self._backoff.reset()
-        self._settle()
+        self._settle(indexes)
 
     def lost(self, indexes: Sequence[Waiting], loss: Loss) -> None:
         """Drops rejects that may be stored, or never will be; the others wait on (see `Waiter`)."""
         if loss.is_unknown or loss.kind == "rejected":
             self.counts.dropped += len(indexes)
+            done = indexes
         else:
             self._waiting.extendleft(reversed(indexes))
-            self._waiting_bytes += sum(_weight(kept) for _, kept, _ in indexes)
+            done = ()
         if loss.reason != self._failure:
             why = f"{loss.reason}: {loss.cause}" if loss.cause else loss.reason
             logger.warning("rejects waiting for kafka", extra={"why": why})
         self._failure = loss.reason
-        self._settle()
+        self._settle(done)
 
-    def _settle(self) -> None:
+    def _settle(self, done: Sequence[Waiting]) -> None:
+        self._waiting_bytes -= sum(_weight(kept) for _, kept, _ in done)
         self._shares_left -= 1
         if self._waiting:
             self._wake.set()
@@ -149,7 +148,6 @@ class KafkaRejects:
         while self._waiting and size < BATCH_BYTES:
             items.append(self._waiting.popleft())
             size += _weight(items[-1][1])
-        self._waiting_bytes -= size
         records = (
             (None, kept, headers_of(item.reason, item.detail, posted, item.index, is_cut=len(kept) < posted))
             for item, kept, posted in items

@@ -184,7 +184,6 @@ class KafkaFragmentSink:
         elif not self._refusal:
             logger.warning("kafka does not acknowledge", extra={"why": loss.cause or loss.reason})
             self._refusal = loss.reason
-            self._breaker.abandon_trials(_now_s())
             self._wake.set()
 
     async def _probe(self) -> None:

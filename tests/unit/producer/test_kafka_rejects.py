@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from services.producer.kafka.rejects import KafkaRejects
+from services.producer.kafka.rejects import RECORD_OVERHEAD_BYTES, KafkaRejects
 from shared.kafka.cluster import Cluster
 from shared.kafka.delivery import FLUSH_TIMEOUT_S
 from shared.model.names import Names
@@ -114,6 +114,38 @@ async def test_rejects_wait_for_hours_and_are_stored_once(away: str) -> None:
         assert rejects.counts.dropped == 0
         assert indexes(broker) == list(range(200))
         assert reads < 1_000
+
+
+@virtual_time
+async def test_rejects_that_kafka_refuses_are_dropped() -> None:
+    """They would be refused again, and hold up those that follow."""
+    async with writing() as (broker, rejects):
+        broker.partitions[TOPIC, 0].refusals.append(10)
+        rejects.put([refused(0)], [b"{}"])
+        await until(lambda: rejects.counts.dropped == 1)
+        rejects.put([refused(1)], [b"{}"])
+        await until(lambda: rejects.counts.stored == 1)
+
+        assert indexes(broker) == [1]
+
+
+@virtual_time
+async def test_the_queue_stays_bounded_however_often_it_was_tried() -> None:
+    """Rejects take up their room until they are stored or dropped."""
+    async with writing(max_waiting_bytes=10 * (RECORD_OVERHEAD_BYTES + 2)) as (broker, rejects):
+        broker.brokers.clear()
+        for index in range(10):
+            rejects.put([refused(index)], [b"{}"])
+        await asyncio.sleep(10.1 * ACK_TIMEOUT_S)
+        for index in range(10, 20):
+            rejects.put([refused(index)], [b"{}"])
+        broker.brokers.append(1)
+        await until(lambda: rejects.counts.stored + rejects.counts.dropped == 20)
+
+        assert rejects.counts.dropped == 10
+        assert indexes(broker) == list(range(10))
+        rejects.put([refused(20)], [b"{}"])
+        await until(lambda: rejects.counts.stored == 11)
 
 
 @virtual_time

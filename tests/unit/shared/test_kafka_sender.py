@@ -310,6 +310,7 @@ async def test_a_lost_answer_doubles_nothing(lost: int) -> None:
     async with sending() as world:
         await world.sent(A, b"0")
         world.lost_answers = lost
+        began_s = asyncio.get_running_loop().time()
         world.send(A, b"1")
         world.send(B, b"b")
         await asyncio.sleep(0.0015)
@@ -318,9 +319,7 @@ async def test_a_lost_answer_doubles_nothing(lost: int) -> None:
         assert await world.outcome(b"1", b"b", b"2") == [1, 0, 2]
         assert world.values("a") == [b"0", b"1", b"2"]
         assert world.values("b") == [b"b"]
-        began_s = asyncio.get_running_loop().time()
-        await world.sent(A, b"3")
-        assert asyncio.get_running_loop().time() - began_s < 0.1
+        assert asyncio.get_running_loop().time() - began_s < SLOW_ROUND_S
 
 
 @virtual_time
@@ -465,7 +464,7 @@ async def test_clients_that_wait_for_their_answers_fly_together(partitions: int)
         await asyncio.gather(*(run(client) for client in range(clients)))
         took_s = loop.time() - began_s
 
-    assert took_s < 300 * 1.5 * 0.004
+    assert took_s < 300 * 1.2 * 0.004
 
 
 @virtual_time

@@ -160,5 +160,9 @@ def test_a_slow_flight_holds_up_the_next_for_a_bounded_time(at_once: int) -> Non
 
     assert at_the_limit == (False, None)
     assert past_it == (True, 0.0)
+    assert pace.is_stuck
     assert pace.answered(flights[0], 1.0) == 0.0
     assert pace.round_trip_s == 0.0
+    for flight in flights[1:]:
+        pace.failed(flight)
+    assert not pace.is_stuck
