@@ -125,7 +125,7 @@ async def test_events_survive_a_broker_that_is_killed_and_one_that_is_mute(
             event_sink.emit(numbered(1))
             event_sink.emit(numbered(2))
             await asyncio.to_thread(kafka_server.start)
-            await until(lambda: streams_in(feed) == [0, 1, 2])
+            await until(lambda: streams_in(feed) == [0, 1, 2] and not event_sink.waiting)
             kafka_server.pause()
             event_sink.emit(numbered(3))
             await asyncio.sleep(4)  # how long it is mute
