@@ -19,7 +19,7 @@ from typing import Literal
 from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.last_record import LogChanged, LogLost
 from services.consumer.core.commits.stream import Stream
-from services.consumer.core.commits.turn import Effect, Tick
+from services.consumer.core.commits.turn import IDLE_S, Effect, Tick
 from services.consumer.core.sessions.record import Record
 from services.consumer.ports import Fenced, FragmentReader, SessionSink
 from services.consumer.stream.admission import admit, seek, warn_if_not_compared
@@ -63,8 +63,7 @@ class StreamWorker:
         self.stored_epoch = -1
         """Epoch of the stored head, once it was read."""
         self.is_warm = self.was_fenced = False
-        self.opened, self.reading, self.frozen = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self.rewound = asyncio.Event()
+        self.opened, self.reading, self.frozen, self.rewound = (asyncio.Event() for _ in range(4))
         self.opened_at_ms = self.first_record_at_ms = self.stopped_at_ms = self.committed_at_ms = 0
         self.opened_after_s = self.first_record_after_s = -1.0
         self._context = context
@@ -74,6 +73,7 @@ class StreamWorker:
         self._tenure = Tenure(stream, epoch, claimed, self._still)
         self._reader: FragmentReader | None = None
         self._must_reopen = False
+        self._fetching: asyncio.Future[Sequence[Record]] | None = None
         self._left: Sequence[Record] = ()
         """Records that were read but not folded, because the commit had no room for what they close."""
         self.retries = Retries(context.uniform)
@@ -121,6 +121,8 @@ class StreamWorker:
     def reopen(self) -> None:
         """Asks for a new life, because the reader of this one makes no progress."""
         self._must_reopen = True
+        if self._fetching is not None:
+            self._fetching.cancel()  # the worker may wait for it for long
 
     async def run(self) -> Outcome:
         """Lives until it is stopped (with everything committed) or the stream is no longer its own."""
@@ -222,17 +224,17 @@ class StreamWorker:
         self, core: Stream, reader: FragmentReader, wait_s: float, stopping: asyncio.Task[Literal[True]]
     ) -> Sequence[Record]:
         """The next records; none after `wait_s`, or at once when it is asked to stop."""
-        fetching = asyncio.ensure_future(reader.fetch(wait_s))
+        fetching = self._fetching = asyncio.ensure_future(reader.fetch(wait_s))
         try:
             await asyncio.wait(
                 (fetching, stopping), timeout=wait_s + LATE_FETCH_S, return_when=asyncio.FIRST_COMPLETED
             )
+            if self._must_reopen:
+                raise KafkaUnavailable(f"stream {self.stream}: the reader makes no progress")
             # a fetch that hangs counts as empty: the watchdog sees no progress and asks us to reopen
             records = fetching.result() if fetching.done() else ()
         finally:
             fetching.cancel()
-        if self._must_reopen:
-            raise KafkaUnavailable(f"stream {self.stream}: the reader makes no progress")
         return admit(core, records)
 
     async def _turn(self, core: Stream, sink: SessionSink, records: Sequence[Record]) -> float:
@@ -251,7 +253,7 @@ class StreamWorker:
         self._note_progress(core, records)
         await self._perform(turn.effects, core, sink)
         self.retries.observe(core, self.end, context.now_s())
-        return turn.wait_s
+        return min(turn.wait_s, IDLE_S) if self.retries.failures else turn.wait_s
 
     async def _perform(self, effects: Sequence[Effect], core: Stream, sink: SessionSink) -> None:
         for effect in effects:

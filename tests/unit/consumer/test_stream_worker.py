@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from services.consumer.core.commits.turn import StreamLimits
+from services.consumer.core.commits.turn import EMPTY_S, StreamLimits
 from services.consumer.stream.tenure import LEASE_POLL_S
 from services.consumer.stream.worker import LAST_FETCH_S
 from shared.model.group import Delivery, GroupSettings
@@ -243,3 +243,18 @@ async def test_a_stop_commits_what_was_read_and_loses_nothing(loss: Loss | None)
 
     assert stored == ([] if loss == "before" else ["a"])
     assert world.keys() == ["a", "b"]
+
+
+@virtual_time
+async def test_a_reader_that_hangs_is_replaced_at_once_while_an_empty_stream_waits() -> None:
+    """With nothing open, a worker waits long for records: the watchdog must not have to wait for it."""
+    world = StreamWorld(LONG)
+    worker, ended = await world.running()
+    await asyncio.sleep(EMPTY_S / 2)
+    readers, loop = len(world.log.readers), asyncio.get_running_loop()
+    asked_s = loop.time()
+    worker.reopen()
+    await until(lambda: len(world.log.readers) > readers)
+    ended.cancel()
+
+    assert loop.time() - asked_s < 1

@@ -21,7 +21,7 @@ from services.consumer.core.commits.last_record import LastRecord
 from services.consumer.core.commits.parking import is_replay_long, sessions_to_park
 from services.consumer.core.commits.read_marks import ReadMarks
 from services.consumer.core.commits.ticks import Ticks
-from services.consumer.core.commits.turn import IDLE_S, RENEW_S, Effect, Start, StreamLimits, Tick, Turn
+from services.consumer.core.commits.turn import RENEW_S, Effect, Start, StreamLimits, Tick, Turn, rest_s
 from services.consumer.core.commits.writer import CheckpointWriter
 from services.consumer.core.sessions.assembly import Assembler
 from services.consumer.core.sessions.covered import CoveredKeys
@@ -127,7 +127,8 @@ class Stream(StreamFigures):
         effects: list[Effect] = []
         # more work waits, though nothing needs to be read for it: come back at once
         has_more = left or self._is_full or len(closed) >= CLOSED_AT_ONCE
-        wait_s = 0.0 if has_more else IDLE_S
+        is_waiting = bool(self.open_sessions) or self.has_changes or self.is_replaying
+        wait_s = 0.0 if has_more else rest_s(is_waiting=is_waiting)
         if commit_s is not None and self._is_commit_due(now_s, commit_s):
             if len(records) >= slices.SLICE:
                 yield  # folding them has taken its part already
@@ -253,10 +254,9 @@ class Stream(StreamFigures):
 
     def _is_tick_due(self, now_s: float, wall_ms: int) -> bool:
         """Whether, by the member's own clock, a session is idle on a silent stream."""
-        state = self.assembler
         if self.is_replaying or not self._ticks.may_come(now_s):
             return False
-        oldest = state.open.oldest()
+        oldest = self.assembler.open.oldest()
         return oldest is not None and wall_ms - oldest.last_a > self.settings.idle_ms
 
     def _preparing_commit(self) -> slices.Steps[Commit]:

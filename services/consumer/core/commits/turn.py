@@ -14,10 +14,18 @@ from services.consumer.core.sessions.record import Record
 
 IDLE_S = 5.0
 """How long to wait for records when nothing is due."""
+EMPTY_S = 30.0
+"""The same while no session is open either, so that nothing comes due without a record. Each time costs
+0.1 ms: at `IDLE_S` that was a third of what an idle member cost."""
 RENEW_S = 86_400.0
 """Kafka forgets committed offsets after 7 idle days; owners renew theirs daily."""
 
 Start = Literal["as_stored", "cut", "rewind"]
+
+
+def rest_s(*, is_waiting: bool) -> float:
+    """How long to wait for records when no more work is at hand; `is_waiting`: something may come due."""
+    return IDLE_S if is_waiting else EMPTY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from services.consumer.core.commits.checkpoint import Checkpoint
 from services.consumer.core.commits.commit import Commit
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.commits.ticks import QUIET_S, TICK_EVERY_S
-from services.consumer.core.commits.turn import IDLE_S, RENEW_S, StreamLimits, Tick, Turn
+from services.consumer.core.commits.turn import EMPTY_S, IDLE_S, RENEW_S, StreamLimits, Tick, Turn
 from services.consumer.core.sessions.covered import CoveredKeys
 from services.consumer.core.sessions.state import Covered
 from shared.model.group import GroupSettings
@@ -46,9 +46,9 @@ def turn_of(stream: Stream, count: int, later_s: float, *, wall_ms: int = 0, fir
 @pytest.mark.parametrize(
     ("count", "later_s", "commits", "wait_s"),
     [
-        (0, 0.5, False, IDLE_S),
-        (0, RENEW_S - 1, False, IDLE_S),
-        (0, RENEW_S + 1, True, IDLE_S),
+        (0, 0.5, False, EMPTY_S),
+        (0, RENEW_S - 1, False, EMPTY_S),
+        (0, RENEW_S + 1, True, EMPTY_S),
         (1, 0.5, False, COMMIT_S - 0.5),
         (1, COMMIT_S, True, IDLE_S),
         (25, 0.5, False, COMMIT_S - 0.5),
