@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from shared.errors import KafkaUnavailable
@@ -33,7 +33,7 @@ class Cohort:
     broker: Broker
     flight: Flight
     trip: Trip
-    batches: list[tuple[Outgoing, Batch]] = field(default_factory=list)
+    batches: list[tuple[Outgoing, Batch]]
 
 
 Landed = Callable[[Outgoing, Trip, int, int, str], None]
@@ -155,13 +155,15 @@ class Departures:
                 self._launch(broker, now_s)
 
     def _launch(self, broker: Broker, now_s: float) -> None:
-        cohort, size = Cohort(broker, broker.pace.leave(now_s), Trip(broker.node)), 0
+        trip, size, batches = Trip(broker.node), 0, list[tuple[Outgoing, Batch]]()
         while broker.ready and size < COHORT_BYTES:
             outgoing = next(iter(broker.ready))
             del broker.ready[outgoing]
-            batch = outgoing.take_off(cohort.trip)
+            batch = outgoing.take_off(trip)
             size += len(batch.data)
-            cohort.batches.append((outgoing, batch))
+            batches.append((outgoing, batch))
+        left = sum(outgoing.requests for outgoing in broker.ready)
+        cohort = Cohort(broker, broker.pace.leave(now_s, left), trip, batches)
         task = asyncio.create_task(self._fly(cohort), name="sender")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

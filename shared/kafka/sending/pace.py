@@ -65,11 +65,11 @@ class Pace:
             return 0.0
         return self._hold_until_s - now_s
 
-    def leave(self, now_s: float) -> Flight:
-        """All that waits leaves."""
-        flight = Flight(now_s, self.waiting)
+    def leave(self, now_s: float, left: int = 0) -> Flight:
+        """All that waits leaves, but for so many requests."""
+        flight = Flight(now_s, max(0, self.waiting - left))
         self._flights.add(flight)
-        self.waiting = self._expected = 0
+        self.waiting, self._expected = left, 0
         return flight
 
     def answered(self, flight: Flight, now_s: float) -> float:
@@ -91,7 +91,8 @@ class Pace:
         return hold_s
 
     def counted(self) -> None:
-        """The time that `answered` named is over."""
+        """The time that `answered` named is over, and so is the wait, even if the timer was a bit early."""
+        self._expected = 0
         sample = min(1.0, (self.came - self._came_before) / self._answered)
         self.returning += _WEIGHT * (sample - self.returning)
 
