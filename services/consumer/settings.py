@@ -96,7 +96,7 @@ class ConsumerSettings(ServiceSettings):
         between(0.02, 60, "shorter costs more transactions; longer delays sessions and lengthens replays"),
     )
     commits_per_s: float = setting(
-        100.0,
+        300.0,
         "commits of all streams of the group together; with many streams each waits longer",
         between(1, 10_000, "more keep the brokers busy with transactions, fewer delay sessions"),
     )

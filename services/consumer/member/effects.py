@@ -57,7 +57,7 @@ class Pace:
     """
 
     drain_s: float = 20.0
-    commits_per_s: float = 100.0
+    commits_per_s: float = 300.0
 
 
 class EffectRunner:
