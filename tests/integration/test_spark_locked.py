@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import urllib.request
@@ -119,7 +120,9 @@ async def test_a_job_shows_its_secret_nowhere(
 
     def watch() -> bool:
         shown.extend(pages_of(driver.run))
-        shown.extend(path.read_text(errors="replace") for path in Path("/proc").glob("[0-9]*/cmdline"))
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it has just ended
+                shown.append(path.read_text(errors="replace"))
         return (driver.run / "result.json").exists()
 
     await asyncio.to_thread(driver.wait_until, watch)

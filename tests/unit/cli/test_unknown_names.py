@@ -130,7 +130,7 @@ def test_every_reason_is_in_the_list() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "FragmentRejected" and node.args:
                 used |= words_in(node.args[0])
-            if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
+            if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and node.value.elts:
                 used |= words_in(node.value.elts[0])
 
     # a malformed marker is no fragment: its whole request is refused
