@@ -15,6 +15,7 @@ from services.producer.http.exchange import Head
 
 MAX_HEADER_BYTES = 32 * 1024
 """For a request line with its headers; browsers send all cookies of a site with a beacon."""
+_FRAGMENTS = ("/fragments", b"")
 _UPGRADE = (b"upgrade", b"connection", b"http2-settings")
 
 
@@ -186,8 +187,8 @@ class RequestReader:
 
 def _parsed(target: bytes) -> tuple[str, bytes]:
     """The decoded path, and the query. Raises what httptools and `decode` raise."""
-    if target == b"/fragments":
-        return "/fragments", b""
+    if target == b"/fragments":  # as most are
+        return _FRAGMENTS
     url = httptools.parse_url(target)
     path = url.path.decode("ascii")
     return urllib.parse.unquote(path) if "%" in path else path, url.query or b""
