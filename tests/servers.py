@@ -150,7 +150,8 @@ class Server:
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
             # or a thread on another core would still answer what the caller sends next
-            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            with contextlib.suppress(ChildProcessError):  # it had ended already: chaos may have killed it
+                os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             self.is_paused = True
 
     def resume(self) -> None:

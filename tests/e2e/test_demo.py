@@ -29,7 +29,7 @@ async def test_a_demo_is_exact_and_leaves_nothing_running(tmp_path: Path) -> Non
     assert (code, err) == (0, "")
     assert "moving stream 0 to consumer-" in out
     # the plan may exchange streams, and on a busy machine one may have to replay
-    assert re.search(r"live\n  (handed over \d+ streams?,|\d+ streams? had to replay)", out), out
+    assert re.search(r"live\n  (handed over [12] streams?,|[12] streams? had to replay)", out), out
     assert "killing consumer-1 with SIGKILL" in out
     assert "consumer-1 died (SIGKILL)" in out
     assert "draining consumer-2" in out

@@ -24,6 +24,7 @@ from tests.integration.kafka_log_ground import RETENTION_MS, delivered
 from tests.log_contract import LogContract, commit, fragment, opened, read_to_end
 from tests.reference import Rec
 from tests.topics import Append, admin_client
+from tests.waiting import until
 
 
 class TestKafkaLog(LogContract):
@@ -139,8 +140,9 @@ async def test_topics_have_the_required_settings(kafka: str, names: Names) -> No
             (response,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
         return {entry[0]: entry[1] for entry in response.resources[0][4]}
 
-    fragments = await configs(names.fragments(0))
-    checkpoints = await configs(names.checkpoints("default"))
+    # a broker may hear of a topic a moment after the controller has created it
+    fragments = await until(lambda: configs(names.fragments(0)))
+    checkpoints = await until(lambda: configs(names.checkpoints("default")))
 
     assert fragments["message.timestamp.type"] == "LogAppendTime"
     assert fragments["retention.ms"] == str(RETENTION_MS)
