@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from services.consumer.adapters.http_peers import HttpPeers
 from services.consumer.adapters.kafka.events import KafkaEventSink
 from services.consumer.adapters.kafka.log import KafkaStreamLog
+from services.consumer.adapters.tcp_listeners import TcpListeners
 from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
 from services.consumer.app import create_app
 from services.consumer.handover.nonces import Nonces
@@ -130,6 +131,7 @@ async def member_of(
                 context=_group_context(settings, prepared.log),
                 node=node,
                 peers=peers,
+                listeners=TcpListeners(settings.tls),
                 settings=settings.ownership,
                 pace=settings.pace,
                 limits=limits,
@@ -183,6 +185,7 @@ def _coordinator(settings: ConsumerSettings, zookeeper: ZooKeeper, count: int) -
         settings.member,
         count=count,
         address=settings.address,
+        is_fenced=settings.delivery == "exactly_once",
     )
 
 
