@@ -247,9 +247,13 @@ class SimulatedZooKeeper(ZnodesClient):
         await asyncio.sleep(0)
 
     def end_session(self) -> None:
-        """The process has closed its client: the session ends at once, if that can still be said."""
+        """The process has closed its client: the session ends at once, if that can still be said.
+
+        A killed process says nothing more, although its tasks end in order here.
+        """
         session = self._session
-        if session is not None and self._link and not self._wire.weather.cut_requests:
+        is_heard = self._link and not self._wire.dead and not self._wire.weather.cut_requests
+        if session is not None and is_heard:
             self._ensemble.end(session.id, "closed")
 
     async def _read(
