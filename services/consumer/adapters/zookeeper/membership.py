@@ -88,9 +88,9 @@ class Membership:
 
     async def has_ended(self, holder: str, session: ZooKeeperSession) -> bool:
         """Whether the holder of a claim that was read before has no node: it joined before it claimed."""
-        return (
-            is_member_id(holder) and await self._zookeeper.get(self._path(holder), within=session.id) is None
-        )
+        if not is_member_id(holder):
+            return False
+        return await self._zookeeper.get(self._path(holder), within=session.id) is None
 
     async def predecessor(self, session: ZooKeeperSession) -> MemberNode | None:
         """What an earlier ZooKeeper session has left under this id; None if there is nothing readable."""
