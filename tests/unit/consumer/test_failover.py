@@ -7,7 +7,9 @@ import asyncio
 import msgspec
 import pytest
 
+from services.consumer.member.metrics import ConsumerMetrics
 from shared.model.names import Names
+from shared.zookeeper.znodes import Set
 from tests.fakes.virtual_time import until, virtual_time
 from tests.unit.consumer.group_world import TIMEOUT_S, GroupWorld, settled_group
 from tests.unit.consumer.stream_world import LONG
@@ -61,6 +63,8 @@ async def test_two_members_that_are_killed_together_are_noticed() -> None:
     async with asyncio.timeout(2 * SOON_S):
         await world.settled()
 
+    counted = [ConsumerMetrics([one.member]).registry for one in world.members.values()]
+    assert sum(one.get_sample_value("baton_suspected_total") or 0 for one in counted) == 2
     await finish(world)
 
 
@@ -187,5 +191,21 @@ async def test_a_successor_is_not_ended_in_place_of_its_predecessor() -> None:
     await asyncio.sleep(20)
 
     assert a.session_id == session
+    assert len(a.running) == 3
+    await finish(world)
+
+
+@virtual_time
+async def test_a_damaged_node_is_not_a_missing_one() -> None:
+    """A member that cannot be read keeps its streams, and writes its node anew."""
+    world = await settled_group(6, *"ab")
+    await working(world)
+    a = world.members["a"]
+    epochs = [world.node_of(n).epoch for n in range(6)]
+
+    world.store.apply([Set(Names().member("default", "a"), b"{")], 0)
+    await asyncio.sleep(20)
+
+    assert [world.node_of(n).epoch for n in range(6)] == epochs
     assert len(a.running) == 3
     await finish(world)
