@@ -177,6 +177,7 @@ class CoordinatorContract:
         suspect sees that it is one, and can no longer release what another member has claimed.
         """
         a, b, c = [await open_coordinator(name) for name in "abc"]
+        await a.view()  # later claims of its own it need not watch
         await a.claim(3)
         await a.claim(4)
         await viewed(b, lambda view: len(view.claims) == 2)
@@ -184,6 +185,7 @@ class CoordinatorContract:
 
         ended = await b.end_process("a", node(a))
         again = await c.end_process("a", node(a))
+        await viewed(a, lambda view: a.is_suspected)
         views = [
             await viewed(one, lambda view: not view.claims and "a" not in view.members) for one in (b, c)
         ]
