@@ -89,11 +89,7 @@ class Member:
         )
         self.neighbours = Neighbours(coordinator, listeners)
         self._listeners = listeners
-        self._watchdog = ReaderWatchdog(
-            context.log,
-            lambda: self.workers,
-            context.now_s,
-        )
+        self._watchdog = ReaderWatchdog(context.log, lambda: self.workers, context.now_s)
 
     def __repr__(self) -> str:
         return f"<Member {self.coordinator.member} {self.state}, {len(self.workers)} streams>"
