@@ -16,14 +16,12 @@ import random
 import statistics
 from collections import Counter
 
-import msgspec
-from aiokafka import AIOKafkaConsumer, TopicPartition
-
-from bench.group import DEADLINE_S, SESSION_PARTITIONS, Group, Rows, is_balanced, now_ms
+from bench import failover
+from bench.failover import is_caught_up
+from bench.group import DEADLINE_S, Group, Rows, now_ms
 from bench.report import Row
 from bench.trace import Line, pauses_ms, standstill_ms
 from services.consumer.core.ownership.dampers import OwnershipSettings
-from shared.model.names import DEFAULT_GROUP
 
 WARM_UP, MOVES = 5, 30
 """Uncounted moves of each kind, while the broker and the members warm up, and counted ones."""
@@ -34,8 +32,6 @@ MOVE_RATE = 1_000.0
 STREAMS, RATE = 24, 5_000.0
 OPEN_BYTES = 1_500_000
 """Per stream: a replay then has 3,300 fragments, plus those since the last commit."""
-FEW_STREAMS, LOW_RATE = 6, 1_000.0
-KILLS = 4
 MOVE_AT_WILL = {"BATON_REST_S": "0", "BATON_STEADY_S": "0"}
 
 
@@ -45,7 +41,7 @@ def run(kafka: str, zookeeper: str) -> list[Row]:
     return [
         *asyncio.run(moves(kafka, zookeeper)),
         *asyncio.run(members(kafka, zookeeper)),
-        *asyncio.run(failovers(kafka, zookeeper)),
+        *asyncio.run(failover.measure(kafka, zookeeper)),
     ]
 
 
@@ -135,37 +131,16 @@ async def members(kafka: str, zookeeper: str) -> list[Row]:
             group.start(name)
         await group.pin(dict.fromkeys(range(STREAMS), "a"))
         group.start_load(RATE, OPEN_BYTES)
-        await group.until(lambda rows: len(rows["a"]) == STREAMS and _is_caught_up(rows))
+        await group.until(lambda rows: len(rows["a"]) == STREAMS and is_caught_up(rows))
         await asyncio.sleep(2)  # lets the last clients settle
         rows = await _drain(group)
         rows += await _join(group)
         rows += await _rolling_restart(group)
-        seconds = await _failover(group, "c")
+        seconds = (await failover.fail_over(group, "c")).since_kill_s
         return [
             *rows,
-            _row(f"failover of {len(seconds)} streams at once, at {RATE:,.0f} fragments/s", "s", seconds),
+            _row(f"SIGKILL with {len(seconds)} streams, at {RATE:,.0f} fragments/s", "s", seconds),
         ]
-
-
-async def failovers(kafka: str, zookeeper: str) -> list[Row]:
-    """Failovers of members with two streams each, killed one after the other."""
-    settings = MOVE_AT_WILL | {"BATON_ZOOKEEPER_TIMEOUT_S": "2"}
-    async with Group(kafka, zookeeper, "bench-failover", FEW_STREAMS, settings) as group:
-        for name in "abc":
-            group.start(name)
-        group.start_load(LOW_RATE, OPEN_BYTES)
-        seconds: list[float] = []
-        for _, name in zip(range(KILLS), itertools.cycle("abc"), strict=False):
-            await group.until(lambda rows: is_balanced(rows) and _is_caught_up(rows))
-            await asyncio.sleep(2)  # lets the last clients settle
-            seconds += await _failover(group, name)
-            group.start(name)
-        name = f"failover: from the end of a killed member's claim to the first new session ({len(seconds)})"
-        return [_row(name, "s", seconds, "≤ 0.5")]
-
-
-def _is_caught_up(rows: Rows) -> bool:
-    return all(0 < row["position"] > row["end"] - 500 for row in itertools.chain(*rows.values()))
 
 
 def _all_pauses(lines: list[Line], since_ms: float) -> list[float]:
@@ -226,40 +201,3 @@ async def _rolling_restart(group: Group) -> list[Row]:
         _row("the same, pause of a stream at a move", "ms", _all_pauses(lines, began_ms)),
         _row("the same, moves per stream", "", [float(claims[n]) for n in range(STREAMS)]),
     ]
-
-
-class _Delivered(msgspec.Struct):
-    stream: int
-    epoch: int
-
-
-async def _failover(group: Group, victim: str) -> list[float]:
-    """For each stream of a killed member the seconds from the claim's end to the next owner's first
-    session."""
-    claims = group.names.claims(DEFAULT_GROUP)
-    gone_ms: dict[int, float] = {}
-    epochs: dict[int, int] = {}
-
-    def watch(path: str) -> None:
-        gone_ms.setdefault(int(path.rpartition("/")[2]), now_ms())
-
-    for stream in range(group.streams):
-        znode = await group.znodes.get(f"{claims}/{stream}", watch=watch)
-        claim = msgspec.json.decode(znode.data) if znode is not None else {}
-        if claim.get("member") == victim:
-            epochs[stream] = claim["epoch"]
-    consumer = AIOKafkaConsumer(bootstrap_servers=group.kafka, isolation_level="read_committed")
-    async with consumer:
-        topic = group.names.sessions(DEFAULT_GROUP)
-        consumer.assign([TopicPartition(topic, n) for n in range(SESSION_PARTITIONS)])
-        await consumer.seek_to_end()
-        group.kill(victim)
-        first_ms: dict[int, float] = {}
-        decode = msgspec.json.Decoder(_Delivered).decode
-        async with asyncio.timeout(DEADLINE_S):
-            while first_ms.keys() != epochs.keys():
-                for batch in (await consumer.getmany(timeout_ms=100)).values():
-                    for one in map(decode, (record.value for record in batch)):
-                        if one.epoch > epochs.get(one.stream, one.epoch):
-                            first_ms.setdefault(one.stream, now_ms())
-    return [(first_ms[stream] - gone_ms[stream]) / 1000 for stream in sorted(first_ms)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 
 from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
@@ -168,6 +169,69 @@ class CoordinatorContract:
         assert (await a.view()).claims[3] == ClaimNode(member="a", epoch=42)
         assert await a.release(3, 42, 0, None)
         assert await b.claim(3) == 43
+
+    async def test_the_streams_of_an_ended_process_are_claimed_in_its_stead(
+        self, open_coordinator: OpenCoordinator
+    ) -> None:
+        """Without its node its claims count for nothing, although its ZooKeeper session still holds them; the
+        suspect sees that it is one, and can no longer release what another member has claimed.
+        """
+        a, b, c = [await open_coordinator(name) for name in "abc"]
+        await a.view()  # later claims of its own it need not watch
+        await a.claim(3)
+        await a.claim(4)
+        await viewed(b, lambda view: len(view.claims) == 2)
+        before = await b.claim(3)
+
+        ended = await b.end_process("a", node(a))
+        again = await c.end_process("a", node(a))
+        await viewed(a, lambda view: a.is_suspected)
+        views = [
+            await viewed(one, lambda view: not view.claims and "a" not in view.members) for one in (b, c)
+        ]
+        won = await b.claim(3)
+        seen = await viewed(c, lambda view: 3 in view.claims)
+        mine = await viewed(a, lambda view: view.claims.get(3) != ClaimNode(member="a", epoch=1))
+
+        assert (before, ended, again, won) == (None, True, False, 2)
+        assert [view.node(3) for view in views] == [StreamNode(epoch=1, owner="a", address="http://a")] * 2
+        assert seen.claims == {3: ClaimNode(member="b", epoch=2)}
+        assert a.is_suspected
+        assert mine.claims[3] == ClaimNode(member="b", epoch=2)
+        assert not await a.release(3, 1, 5, None)
+        assert await a.adopt(3) is None
+
+    async def test_a_suspect_that_joins_again_keeps_what_nobody_has_claimed(
+        self, open_coordinator: OpenCoordinator
+    ) -> None:
+        """In the same ZooKeeper session and the same epoch; nobody else may claim it any more."""
+        a, b = await open_coordinator("a"), await open_coordinator("b")
+        await a.claim(3)
+        await viewed(b, lambda view: 3 in view.claims)
+
+        await b.end_process("a", node(a))
+        await viewed(a, lambda view: a.is_suspected)
+        await viewed(b, lambda view: 3 not in view.claims)
+        await a.join(node(a))
+        view = await viewed(b, lambda view: 3 in view.claims)
+
+        assert not a.is_suspected
+        assert view.claims == {3: ClaimNode(member="a", epoch=1)}
+        assert (await b.claim(3), await a.adopt(3)) == (None, 1)
+
+    async def test_only_the_process_that_was_watched_is_ended(
+        self, open_coordinator: OpenCoordinator
+    ) -> None:
+        """A successor has another start; one that drains is the same process."""
+        a, b = await open_coordinator("a"), await open_coordinator("b")
+        watched = msgspec.structs.replace(node(a), since=1)
+
+        await a.join(msgspec.structs.replace(watched, since=2))
+        successor = await b.end_process("a", watched)
+        await a.join(msgspec.structs.replace(watched, state="draining"))
+        draining = await b.end_process("a", watched)
+
+        assert (successor, draining) == (False, True)
 
     async def test_all_views_agree_in_the_end(self, open_coordinator: OpenCoordinator) -> None:
         """Members race for all streams: each stream has one winner, and all views show it."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from services.consumer.adapters.http_peers import HttpPeers
 from services.consumer.adapters.kafka.events import KafkaEventSink
 from services.consumer.adapters.kafka.log import KafkaStreamLog
+from services.consumer.adapters.tcp_listeners import TcpListeners
 from services.consumer.adapters.zookeeper.coordinator import ZooKeeperCoordinator
 from services.consumer.app import create_app
 from services.consumer.handover.nonces import Nonces
@@ -26,7 +27,9 @@ from services.consumer.member.garbage import (
 )
 from services.consumer.member.member import Member
 from services.consumer.member.metrics import ConsumerMetrics
+from services.consumer.member.predecessor import await_predecessor
 from services.consumer.member.status import Rates, member_status
+from services.consumer.ports import Listeners
 from services.consumer.settings import ConsumerSettings
 from services.consumer.stream.context import GroupContext
 from shared.backoff import Backoff
@@ -81,9 +84,15 @@ async def serve(settings: ConsumerSettings, stop: asyncio.Event) -> None:
         metrics=ConsumerMetrics(joined),
         reception=lambda: receptions[0] if receptions else None,
     )
-    try:
-        async with http_server(app, settings.host, settings.port, tls=settings.tls, lifespan="off"):
-            preparing = asyncio.create_task(prepare(settings, zookeeper, waiting), name="prepare")
+    listeners = TcpListeners(settings.tls)
+    # asked before this process listens there itself
+    was_open = await listeners.is_open(settings.address)
+    async with http_server(app, settings.host, settings.port, tls=settings.tls, lifespan="off"):
+        # the port closes last: until this process has left, nobody may think that it has been killed
+        try:
+            preparing = asyncio.create_task(
+                prepare_to_follow(settings, zookeeper, waiting, listeners, was_open), name="prepare"
+            )
             stopping = asyncio.create_task(stop.wait(), name="stop")
             await asyncio.wait((preparing, stopping), return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
@@ -96,8 +105,26 @@ async def serve(settings: ConsumerSettings, stop: asyncio.Event) -> None:
                 receptions.append(reception_of(settings, member, prepared))
                 await member.run(stop)
                 await stop.wait()
-    finally:
-        await zookeeper.close()
+        finally:
+            await zookeeper.close()
+
+
+async def prepare_to_follow(
+    settings: ConsumerSettings,
+    zookeeper: ZooKeeper,
+    waiting: list[str],
+    listeners: Listeners,
+    was_open: bool | None,
+) -> Prepared:
+    """Prepares a member, and waits while an earlier process of its id answers."""
+
+    def complain(why: str) -> None:
+        waiting[1:] = [why]
+
+    prepared = await prepare(settings, zookeeper, waiting)
+    coordinator = _coordinator(settings, zookeeper, prepared.count)
+    await await_predecessor(coordinator, listeners, settings.address, was_open=was_open, complain=complain)
+    return prepared
 
 
 def complaints_of(joined: list[Member], zookeeper: ZooKeeper, waiting: list[str]) -> list[str]:
@@ -130,6 +157,7 @@ async def member_of(
                 context=_group_context(settings, prepared.log),
                 node=node,
                 peers=peers,
+                listeners=TcpListeners(settings.tls),
                 settings=settings.ownership,
                 pace=settings.pace,
                 limits=limits,
@@ -183,6 +211,7 @@ def _coordinator(settings: ConsumerSettings, zookeeper: ZooKeeper, count: int) -
         settings.member,
         count=count,
         address=settings.address,
+        is_fenced=settings.delivery == "exactly_once",
     )
 
 

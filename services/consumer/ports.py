@@ -8,8 +8,8 @@ its outcome is unknown: discard the reader or sink, read the claim afresh, open 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal, Protocol
 
 from services.consumer.core.commits.checkpoint import Checkpoint
 from services.consumer.core.commits.commit import Commit
@@ -182,14 +182,32 @@ class Coordinator(Protocol):
         call raises ZooKeeperUnavailable.
         """
 
+    @property
+    def is_suspected(self) -> bool:
+        """Whether another member has deleted this member's node in its present ZooKeeper session, by the last
+        view; until it joins again. False in a group in which nobody acts on suspicions.
+        """
+
+    async def end_process(self, member: str, process: MemberNode) -> bool:
+        """Deletes another member's node, if it is still this process's; whether it did.
+
+        From then on the others may claim the streams that it holds.
+        """
+
     async def view(self) -> View:
         """The present group, without this member's claims of earlier ZooKeeper sessions.
+
+        In a group whose earlier owners are fenced, it is also without the claims of members that have no
+        node: those streams count as unowned.
 
         `nodes` holds the nodes of unowned streams; those of claimed streams are missing or old.
         """
 
     async def claim(self, stream: int) -> int | None:
-        """The epoch in which this member now owns the stream; None if another member does."""
+        """The epoch in which this member now owns the stream; None if another member does.
+
+        It replaces a claim of this id's earlier session, and, as `view` says, of a member without a node.
+        """
 
     async def adopt(self, stream: int) -> int | None:
         """The epoch of a claim that this ZooKeeper session already holds; None if it holds none.
@@ -229,3 +247,19 @@ class Peers(Protocol):
 
     async def fetch(self, address: str, request: BundleRequest) -> bytes:
         """Asks a former owner for its frozen bundle."""
+
+
+Ending = Literal["refused", "broke", "failed"]
+"""How a connection ended: nothing listens there; it stood for a while; it could not be made otherwise."""
+
+
+class Listeners(Protocol):
+    """Connections that show whether processes listen at members' addresses. No call ever raises."""
+
+    async def hold(self, address: str, connected: Callable[[], None]) -> Ending:
+        """Connects, calls `connected`, and returns how the connection has ended. May be cancelled."""
+        ...
+
+    async def is_open(self, address: str) -> bool | None:
+        """Whether a process listens there; None if that cannot be found out now. Bounded."""
+        ...

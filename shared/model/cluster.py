@@ -69,6 +69,15 @@ class ProducerNode(msgspec.Struct, frozen=True, kw_only=True):
     since: Natural = 0
 
 
+def is_member_id(name: str) -> bool:
+    """Whether a claim's member can have a znode; a damaged claim may name anything.
+
+    >>> is_member_id("consumer-0"), is_member_id("n/a"), is_member_id(""), is_member_id("..")
+    (True, False, False, False)
+    """
+    return name.isprintable() and "/" not in name and name not in ("", ".", "..")
+
+
 def parse_pins(data: bytes) -> dict[int, str]:
     """Data of `pins`: stream → member; no data, no pins. Raises what msgspec does for anything else.
 

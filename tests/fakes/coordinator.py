@@ -315,10 +315,13 @@ class InMemoryCoordinator(ZooKeeperCoordinator):
         count: int,
         group: str = "default",
         session_timeout_s: float = 6.0,
+        is_fenced: bool = True,
     ) -> None:
         self.zookeeper = InMemoryZooKeeper(store, session_timeout_s)
         address = f"http://{member}"
-        super().__init__(self.zookeeper, Names(), group, member, count=count, address=address)
+        super().__init__(
+            self.zookeeper, Names(), group, member, count=count, address=address, is_fenced=is_fenced
+        )
 
 
 def _parent(path: str) -> str:

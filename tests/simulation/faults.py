@@ -104,6 +104,13 @@ FAULTS = (
         kinds=("expire_while_claiming",),
     ),
     PlantedFault(
+        name="a claim taken from a member that has a node",
+        file=f"{CONSUMER}/adapters/zookeeper/membership.py",
+        text="        return await self._zookeeper.get(self._path(holder), within=session.id) is None\n",
+        instead="        return True\n",
+        kinds=("join", "crash", "bad_zookeeper"),
+    ),
+    PlantedFault(
         name="claims kept after a drain past its time",
         file=f"{CONSUMER}/member/member.py",
         text="        await self.coordinator.leave()\n",

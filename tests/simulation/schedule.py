@@ -49,8 +49,9 @@ KINDS = (
     "expire_while_claiming",
     "fail_after_opening",
     "burst",
+    "refuse",
 )
-"""Methods of `Schedule`; the four before the last stand in `standstills.py`."""
+"""Methods of `Schedule`; some stand in `standstills.py`."""
 CALM = frozenset({"move", "join", "leave", "jump_clock", "burst"})
 """Kinds in which nothing is lost: then every handover is warm."""
 
@@ -100,6 +101,7 @@ class Schedule(Standstills):
         if self.pins:
             world.pin({})
         world.ensemble.repair()
+        world.firewalls.refused.clear()
         for process in world.processes.values():
             self._clear(process)
             world.loop.thaw(process.name)
@@ -232,6 +234,17 @@ class Schedule(Standstills):
         if (process := self._someone()) is not None and (session := process.zookeeper.session) is not None:
             self.world.ensemble.end(session.id, "killed")
 
+    def refuse(self) -> None:
+        """A living member's port refuses some or all for a while: those that watch it suspect it wrongly."""
+        process, rng = self._someone(), self.rng
+        if process is not None:
+            some = [member for member in (*MEMBER_IDS, "z") if rng.random() < 0.5]
+            members = frozenset(some if rng.random() < 0.5 else (*MEMBER_IDS, "z"))
+            seconds = rng.choice([0.1, 1.0, 5.0]) * rng.uniform(0.5, 1.2)
+            self.world.trace.note(process.name, "refuses", *sorted(members), f"for {seconds:.2f} s")
+            self.world.firewalls.refuse(process, members)
+            self._later(seconds, lambda: self._accept(process))
+
     def jump_clock(self) -> None:
         """A member's clock on the wall jumps."""
         if (process := self._someone()) is not None:
@@ -308,6 +321,9 @@ class Schedule(Standstills):
         if self.world.loop.is_frozen(process.name):
             self.world.trace.note(process.name, "goes on")
             self.world.loop.thaw(process.name)
+
+    def _accept(self, process: Process) -> None:
+        self.world.firewalls.refused.pop(process.name, None)
 
     def _mend(self, process: Process, weather: Weather, end: str) -> None:
         self.world.trace.note(process.name, "is mended", end)

@@ -57,6 +57,8 @@ def test_every_seed_keeps_every_promise(tally: Tally) -> None:
         ("log is lost", 200),
         ("claims", 100),
         ("turns bad", 300),
+        ("is rightly suspected", 200),
+        ("is wrongly suspected", 80),
     ],
 )
 def test_faults_hit_while_work_goes_on(tally: Tally, what: str, at_least: int) -> None:

@@ -32,6 +32,7 @@ from shared.zookeeper.znodes import Create, Set
 from tests.fakes.log import InMemoryLog
 from tests.fakes.virtual_time import PROCESS, VirtualLoop
 from tests.reference import Rec
+from tests.simulation.listeners import Firewalls, SimulatedListeners
 from tests.simulation.log import SimulatedStreamLog
 from tests.simulation.peers import SimulatedPeers
 from tests.simulation.process import Process, causes_of
@@ -80,6 +81,7 @@ class World:
     processes: dict[str, Process] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     killed: list[asyncio.Task[None]] = field(default_factory=list)
+    firewalls: Firewalls = field(default_factory=Firewalls)
     regrown: list[tuple[int, int, list[Rec]]] = field(default_factory=list)
     """Logs that lost their end, as they were before: stream, number, records."""
 
@@ -89,6 +91,7 @@ class World:
         self.trace = Trace(self.loop)
         self.settings = msgspec.structs.replace(SETTINGS, delivery=self.delivery)
         self.ensemble = Ensemble(self.loop, self.trace, self.context)
+        self.ensemble.is_alive = self.processes.__contains__
         self.broker = InMemoryLog(self.settings, now_ms=self.wall_ms, note=self.trace.note)
         self.broker_offset_ms = 0
         self.lives: dict[str, int] = {}
@@ -132,6 +135,7 @@ class World:
         self.trace.note(process.name, how)
         for wire in process.wires:
             wire.dead = True
+        self.firewalls.end(process)
         self.loop.thaw(process.name)
         assert process.task is not None
         process.task.cancel()
@@ -163,6 +167,7 @@ class World:
                 process.member_id,
                 count=self.streams,
                 address=f"http://{process.member_id}",
+                is_fenced=self.delivery == "exactly_once",
             )
             await zookeeper.connected.wait()
             while not process.stop.is_set():
@@ -204,8 +209,9 @@ class World:
         return Member(
             coordinator=coordinator,
             context=context,
-            node=MemberNode(address=f"http://{process.member_id}"),
+            node=MemberNode(address=f"http://{process.member_id}", since=self.lives[process.member_id]),
             peers=SimulatedPeers(self, process.name, to_peers, self.rng),
+            listeners=SimulatedListeners(self, process, self.rng),
             settings=replace(
                 OWNERSHIP, rest_ms=int(self.rest_s * 1000), openings_at_once=self.openings_at_once
             ),
@@ -221,6 +227,7 @@ class World:
         if self.processes.get(process.name) is not process:
             return  # it was killed
         del self.processes[process.name]
+        self.firewalls.end(process)
         self.trace.note(process.name, "has left")
         if not task.cancelled() and (error := task.exception()) is not None:
             self.trace.note(process.name, "dies of", repr(error))
@@ -278,9 +285,12 @@ class World:
         """A commit is being sent, or arrives: ZooKeeper must not have given the stream to others by then.
 
         What has been on its way for longer than the lease's margin may come too late: Kafka's fence is for
-        that. The member cannot know of a ZooKeeper session that was ended before its time.
+        that. The member cannot know of a ZooKeeper session that was ended before its time, nor at once of a
+        suspicion.
         """
         if travelled_s > MARGIN_S or self.holds(process, stream, epoch):
+            return
+        if process.name in self.ensemble.suspected:
             return
         own = [session for session, owner in self.ensemble.owners.items() if owner == process.name]
         ends = {self.ensemble.ended.get(session) for session in own}

@@ -17,6 +17,7 @@ from typing import Literal, TypeVar
 from shared.errors import ZooKeeperUnavailable
 from shared.model.names import Names
 from shared.zookeeper.znodes import (
+    Delete,
     Operation,
     Set,
     Watch,
@@ -50,6 +51,9 @@ class Ensemble:
         self.store = ZnodeStore(clock=loop.time)
         self.ended: dict[int, End] = {}
         self.owners: dict[int, str] = {}
+        self.suspected: set[str] = set()
+        """Processes whose member nodes others have deleted."""
+        self.is_alive: Callable[[str], bool] = lambda process: False
         self.is_down = False
         self._loop = loop
         self._trace = trace
@@ -127,9 +131,22 @@ class Ensemble:
     def apply(self, operations: Sequence[Operation], session: int) -> bool:
         """Does all of the operations, or none."""
         self.hear(session)
+        self._note_suspicions(operations, session)
         done = self.store.apply(operations, session)
         self._trace.note_write(self.owners[session], operations, done)
         return done
+
+    def _note_suspicions(self, operations: Sequence[Operation], session: int) -> None:
+        for operation in operations:
+            znode = self.store.znodes.get(operation.path)
+            if not isinstance(operation, Delete) or znode is None or not znode.ephemeral_of:
+                continue
+            process, by = self.owners[znode.ephemeral_of], self.owners[session]
+            is_member = operation.path == _NAMES.member(GROUP, process.rstrip("0123456789"))
+            if is_member and process.rstrip("0123456789") != by.rstrip("0123456789"):
+                self.suspected.add(process)
+                how = "wrongly" if self.is_alive(process) else "rightly"
+                self._trace.note(process, f"is {how} suspected", by)
 
     def _watch_over(self, session: int) -> None:
         if session not in self.store.sessions:
@@ -230,9 +247,13 @@ class SimulatedZooKeeper(ZnodesClient):
         await asyncio.sleep(0)
 
     def end_session(self) -> None:
-        """The process has closed its client: the session ends at once, if that can still be said."""
+        """The process has closed its client: the session ends at once, if that can still be said.
+
+        A killed process says nothing more, although its tasks end in order here.
+        """
         session = self._session
-        if session is not None and self._link and not self._wire.weather.cut_requests:
+        is_heard = self._link and not self._wire.dead and not self._wire.weather.cut_requests
+        if session is not None and is_heard:
             self._ensemble.end(session.id, "closed")
 
     async def _read(

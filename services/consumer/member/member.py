@@ -19,7 +19,8 @@ from services.consumer.core.ownership.decide import decide
 from services.consumer.handover.hints import HintStore
 from services.consumer.member.effects import EffectRunner, Pace
 from services.consumer.member.events import MemberEvents
-from services.consumer.ports import Coordinator, Peers
+from services.consumer.member.neighbours import Neighbours
+from services.consumer.ports import Coordinator, Listeners, Peers
 from services.consumer.stream.context import GroupContext
 from services.consumer.stream.watchdog import ReaderWatchdog
 from services.consumer.stream.worker import StreamWorker
@@ -49,6 +50,7 @@ class Member:
         context: GroupContext,
         node: MemberNode,
         peers: Peers,
+        listeners: Listeners,
         settings: OwnershipSettings,
         pace: Pace,
         limits: HandoverLimits,
@@ -85,11 +87,9 @@ class Member:
             events=self._events,
             wake=self._wake.set,
         )
-        self._watchdog = ReaderWatchdog(
-            context.log,
-            lambda: self.workers,
-            context.now_s,
-        )
+        self.neighbours = Neighbours(coordinator, listeners)
+        self._listeners = listeners
+        self._watchdog = ReaderWatchdog(context.log, lambda: self.workers, context.now_s)
 
     def __repr__(self) -> str:
         return f"<Member {self.coordinator.member} {self.state}, {len(self.workers)} streams>"
@@ -118,6 +118,8 @@ class Member:
             return ["drained: it has left the group"]
         if self.view is None:
             return ["not joined yet"]
+        if self.coordinator.is_suspected:
+            return ["another member has found its port closed; it joins again when the port answers"]
         return [] if self.lease_ms else ["the lease has expired: ZooKeeper does not answer"]
 
     def drain(self, why: str) -> None:
@@ -139,7 +141,9 @@ class Member:
             waker = tasks.create_task(self._drain_on(stop), name="stop")
             while not self._leaving.is_set():
                 await self.step()
+                self._watch_neighbours(tasks)
                 await self._next_change()
+            self.neighbours.cancel()
             try:
                 async with asyncio.timeout(self._drain_s):
                     await self._hand_over_everything()
@@ -161,7 +165,8 @@ class Member:
         """One turn: joins if it must, looks, decides, and starts the effects."""
         coordinator = self.coordinator
         try:
-            await coordinator.join(self.node)
+            if not coordinator.is_suspected or await self._may_rejoin():
+                await coordinator.join(self.node)
             view = self.view = await coordinator.view()
         except Unavailable as error:
             logger.warning("group not read", extra={"why": error.detail})
@@ -173,7 +178,8 @@ class Member:
         self.effect_runner.workers.warm.forget_old()
         self._dampers.observe(view, int(coordinator.now_s() * 1000), coordinator.session_age_ms)
         running, busy = self.effect_runner.workers.running, self.effect_runner.busy
-        for effect in decide(view, running, self._dampers, busy=busy):
+        is_suspected = coordinator.is_suspected
+        for effect in decide(view, running, self._dampers, busy=busy, is_suspected=is_suspected):
             self.effect_runner.start(effect, view)
 
     def plan(self) -> dict[str, Any]:
@@ -193,6 +199,17 @@ class Member:
             await self.coordinator.ensure_group(self._context.settings)
         except (Unavailable, NotFound) as error:  # it may be reset once more meanwhile
             logger.warning("group not created", extra={"why": error.detail})
+
+    async def _may_rejoin(self) -> bool:
+        """Whether others would find this suspected member's port open now."""
+        is_open = await self._listeners.is_open(self.node.address)
+        logger.warning("suspected by another member", extra={"port_answers": is_open is True})
+        return is_open is True
+
+    def _watch_neighbours(self, tasks: asyncio.TaskGroup) -> None:
+        # a second owner is harmless only where earlier ones are fenced from all that they deliver
+        if self.view is not None and self._context.settings.delivery == "exactly_once":
+            self.neighbours.watch(self.view, tasks)
 
     def _note_session(self) -> None:
         """Reports that a ZooKeeper session has ended, and that this member has joined (again)."""

@@ -64,5 +64,10 @@ class ConsumerMetrics(Collector):
             ),
             "lease_seconds": ("Until the lease ends", member.lease_ms / 1000 if member is not None else 0.0),
         }
+        yield CounterMetricFamily(
+            "baton_suspected",
+            "Killed processes of other members that this member has found and ended",
+            value=member.neighbours.suspected if member is not None else 0,
+        )
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"baton_{name}", text, value=value)

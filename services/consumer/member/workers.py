@@ -48,8 +48,9 @@ class StreamWorkers:
     ) -> None:
         self.streams: dict[int, _Run] = {}
         self.tasks: asyncio.TaskGroup | None = None
-        self._opened: dict[int, int] = {}
-        """Stream → the last epoch in which it was opened here; in any other this member has not committed."""
+        self._opened: dict[int, tuple[int, int | None]] = {}
+        """Stream → the last epoch in which it was opened here, and the ZooKeeper session then; in any other
+        this member has not committed. Epochs alone may come again after ZooKeeper has lost its data."""
         self.warm = WarmClientPool(context.log, context.now_s)
         self._coordinator = coordinator
         self._context = context
@@ -92,6 +93,7 @@ class StreamWorkers:
         """
         if stream in self.streams:
             raise InvariantBroken(f"{self!r} runs stream {stream} already: {self.streams[stream].worker!r}")
+        tenure = epoch, self._coordinator.session_id
         hints = self._hint_store.take(stream)
         handed = next((hint for hint in hints if hint.completion is not None), None)
         claimed = Claimed(
@@ -101,11 +103,11 @@ class StreamWorkers:
             hints=[hint.state for hint in hints],
             ask=ask,
             warm=self.warm.take(stream),
-            is_new=self._opened.get(stream) != epoch,
+            is_new=self._opened.get(stream) != tenure,
         )
         worker = StreamWorker(stream, epoch, self._context, claimed)
         assert self.tasks is not None
-        task = self.tasks.create_task(self._run(worker), name=f"stream {stream}")
+        task = self.tasks.create_task(self._run(worker, tenure), name=f"stream {stream}")
         self.streams[stream] = _Run(worker=worker, task=task)
         self.tasks.create_task(
             self._report_opening(worker, task, why, handed), name=f"opening of stream {stream}"
@@ -146,7 +148,7 @@ class StreamWorkers:
         for run in self.streams.values():
             run.task.cancel()
 
-    async def _run(self, worker: StreamWorker) -> None:
+    async def _run(self, worker: StreamWorker, tenure: tuple[int, int | None]) -> None:
         outcome: Outcome = "lost"
         try:
             outcome = await worker.run()
@@ -155,7 +157,7 @@ class StreamWorkers:
             if run is not None and run.worker is worker:
                 del self.streams[worker.stream]
             if worker.opened.is_set():
-                self._opened[worker.stream] = worker.epoch
+                self._opened[worker.stream] = tenure
             if worker.core is not None:
                 self._hint_store.keep(worker.core)
         if worker.was_fenced:

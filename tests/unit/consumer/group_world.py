@@ -23,6 +23,7 @@ from shared.model.group import GroupSettings
 from shared.model.names import Names
 from tests.fakes.coordinator import InMemoryCoordinator, ZnodeStore
 from tests.fakes.event_sink import InMemoryEventSink
+from tests.fakes.listeners import InMemoryListeners, ListenerNetwork
 from tests.fakes.peers import InMemoryPeers, PeerNetwork
 from tests.fakes.virtual_time import until
 from tests.unit.consumer.stream_world import LONG, HangingLog, StreamWorld
@@ -68,6 +69,8 @@ class GroupWorld(StreamWorld):
         self.store = ZnodeStore(clock=asyncio.get_running_loop().time)
         self.members: dict[str, Joined] = {}
         self.peers = PeerNetwork()
+        self.listeners = ListenerNetwork()
+        self.lives = 0
         self.event_sink = InMemoryEventSink()
         self.pace = Pace(drain_s=RELEASE_S)
         self.limits = HandoverLimits()
@@ -75,7 +78,14 @@ class GroupWorld(StreamWorld):
     async def join(self, name: str) -> Joined:
         """Starts a member."""
         log = HangingLog(self.broker, name)
-        coordinator = InMemoryCoordinator(self.store, name, count=self.count, session_timeout_s=TIMEOUT_S)
+        self.listeners.silent.discard(f"http://{name}")
+        coordinator = InMemoryCoordinator(
+            self.store,
+            name,
+            count=self.count,
+            session_timeout_s=TIMEOUT_S,
+            is_fenced=self.settings.delivery == "exactly_once",
+        )
         await coordinator.ensure_group(self.settings)
         context = GroupContext(
             group="default",
@@ -86,17 +96,20 @@ class GroupWorld(StreamWorld):
             wall_ms=self.wall_ms,
             uniform=lambda: 1.0,
         )
+        self.lives += 1
         member = Member(
             coordinator=coordinator,
             context=context,
-            node=MemberNode(address=f"http://{name}"),
+            node=MemberNode(address=f"http://{name}", since=self.lives),
             peers=InMemoryPeers(self.peers, f"http://{name}"),
+            listeners=InMemoryListeners(self.listeners, f"http://{name}"),
             settings=OwnershipSettings(),
             pace=self.pace,
             limits=self.limits,
             emit=self.event_sink.emit,
         )
         self.peers.hint_stores[f"http://{name}"] = member.hint_store
+        self.listeners.open.add(f"http://{name}")
         stop = asyncio.Event()
         task = asyncio.create_task(member.run(stop), name=name)
         self.members[name] = Joined(coordinator, member, log, stop, task)
@@ -114,12 +127,18 @@ class GroupWorld(StreamWorld):
 
         await until(is_settled)
 
-    async def kill(self, name: str) -> int:
-        """Ends a member at once; returns its ZooKeeper session, which lives on."""
+    async def kill(self, name: str, *, with_host: bool = True) -> int:
+        """Ends a member at once; returns its ZooKeeper session, which lives on.
+
+        Without its host, the host refuses connections to its port from then on.
+        """
         one = self.members.pop(name)
         one.task.cancel()
         await asyncio.wait([one.task])
         self.peers.hint_stores.pop(f"http://{name}", None)
+        if with_host:
+            self.listeners.silent.add(f"http://{name}")
+        self.listeners.close(f"http://{name}")
         one.coordinator.zookeeper.disconnect()
         return one.session_id
 
@@ -129,6 +148,7 @@ class GroupWorld(StreamWorld):
         begun_s = loop.time()
         one.stop.set()
         await one.task
+        self.listeners.close(f"http://{name}")  # last
         return loop.time() - begun_s
 
     def node_of(self, stream: int) -> StreamNode:

@@ -383,3 +383,39 @@ async def test_a_member_that_goes_between_two_reads_leaves_no_watch(store: Znode
     assert viewing.result().members.keys() == {"a"}
     await a.view()
     assert names.member("default", "b") not in store.watches
+
+
+async def test_the_claim_of_a_member_that_has_just_joined_counts(store: ZnodeStore) -> None:
+    """It is seen before the list shows its holder, so the holder's node is read: it joined first."""
+    a, c = await joined(store, "a"), await joined(store, "c")
+    await a.claim(3)
+    await c.view()
+    late = c.zookeeper.slow[Names().members("default")] = asyncio.Event()
+    await joined(store, "d")
+
+    viewing = asyncio.create_task(c.view())
+    while c.zookeeper.slow:  # noqa: ASYNC110  until the old list is on its way
+        await asyncio.sleep(0)
+    await a.release(3, 1, 5, None)
+    b = await joined(store, "b")
+    await b.claim(3)
+    late.set()
+    view = await viewing
+
+    assert view.claims == {3: ClaimNode(member="b", epoch=2)}
+
+
+async def test_where_owners_are_not_fenced_no_node_ends_no_claim(store: ZnodeStore) -> None:
+    """The weaker deliveries wait for the end of the ZooKeeper session."""
+    a, b = [InMemoryCoordinator(store, name, count=COUNT, is_fenced=False) for name in "ab"]
+    for one in (a, b):
+        await one.ensure_group(GroupSettings())
+        await one.join(node(one))
+    await a.claim(3)
+
+    await b.end_process("a", node(a))
+    views = await a.view(), await b.view()
+
+    assert [view.claims for view in views] == [{3: ClaimNode(member="a", epoch=1)}] * 2
+    assert await b.claim(3) is None
+    assert not a.is_suspected

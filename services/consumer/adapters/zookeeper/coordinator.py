@@ -12,9 +12,10 @@ from typing import NamedTuple
 import msgspec
 
 from services.consumer.adapters.zookeeper.group_mirror import GroupMirror
+from services.consumer.adapters.zookeeper.membership import Membership
 from services.consumer.adapters.zookeeper.new_group import create_group
 from services.consumer.core.ownership.lease import Lease
-from shared.errors import Conflict, ZooKeeperUnavailable
+from shared.errors import ZooKeeperUnavailable
 from shared.model.cluster import UNREADABLE_CLAIM, ClaimNode, MemberNode, StreamNode, View
 from shared.model.group import GroupSettings
 from shared.model.names import Names
@@ -36,19 +37,31 @@ class _Written(NamedTuple):
 
 
 class ZooKeeperCoordinator:
-    """The `Coordinator` of member `member` of `group`; `count` streams, `address` its base URL."""
+    """The `Coordinator` of member `member` of `group`; `count` streams, `address` its base URL.
+
+    `is_fenced`: once a stream is claimed, its earlier owners can deliver nothing more, so a suspicion may be
+    wrong.
+    """
 
     def __init__(
-        self, zookeeper: Znodes, names: Names, group: str, member: str, *, count: int, address: str
+        self,
+        zookeeper: Znodes,
+        names: Names,
+        group: str,
+        member: str,
+        *,
+        count: int,
+        address: str,
+        is_fenced: bool = True,
     ) -> None:
         self.member = member
         self.group = group
         self._zookeeper = zookeeper
         self._names = names
         self._address = address
-        self._mirror = GroupMirror(zookeeper, names, group, member, count)
-        self._joined: tuple[int, MemberNode] | None = None
-        self._joined_s = 0.0
+        self._is_fenced = is_fenced
+        self._mirror = GroupMirror(zookeeper, names, group, member, count, is_fenced=is_fenced)
+        self._membership = Membership(zookeeper, names, group, member, self._mirror)
         self._written: dict[int, _Written] = {}
 
     def __repr__(self) -> str:
@@ -68,10 +81,7 @@ class ZooKeeperCoordinator:
     @property
     def session_age_ms(self) -> int:
         """For how long this member has been joined in that ZooKeeper session; 0 before."""
-        session = self._zookeeper.session
-        if session is None or self._joined is None or self._joined[0] != session.id:
-            return 0
-        return int((self.now_s() - self._joined_s) * 1000)
+        return self._membership.age_ms
 
     @property
     def lease(self) -> Lease | None:
@@ -102,31 +112,24 @@ class ZooKeeperCoordinator:
 
     async def join(self, node: MemberNode) -> None:
         """Creates this member's node in the present ZooKeeper session, or updates its data."""
-        session, path = self._session(), self._names.member(self.group, self.member)
-        if self._joined == (session.id, node) and not self._mirror.is_displaced:
-            return
-        znode = await self._zookeeper.get(path, within=session.id)
-        data, mine = _encode(node), znode is not None and znode.ephemeral_of == session.id
-        if znode is not None and mine:
-            done = znode.data == data or await self._zookeeper.set(path, data, within=session.id)
-        elif znode is not None and self._joined is not None and self._joined[0] == session.id:
-            raise Conflict(f"another process has joined group {self.group!r} as {self.member!r}")
-        else:
-            # a node of an earlier session would vanish with that session: replace it, never take it over
-            stale = [Delete(path, znode.version)] if znode is not None else []
-            done = await self._zookeeper.transact(
-                [*stale, Create(path, data, ephemeral=True)], within=session.id
-            )
-        if not done:
-            raise ZooKeeperUnavailable("this member's node changed while it was being written")
-        if self._joined is None or self._joined[0] != session.id:
-            self._joined_s = self.now_s()
-        self._joined = session.id, node
-        self._mirror.note_member(node)
+        await self._membership.join(node, self._session())
+
+    @property
+    def is_suspected(self) -> bool:
+        """Whether this member's node was deleted in its present ZooKeeper session."""
+        return self._is_fenced and self._membership.is_suspected
+
+    async def end_process(self, member: str, process: MemberNode) -> bool:
+        """Deletes the node of a process that has ended; whether it was there."""
+        return await self._membership.end(member, process, self._session())
+
+    async def predecessor(self) -> MemberNode | None:
+        """What an earlier ZooKeeper session has left under this member's id, if anything."""
+        return await self._membership.predecessor(self._session())
 
     async def leave(self) -> None:
         """Ends the ZooKeeper session, and with it this member's node and claims."""
-        self._joined = None
+        self._membership.leave()
         await self._zookeeper.close()
 
     async def view(self) -> View:
@@ -150,9 +153,12 @@ class ZooKeeperCoordinator:
         if claim is not None:
             if claim.ephemeral_of == session.id:  # an earlier claim of ours whose answer was lost
                 return await self.adopt(stream)
-            if self._claim_in(stream, claim).member != self.member:
+            holder = self._claim_in(stream, claim).member
+            if holder != self.member and not (
+                self._is_fenced and await self._membership.has_ended(holder, session)
+            ):
                 return None
-            # left by our former session: replace it instead of waiting for that session's time-out
+            # of our former session or an ended process: replace it, do not wait for that session's time-out
             operations.append(Delete(self._names.claim(self.group, stream), claim.version))
         epoch = self._node_in(stream, node).epoch + 1
         operations += self._to_claim(stream, epoch, node.version if node is not None else None)

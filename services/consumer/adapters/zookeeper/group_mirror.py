@@ -8,10 +8,10 @@ streams are read: only its owner writes the node of a claimed stream.
 from __future__ import annotations
 
 import asyncio
-from itertools import islice
 
 import msgspec
 
+from services.consumer.adapters.zookeeper.marks import Marks
 from services.consumer.adapters.zookeeper.reread import reread
 from shared.errors import ZooKeeperUnavailable
 from shared.model.cluster import (
@@ -20,17 +20,13 @@ from shared.model.cluster import (
     MemberNode,
     StreamNode,
     View,
+    is_member_id,
     parse_pins,
     stream_numbers,
 )
 from shared.model.names import Names
 from shared.zookeeper.unreadable import UnreadableZnodes
 from shared.zookeeper.znodes import Znodes
-
-RELIST_S = 5.0
-"""How often the lists are read without a watch."""
-SLICE = 64
-"""How many single znodes are read each time: bounded, however many streams there are."""
 
 _member_of = msgspec.json.Decoder(MemberNode).decode
 _claim_of = msgspec.json.Decoder(ClaimNode).decode
@@ -40,7 +36,7 @@ _stream_of = msgspec.json.Decoder(StreamNode).decode
 class GroupMirror:
     """Members, claims, pins and unowned streams' nodes of one group, as `member` sees them.
 
-    Invariant: whatever is stored here is either still true, or marked as old (`_old_…`), or has a watch that
+    Invariant: whatever is stored here is either still true, or marked as old (`_marks`), or has a watch that
     will mark it. For that a mark is removed *before* its znode is read, and the read leaves a watch: a change
     during the read marks the znode again. A read that fails puts its mark back.
 
@@ -48,11 +44,24 @@ class GroupMirror:
     single znode that was requested before is read again, because its watch reports the write.
     """
 
-    def __init__(self, zookeeper: Znodes, names: Names, group: str, member: str, count: int) -> None:
-        self.changed = asyncio.Event()
+    def __init__(
+        self,
+        zookeeper: Znodes,
+        names: Names,
+        group: str,
+        member: str,
+        count: int,
+        *,
+        is_fenced: bool = False,
+    ) -> None:
+        self._marks = Marks()
+        self.changed = self._marks.changed
         self.is_displaced = False
         """Whether this member's node was last seen missing, unreadable, or of another ZooKeeper session."""
+        self.is_missing = False
+        """Whether it was last seen missing."""
         self.unreadable = UnreadableZnodes()
+        self._is_fenced = is_fenced
         self._zookeeper = zookeeper
         self._members_path = names.members(group)
         self._claims_path = names.claims(group)
@@ -80,17 +89,16 @@ class GroupMirror:
         """Streams that have a node: they were owned at some time."""
         self._claimed: set[int] = set()
         """Streams with any claim, even one of this member's former ZooKeeper sessions."""
-        self._old_members: set[str] = set()
-        self._old_claims: set[int] = set()
-        self._old_nodes: set[int] = set()
-        self._old_parts = {"lists", "pins"}
-        self._relist_at_s = 0.0
-        self._turn = 0
+        self._ended: set[int] = set()
+        """Streams whose claims count for nothing: their holders have no node."""
+        self._marks.renew()
 
     def note_member(self, node: MemberNode) -> None:
         """This member has written its node."""
         self._members[self._member] = node
-        self.is_displaced = False
+        if self.is_missing:
+            self._doubt_own()
+        self.is_displaced = self.is_missing = False
 
     def note_claim(self, stream: int, claim: ClaimNode) -> None:
         """This member has won the claim."""
@@ -107,7 +115,7 @@ class GroupMirror:
         self._nodes[stream] = node
         # the next claim names the node's version, which only a read returns
         self._versions.pop(stream, None)
-        self._old_nodes.add(stream)
+        self._marks.nodes.add(stream)
 
     def doubt(self, stream: int) -> None:
         """A write to a claim that this member holds has an unknown outcome.
@@ -115,7 +123,11 @@ class GroupMirror:
         A member does not watch its own claims. Reading this one again leaves a watch, in case the write takes
         effect late.
         """
-        self._old_claims.add(stream)
+        self._marks.claims.add(stream)
+
+    def _doubt_own(self) -> None:
+        """Others may claim what a member without a node holds, so it watches its own claims from now on."""
+        self._marks.claims |= {n for n, claim in self._claims.items() if claim.member == self._member}
 
     def _note(self, stream: int) -> None:
         self._writes += 1
@@ -139,67 +151,72 @@ class GroupMirror:
                 self._forget()
                 self._session_id = session.id
             self.changed.clear()  # before the reads: a change during one of them sets it again
-            now_s = self._zookeeper.now_s()
-            if now_s >= self._relist_at_s:
-                self._relist_at_s = now_s + RELIST_S
-                self._doubt_some()
+            self._marks.age(self._zookeeper.now_s(), self._members, self._claims, self._nodes)
             await self._refresh()
+            claims = {n: claim for n, claim in self._claims.items() if n not in self._ended}
             return View(
                 count=self._count,
                 members={name: node for name, node in self._members.items() if node is not None},
-                claims=dict(self._claims),
-                nodes={n: node for n, node in self._nodes.items() if n not in self._claims},
+                claims=claims,
+                nodes={n: node for n, node in self._nodes.items() if n not in claims},
                 pins=self._pins,
             )
-
-    def _doubt_some(self) -> None:
-        self._old_parts |= {"lists", "pins"}
-        self._old_members |= self._members.keys()
-        # a slice each time: every znode gets its turn, and the cost of one view stays bounded
-        streams = sorted(self._claims.keys() | self._nodes.keys())
-        if streams:
-            self._turn %= len(streams)
-            for stream in islice(streams, self._turn, self._turn + SLICE):
-                (self._old_claims if stream in self._claims else self._old_nodes).add(stream)
-            self._turn += SLICE
 
     async def _refresh(self) -> None:
         for part, read in (("lists", self._read_lists), ("pins", self._read_pins)):
             # once, not until nothing is old: while many members claim, lists change faster than they are read
-            if part in self._old_parts:
-                self._old_parts.discard(part)
+            if part in self._marks.parts:
+                self._marks.parts.discard(part)
                 try:
                     await read()
                 except BaseException:
-                    self._old_parts.add(part)
+                    self._marks.parts.add(part)
                     raise
-        await reread(self._old_members, self._read_member)
-        await reread(self._old_claims, self._read_claim)
+        await reread(self._marks.members, self._read_member)
+        if self.is_missing:
+            self._doubt_own()
+        await reread(self._marks.claims, self._read_claim)
+        await self._find_ended()
         # a stream that has just lost its claim has a node that was not needed before
-        self._old_nodes |= self._existing - self._nodes.keys()
-        self._old_nodes -= self._claims.keys()
-        await reread(self._old_nodes, self._read_node)
+        self._marks.nodes |= self._existing - self._nodes.keys()
+        self._marks.nodes -= self._claims.keys() - self._ended
+        await reread(self._marks.nodes, self._read_node)
 
     async def _read_lists(self) -> None:
         within, writes = self._session_id, self._writes
         members, claims, existing = await asyncio.gather(
-            self._zookeeper.children(self._members_path, watch=self._on_lists, within=within),
-            self._zookeeper.children(self._claims_path, watch=self._on_lists, within=within),
+            self._zookeeper.children(self._members_path, watch=self._marks.on_lists, within=within),
+            self._zookeeper.children(self._claims_path, watch=self._marks.on_lists, within=within),
             self._read_existing(),
         )
         for gone in self._members.keys() - set(members):
             self._members.pop(gone)
             self.unreadable.forget(f"{self._members_path}/{gone}")
-        self._old_members &= set(members)
-        self._old_members |= set(members) - self._members.keys()
-        self.is_displaced |= self._member not in members
+        self._marks.members &= set(members)
+        self._marks.members |= set(members) - self._members.keys()
+        self.is_missing = self._member not in members
+        self.is_displaced |= self.is_missing
         # these lists were requested before this member's newest writes, and may or may not show them
         own = {n for n, number in self._written.items() if number > writes}
         claimed = stream_numbers(claims, self._count)
         for stream in self._claimed - claimed - own:
             self._unclaim(stream)
-        self._old_claims |= claimed - self._claimed - own
+        self._marks.claims |= claimed - self._claimed - own
         self._existing |= existing
+
+    async def _find_ended(self) -> None:
+        """Finds the claims of members without a node, which were suspected."""
+        if not self._is_fenced:
+            return
+        holders = {claim.member for claim in self._claims.values()} - self._members.keys() - {self._member}
+        for name in holders:
+            # the list may be older than a claim; a member joins before it claims, so a read now is conclusive
+            if is_member_id(name):
+                await self._read_member(name)
+        gone = {name for name in holders if is_member_id(name)} - self._members.keys()
+        ended = {n for n, claim in self._claims.items() if claim.member in gone}
+        self._marks.nodes |= ended - self._ended
+        self._ended = ended
 
     async def _read_existing(self) -> set[int]:
         # nodes are never deleted, so once all exist there is nothing left to ask
@@ -218,14 +235,14 @@ class GroupMirror:
         self.unreadable.forget(f"{self._claims_path}/{stream}")
         self._claims.pop(stream, None)
         self._claimed.discard(stream)
-        self._old_claims.discard(stream)
+        self._marks.claims.discard(stream)
         self._existing.add(stream)
-        self._old_nodes.add(stream)
+        self._marks.nodes.add(stream)
 
     async def _read_member(self, name: str) -> None:
         path = f"{self._members_path}/{name}"
         znode = await self._zookeeper.get(
-            path, watch=self._on_member, within=self._session_id, awaits_creation=False
+            path, watch=self._marks.on_member, within=self._session_id, awaits_creation=False
         )
         if znode is None:
             self._members.pop(name, None)
@@ -234,11 +251,12 @@ class GroupMirror:
             self._members[name] = self.unreadable.decode(path, znode.data, _member_of)
         if name == self._member:
             is_whole = self._members.get(name) is not None
+            self.is_missing = znode is None
             self.is_displaced |= znode is None or znode.ephemeral_of != self._session_id or not is_whole
 
     async def _read_claim(self, stream: int) -> None:
         path = f"{self._claims_path}/{stream}"
-        znode = await self._zookeeper.get(path, watch=self._on_claim, within=self._session_id)
+        znode = await self._zookeeper.get(path, watch=self._marks.on_claim, within=self._session_id)
         if znode is None:
             self._unclaim(stream)
             return
@@ -257,7 +275,7 @@ class GroupMirror:
 
     async def _read_node(self, stream: int) -> None:
         path = f"{self._streams_path}/{stream}"
-        znode = await self._zookeeper.get(path, watch=self._on_node, within=self._session_id)
+        znode = await self._zookeeper.get(path, watch=self._marks.on_node, within=self._session_id)
         if znode is None:
             self._nodes.pop(stream, None)
             self._versions.pop(stream, None)
@@ -270,26 +288,6 @@ class GroupMirror:
 
     async def _read_pins(self) -> None:
         """Unreadable pins count as none: all members read the same data, so all plan the same."""
-        znode = await self._zookeeper.get(self._pins_path, watch=self._on_pins, within=self._session_id)
+        znode = await self._zookeeper.get(self._pins_path, watch=self._marks.on_pins, within=self._session_id)
         data = znode.data if znode is not None else b""
         self._pins = self.unreadable.decode(self._pins_path, data, parse_pins) or {}
-
-    def _on_lists(self, path: str) -> None:
-        self._old_parts.add("lists")
-        self.changed.set()
-
-    def _on_pins(self, path: str) -> None:
-        self._old_parts.add("pins")
-        self.changed.set()
-
-    def _on_member(self, path: str) -> None:
-        self._old_members.add(path.rpartition("/")[2])
-        self.changed.set()
-
-    def _on_claim(self, path: str) -> None:
-        self._old_claims.add(int(path.rpartition("/")[2]))
-        self.changed.set()
-
-    def _on_node(self, path: str) -> None:
-        self._old_nodes.add(int(path.rpartition("/")[2]))
-        self.changed.set()

@@ -86,12 +86,17 @@ def decide(
     dampers: Dampers,
     *,
     busy: Collection[int] = (),
+    is_suspected: bool = False,
 ) -> list[Effect]:
     """The effects that bring member `dampers.me` in line with the view, which the dampers have observed.
 
     `view.claims` holds a claim of this member only if its present ZooKeeper session does. `running`: the
     streams that it runs; `busy`: streams that an effect is being carried out for, which are left alone.
+    `is_suspected`: others believe that this process has ended, and may claim whatever it holds.
     """
+    if is_suspected:
+        idle = sorted(running.keys() - frozenset(busy))
+        return [Drop(stream=stream, why="suspected by another member") for stream in idle]
     planned = plan(view)
     member = _Member(view=view, running=running, busy=frozenset(busy), dampers=dampers)
     # what it may no longer run comes first: everything else can wait

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from services.consumer.core.ownership.dampers import Dampers, OwnershipSettings
-from services.consumer.core.ownership.decide import Effect, HandOver, Release, Running, decide
+from services.consumer.core.ownership.decide import Drop, Effect, HandOver, Release, Running, decide
 from shared.model.cluster import ClaimNode, MemberNode, StreamNode, View
 
 ARRIVED = View(
@@ -87,3 +87,14 @@ def test_what_cannot_be_copied_is_released_and_the_rest_handed_over(state: str) 
 
     assert [effect.stream for effect in effects if isinstance(effect, Release)] == [3]
     assert len(effects) == (4 if state == "active" else 6)
+
+
+def test_a_suspected_member_stops_everything_and_starts_nothing() -> None:
+    """Others may claim whatever it holds, at any moment; it neither moves, adopts nor claims."""
+    view = replace(ARRIVED, members={name: ARRIVED.members[name] for name in "bc"})
+    running = {n: READY[n] for n in (0, 1, 2, 3)}  # 4 and 5 would be adopted
+
+    effects = decide(view, running, dampers(), busy=[2], is_suspected=True)
+
+    assert [type(effect) for effect in effects] == [Drop] * 3
+    assert [effect.stream for effect in effects] == [0, 1, 3]
