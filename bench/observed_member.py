@@ -22,6 +22,7 @@ from services.consumer.core.commits.turn import Turn
 from services.consumer.core.handover.rules import BundleRequest
 from services.consumer.core.ownership.decide import HandOver, Release
 from services.consumer.core.sessions.record import Record
+from services.consumer.core.slices import Steps
 from services.consumer.member.effects import EffectRunner
 from services.consumer.settings import ConsumerSettings
 from services.consumer.stream.worker import StreamWorker
@@ -33,10 +34,10 @@ from shared.service.runtime import main
 def observe(folder: Path, member: str) -> None:
     """Writes a line for every folded batch and for every stop."""
     lines = (folder / f"{member}.trace").open("a", buffering=1)
-    turn, stop, freeze = Stream.turn, StreamWorker.stop, StreamWorker.freeze
+    turning, stop, freeze = Stream.turning, StreamWorker.stop, StreamWorker.freeze
 
-    def observed_turn(self: Stream, records: Sequence[Record], **now: Any) -> Turn:
-        found = turn(self, records, **now)
+    def observed_turning(self: Stream, records: Sequence[Record], **now: Any) -> Steps[Turn]:
+        found = yield from turning(self, records, **now)
         if records:
             lines.write(f"{time.time_ns() / 1e6:.1f} {member} {self.stream} fold {records[-1].offset}\n")
         return found
@@ -53,7 +54,7 @@ def observe(folder: Path, member: str) -> None:
         note_stop(self)
         freeze(self)
 
-    Stream.turn = observed_turn  # type: ignore[method-assign]  # only here, to observe it from outside
+    Stream.turning = observed_turning  # type: ignore[method-assign]  # only here, to observe from outside
     StreamWorker.stop = observed_stop  # type: ignore[method-assign]
     StreamWorker.freeze = observed_freeze  # type: ignore[method-assign]
 
@@ -80,6 +81,7 @@ def allow_plain_moves(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    observe(Path(sys.argv[1]), os.environ["BATON_MEMBER"])
-    allow_plain_moves(Path(sys.argv[1]))
+    folder = Path(sys.argv.pop(1))  # the consumer knows no such argument
+    observe(folder, os.environ["BATON_MEMBER"])
+    allow_plain_moves(folder)
     sys.exit(main("consumer", ConsumerSettings, serve))
