@@ -98,9 +98,7 @@ class Donation:
         assert self.offer is not None
         self.commit()
         body = take_delta(self.stream, self.base)
-        completion = completion_of(
-            self.base, digest_of(body), self.offer, copy_ms=1.5, stopped_at_ms=1_700_000_000_000
-        )
+        completion = completion_of(self.offer, digest_of(body), copy_ms=1.5, stopped_at_ms=1_700_000_000_000)
         return completion, body
 
 
@@ -170,7 +168,7 @@ class PeersContract:
         assert hint.state.head == donation.stream.head
         assert take_delta(hint.state, None) == take_delta(donation.stream, None)
         assert hint.completion is not None
-        assert (hint.completion.why, hint.completion.copy_ms) == ("test", 1.5)
+        assert (hint.why, hint.completion.copy_ms) == ("test", 1.5)
 
     async def test_a_stopped_stream_can_be_fetched(self, pair: Pair) -> None:
         """Whole and byte for byte, but only under the head that it stopped at."""

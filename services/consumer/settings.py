@@ -136,9 +136,9 @@ class ConsumerSettings(ServiceSettings):
         at_least(0, "shorter makes streams wander when members come and go"),
     )
     moves_at_once: int = setting(
-        2,
-        "streams of a member that are under way to others at a time",
-        between(1, 1_000, "more makes the pause of each longer"),
+        8,
+        "streams of a member that are under way to others at a time, copied or waiting for their turn",
+        between(1, 1_000, "more does not end a drain sooner, and delays what stands still"),
     )
     max_handover_bytes: int = setting(
         128 * 1024 * 1024,
@@ -166,6 +166,7 @@ class ConsumerSettings(ServiceSettings):
             steady_ms=int(self.steady_s * 1000),
             rest_ms=int(self.rest_s * 1000),
             moves_at_once=self.moves_at_once,
+            move_bytes_at_once=self.max_handover_bytes,
         )
 
     @property

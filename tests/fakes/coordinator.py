@@ -69,7 +69,7 @@ class ZnodeStore:
             if not self._do(operation, session):
                 self.znodes = before
                 return False
-        for path in sorted(before.keys() | self.znodes.keys()):
+        for path in sorted({operation.path for operation in operations}):
             old, new = before.get(path), self.znodes.get(path)
             if old is not new:
                 self._tell(path)

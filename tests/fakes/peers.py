@@ -43,7 +43,12 @@ class InMemoryPeers:
 
     async def offer(self, address: str, offer: Offer, body: bytes) -> None:
         """See Peers."""
-        await self._call("offer", address, lambda hint_store: hint_store.receive_copy(offer, body))
+
+        def receive(hint_store: HintStore) -> asyncio.Future[None] | None:
+            hint_store.receive_copy(offer, body)
+            return hint_store.arrivals.turn_of(offer)
+
+        await self._call("offer", address, receive)
 
     async def complete(self, address: str, completion: Completion, body: bytes) -> None:
         """See Peers."""
@@ -53,7 +58,7 @@ class InMemoryPeers:
         """See Peers."""
         return await self._call("fetch", address, lambda hint_store: hint_store.give(request))
 
-    async def _call(self, what: str, address: str, act: Callable[[HintStore], T]) -> T:
+    async def _call(self, what: str, address: str, act: Callable[[HintStore], T | asyncio.Future[T]]) -> T:
         network = self._network
         network.sent.append(what)
         loss = network.lose.pop(0) if network.lose else None
@@ -69,6 +74,8 @@ class InMemoryPeers:
             raise HandoverRefused(error.detail) from error
         network.after(what)
         await asyncio.sleep(0)
+        if isinstance(answer, asyncio.Future):
+            answer = await answer
         if what in network.slow:
             await network.slow.pop(what).wait()
         if loss == "answer" or (address, self._address) in network.cut:

@@ -94,15 +94,17 @@ class HandoverScenario:
         assert self._claim is not None
         offer = offer_of(base, epoch=self._claim.epoch, donor=self._claim.member, recipient="", why="a test")
         self._copies[name], self._messages[name] = (base, offer), (offer, body)
-        return f"{name}: {offer.sessions} sessions of {offer.bytes} bytes at {offer.position}"
+        state = base.stream
+        return f"{name}: {state.open_sessions} sessions of {state.state_bytes} bytes at {base.position}"
 
     def do_delta(self, name: str, on: str) -> str:
         """The owner takes a delta on a copy."""
         base, offer = self._copies[on]
         body = take_delta(base.stream, base)
-        completion = completion_of(base, digest_of(body), offer, copy_ms=1.0, stopped_at_ms=5)
+        completion = completion_of(offer, digest_of(body), copy_ms=1.0, stopped_at_ms=5)
         self._messages[name] = completion, body
-        return f"{name}: to {completion.position}, on head {completion.head_epoch}/{completion.seq}"
+        head = base.stream.head
+        return f"{name}: to {base.stream.position}, on head {head.epoch}/{head.seq}"
 
     def do_send(self, name: str, to: str = "b", body: str = "", **changes: str) -> str:
         """A message arrives, perhaps with other fields or (`body=`) another body."""
@@ -215,7 +217,7 @@ class HandoverScenario:
             now_s=lambda: self._now_s,
             situation=lambda: self._situation_of(name),
             on_promised=lambda stream: self._notes.append(f"{name} prepares for stream {stream}"),
-            on_expected=lambda completion: self._notes.append(f"{name} awaits {completion.donor}'s release"),
+            on_expected=lambda _, position: self._notes.append(f"{name} awaits the release at {position}"),
         )
 
     def _situation_of(self, name: str) -> Situation:

@@ -6,6 +6,7 @@ receives what was meant for its predecessor. Bodies can be garbled on the way.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE_S = {"offer": 2.0, "complete": 1.0, "fetch": 0.5}
+PATIENCE_S = {"offer": 6.0, "complete": 1.0, "fetch": 0.5}
 
 
 class SimulatedPeers(InMemoryPeers):
@@ -42,12 +43,12 @@ class SimulatedPeers(InMemoryPeers):
         """See Peers."""
         await super().complete(address, completion, self._garbled(body))
 
-    async def _call(self, what: str, address: str, act: Callable[[HintStore], T]) -> T:
+    async def _call(self, what: str, address: str, act: Callable[[HintStore], T | asyncio.Future[T]]) -> T:
         recipient = self._world.process_at(address)
         if recipient is None:
             raise PeerUnavailable(f"{address} does not answer")
 
-        def arrive() -> T:
+        def arrive() -> T | asyncio.Future[T]:
             living = self._world.process_at(address)
             if living is None or living.member is None:
                 raise PeerUnavailable(f"no process listens at {address}")

@@ -54,9 +54,7 @@ SETTINGS = GroupSettings(
     max_session_span_ms=9000,
 )
 """Everything small, so that every rule bites within seconds."""
-OWNERSHIP = OwnershipSettings(
-    grace_ms=2000, settle_ms=1000, shun_ms=4000, steady_ms=200, flap_ms=4000, moves_at_once=2
-)
+OWNERSHIP = OwnershipSettings(grace_ms=2000, settle_ms=1000, shun_ms=4000, steady_ms=200, flap_ms=4000)
 MARGIN_S = TIMEOUT_S / 8
 """A commit that is sent while the lease is alive, and travels for no longer, arrives before its end."""
 NAMES = Names()

@@ -118,7 +118,7 @@ def test_every_claim_about_handovers_names_its_test() -> None:
     page = (ROOT / "docs" / "handover.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line][1:]
 
-    assert len(page.splitlines()) <= 90
+    assert len(page.splitlines()) <= 110
     assert len(rows) > 5
     assert [row for row in rows if "::test_" not in row] == []
 

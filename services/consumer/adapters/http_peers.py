@@ -42,8 +42,9 @@ CONNECTIONS = 64
 class PeerTimeouts:
     """How long a whole call may take, in seconds."""
 
-    offer_s: float = 10.0
-    """The donor runs on while it sends a first copy. Enough for 100 MB at 100 Mbit/s."""
+    offer_s: float = 14.0
+    """The donor runs on while it sends a first copy. Enough for 100 MB at 100 Mbit/s, and for the stream's
+    turn, which is at most 4 s later."""
     complete_s: float = 2.0
     """The stream stands still. A replay takes about as long."""
     fetch_s: float = 0.5

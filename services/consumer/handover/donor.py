@@ -58,8 +58,11 @@ class Donor:
         self._check_size(len(body))
         return Copied(body, base, (self._now_s() - began_s) * 1000)
 
-    async def offer(self, effect: HandOver, address: str, copied: Copied) -> tuple[SentCopy, Offer, float]:
-        """Step 1: sends a copy. Returns what the recipient now holds, and how many ms this took with copying.
+    async def offer(
+        self, effect: HandOver, address: str, copied: Copied, within_ms: int
+    ) -> tuple[SentCopy, Offer, float]:
+        """Step 1: sends a copy; returns when it is the stream's turn to stand still: what the recipient holds
+        now, and how many ms this took with copying. `within_ms`: the time left for all moves, 0 for any.
 
         Raises HandoverRefused, PeerUnavailable; nothing has changed then, and the copy can be offered again.
         """
@@ -71,6 +74,8 @@ class Donor:
             donor=self._coordinator.member,
             recipient=effect.target,
             why=effect.why,
+            left=effect.left,
+            within_ms=within_ms,
         )
         await self._peers.offer(address, offer, body)
         return base, offer, copy_ms + (self._now_s() - began_s) * 1000
@@ -99,13 +104,8 @@ class Donor:
             return False
         delta = await in_slices(taking_delta(core, base))
         self._check_size(len(delta))
-        completion = completion_of(
-            base,
-            await in_slices(digesting(delta)),
-            offer,
-            copy_ms=copy_ms,
-            stopped_at_ms=worker.stopped_at_ms,
-        )
+        digest = await in_slices(digesting(delta))
+        completion = completion_of(offer, digest, copy_ms=copy_ms, stopped_at_ms=worker.stopped_at_ms)
         await self._peers.complete(address, completion, delta)
         return await self._coordinator.release(effect.stream, effect.epoch, core.head.seq, effect.target)
 

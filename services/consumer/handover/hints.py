@@ -29,6 +29,7 @@ from services.consumer.core.handover.rules import (
 )
 from services.consumer.core.handover.sent import taking_delta
 from services.consumer.core.slices import Steps, at_once, while_true
+from services.consumer.handover.arrivals import Arrivals
 from shared.errors import BundleRejected, HandoverRefused, NotFound
 from shared.model.group import GroupSettings
 
@@ -49,19 +50,21 @@ class _Promised:
 class Hint:
     """A stream to go on with, if it stands on the stored head.
 
-    `completion`: the message it was completed by; None for this member's own memory.
+    `completion`: the message it was completed by; None for this member's own memory. `why`: it was
+    handed over.
     """
 
     state: Stream
     since_s: float
     size: int = 0
     completion: Completion | None = None
+    why: str = ""
 
 
 class HintStore:
     """Receives, keeps and gives hints. `situation()`: what offers are checked against (None: not joined yet).
 
-    Calls `on_promised(stream)` when it holds a copy, `on_expected(completion)` when the copy is complete.
+    Calls `on_promised(stream)` when it holds a copy, `on_expected(stream, position)` when that is complete.
     """
 
     def __init__(
@@ -73,9 +76,10 @@ class HintStore:
         now_s: Callable[[], float],
         situation: Callable[[], Situation | None],
         on_promised: Callable[[int], None] = lambda stream: None,
-        on_expected: Callable[[Completion], None] = lambda completion: None,
+        on_expected: Callable[[int, int], None] = lambda stream, position: None,
     ) -> None:
         self.limits = limits
+        self.arrivals = Arrivals(now_s)
         self._settings = settings
         self._stream_limits = stream_limits
         self._now_s = now_s
@@ -126,11 +130,9 @@ class HintStore:
             raise HandoverRefused("the copy does not have the digest that was announced")
         copy = yield from opening_copy(body, offer.digest)
         self._check_copy(offer, len(body))  # again: anything may have happened between the slices
-        if copy.position != offer.position:
-            raise HandoverRefused(f"the copy is of position {copy.position}, not {offer.position}")
         handed = self._handed.get(offer.stream)
         if handed is not None and handed.completion is not None:
-            if handed.completion.base_digest == offer.digest or offer.position < handed.completion.position:
+            if handed.completion.base_digest == offer.digest or copy.position < handed.state.position:
                 return  # a repeated or late message, and the stream is already complete
             del self._handed[offer.stream]
         self._promised[offer.stream] = _Promised(
@@ -173,17 +175,14 @@ class HintStore:
         del self._promised[stream]
         state = yield from self._completing(promised.copy, stream, body)
         self._check_delta(completion)  # again: anything may have happened between the slices
-        head = state.head
-        if (head.epoch, head.seq, state.position) != (
-            completion.head_epoch,
-            completion.seq,
-            completion.position,
-        ):
-            raise HandoverRefused("the delta does not end with the head that was announced")
         self._handed[stream] = Hint(
-            state=state, since_s=self._now_s(), size=promised.size + len(body), completion=completion
+            state=state,
+            since_s=self._now_s(),
+            size=promised.size + len(body),
+            completion=completion,
+            why=promised.offer.why,
         )
-        self._on_expected(completion)
+        self._on_expected(stream, state.position)
 
     def _check_delta(self, completion: Completion) -> None:
         self.forget_old()
@@ -235,6 +234,7 @@ class HintStore:
     def withdraw(self, stream: int) -> None:
         """Forgets what was handed of a stream: another member has claimed it."""
         self._handed.pop(stream, None)
+        self.arrivals.end(stream)
 
     def forget_old(self) -> None:
         """Drops what has been held for too long."""

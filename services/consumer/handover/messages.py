@@ -44,10 +44,9 @@ def line_for(message: Message) -> Line:
     path = f"/handover/{message.group}/{message.stream}"
     if isinstance(message, Offer):
         return Line("PUT", f"{path}?epoch={message.epoch}")
-    query = f"epoch={message.epoch}&seq={message.seq}"
     if isinstance(message, Completion):
-        return Line("POST", f"{path}/commit?{query}")
-    return Line("GET", f"{path}?{query}")
+        return Line("POST", f"{path}/commit?epoch={message.epoch}")
+    return Line("GET", f"{path}?epoch={message.epoch}&seq={message.seq}")
 
 
 def sender_of(message: Message) -> str:

@@ -102,6 +102,8 @@ def install_handovers(app: FastAPI, reception: Callable[[], Reception | None]) -
         offer = parse_message(envelope, Offer)
         async with arriving.receive(request, envelope, *_limits(at)) as body:
             await in_slices(at.hint_store.receiving_copy(offer, body, _known_digest(envelope)))
+        # the donor stops the stream when it has this answer
+        await at.hint_store.arrivals.turn_of(offer)
         return Response(status_code=204)
 
     @app.post(

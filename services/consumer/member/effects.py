@@ -76,6 +76,8 @@ class EffectRunner:
         wake: Callable[[], None],
     ) -> None:
         self.busy: set[int] = set()
+        self.drain_until_s: float | None = None
+        """By when everything must have been handed over, once the member drains."""
         self.workers = StreamWorkers(
             coordinator=coordinator,
             context=context,
@@ -231,7 +233,7 @@ class EffectRunner:
                 # a refused copy can be offered again: the delta will have what has changed since
                 if copied is None or copied.base.stream is not core:
                     copied = await self._donor.copy(core)
-                return await self._donor.offer(effect, address, copied)
+                return await self._donor.offer(effect, address, copied, self._left_ms())
             except FAILURES as error:
                 self._note_failure(effect, error)
                 offers -= 1
@@ -239,6 +241,12 @@ class EffectRunner:
                     break
             await asyncio.sleep(REOFFER_S)
         return None
+
+    def _left_ms(self) -> int:
+        """How much time is left for all moves; 0 if the member does not drain."""
+        if self.drain_until_s is None:
+            return 0
+        return max(1, int((self.drain_until_s - self._context.now_s()) * 1000))
 
     async def _release(self, release: Release) -> None:
         worker = self.workers.worker(release.stream)

@@ -7,13 +7,14 @@ effects and starts them (`effects.py`). To leave it drains: it hands everything 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from services.consumer.core.handover.rules import Completion, HandoverLimits, Situation
+from services.consumer.core.handover.rules import HandoverLimits, Situation
 from services.consumer.core.ownership.dampers import Dampers, OwnershipSettings
 from services.consumer.core.ownership.decide import decide
 from services.consumer.handover.hints import HintStore
@@ -64,6 +65,7 @@ class Member:
         self._dampers = Dampers(coordinator.member, settings)
         self._wake = asyncio.Event()
         self._leaving = asyncio.Event()
+        self._expecting = asyncio.Event()
         self._has_left = False
         self._session_id: int | None = None
         self._plan: tuple[View, Plan] | None = None
@@ -144,6 +146,7 @@ class Member:
                 self._watch_neighbours(tasks)
                 await self._next_change()
             self.neighbours.cancel()
+            self.effect_runner.drain_until_s = self._context.now_s() + self._drain_s
             try:
                 async with asyncio.timeout(self._drain_s):
                     await self._hand_over_everything()
@@ -224,8 +227,9 @@ class Member:
     def _on_promised(self, stream: int) -> None:
         self.effect_runner.workers.warm.prepare(stream)
 
-    def _on_expected(self, completion: Completion) -> None:
-        self.effect_runner.workers.warm.seek_ahead(completion.stream, max(0, completion.position - 1))
+    def _on_expected(self, stream: int, position: int) -> None:
+        self.effect_runner.workers.warm.seek_ahead(stream, max(0, position - 1))
+        self._expecting.set()
         self._wake.set()
 
     def _plan_for(self, view: View) -> Plan:
@@ -269,8 +273,12 @@ class Member:
             for wait in waits:
                 wait.cancel()
         woken.clear()
-        if not self.hint_store.expects:  # a stream that was handed over stands still until it is claimed here
-            await asyncio.sleep(COALESCE_S)
+        # a stream that was handed over stands still until it is claimed here
+        self._expecting.clear()
+        if not self.hint_store.expects:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(COALESCE_S):
+                    await self._expecting.wait()
 
     async def _drain_on(self, stop: asyncio.Event) -> None:
         await stop.wait()

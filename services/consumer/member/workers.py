@@ -78,6 +78,7 @@ class StreamWorkers:
         return {
             stream: Running(
                 epoch=run.worker.epoch,
+                bytes=run.worker.core.state_bytes if run.worker.core is not None else 0,
                 is_ready=run.worker.state == "running",
                 is_opening=run.worker.state in ("opening", "replaying") and not run.worker.retries.failures,
             )
@@ -175,6 +176,7 @@ class StreamWorkers:
         reading = asyncio.ensure_future(worker.reading.wait())
         try:
             await asyncio.wait((opened, task), return_when=asyncio.FIRST_COMPLETED)
+            self._hint_store.arrivals.end(worker.stream)
             warm = worker.is_warm if opened.done() else None
             self._events.emit("claim", stream=worker.stream, epoch=worker.epoch, why=why, warm=warm)
             if opened.done() and worker.core is not None and (cut := worker.core.cut):
@@ -194,7 +196,7 @@ class StreamWorkers:
             epoch=worker.epoch,
             source=completion.donor,
             target=self._coordinator.member,
-            why=completion.why,
+            why=handed.why,
             sessions=sessions,
             bytes=size,
             copy_ms=completion.copy_ms,

@@ -16,13 +16,8 @@ COMPLETION = Completion(
     epoch=7,
     donor="a",
     recipient="b",
-    head_epoch=7,
-    seq=41,
-    base_position=100,
     base_digest="00",
-    position=120,
     digest="11",
-    why="join",
     copy_ms=1.5,
     stopped_at_ms=5,
 )
@@ -51,9 +46,27 @@ def test_a_message_of_another_kind_is_rejected() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"stream": 4}, {"epoch": 8}, {"seq": 42}, {"donor": "c"}, {"recipient": "c"}, {"group": "other"}],
+    [{"stream": 4}, {"epoch": 8}, {"donor": "c"}, {"recipient": "c"}, {"group": "other"}],
 )
 def test_a_message_that_contradicts_its_envelope_is_rejected(changes: dict[str, object]) -> None:
     """The routes check the envelope, and the hint store acts on the message."""
     with pytest.raises(BundleRejected, match="does not fit its message"):
         parse_message(with_message(**changes), Completion)
+
+
+def test_an_offer_of_an_earlier_version_is_refused_before_the_stream_stops() -> None:
+    """Members of different versions cannot hand over: the copy shows it, while the stream still runs."""
+    offer = {
+        name: getattr(COMPLETION, name)
+        for name in ("group", "stream", "epoch", "donor", "recipient", "digest")
+    }
+    earlier = offer | {"position": 100, "sessions": 1, "bytes": 2, "why": "join"}
+    envelope = msgspec.structs.replace(
+        ENVELOPE,
+        method="PUT",
+        target="/handover/default/3?epoch=7",
+        message=msgspec.Raw(msgspec.json.encode(earlier)),
+    )
+
+    with pytest.raises(BundleRejected, match="left"):
+        parse_message(envelope, Offer)

@@ -68,7 +68,7 @@ class HintWorld:
     def delta(self, offer: Offer, base: SentCopy) -> tuple[Completion, bytes]:
         """The delta from a copy to the donor's stream as it stands."""
         body = take_delta(self.donor.stream, base)
-        return completion_of(base, digest_of(body), offer, copy_ms=1.0, stopped_at_ms=5), body
+        return completion_of(offer, digest_of(body), copy_ms=1.0, stopped_at_ms=5), body
 
 
 def test_a_member_that_has_not_joined_refuses_everything() -> None:

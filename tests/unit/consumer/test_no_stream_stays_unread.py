@@ -21,22 +21,22 @@ MORE = 8
 @virtual_time
 async def test_a_drain_past_its_time_leaves_no_claim() -> None:
     """The member's ZooKeeper session ends with the drain, although its process lives on; others take over."""
-    world = GroupWorld(LONG, 12)
+    world = GroupWorld(LONG, 48)
     world.pace = Pace(drain_s=0.1)
     one = await world.join("a")
     await world.settled()
     two = await world.join("b")
     await asyncio.sleep(0.01)
-    for stream in range(12):
+    for stream in range(48):
         world.emit("k", stream=stream, end=True)
 
     one.member.drain("asked")
     await one.task
     left = len(two.member.workers)
-    await until(lambda: len(two.running) == 12, within_s=5)
+    await until(lambda: len(two.running) == 48, within_s=5)
     await world.committed()
 
-    assert left < 12
+    assert left < 48
     assert one.member.state == "drained"
     assert world.store.children(Names().members("default")) == ["b"]
     assert [event.kind for event in world.event_sink.events].count("leave") == 1

@@ -39,10 +39,8 @@ class CoveredWire(msgspec.Struct, frozen=True, array_like=True):
     adds: bool = False
 
 
-class ParkedWire(msgspec.Struct, frozen=True, array_like=True):
-    """A parked session as it is stored: its fold state, and some of its fragments and ids, from the numbers
-    `start` and `ids_start` on. One that is too large for a record is stored as several, in order.
-    """
+class FoldWire(msgspec.Struct, frozen=True, array_like=True):
+    """The fold state of a session, with which it is stored and travels: the first entries of both."""
 
     key: str
     first_offset: int
@@ -52,6 +50,13 @@ class ParkedWire(msgspec.Struct, frozen=True, array_like=True):
     last_t: int
     w: int
     last_a: int
+
+
+class ParkedWire(FoldWire, frozen=True, array_like=True):
+    """A parked session as it is stored: its fold state, and some of its fragments and ids, from the numbers
+    `start` and `ids_start` on. One that is too large for a record is stored as several, in order.
+    """
+
     ids: list[int]
     start: int
     fragments: list[bytes]

@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar, cast
 
 import msgspec
 
-from services.consumer.core.commits.checkpoint_format import CoveredWire
+from services.consumer.core.commits.checkpoint_format import CoveredWire, FoldWire
 from services.consumer.core.sessions.state import OpenSession
 from services.consumer.core.slices import SLICE_BYTES, Steps, sliced
 from shared.errors import BundleRejected
@@ -20,17 +20,9 @@ T = TypeVar("T")
 _Size = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
-class SessionWire(msgspec.Struct, frozen=True, array_like=True):
+class SessionWire(FoldWire, frozen=True, array_like=True):
     """An open session, with its ids and fragments from number `ids_from` and `data_from` on."""
 
-    key: str
-    first_offset: int
-    last_offset: int
-    opened_at: int
-    low_t: int
-    last_t: int
-    w: int
-    last_a: int
     pin: int
     pin_w: int
     pin_a: int

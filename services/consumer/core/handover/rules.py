@@ -20,10 +20,10 @@ from shared.model.head import Head
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """Goes with a first copy: who offers the stream to whom, in which epoch of its claim, and as of which
-    position.
+    """Goes with a first copy: who gives the stream to whom, why, and in which epoch of its claim.
 
-    `digest`: SHA-256 of the body, in hex. `sessions`, `bytes`: how many are open, and their fragments' size.
+    `digest`: SHA-256 of the body, in hex. `left`: how many streams, this one included, the donor has for the
+    recipient; `within_ms`: how much time it has for them, 0 if it is in no hurry.
     """
 
     group: str
@@ -31,19 +31,17 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     donor: str
     recipient: str
-    position: int
     digest: str
-    sessions: int
-    bytes: int
     why: str
+    left: int
+    within_ms: int
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """Goes with the delta: which copy it extends, and the head it ends with (`epoch` is the claim's).
+    """Goes with the delta, and says by the digest which copy it extends.
 
-    `head_epoch`, `seq`: of that head; a donor that committed nothing has it from its predecessor.
     `stopped_at_ms`: when the donor stopped reading, by its wall clock; `copy_ms`: how long the first copy
-    took.
+    took, up to the stream's turn.
     """
 
     group: str
@@ -51,13 +49,8 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     donor: str
     recipient: str
-    head_epoch: int
-    seq: int
-    base_position: int
     base_digest: str
-    position: int
     digest: str
-    why: str
     copy_ms: float
     stopped_at_ms: int
 
@@ -102,46 +95,33 @@ class HandoverLimits:
     """How long a hint is held, whether received or of this member's own, and a frozen bundle for others."""
 
 
-def offer_of(base: SentCopy, *, epoch: int, donor: str, recipient: str, why: str) -> Offer:
-    """The offer of a copy, as of the moment the copy was taken."""
-    stream = base.stream
+def offer_of(
+    base: SentCopy, *, epoch: int, donor: str, recipient: str, why: str, left: int = 1, within_ms: int = 0
+) -> Offer:
+    """The offer of a copy."""
     return Offer(
-        group=stream.group,
-        stream=stream.stream,
+        group=base.stream.group,
+        stream=base.stream.stream,
         epoch=epoch,
         donor=donor,
         recipient=recipient,
-        position=base.position,
         digest=base.digest,
-        sessions=stream.open_sessions,
-        bytes=stream.state_bytes,
         why=why,
+        left=left,
+        within_ms=within_ms,
     )
 
 
-def completion_of(
-    base: SentCopy,
-    digest: str,
-    offer: Offer,
-    *,
-    copy_ms: float,
-    stopped_at_ms: int,
-) -> Completion:
-    """What completes an offer: the delta with this digest, of the copied stream as it stands now."""
-    stream = base.stream
+def completion_of(offer: Offer, digest: str, *, copy_ms: float, stopped_at_ms: int) -> Completion:
+    """What completes an offer: the delta with this digest, of the copied stream as it has stopped."""
     return Completion(
         group=offer.group,
         stream=offer.stream,
         epoch=offer.epoch,
         donor=offer.donor,
         recipient=offer.recipient,
-        head_epoch=stream.head.epoch,
-        seq=stream.head.seq,
-        base_position=base.position,
-        base_digest=base.digest,
-        position=stream.position,
+        base_digest=offer.digest,
         digest=digest,
-        why=offer.why,
         copy_ms=round(copy_ms, 1),
         stopped_at_ms=stopped_at_ms,
     )
@@ -149,10 +129,9 @@ def completion_of(
 
 def extends(completion: Completion, offer: Offer) -> bool:
     """Whether the delta extends the copy that was offered."""
-    return (completion.donor, completion.epoch, completion.base_position, completion.base_digest) == (
+    return (completion.donor, completion.epoch, completion.base_digest) == (
         offer.donor,
         offer.epoch,
-        offer.position,
         offer.digest,
     )
 

@@ -43,9 +43,11 @@ class OwnershipSettings:
     refused_ms: int = 2000
     """The recipient's share or its lease may soon be another."""
     silent_ms: int = 30_000
-    moves_at_once: int = 2
-    """Streams under way to other members. More arrive no sooner, since the donor's core is the bottleneck,
-    but each stands still for longer: 24 streams under load took 2.8 s with 2 and with 4."""
+    moves_at_once: int = 8
+    """Streams under way to other members: being copied, or waiting for their turn to stand still, which the
+    recipient gives to one at a time. Enough that a recipient never waits for a copy."""
+    move_bytes_at_once: int = 128 * 1024 * 1024
+    """Bytes of fragments in the open sessions of all of them: their copies are held here and there."""
     openings_at_once: int = 32
     """Streams that are being opened. A member that starts alone leaves the rest to those that start a moment
     later."""

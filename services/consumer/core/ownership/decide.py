@@ -7,6 +7,7 @@ There is no master: all members compute the same plan, so at most one member cla
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -21,10 +22,11 @@ class Running:
 
     `is_ready`: it has been read up to the stored position, so its sessions can be copied. `is_opening`: it is
     being opened or replayed, and that has not failed so far. Neither: it waits for an operator, or it fails
-    and is tried again, possibly without end.
+    and is tried again, possibly without end. `bytes`: of the fragments in its open sessions.
     """
 
     epoch: int
+    bytes: int = 0
     is_ready: bool = True
     is_opening: bool = False
 
@@ -49,7 +51,8 @@ class Adopt:
 class HandOver:
     """Give a running stream, with its open sessions, to `target`.
 
-    `or_release`: where the target does not accept it, release the stream (the member drains).
+    `or_release`: where the target does not accept it, release the stream (the member drains). `left`: how
+    many streams, this one included, still have to be given to it.
     """
 
     stream: int
@@ -57,6 +60,7 @@ class HandOver:
     target: str
     why: str
     or_release: bool = False
+    left: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +82,7 @@ class Claim:
 
 
 Effect = Drop | Adopt | HandOver | Release | Claim
+Move = HandOver | Release
 
 
 def decide(
@@ -124,18 +129,13 @@ class _Member:
         return self.dampers.me
 
     @property
-    def mine(self) -> Iterator[tuple[int, int]]:
+    def mine(self) -> list[tuple[int, int]]:
         """Stream and epoch of each claim that it holds and that nothing is under way for, ascending."""
-        for stream, claim in sorted(self.view.claims.items()):
-            if claim.member == self.me and stream not in self.busy:
-                yield stream, claim.epoch
-
-    @property
-    def free_moves(self) -> int:
-        """How many more streams may be under way to other members."""
-        claims = self.view.claims
-        under_way = sum(1 for stream in self.busy if stream in claims and claims[stream].member == self.me)
-        return max(0, self.dampers.settings.moves_at_once - under_way)
+        return sorted(
+            (stream, claim.epoch)
+            for stream, claim in self.view.claims.items()
+            if claim.member == self.me and stream not in self.busy
+        )
 
     @property
     def free_openings(self) -> int:
@@ -162,9 +162,9 @@ def _adoptions(member: _Member) -> Iterator[Adopt]:
             yield Adopt(stream=stream, epoch=epoch)
 
 
-def _drain(member: _Member, planned: Plan) -> list[Effect]:
+def _drain(member: _Member, planned: Plan) -> list[Move]:
     """Everything leaves: live where there is a recipient and the stream can be copied, else by a release."""
-    effects: list[Effect] = []
+    effects: list[Move] = []
     for stream, epoch in member.mine:
         target, run = planned.owner.get(stream), member.running.get(stream)
         can_travel = run is not None and run.is_ready and not member.dampers.failed_moves.must_replay(stream)
@@ -174,16 +174,16 @@ def _drain(member: _Member, planned: Plan) -> list[Effect]:
             )
         else:
             effects.append(Release(stream=stream, epoch=epoch, target=target, why="draining"))
-    return effects[: member.free_moves]
+    return _startable(member, effects)
 
 
-def _moves(member: _Member, planned: Plan) -> list[HandOver | Release]:
+def _moves(member: _Member, planned: Plan) -> list[Move]:
     """Running streams that the plan gives to another member, unless a damper holds them here.
 
     Those whose handover has failed come last, in turns; after a few failures they are released.
     """
     view, dampers = member.view, member.dampers
-    moves: list[HandOver | Release] = []
+    moves: list[Move] = []
     for stream, epoch in sorted(member.mine, key=lambda mine: dampers.failed_moves.turn(mine[0])):
         target, run = planned.owner.get(stream), member.running.get(stream)
         if target is None or target == member.me or dampers.holds_back(target):
@@ -199,7 +199,27 @@ def _moves(member: _Member, planned: Plan) -> list[HandOver | Release]:
             why = f"the share of {member.me} is {planned.quota.get(member.me, 0)} of {view.count}"
         kind = Release if dampers.failed_moves.must_replay(stream) else HandOver
         moves.append(kind(stream=stream, epoch=epoch, target=target, why=why))
-    return moves[: member.free_moves]
+    return _startable(member, moves)
+
+
+def _startable(member: _Member, moves: list[Move]) -> list[Move]:
+    """As many of the moves as may be under way, in count and in bytes; a single one whatever its size."""
+    settings, claims, running = member.dampers.settings, member.view.claims, member.running
+    sizes = {stream: running[stream].bytes for stream in running}
+    under_way = [n for n in member.busy if n in claims and claims[n].member == member.me]
+    count, held = len(under_way), sum(sizes.get(n, 0) for n in under_way)
+    left = Counter(move.target for move in moves)
+    found: list[Move] = []
+    for move in moves:
+        size = sizes.get(move.stream, 0) if isinstance(move, HandOver) else 0
+        if count >= settings.moves_at_once:
+            break
+        if count and held + size > settings.move_bytes_at_once:
+            continue  # smaller ones go first
+        count, held = count + 1, held + size
+        found.append(replace(move, left=left[move.target]) if isinstance(move, HandOver) else move)
+        left[move.target] -= 1
+    return found
 
 
 def _claims(member: _Member, planned: Plan) -> Iterator[Claim]:

@@ -46,11 +46,10 @@ OFFER = Offer(
     epoch=7,
     donor="donor",
     recipient="me",
-    position=5,
     digest="d",
-    sessions=1,
-    bytes=2,
     why="a reason",
+    left=1,
+    within_ms=0,
 )
 
 
@@ -124,12 +123,11 @@ def test_an_offer_that_only_looks_wrong_is_accepted(situation: dict[str, Any], o
 
 
 def test_a_completion_repeats_what_was_offered() -> None:
-    """Both ends, the epoch, and the reason; it adds where the stream stands now, and how long that took."""
+    """Both ends, the epoch and the copy's digest; it adds its own, and how long the copy took."""
     base = take_copy(owner_of(fragment(0, "k")).stream)[1]
 
-    offer = offer_of(base, epoch=7, donor="donor", recipient="me", why="a reason")
-    base.stream.fold([fragment(1, "k")], 0.0)
-    completion = completion_of(base, "of the delta", offer, copy_ms=1.26, stopped_at_ms=2)
+    offer = offer_of(base, epoch=7, donor="donor", recipient="me", why="a reason", left=3, within_ms=20_000)
+    completion = completion_of(offer, "of the delta", copy_ms=1.26, stopped_at_ms=2)
 
     assert offer == Offer(
         group="g",
@@ -137,11 +135,10 @@ def test_a_completion_repeats_what_was_offered() -> None:
         epoch=7,
         donor="donor",
         recipient="me",
-        position=1,
         digest=base.digest,
-        sessions=1,
-        bytes=base.stream.state_bytes // 2,
         why="a reason",
+        left=3,
+        within_ms=20_000,
     )
     assert completion == Completion(
         group="g",
@@ -149,13 +146,8 @@ def test_a_completion_repeats_what_was_offered() -> None:
         epoch=7,
         donor="donor",
         recipient="me",
-        head_epoch=0,
-        seq=0,
-        base_position=1,
         base_digest=base.digest,
-        position=2,
         digest="of the delta",
-        why="a reason",
         copy_ms=1.3,
         stopped_at_ms=2,
     )

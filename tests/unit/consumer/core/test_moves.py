@@ -98,3 +98,25 @@ def test_a_suspected_member_stops_everything_and_starts_nothing() -> None:
 
     assert [type(effect) for effect in effects] == [Drop] * 3
     assert [effect.stream for effect in effects] == [0, 1, 3]
+
+
+def test_copies_side_by_side_are_bounded_in_bytes() -> None:
+    """Smaller streams go before one that has no room beside them; it goes when nothing else is under way."""
+    memory = Dampers("me", OwnershipSettings(moves_at_once=9, move_bytes_at_once=100))
+    memory.observe(ARRIVED, 0, 60_000)
+    memory.observe(ARRIVED, 1_000, 61_000)
+    running = READY | {n: Running(epoch=1, bytes=size) for n, size in {2: 60, 3: 200, 4: 30, 5: 20}.items()}
+
+    assert sorted(leaving(decide(ARRIVED, running, memory))) == [2, 4]
+    assert sorted(leaving(decide(ARRIVED, running, memory, busy={2}))) == [4]
+    assert sorted(leaving(decide(ARRIVED, running, memory, busy={2, 4, 5}))) == []
+    alone = {n: run for n, run in running.items() if n in (0, 1, 3)}
+    assert 3 in leaving(decide(ARRIVED, alone, memory))
+
+
+def test_an_effect_says_how_many_streams_its_target_still_gets() -> None:
+    """By that the recipient knows whether turns of one stream suffice."""
+    effects = [effect for effect in decide(ARRIVED, READY, dampers()) if isinstance(effect, HandOver)]
+    found = sorted((effect.target, effect.left) for effect in effects)
+
+    assert found == [("b", 1), ("b", 2), ("c", 1), ("c", 2)]
