@@ -99,6 +99,7 @@ async def test_events_of_members_are_listed_and_followed(kafka: str, namespace: 
         for stream in range(3, 6):
             event_sink.emit(numbered(stream))
         rest = await heard(url, int(first[-1].id), 4)
+        await until(lambda: not feed.followers)  # the two before have been seen to leave
         to_the_end = asyncio.create_task(heard(url, 5, 1))
         await until(lambda: feed.followers)
         await event_sink.close()
