@@ -60,7 +60,10 @@ class Channel:
                 return response
         except TimeoutError as error:
             self._retire(live)
-            raise KafkaUnavailable("Kafka did not answer in time", cause=f"{self!r}") from error
+            what = (
+                f"no answer to {type(request).__name__} from {self.host}:{self.port} within {timeout_s:g} s"
+            )
+            raise KafkaUnavailable("Kafka did not answer in time", cause=what) from error
         except _FAILURES as error:
             self._retire(live)
             why = "Kafka cannot be asked" if live.has_answered else _MUTE

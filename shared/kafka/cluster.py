@@ -86,6 +86,11 @@ class Cluster:
         """Whether the metadata names this broker."""
         return node in self._brokers
 
+    def name_of(self, node: int) -> str:
+        """A broker in the words of reasons and logs: `broker 1 at 127.0.0.1:9092`."""
+        address = self._brokers.get(node)
+        return f"broker {node}" if address is None else f"broker {node} at {address[0]}:{address[1]}"
+
     def denies(self, topic: str) -> bool:
         """Whether the principal lacks every right to the topic, as last read."""
         return topic in self._denied

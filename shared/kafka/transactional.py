@@ -78,13 +78,26 @@ class TransactionalWriter:
         """Kafka group → the node id of its coordinator, as last found."""
         self._producer = (-1, -1)
         self._sequences: dict[Partition, int] = {}
+        self._asked: tuple[Any, int] | None = None
+        """The newest request and its broker."""
+        self._trouble = ""
+        """Why the newest request has to be repeated, or cannot be sent yet."""
 
     def __repr__(self) -> str:
         return f"<TransactionalWriter {self._id} as producer {self._producer}>"
 
+    @property
+    def waits_for(self) -> str:
+        """What a transaction that takes too long waits for, in the words of a reason."""
+        if self._asked is None:
+            return self._trouble or "no request was sent"
+        request, node = self._asked
+        what = f"{type(request).__name__} to {self._cluster.name_of(node)}"
+        return f"the answer to {what} is {self._trouble}" if self._trouble else f"no answer to {what}"
+
     async def prepare(self) -> None:
         """Finds and connects its coordinator, without any effect. Raises KafkaUnavailable."""
-        self._coordinator = await find_coordinator(self._cluster, self._id, is_group=False)
+        self._coordinator = await self._find(self._id, is_group=False)
 
     async def open(self) -> None:
         """Fences every earlier writer of this id, and ends what it left.
@@ -152,9 +165,10 @@ class TransactionalWriter:
             await self._cluster.know({topic})
             leader = self._cluster.leader(topic, number)
             if leader is None:
+                self._asked, self._trouble = None, f"{topic}/{number} has no leader"
                 return None, {_NO_LEADER}
             request = ProduceRequest(self._id, -1, PRODUCE_TIMEOUT_MS, [(topic, [(number, batch)])])
-            answer = await self._cluster.request(leader.node, self._lane, request)
+            answer = await self._request(leader.node, request)
             row = answer.topics[0][1][0]
             return row, {row[1]}
 
@@ -175,12 +189,12 @@ class TransactionalWriter:
             if not self._cluster.knows(self._groups.get(offset.group, -1)):
                 await find()
             node = self._groups.pop(offset.group)
-            answer = await self._cluster.request(node, self._lane, request)
+            answer = await self._request(node, request)
             self._groups[offset.group] = node
             return answer, set(error_codes(answer))
 
         async def find() -> None:
-            self._groups[offset.group] = await find_coordinator(self._cluster, offset.group, is_group=True)
+            self._groups[offset.group] = await self._find(offset.group, is_group=True)
 
         await self._until_accepted(ask, _COORDINATED, find)
 
@@ -195,11 +209,19 @@ class TransactionalWriter:
             if not self._cluster.knows(self._coordinator):
                 await self.prepare()
             node, self._coordinator = self._coordinator, -1  # unless it answers: another one may soon
-            answer = await self._cluster.request(node, self._lane, request)
+            answer = await self._request(node, request)
             self._coordinator = node
             return answer, set(error_codes(answer))
 
         return await self._until_accepted(ask, _COORDINATED, self.prepare)
+
+    async def _find(self, key: str, *, is_group: bool) -> int:
+        self._asked, self._trouble = None, f"the coordinator of {key} is not found"
+        return await find_coordinator(self._cluster, key, is_group=is_group)
+
+    async def _request(self, node: int, request: Any) -> Any:
+        self._asked, self._trouble = (request, node), ""
+        return await self._cluster.request(node, self._lane, request)
 
     async def _until_accepted(
         self,
@@ -218,6 +240,7 @@ class TransactionalWriter:
                 raise ProducerFenced(f"{self!r}: {reason_of(max(fenced))}")
             if fatal := codes - passing:
                 raise refusal(f"{self!r} is refused", min(fatal & NO_RIGHT, default=max(fatal)))
+            self._trouble = self._trouble or reason_of(max(codes))
             await asyncio.sleep(backoff.next_s())
             if passing is TRY_AGAIN or codes & MOVED_COORDINATOR:
                 await look_again()

@@ -211,7 +211,8 @@ class ZooKeeper(Znodes):
             self._refused = (error.detail, self._clock())
             raise
         except TimeoutError:
-            raise ZooKeeperUnavailable("ZooKeeper did not answer in time") from None
+            why = f"no answer from {link.server} within {self._call_timeout_s:g} s"
+            raise ZooKeeperUnavailable("ZooKeeper did not answer in time", cause=why) from None
         # an answer on a discarded link proves nothing about the session of the new one
         if is_proof and link is self._link:
             self._answered_s = max(self._answered_s, sent_s)

@@ -242,7 +242,9 @@ class Link:
         except exc.NoAuth:
             raise self._refused(path) from None
         except _FAILURES as error:
-            raise ZooKeeperUnavailable("ZooKeeper does not answer", cause=repr(error)) from error
+            raise ZooKeeperUnavailable(
+                "ZooKeeper does not answer", cause=f"{self.server}: {error!r}"
+            ) from error
 
     def _refused(self, path: str) -> ZooKeeperRefused:
         who = f"the user {self.access.user!r}" if self.access else "a client without a user"

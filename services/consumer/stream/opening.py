@@ -62,7 +62,7 @@ class Opening:
                 before = self._progress
                 await asyncio.wait((opening,), timeout=STALLED_S)
                 if not opening.done() and self._progress == before:
-                    raise KafkaUnavailable(f"{self!r} makes no progress")
+                    raise KafkaUnavailable(f"{self!r} makes no progress for {STALLED_S:g} s")
             return opening.result()
         finally:
             opening.cancel()

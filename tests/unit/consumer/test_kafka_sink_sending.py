@@ -1,4 +1,4 @@
-"""What a member sends outside of transactions: sessions of the weaker deliveries, and ticks."""
+"""What a member sends: sessions of the weaker deliveries, and ticks. And what a commit that fails says."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from aiokafka.protocol.produce import ProduceRequest as TransactionalProduce
 
 from services.consumer.adapters.kafka.clients import DELIVER_S, SharedClients
 from services.consumer.adapters.kafka.sink import TICK_TIMEOUT_S, KafkaSessionSink
@@ -16,7 +17,13 @@ from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
 from shared.kafka.sender import Sender
 from shared.kafka.wire.produce import ProduceRequest
-from shared.kafka.wire.transactions import EndTransaction, InitProducerId
+from shared.kafka.wire.transactions import (
+    AddOffsets,
+    AddPartitions,
+    CommitOffset,
+    EndTransaction,
+    InitProducerId,
+)
 from shared.model.group import Delivery, GroupSettings
 from shared.model.head import Head
 from shared.model.names import Names
@@ -30,9 +37,13 @@ STREAMS = 3
 
 
 class Brokers(ProducingKafka, TransactionalKafka):
-    """Brokers that take records in transactions and without."""
+    """Brokers that take records in transactions and without. They never answer `mute_about`."""
+
+    mute_about: type | None = None
 
     async def answer(self, node: int, request: Any) -> Any:
+        if type(request) is self.mute_about:
+            await asyncio.Event().wait()
         is_plain = isinstance(request, InitProducerId) and request.transactional_id is None
         if is_plain or isinstance(request, ProduceRequest):
             return await ProducingKafka.answer(self, node, request)
@@ -122,6 +133,31 @@ async def test_a_failure_leaves_what_the_delivery_promises(
 
         assert world.committed == ({0} if committed else set())
         assert world.sessions(0) == ([b"1"] if stored else [])
+
+
+@pytest.mark.parametrize(
+    "kind", [AddPartitions, TransactionalProduce, AddOffsets, CommitOffset, EndTransaction]
+)
+@virtual_time
+async def test_a_commit_that_takes_too_long_names_what_it_waits_for(kind: type) -> None:
+    """The request, its broker, and for how long: `GET /streams` shows this of a stream that retries."""
+    async with member() as world:
+        world.brokers.mute_about = kind
+        with pytest.raises(KafkaUnavailable) as silent:
+            await world.commit(0, b"1")
+        world.brokers.mute_about = None
+        await world.sinks[1].open()
+        code, name = (
+            (7, "RequestTimedOutError") if kind is TransactionalProduce else (51, "ConcurrentTransactions")
+        )
+        world.brokers.refuse(kind, *[code] * 1_000)
+        with pytest.raises(KafkaUnavailable) as busy:
+            await world.commit(1, b"1")
+
+    request = f"{kind.__name__} to broker 1 at fake:1"
+    unknown = "<KafkaSessionSink default/{}>, outcome of a commit unknown: Kafka took longer than 10 s: "
+    assert silent.value.detail == unknown.format(0) + f"no answer to {request}"
+    assert busy.value.detail == unknown.format(1) + f"the answer to {request} is {name}"
 
 
 @virtual_time

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 from services.consumer.adapters.kafka.checkpoints import KafkaCheckpoints
 from services.consumer.adapters.kafka.clients import SharedClients
@@ -67,11 +67,11 @@ class KafkaSessionSink:
         return f"<KafkaSessionSink {self._shared.group}/{self._stream}>"
 
     async def prepare(self) -> None:
-        async with within(START_TIMEOUT_S, f"{self!r} cannot be prepared"):
+        async with self._within(START_TIMEOUT_S):
             await self._writer.prepare()
 
     async def open(self) -> None:
-        async with within(START_TIMEOUT_S, f"{self!r} cannot start"):
+        async with self._within(START_TIMEOUT_S):
             try:
                 await self._writer.open()
             except ProducerFenced as error:
@@ -104,27 +104,27 @@ class KafkaSessionSink:
     async def commit(self, commit: Commit) -> list[int]:
         delivery = self._settings.delivery
         with self._transacting():
-            async with asyncio.timeout(COMMIT_TIMEOUT_S):
-                if delivery == "at_least_once":
-                    await self._deliver_apart(commit.sessions)
+            if delivery == "at_least_once":
+                await self._deliver_apart(commit.sessions)
+            async with self._within(COMMIT_TIMEOUT_S):
                 offsets = await self._transaction(commit, with_sessions=delivery == "exactly_once")
-                if delivery == "at_most_once":
-                    await self._deliver_apart(commit.sessions)
-                return offsets
+            if delivery == "at_most_once":
+                await self._deliver_apart(commit.sessions)
+            return offsets
 
     async def tick(self) -> None:
         try:
-            async with within(TICK_TIMEOUT_S, "Kafka has not acknowledged"):
+            async with within(TICK_TIMEOUT_S, lambda: "Kafka has not acknowledged"):
                 await self._shared.sender.send(self._fragments, [(None, encode_marker(None), [])])
         except KafkaUnavailable as error:
             logger.warning("tick not written", extra={"stream": self._stream, "why": error.detail})
 
     async def trim(self, below: int) -> None:
         try:
-            async with asyncio.timeout(COMMIT_TIMEOUT_S):
+            async with within(COMMIT_TIMEOUT_S, lambda: "Kafka has not deleted them"):
                 await delete_records(self._shared.cluster, {self._checkpoints.place: below})
-        except (TimeoutError, KafkaUnavailable) as error:
-            logger.warning("checkpoints not trimmed", extra={"stream": self._stream, "why": repr(error)})
+        except KafkaUnavailable as error:
+            logger.warning("checkpoints not trimmed", extra={"stream": self._stream, "why": error.detail})
 
     async def close(self) -> None:
         """Nothing to close: the connections are shared."""
@@ -136,8 +136,11 @@ class KafkaSessionSink:
             yield
         except ProducerFenced as error:
             raise Fenced(f"{self!r}: {error!r}") from error
-        except (TimeoutError, KafkaUnavailable) as error:
-            raise KafkaUnavailable(f"{self!r}, outcome of a commit unknown: {error!r}") from error
+        except KafkaUnavailable as error:
+            raise KafkaUnavailable(f"{self!r}, outcome of a commit unknown", cause=error.detail) from error
+
+    def _within(self, timeout_s: float) -> contextlib.AbstractAsyncContextManager[None]:
+        return within(timeout_s, lambda: self._writer.waits_for)
 
     async def _transaction(self, commit: Commit, *, with_sessions: bool) -> list[int]:
         """Commits in one transaction; returns the offsets of the checkpoint records.
@@ -159,7 +162,7 @@ class KafkaSessionSink:
     async def _settle(self, head: Head, *, is_committed: bool) -> None:
         """Decides what an earlier transaction left undecided, by an empty one over the same partitions."""
         with self._transacting():
-            async with asyncio.timeout(COMMIT_TIMEOUT_S):
+            async with self._within(COMMIT_TIMEOUT_S):
                 await self._writer.add([self._checkpoints.place, self._sessions])
                 await self._writer.commit_offset(self._stored(head))
                 await self._writer.end(is_commit=is_committed)
@@ -178,10 +181,10 @@ class KafkaSessionSink:
 
 
 @contextlib.asynccontextmanager
-async def within(timeout_s: float, what: str) -> AsyncIterator[None]:
-    """Bounds the time of the block. Raises KafkaUnavailable with the reason `what` after it."""
+async def within(timeout_s: float, waits_for: Callable[[], str]) -> AsyncIterator[None]:
+    """Bounds the time of the block. Raises KafkaUnavailable that says for how long what was missing."""
     try:
         async with asyncio.timeout(timeout_s):
             yield
     except TimeoutError as error:
-        raise KafkaUnavailable(what, cause=f"no answer within {timeout_s:g} s") from error
+        raise KafkaUnavailable(f"Kafka took longer than {timeout_s:g} s", cause=waits_for()) from error
