@@ -45,7 +45,7 @@ down: $(INSTALLED) ## Stop the local stack and keep its data
 bench: $(INSTALLED) ## Measure what docs/performance.md claims
 	@$(BIN)/python -m bench $(ARGS)
 
-chaos: $(INSTALLED) ## Inject faults for half an hour under load, then check the sessions; SEED= repeats, FROM=commit updates
+chaos: $(INSTALLED) ## Inject faults for half an hour under load, then check the sessions; SEED= repeats, FROM=commit names what to update from
 	@$(if $(SEED),BATON_TEST_SEED=$(SEED)) $(if $(FROM),BATON_TEST_FROM=$(FROM)) $(BIN)/python -m pytest --soak -m soak -s --basetemp=build/chaos tests/e2e/test_chaos.py $(ARGS)
 
 soak: $(INSTALLED) ## Run the long tests that `make test` skips

@@ -66,6 +66,10 @@ class HandoverRefused(Conflict):
     """The recipient does not accept the stream, or not in this way."""
 
 
+class HandoverUnreadable(HandoverRefused):
+    """The recipient cannot read the message, perhaps because its version is another: it would never do."""
+
+
 class Unavailable(BatonError):
     """A dependency did not answer in time; try again later.
 

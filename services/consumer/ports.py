@@ -235,8 +235,9 @@ class Coordinator(Protocol):
 class Peers(Protocol):
     """The other members of the group; `address` is always that of a registered one.
 
-    Every call ends in bounded time. Raises HandoverRefused with the peer's reason, or PeerUnavailable if it
-    did not answer: then it is unknown whether the message took effect there.
+    Every call ends in bounded time. Raises HandoverRefused with the peer's reason, HandoverUnreadable if it
+    would never accept the message, or PeerUnavailable if it did not answer: then it is unknown whether the
+    message took effect there.
     """
 
     async def offer(self, address: str, offer: Offer, body: bytes) -> None:

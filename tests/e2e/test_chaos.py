@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from cli.stack.jars import fetch_jars
+from tests.e2e import chaos_update
 from tests.e2e.chaos import Plan, chaos
 from tests.e2e.chaos_regrown import regrown_logs
-from tests.e2e.chaos_update import checkout_of, rolling_update
+from tests.e2e.chaos_update import EARLIER, Update, checkout_of, rolling_update
 from tests.e2e.fleet import new_seed
 from tests.e2e.stack import left_running
 
@@ -47,15 +48,19 @@ async def test_logs_that_grew_again_stop_their_streams_until_these_are_started_o
     await regrown_logs(tmp_path, new_seed())
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(900)
-async def test_a_rolling_update_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    """From the commit in `BATON_TEST_FROM` (`make chaos FROM=…`), service by service, under load."""
-    commit = os.environ.get("BATON_TEST_FROM")
-    if not commit:
-        pytest.skip("no commit to update from: make chaos FROM=<commit>")
+@pytest.mark.parametrize(
+    "update",
+    [
+        pytest.param(chaos_update.SHORT, id="short", marks=pytest.mark.timeout(300)),
+        pytest.param(chaos_update.LONG, id="long", marks=[pytest.mark.soak, pytest.mark.timeout(900)]),
+    ],
+)
+async def test_a_rolling_update_loses_and_doubles_nothing(tmp_path: Path, update: Update) -> None:
+    """From an earlier commit (`FROM=` names another), service by service, back and forth, under load."""
+    commit = os.environ.get("BATON_TEST_FROM") or EARLIER
     earlier = tmp_path / "earlier"
     if not checkout_of(commit, earlier):
-        pytest.skip(f"this clone does not have the commit {commit}")
-    fetch_jars("spark", quiet=True)
-    await rolling_update(tmp_path, new_seed(), earlier)
+        pytest.skip(f"this clone does not have the commit {commit} to update from: git fetch --unshallow")
+    if update.has_audit:
+        fetch_jars("spark", quiet=True)
+    await rolling_update(tmp_path, new_seed(), earlier, update)

@@ -13,7 +13,14 @@ from typing import Literal, TypeVar
 
 from services.consumer.core.handover.rules import BundleRequest, Completion, Offer
 from services.consumer.handover.hints import HintStore
-from shared.errors import BatonError, HandoverRefused, PeerUnavailable, Unavailable
+from shared.errors import (
+    BatonError,
+    BundleRejected,
+    HandoverRefused,
+    HandoverUnreadable,
+    PeerUnavailable,
+    Unavailable,
+)
 
 Loss = Literal["request", "answer"]
 T = TypeVar("T")
@@ -70,6 +77,8 @@ class InMemoryPeers:
             answer = act(hint_store)
         except Unavailable as error:
             raise PeerUnavailable(error.detail) from error
+        except BundleRejected as error:
+            raise HandoverUnreadable(error.detail) from error
         except BatonError as error:
             raise HandoverRefused(error.detail) from error
         network.after(what)

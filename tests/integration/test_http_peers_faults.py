@@ -15,7 +15,7 @@ import pytest
 
 from services.consumer.adapters.http_peers import HttpPeers, PeerTimeouts, is_loopback
 from services.consumer.core.handover.rules import BundleRequest, Offer
-from shared.errors import HandoverRefused, PeerUnavailable
+from shared.errors import HandoverRefused, HandoverUnreadable, PeerUnavailable
 from shared.model.secrets import Secrets
 from shared.service.http import PROBLEM
 from shared.service.signing import ACCEPTED_MS, ENVELOPE, Envelope, digest_of, sealed_headers
@@ -143,10 +143,12 @@ async def test_an_answer_that_no_member_gives_means_the_peer_is_unavailable(call
 @CALLS
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 413, 422, 429])
 async def test_a_refusal_raises_with_the_peers_reason(call: Call, status: int) -> None:
-    """The operator sees the peer's own sentence."""
+    """The operator sees the peer's own sentence. What the peer would never accept need not be sent again."""
     async with answering(lambda _: problem(status, b'{"detail":"b is draining"}')) as peers:
-        with pytest.raises(HandoverRefused, match=r"^b is draining$"):
+        with pytest.raises(HandoverRefused, match=r"^b is draining$") as caught:
             await call(peers, "http://b")
+
+    assert isinstance(caught.value, HandoverUnreadable) == (status == 422)
 
 
 BUNDLE = b"bundle"

@@ -164,7 +164,7 @@ class OwnershipScenario:
         """The donor finds these streams too large to copy."""
         for stream in streams:
             failed_moves = self._processes[donor].dampers.failed_moves
-            failed_moves.note(int(stream), self._now_ms, is_too_large=True)
+            failed_moves.note(int(stream), self._now_ms, is_lasting=True)
 
     def do_look(self, *names: str) -> str:
         """These members (by default all) look once, now."""

@@ -19,7 +19,7 @@ import msgspec
 from services.consumer.core.handover.rules import BundleRequest, Completion, Offer
 from services.consumer.handover.messages import ZSTD, Message, compress, envelope_for
 from services.consumer.handover.sealed_body import SealedBody
-from shared.errors import BundleRejected, HandoverRefused, PeerUnavailable, Unauthorized
+from shared.errors import BundleRejected, HandoverRefused, HandoverUnreadable, PeerUnavailable, Unauthorized
 from shared.model.secrets import Secrets
 from shared.service.http import PROBLEM
 from shared.service.signing import Envelope, Here, new_nonce, open_envelope, sealed_headers
@@ -49,6 +49,10 @@ class PeerTimeouts:
     """The stream stands still. A replay takes about as long."""
     fetch_s: float = 0.5
     """The stream stands still, and the former owner may be dead."""
+
+
+UNREADABLE = 422
+"""The status with which a member rejects a message or a body itself, whatever its own situation."""
 
 
 class _NotAMember(Exception):
@@ -170,7 +174,8 @@ class HttpPeers:
     async def _answer(self, response: httpx.Response, sent: Envelope) -> bytes:
         """The body of a member's answer. Raises HandoverRefused, and any of FAULTS."""
         if 400 <= response.status_code < 500:
-            raise HandoverRefused(_refusal(response, await _read(response, MAX_REFUSAL_BYTES)))
+            refused = HandoverUnreadable if response.status_code == UNREADABLE else HandoverRefused
+            raise refused(_refusal(response, await _read(response, MAX_REFUSAL_BYTES)))
         if response.status_code != (200 if sent.method == "GET" else 204):
             raise _NotAMember(f"status {response.status_code}")
         if sent.method == "GET":

@@ -145,8 +145,10 @@ class HintStore:
         check_offer(self._here(), offer, self.limits)
         held = sum(one.size for stream, one in self._promised.items() if stream != offer.stream)
         held += sum(one.size for one in self._handed.values())
-        if size > self.limits.max_body_bytes or held + size > self.limits.max_held_bytes:
-            raise BundleRejected(f"{size} bytes are too many beside the {held} that are held")
+        if size > self.limits.max_body_bytes:
+            raise BundleRejected(f"{size} bytes are too many")
+        if held + size > self.limits.max_held_bytes:
+            raise HandoverRefused(f"{size} bytes are too many beside the {held} that are held")
 
     def receive_delta(self, completion: Completion, body: bytes) -> None:
         """Completes a copy; from now on the stream's release is expected.

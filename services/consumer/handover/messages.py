@@ -84,7 +84,9 @@ def parse_message(envelope: Envelope, kind: type[M]) -> M:
         message = msgspec.json.decode(envelope.message, type=kind)
     except msgspec.DecodeError as error:
         raise BundleRejected(f"the envelope does not contain a valid {kind.__name__}: {error}") from None
-    signed = Line(envelope.method, envelope.target), envelope.sender, envelope.recipient, envelope.group
+    # earlier versions add the number of the delta's head to the line of a completion
+    target = envelope.target.partition("&seq=")[0] if kind is Completion else envelope.target
+    signed = Line(envelope.method, target), envelope.sender, envelope.recipient, envelope.group
     if signed != (line_for(message), sender_of(message), message.recipient, message.group):
         raise BundleRejected(f"the envelope does not fit its message: {message!r}")
     return message

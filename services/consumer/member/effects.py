@@ -27,7 +27,14 @@ from services.consumer.ports import Coordinator, Peers
 from services.consumer.stream.context import Ask, GroupContext
 from services.consumer.stream.slices import in_slices
 from services.consumer.stream.worker import Outcome, StreamWorker
-from shared.errors import BatonError, BundleRejected, HandoverRefused, PeerUnavailable, Unavailable
+from shared.errors import (
+    BatonError,
+    BundleRejected,
+    HandoverRefused,
+    HandoverUnreadable,
+    PeerUnavailable,
+    Unavailable,
+)
 from shared.model.cluster import View
 from shared.model.head import Head
 
@@ -44,6 +51,8 @@ the drain a moment later than the donor, and until then its share is full."""
 UNRELEASED = "it ended without releasing its streams: killed, or cut off from ZooKeeper"
 FAILURES = (HandoverRefused, PeerUnavailable, BundleRejected)
 """Why a handover fails: the recipient refuses, or does not answer, or the stream is too large to copy."""
+LASTING = (BundleRejected, HandoverUnreadable)
+"""Another try would fail, too: the stream is too large, or the recipient is of another version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +246,7 @@ class EffectRunner:
             except FAILURES as error:
                 self._note_failure(effect, error)
                 offers -= 1
-                if offers == 0 or not isinstance(error, HandoverRefused):
+                if offers == 0 or isinstance(error, LASTING) or not isinstance(error, HandoverRefused):
                     break
             await asyncio.sleep(REOFFER_S)
         return None
@@ -260,8 +269,8 @@ class EffectRunner:
     def _note_failure(self, effect: HandOver, error: BatonError) -> None:
         logger.info("handover failed", extra={"effect": effect, "why": error.detail})
         now_ms = int(self._coordinator.now_s() * 1000)
-        if isinstance(error, BundleRejected):  # not the target's fault: it gets other streams
-            self._dampers.failed_moves.note(effect.stream, now_ms, is_too_large=True)
+        if isinstance(error, LASTING):  # not for the target to mend: it gets other streams
+            self._dampers.failed_moves.note(effect.stream, now_ms, is_lasting=True)
             return
         silent = isinstance(error, PeerUnavailable)
         self._dampers.note_failed_handover(effect.stream, effect.target, now_ms, silent=silent)

@@ -52,21 +52,3 @@ def test_a_message_that_contradicts_its_envelope_is_rejected(changes: dict[str, 
     """The routes check the envelope, and the hint store acts on the message."""
     with pytest.raises(BundleRejected, match="does not fit its message"):
         parse_message(with_message(**changes), Completion)
-
-
-def test_an_offer_of_an_earlier_version_is_refused_before_the_stream_stops() -> None:
-    """Members of different versions cannot hand over: the copy shows it, while the stream still runs."""
-    offer = {
-        name: getattr(COMPLETION, name)
-        for name in ("group", "stream", "epoch", "donor", "recipient", "digest")
-    }
-    earlier = offer | {"position": 100, "sessions": 1, "bytes": 2, "why": "join"}
-    envelope = msgspec.structs.replace(
-        ENVELOPE,
-        method="PUT",
-        target="/handover/default/3?epoch=7",
-        message=msgspec.Raw(msgspec.json.encode(earlier)),
-    )
-
-    with pytest.raises(BundleRejected, match="left"):
-        parse_message(envelope, Offer)

@@ -109,7 +109,7 @@ def test_bodies_are_bounded() -> None:
     world.hint_store.receive_copy(first, copy)
     world.hint_store.receive_copy(first, copy)
 
-    with pytest.raises(BundleRejected):
+    with pytest.raises(HandoverRefused):
         world.hint_store.receive_copy(*world.copy(stream=2)[:2])
     world.read(*(f"key number {n}" for n in range(9)))
     with pytest.raises(BundleRejected):
@@ -129,7 +129,7 @@ def test_a_complete_hint_counts_its_copy_and_its_delta() -> None:
     assert len(copy) <= 650 - len(copy) < len(copy) + len(delta)
     world.hint_store.receive_delta(completion, delta)
 
-    with pytest.raises(BundleRejected, match=f"beside the {len(copy) + len(delta)} that are held"):
+    with pytest.raises(HandoverRefused, match=f"beside the {len(copy) + len(delta)} that are held"):
         world.hint_store.receive_copy(*world.copy(stream=2)[:2])
 
     world.hint_store.take(STREAM)

@@ -23,7 +23,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """Goes with a first copy: who gives the stream to whom, why, and in which epoch of its claim.
 
     `digest`: SHA-256 of the body, in hex. `left`: how many streams, this one included, the donor has for the
-    recipient; `within_ms`: how much time it has for them, 0 if it is in no hurry.
+    recipient; `within_ms`: how much time it has for them, 0 if it is in no hurry. Earlier versions omit both.
     """
 
     group: str
@@ -33,8 +33,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     recipient: str
     digest: str
     why: str
-    left: int
-    within_ms: int
+    left: int = 1
+    within_ms: int = 0
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,9 +1,9 @@
 """Which running streams could not be handed over lately: whose turn is next, and which must be replayed.
 
 Pure. A stream may never fit into a bundle, or its recipient may always refuse it, and each try encodes all of
-it. So after a few failures, or at once when it is too large, it moves by a release and a replay. Until then
-streams take turns, so that no other waits behind one that cannot move. `dampers.py` keeps this, `decide.py`
-reads it.
+it. So after a few failures, or at once where every other try would fail too, it moves by a release and a
+replay. Until then streams take turns, so that no other waits behind one that cannot move. `dampers.py` keeps
+this, `decide.py` reads it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class FailedMoves:
     def __repr__(self) -> str:
         return f"<FailedMoves {self._failed}>"
 
-    def note(self, stream: int, now_ms: int, *, is_too_large: bool = False) -> None:
-        """One more handover of the stream has failed."""
+    def note(self, stream: int, now_ms: int, *, is_lasting: bool = False) -> None:
+        """One more handover of the stream has failed; if `is_lasting`, all others would."""
         times, _ = self._failed.get(stream, (0, 0))
-        self._failed[stream] = TRIES if is_too_large else times + 1, now_ms
+        self._failed[stream] = TRIES if is_lasting else times + 1, now_ms
 
     def forget(self, owned: Collection[int], now_ms: int) -> None:
         """Drops what is old, and streams that this member no longer owns."""

@@ -81,7 +81,7 @@ def test_what_cannot_be_copied_is_released_and_the_rest_handed_over(state: str) 
     """Also on the way out of the group, where all streams leave."""
     members = dict(ARRIVED.members) | {"me": MemberNode(address="http://me", state=state)}  # type: ignore[arg-type]
     memory = dampers()
-    memory.failed_moves.note(3, 1_000, is_too_large=True)
+    memory.failed_moves.note(3, 1_000, is_lasting=True)
 
     effects = decide(replace(ARRIVED, members=members), READY, memory)
 
