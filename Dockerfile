@@ -18,7 +18,8 @@ FROM base AS packages
 RUN python -m venv /opt/baton
 COPY requirements.lock ./
 RUN pip install --require-hashes -r requirements.lock \
-    && pip uninstall --yes check-jsonschema cyclonedx-python-lib hypothesis mypy pytest pytest-asyncio ruff schemathesis selenium
+    && pip uninstall --yes check-jsonschema cyclonedx-python-lib hypothesis mypy pytest pytest-asyncio ruff schemathesis selenium \
+       matplotlib contourpy cycler fonttools kiwisolver pillow pyparsing
 
 # without Spark, which is most of the size
 FROM packages AS light

@@ -10,7 +10,7 @@ WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser agent lint types up down bench chaos soak simulate simulate-faults fuzz mutate audit-deps sbom clean lock
+.PHONY: help install demo test test-browser agent lint types up down bench bench-grid chaos soak simulate simulate-faults fuzz mutate audit-deps sbom clean lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ down: $(INSTALLED) ## Stop the local stack and keep its data
 
 bench: $(INSTALLED) ## Measure what docs/performance.md claims
 	@$(BIN)/python -m bench $(ARGS)
+
+bench-grid: $(INSTALLED) ## Measure the grid against plain aiokafka, and draw its curves in docs/grid (ARGS=--quick)
+	@$(BIN)/python -m bench.grid $(ARGS)
 
 chaos: $(INSTALLED) ## Inject faults for half an hour under load, then check the sessions; SEED= repeats, FROM=commit names what to update from
 	@$(if $(SEED),BATON_TEST_SEED=$(SEED)) $(if $(FROM),BATON_TEST_FROM=$(FROM)) $(BIN)/python -m pytest --soak -m soak -s --basetemp=build/chaos tests/e2e/test_chaos.py $(ARGS)

@@ -6,34 +6,19 @@ The table has the minimum, median and maximum over the rounds, and the machine a
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
-import platform
 import statistics
 import sys
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from bench import front_door, handover, idle, members, recovery, sessionize, turns, write_lanes
+from bench.machine import machine
 from bench.report import Row
 from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
 
-VERSIONS = ("aiokafka", "aiozk", "fastapi", "msgspec", "uvicorn", "uvloop")
 PARTS = ("sessionize", "http", "members", "idle", "lanes", "recovery", "handover", "turns")
 WITH_SERVERS = {"sessionize", "members", "idle", "lanes", "recovery", "handover"}
-
-
-def machine() -> str:
-    """The machine and the versions that the figures come from."""
-    memory = int(Path("/proc/meminfo").read_text().split()[1]) // 1024 // 1024
-    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS)
-    return (
-        f"{os.cpu_count()} cores, {memory} GiB, {platform.system()} {platform.release()}, "
-        f"Python {platform.python_version()}, {versions}; load before: {load}"
-    )
 
 
 def _spread(values: list[float]) -> str:

@@ -1,0 +1,1 @@
+"""What `bench/grid.py` consists of: plan, clients, processes, results, pictures and page."""

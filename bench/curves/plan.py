@@ -1,0 +1,116 @@
+"""The grid as a list of points: curves for writing, reading and both, 24 and 288 topics, 1 and 3 brokers.
+
+A curve changes one value and keeps the others at `USUAL_BATCH_KB` and one client. Pure; `bench/grid.py` runs
+the points in this order, which needs few new logs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Work = Literal["write", "read", "both"]
+Side = Literal["baton", "aiokafka"]
+
+SIDES: Final[tuple[Side, Side]] = ("baton", "aiokafka")
+WORKS: Final[tuple[Work, ...]] = ("write", "read", "both")
+BROKERS: Final = (1, 3)
+TOPICS: Final = (24, 288)
+USUAL_BATCH_KB: Final = 64
+STEADY_RATE: Final = 4_000
+"""Fragments per second on the curve of flush intervals: a third of what the slowest point reaches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One picture for each number of brokers. `x`: what changes; `values`: the points on it."""
+
+    name: str
+    title: str
+    x: str
+    values: tuple[int, ...]
+    figures: tuple[str, ...]
+    """Which figures of a result it shows."""
+
+
+CURVES: Final = (
+    Curve(
+        name="flush",
+        title=f"flush interval, at {STEADY_RATE:,} fragments/s",
+        x="flush interval, ms",
+        values=(1, 5, 20, 100),
+        figures=("cpu_us", "latency_ms"),
+    ),
+    Curve(
+        name="batch",
+        title="batch size, as fast as it goes",
+        x="largest batch, kB",
+        values=(4, 16, 64, 256),
+        figures=("rate", "cpu_us"),
+    ),
+    Curve(
+        name="clients",
+        title="number of producers and consumers, as fast as it goes",
+        x="producers, consumers, or each",
+        values=(1, 2, 3, 4),
+        figures=("rate", "cpu_us"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Point:
+    """One place of the grid; both sides are measured there in turns."""
+
+    brokers: int
+    topics: int
+    curve: str
+    work: Work
+    value: int
+
+    @property
+    def clients(self) -> int:
+        """How many producers, and how many consumers."""
+        return self.value if self.curve == "clients" else 1
+
+    @property
+    def batch_bytes(self) -> int:
+        """The largest batch, also in the log that is read."""
+        return (self.value if self.curve == "batch" else USUAL_BATCH_KB) * 1_024
+
+    @property
+    def interval_ms(self) -> int:
+        """How long fragments gather before they are handed over or taken; 0: as fast as it goes."""
+        return self.value if self.curve == "flush" else 0
+
+    @property
+    def writers(self) -> int:
+        """How many processes write."""
+        return 0 if self.work == "read" and not self.interval_ms else self.clients
+
+    @property
+    def readers(self) -> int:
+        """How many processes read."""
+        return 0 if self.work == "write" else self.clients
+
+    @property
+    def reads_log(self) -> bool:
+        """Whether it reads a log that was written before, and nothing is written meanwhile."""
+        return self.work == "read" and not self.interval_ms
+
+
+def plan(brokers: Sequence[int] = BROKERS, topics: Sequence[int] = TOPICS, *, quick: bool) -> list[Point]:
+    """All points in the order of measuring; `quick`: only the ends of each curve."""
+    return [
+        Point(brokers=b, topics=t, curve=curve.name, work=work, value=value)
+        for b, t, curve in itertools.product(brokers, topics, CURVES)
+        for work in WORKS
+        for value in (curve.values[:: len(curve.values) - 1] if quick else curve.values)
+    ]
+
+
+def order_of(round_number: int) -> tuple[Side, ...]:
+    """The sides take turns at going first."""
+    return SIDES if round_number % 2 == 0 else SIDES[::-1]
