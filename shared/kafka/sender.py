@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
 from shared.kafka.delivery import Delivery, Loss, LossKind, Record, Waiter
@@ -32,17 +30,10 @@ MISSING_S: Final = 2.0
 """A broker may take so long to list a topic that it has just created."""
 SUSPECT_S: Final = 1.0
 """After this long without an answer, the sender looks whether another broker leads by now."""
-CODECS: Final = {
-    "none": 0,
-    "gzip": DefaultRecordBatch.CODEC_GZIP,
-    "snappy": DefaultRecordBatch.CODEC_SNAPPY,
-    "lz4": DefaultRecordBatch.CODEC_LZ4,
-    "zstd": DefaultRecordBatch.CODEC_ZSTD,
-}
 
 
 class Sender:
-    """Sends over the cluster's connections; `close` it at the end, before the cluster.
+    """Sends over the cluster's connections; made inside the loop. `close` it at the end, before the cluster.
 
     `deliver_s`: how long after its arrival a record is reported as lost at the latest. `max_batch_bytes`: a
     record that is larger has a batch of its own. `at_once`: how many requests may be on their way to a
@@ -62,9 +53,11 @@ class Sender:
     ) -> None:
         self._deliver_s = deliver_s
         self._max_batch_bytes = max_batch_bytes
-        self._codec = CODECS[compression]
+        self._codec = compression
         self._on_stored, self._on_lost = on_stored, on_lost
         self._cluster = cluster
+        # kept, because looking for it costs a system call each time (getpid)
+        self._loop = asyncio.get_running_loop()
         # a connection may be mute although its broker is not, so there is time for another
         timeout_s = max(1.0, deliver_s / 2)
         self._departures = Departures(cluster, self._landed, timeout_s=timeout_s, at_once=at_once)
@@ -95,12 +88,12 @@ class Sender:
             raise KafkaUnavailable("the sender is closed")
         outgoing = self._partitions.get(place)
         if outgoing is None:
-            outgoing = self._partitions[place] = Outgoing(place, self._new_builder)
+            outgoing = self._partitions[place] = Outgoing(place, self._max_batch_bytes, self._codec)
         if outgoing not in self._busy:
             self._begin(outgoing)
         if now_ms is None:
             now_ms = time.time_ns() // 1_000_000
-        shares = outgoing.append(records, indexes, waiter, now_ms, asyncio.get_running_loop().time())
+        shares = outgoing.append(records, indexes, waiter, now_ms, self._loop.time())
         if not self._departures.arrive(outgoing):
             self._proceed(outgoing)
         return shares
@@ -138,18 +131,7 @@ class Sender:
         """Looks after a partition that had nothing to send."""
         self._busy[outgoing] = None
         if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_later(self._sweep_s, self._sweep)
-
-    def _new_builder(self) -> Any:
-        return DefaultRecordBatchBuilder(
-            magic=2,
-            compression_type=self._codec,
-            is_transactional=0,
-            producer_id=-1,
-            producer_epoch=-1,
-            base_sequence=-1,
-            batch_size=self._max_batch_bytes,
-        )
+            self._sweeping = self._loop.call_later(self._sweep_s, self._sweep)
 
     def _proceed(self, outgoing: Outgoing) -> None:
         """Makes the partition's next batch ready to leave, or looks for what it needs first."""
@@ -222,7 +204,7 @@ class Sender:
 
     def _note_topic(self, outgoing: Outgoing) -> None:
         """If Kafka says that there is no such topic, after a while that is true."""
-        now_s, topic = asyncio.get_running_loop().time(), outgoing.place[0]
+        now_s, topic = self._loop.time(), outgoing.place[0]
         if self._cluster.has(topic):
             outgoing.missing_since_s = None
         elif outgoing.missing_since_s is None:
@@ -234,8 +216,7 @@ class Sender:
 
     def _sweep(self) -> None:
         """Looks at the time of all that is on its way or waits."""
-        loop = asyncio.get_running_loop()
-        now_s = loop.time()
+        now_s = self._loop.time()
         self._departures.release_slow(now_s)
         suspects, late = [], f"Kafka has not acknowledged for {self._deliver_s:g} s"
         for outgoing in list(self._busy):
@@ -249,7 +230,7 @@ class Sender:
             self._look_s = now_s + SUSPECT_S
             for outgoing in suspects:
                 self._search.seek(outgoing)
-        self._sweeping = loop.call_later(self._sweep_s, self._sweep) if self._busy else None
+        self._sweeping = self._loop.call_later(self._sweep_s, self._sweep) if self._busy else None
 
     def _lose_all(self, outgoing: Outgoing, until_s: float, kind: LossKind, reason: str) -> None:
         """Loses the batches that were created until then."""

@@ -31,7 +31,13 @@ PURE_IN_MODEL = {"datetime", "sys"}
 """What the formats need in addition, to parse times and to intern keys."""
 SALTED = {"hash", "id"}
 """Built-in functions whose results differ between processes."""
-PARTS_OF_AIOKAFKA = ("aiokafka.conn.", "aiokafka.errors.", "aiokafka.protocol.", "aiokafka.record.")
+PARTS_OF_AIOKAFKA = (
+    "aiokafka.codec.",
+    "aiokafka.conn.",
+    "aiokafka.errors.",
+    "aiokafka.protocol.",
+    "aiokafka.record.",
+)
 IMPORTED_BY = {
     "aiokafka": ("shared/kafka/*.py", "shared/kafka/*/*.py"),
     "aiozk": ("shared/zookeeper/link*.py",),

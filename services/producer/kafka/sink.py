@@ -24,6 +24,8 @@ from shared.kafka.delivery import Delivery, Headers, Loss, Outcome
 from shared.kafka.offsets import Partition
 from shared.kafka.sender import Sender
 
+AT_ONCE = 2
+"""Requests on their way to a broker: while it writes one half of the fragments, the other half is served."""
 PROBE_S = 2.0
 """After this long without an acknowledgement the sink asks Kafka for metadata."""
 PROBE_TIMEOUT_S = 2.0
@@ -50,12 +52,14 @@ class KafkaFragmentSink:
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._cluster = cluster
+        self._now_s = asyncio.get_running_loop().time
         self._on_lost = on_lost
         self._sender = Sender(
             cluster,
             deliver_s=ack_timeout_s,
             max_batch_bytes=max_batch_bytes,
             compression=compression,
+            at_once=AT_ONCE,
             on_stored=self._stored,
             on_lost=self._lost,
         )
@@ -140,7 +144,7 @@ class KafkaFragmentSink:
 
     def _rejected(self, streams: Iterable[int]) -> dict[int, str]:
         """The streams that the circuit breaker rejects now, each with the reason."""
-        now_s, rejected = _now_s(), {}
+        now_s, rejected = self._now_s(), {}
         for stream in streams:
             why = self._breaker.rejection(stream, now_s)
             # a stream that worked waits for its new leader; a trial is not worth the time
@@ -164,11 +168,11 @@ class KafkaFragmentSink:
 
     def _record_attempts(self, streams: Iterable[int]) -> None:
         for stream in streams:
-            self._breaker.record_attempt(stream, _now_s())
+            self._breaker.record_attempt(stream, self._now_s())
 
     def _stored(self, place: Partition) -> None:
         stream = self._streams[place]
-        self._last_ack_s = self._acknowledged_s[stream] = _now_s()
+        self._last_ack_s = self._acknowledged_s[stream] = self._now_s()
         self._probe_failure = ""
         self._breaker.record_success(stream)
 
@@ -180,7 +184,7 @@ class KafkaFragmentSink:
         if loss.kind != "late" or self._last_ack_s > loss.created_s:
             fields = {"stream": stream, "why": loss.reason, "cause": loss.cause}
             logger.warning("stream circuit opened", extra=fields)
-            self._breaker.record_failure(stream, loss.reason, _now_s())
+            self._breaker.record_failure(stream, loss.reason, self._now_s())
         elif not self._refusal:
             logger.warning("kafka does not acknowledge", extra={"why": loss.cause or loss.reason})
             self._refusal = loss.reason
@@ -224,10 +228,6 @@ class KafkaFragmentSink:
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()
             except TimeoutError:
-                is_busy = _now_s() - self._last_ack_s < PROBE_S
+                is_busy = self._now_s() - self._last_ack_s < PROBE_S
                 if not is_busy or self.complaint() or self._breaker.is_any_open:
                     return
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

@@ -7,71 +7,84 @@ a time keeps the order, and batches grow by themselves while Kafka is busy. Used
 
 from __future__ import annotations
 
-import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import Any
-
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from aiokafka.record.util import calc_crc32c
 
 from shared.backoff import Backoff
 from shared.kafka.delivery import Loss, Record, Waiter
 from shared.kafka.offsets import Partition
+from shared.kafka.wire.records import (
+    BATCH_OVERHEAD,
+    RECORD_OVERHEAD,
+    Encoded,
+    Producer,
+    Timed,
+    encode_batch,
+    sign_again,
+    size_of,
+)
 
-Producer = tuple[int, int]
-"""Id and epoch under which a broker counts what it got; without an id it counts nothing."""
-_PRODUCER = struct.Struct(">qhi")
-_PRODUCER_AT, _CRC_AT, _COVERED_FROM = 43, 17, 21
-"""Where a batch has its producer's id, epoch and the sequence number; its checksum, and what that covers."""
 _SEQUENCES = 2**31
 
 
-@dataclass(slots=True, eq=False)
 class Trip:
     """A request on its way to a broker, with batches of several partitions."""
 
-    node: int
-    sent_s: float | None = None
-    """When it reached the connection."""
+    __slots__ = ("node", "sent_s")
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+        self.sent_s: float | None = None
+        """When it reached the connection."""
+
+    def __repr__(self) -> str:
+        return f"<Trip to {self.node}, sent at {self.sent_s}>"
 
 
-@dataclass(slots=True, eq=False)
 class Batch:
-    """Records of one partition that are sent together."""
+    """Records of one partition that are sent together; `size`: their bytes, at most."""
 
-    created_s: float
-    builder: Any
-    count: int = 0
-    shares: list[tuple[Waiter, Sequence[Any], int]] = field(default_factory=list)
-    data: bytearray = field(default_factory=bytearray)
+    # set on the class, because most batches change none of them
+    is_doubtful = False
+    """Whether an earlier trip may have stored it."""
+    trouble = ""
+    """Why the last trip failed."""
+    trip: Trip | None = None
+    """What it travels in; None while it does not."""
+    data: Encoded = (b"", b"")
     """Encoded, once it is sealed."""
     signed: tuple[Producer, int] | None = None
     """The producer and sequence number in `data`."""
-    trip: Trip | None = None
-    """What it travels in; None while it does not."""
-    is_doubtful: bool = False
-    """Whether an earlier trip may have stored it."""
-    trouble: str = ""
-    """Why the last trip failed."""
+
+    def __init__(self, created_s: float) -> None:
+        self.created_s = created_s
+        self.size = BATCH_OVERHEAD
+        self.count = 0
+        self.shares: list[tuple[Waiter, Sequence[Any], int]] = []
+        self.records: list[Timed] = []
+        """Until it is sealed."""
+
+    def __repr__(self) -> str:
+        return f"<Batch of {self.count} records, {self.size} bytes>"
 
     @property
     def may_be_stored(self) -> bool:
         """Whether it may have been stored without our knowing."""
         return self.is_doubtful or (self.trip is not None and self.trip.sent_s is not None)
 
-    def seal(self, producer: Producer, sequence: int) -> None:
+    def seal(self, producer: Producer, sequence: int, codec: str) -> None:
         """Encodes it under these numbers; once it is encoded, only the numbers can change."""
-        if self.signed == (producer, sequence):
-            return
         if self.signed is None:
-            self.builder.set_producer_state(*producer, sequence)
-            self.data, self.builder = self.builder.build(), None
-        else:
-            _PRODUCER.pack_into(self.data, _PRODUCER_AT, *producer, sequence)
-            struct.pack_into(">I", self.data, _CRC_AT, calc_crc32c(bytes(self.data[_COVERED_FROM:])))
+            self.data, self.records = encode_batch(self.records, producer, sequence, codec), []
+        elif self.signed != (producer, sequence):
+            self.data = sign_again(self.data, producer, sequence)
         self.signed = producer, sequence
+
+    def close_share(self, waiter: Waiter, indexes: Sequence[Any], size: int) -> None:
+        """Has the waiter wait for the records that were appended last; `size` is the batch's now."""
+        self.shares.append((waiter, indexes, self.count))
+        self.count, self.size = len(self.records), size
 
     def stored(self, base_offset: int) -> None:
         """Tells its waiters where the records are."""
@@ -87,7 +100,7 @@ class Batch:
 class Outgoing:
     """The batches of one partition. `current`: the one that is on its way, or that is to be tried again."""
 
-    def __init__(self, place: Partition, new_builder: Callable[[], DefaultRecordBatchBuilder]) -> None:
+    def __init__(self, place: Partition, max_batch_bytes: int, codec: str) -> None:
         self.place = place
         self.current: Batch | None = None
         self.queue: deque[Batch] = deque()
@@ -100,7 +113,8 @@ class Outgoing:
         self.missing_since_s: float | None = None
         """Since when Kafka says that there is no such topic."""
         self._sequence = 0
-        self._new_builder = new_builder
+        self._max_batch_bytes = max_batch_bytes
+        self._codec = codec
 
     def __repr__(self) -> str:
         return f"<Outgoing to {self.place}: {len(self.queue)} waiting, {self.current}>"
@@ -125,32 +139,33 @@ class Outgoing:
         self, records: Iterable[Record], indexes: Sequence[Any], waiter: Waiter, now_ms: int, now_s: float
     ) -> int:
         """Appends records, one for each index; in how many shares."""
-        queue = self.queue
+        queue, most, start, shares = self.queue, self._max_batch_bytes, 0, 1
         if not queue:
-            queue.append(Batch(now_s, self._new_builder()))
+            queue.append(Batch(now_s))
         batch = queue[-1]
-        append, count, start, shares = batch.builder.append, batch.count, 0, 1
+        held, size = batch.records, batch.size
         for at, (key, value, headers) in enumerate(records):
-            if append(count, now_ms, key, value, headers) is None:
+            added = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+            if headers:
+                added += size_of(headers)
+            # a new batch accepts its first record, however large it is
+            if size + added > most and held:
                 if at > start:
-                    batch.shares.append((waiter, indexes[start:at], batch.count))
+                    batch.close_share(waiter, indexes[start:at], size)
                     shares += 1
-                batch.count = count
-                batch = Batch(now_s, self._new_builder())
+                batch = Batch(now_s)
                 queue.append(batch)
-                append, count, start = batch.builder.append, 0, at
-                # a new batch accepts its first record, however large it is
-                append(0, now_ms, key, value, headers)
-            count += 1
-        batch.shares.append((waiter, indexes[start:] if start else indexes, batch.count))
-        batch.count = count
+                held, size, start = batch.records, batch.size, at
+            held.append((now_ms, key, value, headers))
+            size += added
+        batch.close_share(waiter, indexes[start:] if start else indexes, size)
         return shares
 
     def take_off(self, trip: Trip) -> Batch:
         """The next batch, encoded, travels from here on. Needs a producer and `has_next`."""
         assert self.producer is not None
         batch = self.current or self.queue.popleft()
-        batch.seal(self.producer, self._sequence)
+        batch.seal(self.producer, self._sequence, self._codec)
         batch.trip = trip
         self.current = batch
         return batch

@@ -14,7 +14,8 @@ from aiokafka.errors import for_code
 
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
-from shared.kafka.sending.outgoing import Outgoing, Producer
+from shared.kafka.sending.outgoing import Outgoing
+from shared.kafka.wire.records import Producer
 from shared.kafka.wire.transactions import InitProducerId
 
 logger = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 
 from shared.kafka.offsets import Partition
 from shared.kafka.wire.flexible import FlexibleRequest
+from shared.kafka.wire.records import Encoded
 
 _SHORT, _INT, _PART = Struct(">h"), Struct(">i"), Struct(">ii")
 _HEADER = Struct(">hhih")
@@ -62,23 +63,23 @@ class ProduceRequest(FlexibleRequest):
     API_VERSION: ClassVar[int] = 7
     RESPONSE_TYPE: ClassVar[Any] = ProduceResponse
 
-    def __init__(self, timeout_ms: int, batches: Iterable[tuple[Partition, bytes | bytearray]]) -> None:
+    def __init__(self, timeout_ms: int, batches: Iterable[tuple[Partition, Encoded]]) -> None:
         self.timeout_ms = timeout_ms
-        self.topics: dict[str, list[tuple[int, bytes | bytearray]]] = {}
-        for (topic, number), data in batches:
-            self.topics.setdefault(topic, []).append((number, data))
+        self.topics: dict[str, list[tuple[int, Encoded]]] = {}
+        for (topic, number), batch in batches:
+            self.topics.setdefault(topic, []).append((number, batch))
 
     def __repr__(self) -> str:
         return f"<ProduceRequest for {len(self.topics)} topics>"
 
     def encode(self) -> bytes:
         """The encoded request, without its header."""
-        pieces: list[bytes | bytearray] = [_HEAD.pack(-1, _ALL_IN_SYNC, self.timeout_ms, len(self.topics))]
+        pieces = [_HEAD.pack(-1, _ALL_IN_SYNC, self.timeout_ms, len(self.topics))]
         for topic, batches in self.topics.items():
             name = topic.encode()
             pieces += (_SHORT.pack(len(name)), name, _INT.pack(len(batches)))
-            for number, data in batches:
-                pieces += (_PART.pack(number, len(data)), data)
+            for number, (before, covered) in batches:
+                pieces += (_PART.pack(number, len(before) + len(covered)), before, covered)
         return b"".join(pieces)
 
     def build_request_header(self, correlation_id: int, client_id: str) -> Any:

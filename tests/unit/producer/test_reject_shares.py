@@ -86,7 +86,7 @@ def test_a_flood_of_every_reason_at_four_producers_pushes_nothing_out_before_its
     assert stored < REJECTED_RETENTION_BYTES
 
 
-def test_a_key_cannot_use_up_what_others_may_store() -> None:
+async def test_a_key_cannot_use_up_what_others_may_store() -> None:
     """The named keys that may write divide the share of a reason, in the file and in the setting."""
     keys = "k1 name=page,k2 name=page,k3 name=importer,k4 mark name=closer"
     rejects = Producer(ProducerSettings(write_keys=keys, reject_share_bytes=4 * 1024 * 1024))._rejects
