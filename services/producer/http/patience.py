@@ -23,6 +23,8 @@ class Awaited(enum.Enum):
     READER = "the client reads its answers"
     END = "the client sees that the connection has ended"
 
+    __hash__ = object.__hash__  # Enum's own is a function of Python's, and each request looks up three
+
 
 class Patience:
     """Calls `on_late` when what is awaited has not come in time.

@@ -106,7 +106,8 @@ class KafkaFragmentSink:
                 shares = self._sender.add(self._places[stream], records, portion.indexes, outcome, now_ms)
                 outcome.expect(shares)
         # rejected streams count as lost at once, so that the answer lists their indexes
-        outcome.unstored += itertools.chain(*(portions[stream].indexes for stream in rejected))
+        for stream in rejected:
+            outcome.unstored += portions[stream].indexes
         if self._breaker.is_any_open:
             self._record_attempts(portions.keys() - rejected.keys())
 

@@ -201,7 +201,7 @@ async def test_more_requests_may_be_on_their_way() -> None:
 @virtual_time
 async def test_a_request_has_a_bounded_size() -> None:
     """What does not fit leaves with the next one."""
-    size, batches = 700_000, 12
+    size, batches = 350_000, 12
     async with sending(max_batch_bytes=size) as world:
         for number in range(batches):
             world.create("t", number)
