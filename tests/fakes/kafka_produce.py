@@ -21,7 +21,8 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from shared.kafka.wire.produce import ProduceRequest, ProduceResponse
 from shared.kafka.wire.transactions import InitProducerId, ProducerId
-from tests.fakes.kafka import NOT_LEADER, UNKNOWN_TOPIC, Batch, FakeKafka, FakePartition
+from tests.fakes.kafka import FakeKafka
+from tests.fakes.kafka_log import NOT_LEADER, UNKNOWN_TOPIC, Batch, FakePartition
 
 Partition = tuple[str, int]
 TIMED_OUT, OUT_OF_ORDER, DUPLICATE = 7, 45, 46

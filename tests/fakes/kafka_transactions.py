@@ -31,7 +31,8 @@ from shared.kafka.wire.transactions import (
     InitProducerId,
     ProducerId,
 )
-from tests.fakes.kafka import HOST, Batch, FakeKafka
+from tests.fakes.kafka import HOST, FakeKafka
+from tests.fakes.kafka_log import Batch
 
 FENCED, INVALID_STATE, OUT_OF_ORDER, UNREGISTERED = 90, 48, 45, 48
 Partition = tuple[str, int]

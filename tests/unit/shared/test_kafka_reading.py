@@ -17,14 +17,8 @@ from shared.kafka.cluster import Cluster
 from shared.kafka.fetcher import Fetcher
 from shared.kafka.reading import Reading
 from tests.effort import effort
-from tests.fakes.kafka import (
-    FENCED_EPOCH,
-    NOT_LEADER,
-    UNKNOWN_EPOCH,
-    UNKNOWN_ID,
-    UNKNOWN_TOPIC,
-    FakeKafka,
-)
+from tests.fakes.kafka import FakeKafka
+from tests.fakes.kafka_log import FENCED_EPOCH, NOT_LEADER, UNKNOWN_EPOCH, UNKNOWN_ID, UNKNOWN_TOPIC
 from tests.fakes.virtual_time import in_virtual_time, virtual_time
 
 MOST = 2_000
