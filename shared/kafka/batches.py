@@ -21,6 +21,8 @@ _PREFIX = struct.Struct(">qiibIhi")
 """Of a batch: first offset, length of the rest, leader epoch, magic, CRC, attributes, last offset delta."""
 _LENGTH_FROM = 12
 """A batch's length counts the bytes after its first offset and the length itself."""
+_MAGIC = 2
+"""The format since Kafka 0.11."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +38,14 @@ class Scan:
 
 
 def scan(data: bytes) -> Scan:
-    """The batches in `data`, of which the last may be cut."""
+    """The batches in `data`, of which the last may be cut. Raises KafkaUnavailable if one is too old."""
     at, next_offset, epoch = 0, -1, -1
     while at + _PREFIX.size <= len(data):
-        base, length, leader_epoch, _, _, _, last_delta = _PREFIX.unpack_from(data, at)
+        base, length, leader_epoch, magic, _, _, last_delta = _PREFIX.unpack_from(data, at)
         if length < _PREFIX.size - _LENGTH_FROM or at + _LENGTH_FROM + length > len(data):
             break
+        if magic != _MAGIC:  # its fields are at other places
+            raise KafkaUnavailable("records in a format that Baton does not read", cause=f"at offset {base}")
         at += _LENGTH_FROM + length
         next_offset, epoch = base + last_delta + 1, leader_epoch
     return Scan(next_offset, epoch, at)
@@ -98,7 +102,8 @@ class RecordBuffer:
                 else:
                     self.size -= len(self._fetched.popleft().data)
                     self._records = None
-            except CorruptRecordException as error:
+            # a codec may raise anything; only the log it reads is concerned
+            except Exception as error:
                 self._records = None
                 if taken:
                     break  # what precedes the damage first; the next call raises

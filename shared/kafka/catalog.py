@@ -120,10 +120,12 @@ async def read_settings(
 async def change_settings(cluster: Cluster, topic: str, changes: Mapping[str, str]) -> None:
     """Changes these settings of the topic; the brokers know them a moment later.
 
-    Raises InvalidInput when Kafka rejects one, KafkaUnavailable.
+    Raises InvalidInput when Kafka rejects one, KafkaUnavailable, KafkaDenied without the right to.
     """
     answer = await cluster.ask_any(ChangeSettings(topic, changes))
     code, message, *_ = answer.resources[0]
+    if code in NO_RIGHT:
+        raise refusal(f"the settings of {topic} cannot be changed", code)
     if code:
         raise InvalidInput(f"Kafka rejects the settings: {message or reason_of(code)}")
 

@@ -1,7 +1,7 @@
 """The brokers of a Kafka cluster: who leads which partition, and a bounded number of connections to each.
 
-Everything of one process shares it. The metadata of all topics is read at once, when a topic is unknown or a
-broker has refused to be the leader. `LANES` says what must not wait for each other.
+Everything of one process shares it. The metadata of all topics is read at once, when a topic is unknown, a
+broker has refused to be the leader, or one has not answered. `Lane` says what must not wait for each other.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class Cluster:
         self._denied: set[str] = set()
         self._silent: set[int] = set()
         """Brokers that have not answered their last question; they are asked last."""
+        self._is_doubtful = False
+        """Whether a broker has not answered a request: others may lead its partitions by now."""
         self._begun = 0
         self._lock = asyncio.Lock()
 
@@ -99,17 +101,13 @@ class Cluster:
         """Whether the metadata, as last read, has the topic."""
         return topic in self._topics
 
-    def doubt(self, topic: str) -> None:
-        """Forgets the leaders of a topic; `know` reads them anew."""
-        self._topics.pop(topic, None)
-
     async def know(self, topics: Iterable[str]) -> None:
-        """Reads the metadata if one of the topics has not been read yet.
+        """Reads the metadata if one of the topics has not been read yet, or a broker has not answered since.
 
-        Raises KafkaUnavailable; KafkaDenied if one of them is none of this principal's.
+        Raises KafkaUnavailable; KafkaDenied if this principal has no right to one of them.
         """
         missing = set(topics) - self._topics.keys()
-        if missing:
+        if missing or self._is_doubtful:
             await self.refresh(missing)
         if denied := self._denied & missing:
             raise refusal(f"topic {min(denied)} cannot be used", _NO_RIGHT_TO_TOPIC)
@@ -132,7 +130,11 @@ class Cluster:
 
     async def request(self, node: int, lane: Lane, request: Any, timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
         """A broker's response to a request in that lane. Raises KafkaUnavailable."""
-        return await self.channel(node, lane).request(request, timeout_s)
+        try:
+            return await self.channel(node, lane).request(request, timeout_s)
+        except KafkaUnavailable:
+            self._is_doubtful = True
+            raise
 
     async def ask_any(self, request: Any) -> Any:
         """The answer of any broker. Raises KafkaUnavailable."""
@@ -144,7 +146,7 @@ class Cluster:
 
     async def ask_controller(self, request: Any, timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
         """The controller's answer. Raises KafkaUnavailable, also while there is none."""
-        if not self.knows(self._controller):
+        if self._is_doubtful or not self.knows(self._controller):
             await self.refresh()
         return await self.request(self._controller, "ask", request, timeout_s)
 
@@ -168,6 +170,7 @@ class Cluster:
     async def _read_metadata(self) -> None:
         metadata = read_metadata(await self._ask_any(MetadataRequest(sorted(self._wanted))))
         await self._move_brokers(metadata)
+        self._is_doubtful = False
         self._denied = {topic for topic, code in metadata.missing.items() if code == _NO_RIGHT_TO_TOPIC}
         for topic in metadata.missing:  # deleted, or this broker has not heard of it yet
             self._topics.pop(topic, None)

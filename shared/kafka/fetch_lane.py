@@ -14,6 +14,7 @@ from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
 from shared.kafka.fetch_session import FetchSession
 from shared.kafka.reading import FETCH_BYTES, Reading
+from shared.kafka.refusals import refusal
 from shared.kafka.wire.fetch import FetchedPartition, FetchRequest, FetchResponse, Place, Wish
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,9 @@ ANSWER_TIMEOUT_S = 10.0
 SMALL_ANSWER = 64 * 1024
 PACE_S = 0.01
 """After an answer below `SMALL_ANSWER` bytes more may gather: this bounds the polls per second."""
+FAULT_PAUSE_S = 1.0
+SESSION_ENDED = frozenset({70, 71, 106})
+"""Error codes: the broker has forgotten the session, or knows another state; the next fetch begins anew."""
 Asked = Mapping[Place, tuple[Reading, Wish]]
 
 
@@ -70,12 +74,21 @@ class FetchLane:
 
     async def _run(self) -> None:
         while True:
-            self._awake.clear()
-            asked = self._wanted()
-            if not asked:
-                await self._awake.wait()
-            elif (room := self._readings.room) <= 0 or await self._fetch(asked, room) < SMALL_ANSWER:
-                await asyncio.sleep(PACE_S)
+            try:
+                await self._step()
+            except Exception:  # a fault of ours: without this loop nothing more would be read
+                logger.exception("fetching failed")
+                self._session.reset()
+                await asyncio.sleep(FAULT_PAUSE_S)
+
+    async def _step(self) -> None:
+        """Fetches once, or waits until there is something to fetch."""
+        self._awake.clear()
+        asked = self._wanted()
+        if not asked:
+            await self._awake.wait()
+        elif (room := self._readings.room) <= 0 or await self._fetch(asked, room) < SMALL_ANSWER:
+            await asyncio.sleep(PACE_S)
 
     def _wanted(self) -> Asked:
         return {
@@ -96,6 +109,8 @@ class FetchLane:
             request = FetchRequest(wishes, *limits, is_committed=self._readings.is_committed)
         try:
             response = await self._request(request)
+            if response is not None and response.error not in (0, *SESSION_ENDED):
+                raise refusal("the fetch is refused", response.error)
         except KafkaUnavailable as error:
             logger.warning("fetch failed", extra={"broker": self._node, "why": error.detail})
             response = None

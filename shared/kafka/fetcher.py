@@ -10,10 +10,10 @@ bounded number of bytes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 
-from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import MOVED, Cluster
 from shared.kafka.fetch_lane import FetchLane
@@ -25,6 +25,8 @@ from shared.kafka.wire.fetch import FetchedPartition, Place, Wish
 logger = logging.getLogger(__name__)
 
 MAX_BUFFERED_BYTES = 64 * 1024 * 1024
+SOON_S = 0.25
+"""Leaders that are to be looked for within this time are looked for together."""
 
 # error codes of Kafka
 _NONE, _OUT_OF_RANGE = 0, 1
@@ -45,10 +47,12 @@ class Fetcher:
         self._readings: set[Reading] = set()
         self._lost: set[Reading] = set()
         """Those whose leader is unknown or in doubt: they are not fetched."""
+        self._overtaken: set[Reading] = set()
+        """Those that look for the log's start: they are not fetched either."""
+        self._doubted = asyncio.Event()
         self._lanes: dict[int, tuple[FetchLane, FetchLane]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_finding = False
-        self._backoff = Backoff(first_s=0.05, cap_s=1.0)
 
     def __repr__(self) -> str:
         return f"<Fetcher of {len(self._readings)} partitions over {self._cluster!r}>"
@@ -67,13 +71,14 @@ class Fetcher:
 
     def forget(self, reading: Reading) -> None:
         """Ends the reading."""
-        self._readings.discard(reading)
-        self._lost.discard(reading)
+        for known in (self._readings, self._lost, self._overtaken):
+            known.discard(reading)
+        self._doubted.set()
 
     async def close(self) -> None:
         """Ends all readings; never raises. The cluster stays open."""
-        self._readings.clear()
-        self._lost.clear()
+        for known in (self._readings, self._lost, self._overtaken):
+            known.clear()
         lanes = [lane for pair in self._lanes.values() for lane in pair]
         self._lanes.clear()
         for task in self._tasks:
@@ -106,7 +111,7 @@ class Fetcher:
 
     def _changed(self, reading: Reading) -> None:
         """Finds the reading's leader, and wakes the lanes to that broker."""
-        if reading in self._lost or reading not in self._readings:
+        if reading not in self._readings or reading in self._lost or reading in self._overtaken:
             return
         leader = self._cluster.leader(reading.topic, reading.partition)
         if leader is None:
@@ -136,7 +141,7 @@ class Fetcher:
             reading.repeat()
         elif fetched.error == _OUT_OF_RANGE:
             reading.leader = None
-            self._lost.add(reading)
+            self._overtaken.add(reading)
             self._start(self._seek_start(reading))
         elif fetched.error in MOVED:
             if fetched.leader is not None and self._cluster.correct(
@@ -152,41 +157,57 @@ class Fetcher:
         """Leaves the readings out until the metadata has been read again."""
         for reading in readings:
             self._lost.add(reading)
-            reading.leader = None
+            reading.doubt()
             reading.repeat()
+        self._doubted.set()
         if not self._is_finding:
             self._is_finding = True
             self._start(self._find_leaders())
 
     async def _find_leaders(self) -> None:
         """Reads the metadata until no reading is without a leader."""
+        loop = asyncio.get_running_loop()
         try:
             while self._lost:
-                lost = list(self._lost)
-                try:
-                    await self._cluster.refresh({reading.topic for reading in lost})
-                except KafkaUnavailable as error:
-                    logger.warning("leaders unknown", extra={"why": error.detail})
-                for reading in lost:
-                    if self._cluster.leader(reading.topic, reading.partition) is not None:
-                        self._found(reading)
-                    elif self._cluster.denies(reading.topic):
-                        reading.fail(f"Kafka refuses {reading.topic}: a right is missing")
-                if self._lost:
-                    await asyncio.sleep(self._backoff.next_s())
-            self._backoff.reset()
+                self._doubted.clear()
+                now_s, next_s = loop.time(), min(reading.look_at_s for reading in self._lost)
+                if next_s <= now_s:
+                    await self._look([one for one in self._lost if one.look_at_s <= now_s + SOON_S])
+                    continue
+                # a reading that is new in doubt does not wait for the others
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(next_s):
+                        await self._doubted.wait()
         finally:
             self._is_finding = False
 
+    async def _look(self, due: Collection[Reading]) -> None:
+        """Reads the metadata once; whatever still has no leader is due again later."""
+        try:
+            await self._cluster.refresh({reading.topic for reading in due})
+        except KafkaUnavailable as error:
+            logger.warning("leaders unknown", extra={"why": error.detail})
+        except Exception:  # a fault of ours: without the search nothing would be read any more
+            logger.exception("looking for leaders failed")
+        for reading in due:
+            if self._cluster.leader(reading.topic, reading.partition) is not None:
+                self._found(reading)
+                continue
+            reading.doubt()
+            if self._cluster.denies(reading.topic):
+                reading.fail(f"Kafka refuses {reading.topic}: a right is missing")
+
     async def _seek_start(self, reading: Reading) -> None:
         """Retention has overtaken the reader, or the log is shorter than before: goes on where it begins."""
-        partition = reading.topic, reading.partition
+        partition, overtaken_at = (reading.topic, reading.partition), reading.next_offset
         try:
             starts = await list_offsets(self._cluster, [partition], EARLIEST)
-            reading.seek(starts[partition])
+            if reading.next_offset == overtaken_at:  # else its reader has sought meanwhile
+                reading.seek(starts[partition])
         except KafkaUnavailable as error:
             reading.fail(error.detail)
-        self._found(reading)
+        self._overtaken.discard(reading)
+        self._changed(reading)
 
     def _found(self, reading: Reading) -> None:
         self._lost.discard(reading)

@@ -15,7 +15,7 @@ from shared.backoff import Backoff
 from shared.errors import InvalidInput, KafkaUnavailable
 from shared.kafka.cluster import REQUEST_TIMEOUT_S, Cluster
 from shared.kafka.coordinators import LOADING, find_coordinator
-from shared.kafka.refusals import reason_of, refusal
+from shared.kafka.refusals import NO_RIGHT, reason_of, refusal
 from shared.kafka.wire.groups import OffsetDeleteRequest
 from shared.kafka.wire.metadata import Partition
 
@@ -72,10 +72,12 @@ class KafkaGroup:
     async def delete(self, partitions: Collection[Partition]) -> None:
         """Deletes the offsets of the partitions; none is no error.
 
-        Raises KafkaUnavailable, or InvalidInput if Kafka refuses.
+        Raises KafkaUnavailable, KafkaDenied without the right to; InvalidInput if Kafka refuses otherwise.
         """
         answer = await self._ask(OffsetDeleteRequest(self._name, _by_topic(partitions)))
         if failed := _codes(answer) - {0, _UNKNOWN_GROUP}:
+            if failed & NO_RIGHT:
+                raise refusal(f"no offset of {self._name} is deleted", min(failed & NO_RIGHT))
             raise InvalidInput(f"Kafka deletes no offset of {self._name}: {reason_of(min(failed))}")
 
     async def _ask(self, request: Any) -> Any:

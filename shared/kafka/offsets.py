@@ -108,4 +108,6 @@ async def _ask_leaders_once(
             if error:
                 raise refusal(f"{topic}/{number} is refused", error)
             found[topic, number] = offset
+    if left_out := asked.keys() - found.keys():
+        raise KafkaUnavailable(f"no answer about {len(left_out)} partitions, e.g. {min(left_out)}")
     return found

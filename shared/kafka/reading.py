@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any
 
+from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
 from shared.kafka.batches import RecordBuffer, scan
 from shared.kafka.wire.fetch import NO_EPOCH, FetchedPartition, Place, Wish
@@ -15,6 +17,8 @@ FETCH_BYTES = 1024 * 1024
 """Of one partition in one fetch: as much as is decoded in about 5 ms."""
 MOST_FETCH_BYTES = 64 * 1024 * 1024
 """A batch that is larger than a fetch is asked for again with twice as much, up to this."""
+CALM_S = 5.0
+"""After so long without a doubt about its leader, a reading may look for it at once."""
 
 
 class Reading:
@@ -42,6 +46,10 @@ class Reading:
         self._max_bytes = FETCH_BYTES
         self._failure: KafkaUnavailable | None = None
         self._filled = asyncio.Event()
+        self._backoff = Backoff(first_s=0.05, cap_s=1.0)
+        self._doubted_s = -math.inf
+        self.look_at_s = 0.0
+        """When to look for its leader, on the loop's clock."""
         self.seek(offset)
 
     def __repr__(self) -> str:
@@ -53,6 +61,11 @@ class Reading:
     def end(self) -> int:
         """The next offset to be written, as far as known."""
         return max(self._end, self._next)
+
+    @property
+    def next_offset(self) -> int:
+        """The offset to fetch next."""
+        return self._next
 
     @property
     def size(self) -> int:
@@ -89,6 +102,17 @@ class Reading:
         """Goes back to the last record that was taken since the seek, so that its reader can compare it."""
         self.seek(max(self._begins, self._buffer.position - 1))
 
+    def doubt(self) -> None:
+        """Its leader is unknown from here on: looked for at once, and ever later while that is in vain."""
+        now_s = asyncio.get_running_loop().time()
+        self.leader = None
+        self.look_at_s = now_s
+        if now_s - self._doubted_s < CALM_S:
+            self.look_at_s += self._backoff.next_s()
+        else:
+            self._backoff.reset()
+        self._doubted_s = self.look_at_s
+
     async def take(self, timeout_s: float, most: int) -> list[Any]:
         """The next records, at most `most`; none after `timeout_s`. May be cancelled, and loses nothing.
 
@@ -112,7 +136,7 @@ class Reading:
         return records
 
     def fail(self, reason: str) -> None:
-        """Whoever takes records next hears of it; the partition is not fetched again until a seek."""
+        """The next `take` raises it; the partition is not fetched again until a seek."""
         self._failure = KafkaUnavailable(reason, cause=f"{self!r}")
         self._filled.set()
 
@@ -121,7 +145,11 @@ class Reading:
         self._end = fetched.end
         if not fetched.records:
             return
-        found = scan(fetched.records)
+        try:
+            found = scan(fetched.records)
+        except KafkaUnavailable as error:
+            self.fail(error.detail)
+            return
         if not found.size:
             self._max_bytes = min(2 * self._max_bytes, MOST_FETCH_BYTES)
             return

@@ -1,12 +1,10 @@
 """The transaction coordinator of the brokers in memory, and what producers write to their partitions.
 
-`refuse` makes the next requests of one kind fail with an error code, before any effect; a kind in `swallowed`
-takes effect once, and breaks the connection before the answer.
+`refuse` makes the next requests of one kind fail with an error code, before any effect.
 """
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import struct
 from collections import defaultdict, deque
@@ -59,7 +57,6 @@ class TransactionalKafka(FakeKafka):
         self.held: dict[str, Held] = {}
         self.committed: dict[tuple[str, Partition], tuple[int, str]] = {}
         self.refusals: defaultdict[type, deque[int | tuple[int, ...]]] = defaultdict(deque)
-        self.swallowed: set[type] = set()
         self.coordinator = 1
 
     def refuse(self, kind: type, *codes: int | tuple[int, ...]) -> None:
@@ -71,12 +68,7 @@ class TransactionalKafka(FakeKafka):
         kind = type(request)
         if self.refusals[kind]:
             return _refused(request, self.refusals[kind].popleft())
-        answer = getattr(self, f"_{kind.__name__}")(request)
-        if kind in self.swallowed:
-            self.swallowed.discard(kind)
-            self.cut(node)
-            await asyncio.sleep(1)
-        return answer
+        return getattr(self, f"_{kind.__name__}")(request)
 
     def values(self, topic: str, number: int = 0) -> list[bytes]:
         """What readers of committed records see."""

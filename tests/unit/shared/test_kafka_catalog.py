@@ -131,21 +131,6 @@ async def test_without_the_right_to_create_topics_it_suffices_that_they_exist(ex
                 await create_topics(cluster, SPECS, 1)
 
 
-@pytest.mark.parametrize(("kind", "failure", "call"), CALLS)
-@pytest.mark.parametrize("code", [3, 29, 40, 42, 44])
-@virtual_time
-async def test_refused_settings_fail_with_kafkas_reason(
-    kind: type, failure: type[BatonError], call: Callable[[Cluster], Awaitable[object]], code: int
-) -> None:
-    """Nothing is read or changed."""
-    async with administering() as (kafka, cluster):
-        kafka.refuse(kind, code)
-        with pytest.raises(failure, match="refused"):
-            await call(cluster)
-
-    assert kafka.settings == {}
-
-
 @virtual_time
 async def test_a_topic_that_does_not_exist_yet_has_no_partitions() -> None:
     """Another process may be about to create it."""

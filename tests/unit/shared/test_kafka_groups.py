@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 
-from shared.errors import InvalidInput, KafkaUnavailable
+from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import REQUEST_TIMEOUT_S, Cluster
 from shared.kafka.groups import Committed, KafkaGroup
 from shared.kafka.wire.groups import OffsetDeleteRequest
@@ -62,32 +62,6 @@ async def test_a_coordinator_that_loads_or_moves_is_asked_again(kind: type, code
         await CALLS[kind](group)
 
     assert [name for _, name in kafka.asked].count("FindCoordinators") == 3
-
-
-@pytest.mark.parametrize("kind", CALLS)
-@pytest.mark.parametrize("code", FATAL)
-@virtual_time
-async def test_any_other_error_fails_the_call_and_names_it(kind: type, code: int) -> None:
-    """Nothing is read, committed or deleted, and the next call succeeds."""
-    failure = InvalidInput if kind is OffsetDeleteRequest else KafkaUnavailable
-    async with asking() as (kafka, group):
-        kafka.refuse(kind, code)
-        with pytest.raises(failure, match=r"g.*: \w+Error"):
-            await CALLS[kind](group)
-        assert kafka.committed == {("g", A): (5, "head")}
-        await CALLS[kind](group)
-
-
-@pytest.mark.parametrize("code", [24, 30, 35, 42, 53])
-@virtual_time
-async def test_a_lookup_that_is_refused_fails_the_call(code: int) -> None:
-    """At once: another try would get the same answer."""
-    async with asking() as (kafka, group):
-        kafka.refuse(FindCoordinators, code)
-        with pytest.raises(KafkaUnavailable, match=r"no coordinator of g: "):
-            await group.committed([A])
-        assert len(kafka.asked) == 1
-        assert await group.committed([A]) == {A: Committed(5, "head")}
 
 
 @pytest.mark.parametrize("code", [29, 88, None])

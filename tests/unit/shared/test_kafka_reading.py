@@ -3,59 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.errors import KafkaUnavailable
 from shared.kafka import fetch_lane, reading
-from shared.kafka.cluster import Cluster
-from shared.kafka.fetcher import Fetcher
-from shared.kafka.reading import Reading
 from tests.effort import effort
 from tests.fakes.kafka import FakeKafka
-from tests.fakes.kafka_log import FENCED_EPOCH, NOT_LEADER, UNKNOWN_EPOCH, UNKNOWN_ID, UNKNOWN_TOPIC
 from tests.fakes.virtual_time import in_virtual_time, virtual_time
-
-MOST = 2_000
-LONG_S = 60.0
-
-
-@contextlib.asynccontextmanager
-async def reading_from(kafka: FakeKafka, **options: Any) -> AsyncIterator[Fetcher]:
-    cluster = Cluster("fake:1", kafka.connect)
-    reader = Fetcher(cluster, **options)
-    try:
-        yield reader
-    finally:
-        await reader.close()
-        await cluster.close()
-
-
-async def values(one: Reading, count: int) -> list[tuple[int, bytes]]:
-    """The next records, as offset and value, until there are `count`."""
-    found: list[tuple[int, bytes]] = []
-    async with asyncio.timeout(LONG_S):
-        while len(found) < count:
-            found += [(record.offset, record.value) for record in await one.take(1.0, MOST)]
-    return found
-
-
-def numbered(first: int, end: int) -> list[tuple[int, bytes]]:
-    return [(n, b"%d" % n) for n in range(first, end)]
-
-
-def fill(kafka: FakeKafka, topic: str, count: int, *, batch: int = 10) -> None:
-    """Appends records whose value is their offset."""
-    partition = kafka.partitions[topic, 0]
-    first = partition.end
-    for start in range(first, first + count, batch):
-        partition.append(*(b"%d" % n for n in range(start, min(start + batch, first + count))))
-    kafka.wake()
+from tests.unit.shared.fetching import LONG_S, MOST, fill, numbered, reading_from, values
 
 
 @given(
@@ -188,71 +145,6 @@ async def test_all_readings_together_hold_a_bounded_number_of_bytes() -> None:
     assert most <= 50_000 + 2 * reading.FETCH_BYTES
 
 
-MOVED_CODES = [NOT_LEADER, UNKNOWN_TOPIC, FENCED_EPOCH, UNKNOWN_EPOCH, UNKNOWN_ID]
-
-
-@pytest.mark.parametrize("code", MOVED_CODES)
-@pytest.mark.parametrize("answer", [0, 1, 2, 5])
-@virtual_time
-async def test_a_refusal_concerns_one_partition_and_is_mended(code: int, answer: int) -> None:
-    """At the first answer or a later one: that partition goes on where it was, the other notices nothing."""
-    kafka = FakeKafka()
-    for topic in ("sick", "well"):
-        kafka.create(topic)
-    async with reading_from(kafka) as reader:
-        sick, well = reader.read("sick", 0, 0), reader.read("well", 0, 0)
-        found: dict[str, list[tuple[int, bytes]]] = {"sick": [], "well": []}
-        for turn in range(8):
-            if turn == answer:
-                kafka.partitions["sick", 0].refusals.extend([code, code])
-            for topic, one in (("sick", sick), ("well", well)):
-                fill(kafka, topic, 3)
-                while not found[topic] or found[topic][-1][0] < 3 * turn + 2:
-                    found[topic] += await values(one, 1)
-
-    assert found["well"] == numbered(0, 24)
-    assert sorted(set(found["sick"])) == numbered(0, 24)
-    assert len(found["sick"]) <= 24 + 2  # each refusal repeats one record
-
-
-@virtual_time
-async def test_an_unknown_refusal_fails_its_reader_alone() -> None:
-    """It hears the reason at its next call, and may seek to try again."""
-    kafka = FakeKafka()
-    for topic in ("sick", "well"):
-        kafka.create(topic)
-        fill(kafka, topic, 3)
-    kafka.partitions["sick", 0].refusals.append(29)
-    async with reading_from(kafka) as reader:
-        sick, well = reader.read("sick", 0, 0), reader.read("well", 0, 0)
-        assert await values(well, 3) == numbered(0, 3)
-        with pytest.raises(KafkaUnavailable, match="TopicAuthorizationFailedError"):
-            await values(sick, 1)
-        sick.seek(1)
-        assert await values(sick, 2) == numbered(1, 3)
-
-
-@virtual_time
-async def test_damaged_records_fail_their_reader_alone() -> None:
-    """What precedes them is delivered first."""
-    kafka = FakeKafka()
-    damaged = kafka.create("sick")
-    kafka.create("well")
-    for topic in ("sick", "well"):
-        fill(kafka, topic, 20)
-    raw = bytearray(damaged.batches[1].data)
-    raw[-1] ^= 1
-    damaged.batches[1].data = bytes(raw)
-    async with reading_from(kafka) as reader:
-        sick, well = reader.read("sick", 0, 0), reader.read("well", 0, 0)
-        assert await values(sick, 10) == numbered(0, 10)
-        with pytest.raises(KafkaUnavailable, match="damaged records"):
-            await sick.take(1.0, MOST)
-        with pytest.raises(KafkaUnavailable, match="damaged records"):
-            await sick.take(1.0, MOST)
-        assert await values(well, 20) == numbered(0, 20)
-
-
 @virtual_time
 async def test_a_log_that_lost_its_end_and_grew_again_is_noticed_while_it_is_read() -> None:
     """The broker compares the last record's epoch with its log, so the reader goes back by one record."""
@@ -377,24 +269,6 @@ async def test_a_mute_broker_holds_up_no_other() -> None:
         for kafka in (mute, well):
             fill(kafka, "t", 3)
         assert [await values(r, 3) for r in readings] == [numbered(0, 3)] * 2
-
-
-@pytest.mark.parametrize("has_sessions", [True, False])
-@virtual_time
-async def test_a_lost_fetch_session_loses_nothing(has_sessions: bool) -> None:
-    """A broker may drop a session at any time, or have none to spare."""
-    kafka = FakeKafka()
-    kafka.has_sessions = has_sessions
-    for topic in ("a", "b"):
-        kafka.create(topic)
-    async with reading_from(kafka) as reader:
-        a, b = reader.read("a", 0, 0), reader.read("b", 0, 0)
-        for turn in range(5):
-            for topic, one in (("a", a), ("b", b)):
-                fill(kafka, topic, 2)
-                assert await values(one, 2) == numbered(2 * turn, 2 * turn + 2)
-            kafka.sessions.clear()
-            await asyncio.sleep(0.7)
 
 
 @virtual_time

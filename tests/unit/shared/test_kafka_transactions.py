@@ -29,6 +29,7 @@ from shared.kafka.wire.transactions import (
     FindCoordinators,
     InitProducerId,
 )
+from tests.fakes.kafka import Accident
 from tests.fakes.kafka_transactions import TransactionalKafka
 from tests.fakes.virtual_time import virtual_time
 
@@ -51,8 +52,10 @@ CODES = [-1, *range(1, 140)]
 
 
 @contextlib.asynccontextmanager
-async def writing(write_lanes: int = 3) -> AsyncIterator[tuple[TransactionalKafka, Cluster]]:
-    kafka = TransactionalKafka()
+async def writing(
+    write_lanes: int = 3, brokers: int = 1
+) -> AsyncIterator[tuple[TransactionalKafka, Cluster]]:
+    kafka = TransactionalKafka(brokers)
     for topic, number in (A, B):
         kafka.create(topic, number)
     cluster = Cluster("fake:1", kafka.connect, write_lanes=write_lanes)
@@ -70,7 +73,7 @@ async def opened(cluster: Cluster, name: str = "w") -> TransactionalWriter:
 
 async def transact(writer: TransactionalWriter, value: bytes, *, is_commit: bool = True) -> None:
     """One transaction that writes the value to both partitions, and commits it as an offset."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await writer.add([A, B])
         await writer.write(A, [(None, value)])
         await writer.write(B, [(b"k", value)])
@@ -162,19 +165,48 @@ async def test_the_worst_error_of_an_answer_counts(codes: tuple[int, int], failu
             await transact(writer, b"1")
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("accident", ["cut before", "cut after", "mute"])
+@pytest.mark.parametrize("step", [FindCoordinators, InitProducerId, *STEPS])
 @virtual_time
-async def test_a_lost_answer_leaves_a_whole_transaction_or_none(step: type) -> None:
+async def test_a_missing_answer_leaves_a_whole_transaction_or_none(step: type, accident: Accident) -> None:
     """Only if it was the answer to the end, the transaction may have succeeded."""
     async with writing() as (kafka, cluster):
         writer = await opened(cluster)
-        kafka.swallowed.add(step)
-        with pytest.raises((KafkaUnavailable, ProducerFenced)):
+        kafka.accidents[step].append(accident)
+        try:
+            if step in (FindCoordinators, InitProducerId):
+                writer = await opened(cluster)
             await transact(writer, b"2")
+            outcome = "whole"
+        except KafkaUnavailable:
+            outcome = "unknown"
         await transact(await opened(cluster), b"3")
 
-        both = [b"2", b"3"] if step is EndTransaction else [b"3"]
+        # any broker answers where the coordinator is, so another try finds it
+        assert outcome == ("whole" if step is FindCoordinators else "unknown")
+        is_there = outcome == "whole" or (step is EndTransaction and accident != "cut before")
+        both = [b"2", b"3"] if is_there else [b"3"]
         assert seen(kafka) == (both, both, 3)
+
+
+@virtual_time
+async def test_the_next_writer_finds_what_a_dead_broker_led() -> None:
+    """The broker's partitions, its coordinators, everything; nobody says so, it only answers no more."""
+    async with writing(brokers=2) as (kafka, cluster):
+        kafka.coordinator = 2
+        for partition in kafka.partitions.values():
+            partition.leader = 2
+        await transact(await opened(cluster), b"1")
+        kafka.brokers.remove(2)
+        kafka.cut(2)
+        kafka.coordinator = 1
+        for partition in kafka.partitions.values():
+            partition.leader, partition.epoch = 1, 1
+        with contextlib.suppress(KafkaUnavailable):
+            await transact(await opened(cluster), b"2")
+        await transact(await opened(cluster), b"2")
+
+        assert seen(kafka) == ([b"1", b"2"], [b"1", b"2"], 2)
 
 
 @pytest.mark.parametrize("steps", range(5))
