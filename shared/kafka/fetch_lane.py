@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, Protocol
 
 from shared.errors import KafkaUnavailable
+from shared.kafka.channel import Channel
 from shared.kafka.cluster import Cluster
 from shared.kafka.fetch_session import FetchSession
 from shared.kafka.reading import FETCH_BYTES, Reading
@@ -66,6 +67,11 @@ class FetchLane:
     def wake(self) -> None:
         """There may be something to fetch."""
         self._awake.set()
+
+    def accept_next_connection(self) -> None:
+        """If its connection is broken, the next one is no news: the readings compare their records anyway."""
+        if not self._cluster.knows(self._node) or not self._channel.is_connected:
+            self._connection = 0
 
     async def close(self) -> None:
         """Ends the loop."""
@@ -124,9 +130,13 @@ class FetchLane:
         self._readings.take_over(response.partitions, asked)
         return sum(len(fetched.records) for fetched in response.partitions)
 
+    @property
+    def _channel(self) -> Channel:
+        return self._cluster.channel(self._node, self._name)
+
     async def _request(self, request: FetchRequest) -> FetchResponse | None:
         """The answer; None if it came over another connection than the last one. Raises KafkaUnavailable."""
-        channel = self._cluster.channel(self._node, self._name)
+        channel = self._channel
         response: FetchResponse = await channel.request(
             request, WAIT_MS[self._name] / 1000 + ANSWER_TIMEOUT_S
         )

@@ -108,6 +108,8 @@ class Fetcher:
     def interrupted(self, node: int) -> None:
         """A connection broke: another broker may lead by now, or the same one may have another log."""
         self._doubt(list(self.of_broker(node)))
+        for lane in self._lanes.get(node, ()):
+            lane.accept_next_connection()
 
     def _changed(self, reading: Reading) -> None:
         """Finds the reading's leader, and wakes the lanes to that broker."""

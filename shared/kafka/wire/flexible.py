@@ -17,7 +17,7 @@ from aiokafka.protocol.api import RequestHeader_v2, ResponseHeader_v1
 from aiokafka.protocol.struct import Struct
 
 NO_TAGS = b"\x00"
-_INT8, _INT16, _INT32, _INT64 = (struct.Struct(f">{code}") for code in "bhiq")
+_INT16, _INT32, _INT64 = (struct.Struct(f">{code}") for code in "hiq")
 
 
 class Cursor:
@@ -31,10 +31,6 @@ class Cursor:
 
     def __repr__(self) -> str:
         return f"<Cursor at {self._at} of {len(self._data)}>"
-
-    def int8(self) -> int:
-        """A signed integer of 1 byte."""
-        return self._fixed(_INT8)
 
     def int16(self) -> int:
         """A signed integer of 2 bytes."""

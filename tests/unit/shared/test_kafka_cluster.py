@@ -1,13 +1,24 @@
-"""A process asks any broker about the cluster; one that is silent must not hold it up."""
+"""A process asks any broker about the cluster, over few connections; a silent one must not hold it up."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any, get_args
 
 import pytest
 
-from shared.kafka.cluster import NEXT_BROKER_S, Cluster
+from shared.kafka.cluster import NEXT_BROKER_S, Cluster, Lane
+from shared.kafka.fetcher import Fetcher
+from shared.kafka.groups import KafkaGroup
+from shared.kafka.offsets import LATEST, list_offsets
+from shared.kafka.ranges import read_range
+from shared.kafka.sender import Sender
+from shared.kafka.transactional import TransactionalWriter
+from shared.kafka.wire.produce import ProduceRequest
+from shared.kafka.wire.transactions import InitProducerId
 from tests.fakes.kafka import FakeKafka
+from tests.fakes.kafka_admin import AdministeredKafka
+from tests.fakes.kafka_produce import ProducingKafka
 from tests.fakes.virtual_time import virtual_time
 
 
@@ -31,3 +42,56 @@ async def test_a_silent_broker_is_asked_last(silent: int) -> None:
 
     assert took_s[0] < NEXT_BROKER_S + 0.1
     assert max(took_s[1:]) < 0.1
+
+
+class EveryKafka(ProducingKafka, AdministeredKafka):
+    """Brokers that answer whatever a process of Baton asks."""
+
+    async def answer(self, node: int, request: Any) -> Any:
+        is_of_sender = isinstance(request, ProduceRequest) or (
+            isinstance(request, InitProducerId) and request.transactional_id is None
+        )
+        return await (ProducingKafka if is_of_sender else AdministeredKafka).answer(self, node, request)
+
+
+@virtual_time
+async def test_a_process_has_at_most_eight_connections_to_a_broker() -> None:
+    """With all that it does at the same time: many streams, transactions, sick partitions, questions."""
+    kafka, most = EveryKafka(), 0
+    for n in range(24):
+        kafka.create(f"t{n}").append(b"0", b"1")
+    kafka.create("sick").refusals.extend([7] * 3)
+
+    async def transact(cluster: Cluster, n: int) -> None:
+        writer = TransactionalWriter(cluster, f"w{n}", timeout_ms=12_000)
+        await writer.open()
+        await writer.add([(f"t{n}", 0)])
+        await writer.end(is_commit=True)
+
+    async with Cluster("fake:1", kafka.connect) as cluster:
+        fetcher = Fetcher(cluster)
+        sender = Sender(cluster, deliver_s=4.0, max_batch_bytes=1_000)
+        readings = [fetcher.read(f"t{n}", 0, 0) for n in range(24)]
+
+        async def count() -> None:
+            nonlocal most
+            while True:
+                most = max(most, sum(connection.connected() for connection in kafka.connections))
+                await asyncio.sleep(0.001)
+
+        counting = asyncio.create_task(count())
+        async with asyncio.timeout(60):
+            await asyncio.gather(
+                *(transact(cluster, n) for n in range(24)),
+                *(sender.send((topic, 0), [(None, b"v", [])]) for topic in ("sick", "t0", "t1")),
+                *(one.take(1.0, 10) for one in readings),
+                *(KafkaGroup(cluster, f"g{n}").committed([("t0", 0)]) for n in range(24)),
+                list_offsets(cluster, [(f"t{n}", 0) for n in range(24)], LATEST),
+                anext(read_range(cluster, ("t1", 0), 0, 1, is_committed=False)),
+            )
+        counting.cancel()
+        await sender.close()
+        await fetcher.close()
+
+    assert len(get_args(Lane)) - 1 == 8  # the fourth lane for transactions is a parameter of the bench
+    assert most == 8

@@ -263,3 +263,26 @@ async def test_a_lost_fetch_session_loses_nothing(has_sessions: bool) -> None:
                 assert await values(one, 2) == numbered(2 * turn, 2 * turn + 2)
             kafka.sessions.clear()
             await asyncio.sleep(0.7)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.001, 0.003, 0.01, 0.06, 0.3, 3.0])
+@virtual_time
+async def test_a_broken_connection_repeats_each_record_once(after_s: float) -> None:
+    """However many connections broke with it, and whatever is read while they are made again."""
+    kafka = FakeKafka()
+    kafka.create("t")
+    async with reading_from(kafka) as reader:
+        one = reader.read("t", 0, 0)
+        found: list[tuple[int, bytes]] = []
+        for turn in range(12):
+            if turn % 4 == 2:
+                kafka.cut(1)
+                await asyncio.sleep(after_s)
+            fill(kafka, "t", 1)
+            while (turn, b"%d" % turn) not in found:
+                found += await values(one, 1)
+        await asyncio.sleep(10)
+        found += await one.take(0.0, MOST)
+
+    assert sorted(set(found)) == numbered(0, 12)
+    assert len(found) <= 12 + 3
