@@ -44,7 +44,8 @@ class Fetcher:
         self.is_committed = is_committed
         self._cluster = cluster
         self._max_bytes = max_bytes
-        self._readings: set[Reading] = set()
+        self._readings: dict[Reading, None] = {}
+        """Those that got records last come last: a broker fills an answer in the order of the request."""
         self._lost: set[Reading] = set()
         """Those whose leader is unknown or in doubt: they are not fetched."""
         self._overtaken: set[Reading] = set()
@@ -65,20 +66,22 @@ class Fetcher:
     def read(self, topic: str, partition: int, offset: int) -> Reading:
         """Begins to read the partition at the offset. End it with `forget`."""
         reading = Reading(topic, partition, offset, self._changed, is_committed=self.is_committed)
-        self._readings.add(reading)
+        self._readings[reading] = None
         self._changed(reading)
         return reading
 
     def forget(self, reading: Reading) -> None:
         """Ends the reading."""
-        for known in (self._readings, self._lost, self._overtaken):
-            known.discard(reading)
+        self._readings.pop(reading, None)
+        self._lost.discard(reading)
+        self._overtaken.discard(reading)
         self._doubted.set()
 
     async def close(self) -> None:
         """Ends all readings; never raises. The cluster stays open."""
-        for known in (self._readings, self._lost, self._overtaken):
-            known.clear()
+        self._readings.clear()
+        self._lost.clear()
+        self._overtaken.clear()
         lanes = [lane for pair in self._lanes.values() for lane in pair]
         self._lanes.clear()
         for task in self._tasks:
@@ -102,6 +105,8 @@ class Fetcher:
                 continue
             if fetched.error == _NONE and fetched.diverges_at is None:
                 reading.accept(fetched)
+                if fetched.records and reading in self._readings:
+                    self._readings[reading] = self._readings.pop(reading)
             else:
                 self._refused(reading, fetched)
 

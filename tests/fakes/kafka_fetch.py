@@ -50,12 +50,15 @@ async def answer_fetch(kafka: FakeKafka, node: int, request: FetchRequest) -> by
         return _encode(error, 0, [])
     loop = asyncio.get_running_loop()
     until_s = loop.time() + request.wait_ms / 1000
-    rows = _rows(kafka, node, wishes, request.is_committed)
+    rows = _rows(kafka, node, wishes, request)
     while loop.time() < until_s and not any(row[1] or row[6] or row[7] for row in rows):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until_s):
                 await kafka.changed.wait()
-        rows = _rows(kafka, node, wishes, request.is_committed)
+        rows = _rows(kafka, node, wishes, request)
+    for topic_id, _, number, *_, data, _, _ in rows if session else ():
+        if data:  # the next answer begins with the others
+            wishes[Place(topic_id, number)] = wishes.pop(Place(topic_id, number))
     return _encode(0, session, rows)
 
 
@@ -79,8 +82,8 @@ def _decode(request: FetchRequest) -> tuple[dict[Place, Wish], list[Place]]:
     return wishes, forgotten
 
 
-def _rows(kafka: FakeKafka, node: int, wishes: Any, is_committed: bool) -> list[Any]:
-    rows = []
+def _rows(kafka: FakeKafka, node: int, wishes: Any, request: FetchRequest) -> list[Any]:
+    rows, left, is_committed = [], request.max_bytes, request.is_committed
     by_id = {(p.topic_id, n): p for (_, n), p in kafka.partitions.items()}
     for (topic_id, number), wish in wishes.items():
         offset, leader_epoch, last_epoch, size = wish
@@ -101,7 +104,11 @@ def _rows(kafka: FakeKafka, node: int, wishes: Any, is_committed: bool) -> list[
                 if is_committed and partition.stable is not None:
                     limit = partition.stable
                 end, start = limit, partition.start
-                data = partition.between(offset, limit, size)
+                # the answer's first batch is whole, whatever its size; another that does not fit is left out
+                first = partition.first_batch(offset, limit)
+                if left == request.max_bytes or first <= min(size, left):
+                    data = partition.between(offset, limit, max(first, min(size, left)))
+                    left -= len(data)
         aborted = []
         if partition is not None and is_committed:
             aborted = [(pid, first) for pid, first, last in partition.aborted if last >= wish.offset]

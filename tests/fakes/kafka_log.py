@@ -85,6 +85,10 @@ class FakePartition:
         data = b"".join(batch.data for batch in self.batches if offset <= batch.last < limit)
         return data[:size]
 
+    def first_batch(self, offset: int, limit: int) -> int:
+        """The size of the first batch of `between`; 0 if there is none."""
+        return next((len(batch.data) for batch in self.batches if offset <= batch.last < limit), 0)
+
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch up to this one, and where its records end."""
         ends = [(batch.epoch, batch.last + 1) for batch in self.batches if batch.epoch <= epoch]

@@ -176,7 +176,7 @@ class Departures:
             results = await self._request(cohort)
         except KafkaUnavailable as error:
             why = error.detail
-        except Exception as error:  # a fault of ours: it must not hold these partitions for ever
+        except Exception as error:  # a fault of ours: it must not hold up these partitions forever
             logger.exception("sending to kafka failed")
             why = repr(error)
         for outgoing, _ in cohort.batches:

@@ -1,4 +1,4 @@
-"""When the next cohort of batches leaves for a broker: pure arithmetic, told the time by `departures.py`.
+"""When the next cohort of batches leaves for a broker: pure arithmetic; `departures.py` passes the time.
 
 A cohort is what travels in one request. The next one leaves when the last is answered, so batches grow while
 a broker is busy. Clients that wait for their answer before they send again fall into two halves, one waiting

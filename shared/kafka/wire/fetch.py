@@ -1,6 +1,6 @@
 """Kafka's Fetch in version 13, written by hand: it names topics by id, and its session sends only changes.
 
-Version 13 tells three things that aiokafka's does not: a topic that was deleted and made again has another
+Version 13 reports three things that aiokafka's does not: a topic that was deleted and made again has another
 id; the broker compares the epoch of the record before the position, so a log that lost its end answers with
 where it diverges (KIP-320, KIP-595); and a broker that no longer leads names the one that does. Used by
 `fetcher.py` and `ranges.py`.

@@ -298,3 +298,33 @@ async def test_a_topic_that_appears_later_is_read_then() -> None:
         assert await values(one, 3) == numbered(0, 3)
 
     assert reads < 60
+
+
+@pytest.mark.parametrize("has_sessions", [True, False])
+@virtual_time
+async def test_no_partition_starves_behind_others(
+    has_sessions: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker fills its answer from the front, and leaves out a batch that does not fit behind others.
+
+    So with records enough everywhere, and one batch that is larger than what is asked for, all go on.
+    """
+    monkeypatch.setattr(fetch_lane, "ANSWER_BYTES", 4_000)
+    monkeypatch.setattr(fetch_lane, "FETCH_BYTES", 1_000)
+    monkeypatch.setattr(reading, "FETCH_BYTES", 1_000)
+    kafka = FakeKafka()
+    kafka.has_sessions = has_sessions
+    partitions = [kafka.create(f"t{n}") for n in range(20)]
+    for partition in partitions:
+        for n in range(200):
+            partition.append(b"x" * (8_000 if (partition, n) == (partitions[-1], 5) else 400))
+    taken = dict.fromkeys(range(20), 0)
+    async with reading_from(kafka) as reader:
+        readings = [reader.read(f"t{n}", 0, 0) for n in range(20)]
+        for one in readings:
+            one._max_bytes = 1_000
+        while min(taken.values()) < 20:
+            for n, one in enumerate(readings):
+                taken[n] += len(await one.take(0.0, MOST))
+            assert max(taken.values()) < 150
+            await asyncio.sleep(0.001)
