@@ -44,7 +44,7 @@ ME = 7, 0
 REQUESTS: list[Any] = [
     MetadataRequest(["a"]),
     FetchRequest({}, 0, 1),
-    ProduceRequest(1_000, [(("a", 0), b"")]),
+    ProduceRequest(1_000, [(("a", 0), (b"", b""))]),
     FindCoordinators(["t"]),
     InitProducerId("t", 1_000),
     AddPartitions("t", ME, [("a", 0)]),
