@@ -19,8 +19,8 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 NONE: Final = -1
 """In place of an offset: no record is as late as asked for."""
-DELETE_WAIT_MS = 8_000
-"""How long a leader may wait for its followers to delete as well; below `REQUEST_TIMEOUT_S`."""
+_TIMED_OUT: Final = 7
+"""The leader has deleted, and not all of its followers have yet."""
 Questions = list[tuple[str, list[tuple[int, int]]]]
 """By topic: partitions, and the number that each is asked with."""
 Answers = Iterable[tuple[Partition, int, int]]
@@ -56,14 +56,16 @@ async def list_offsets(
 async def delete_records(cluster: Cluster, below: Mapping[Partition, int]) -> None:
     """Deletes the records below an offset of each partition; the offsets of the others stay.
 
-    Looks for new leaders for at most `REQUEST_TIMEOUT_S`. Raises KafkaUnavailable; then some may be deleted.
+    Only the leaders are waited for: their followers may take half a second, and all questions over the same
+    connection would wait with them. So some of the records may come back with another leader. Looks for new
+    leaders for at most `REQUEST_TIMEOUT_S`. Raises KafkaUnavailable; then some may be deleted.
     """
 
     async def ask(node: int, questions: Questions) -> Answers:
-        request = DeleteRecordsRequest(questions, DELETE_WAIT_MS)
+        request = DeleteRecordsRequest(questions, 0)
         answer = await cluster.request(node, "ask", request)
         return (
-            ((topic, number), error, first)
+            ((topic, number), 0 if error == _TIMED_OUT else error, first)
             for topic, rows, *_ in answer.topics
             for number, first, error, *_ in rows
         )
