@@ -12,13 +12,28 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import front_door, handover, idle, members, recovery, sessionize, turns, write_lanes
+from bench import (
+    drain,
+    failover,
+    front_door,
+    handover,
+    idle,
+    members,
+    recovery,
+    restarts,
+    sessionize,
+    turns,
+    write_lanes,
+)
 from bench.machine import machine
 from bench.report import Row
 from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
 
-PARTS = ("sessionize", "http", "members", "idle", "lanes", "recovery", "handover", "turns")
-WITH_SERVERS = {"sessionize", "members", "idle", "lanes", "recovery", "handover"}
+PARTS = (
+    *("sessionize", "http", "members", "idle", "lanes", "recovery"),
+    *("handover", "drain", "restarts", "failover", "turns"),
+)
+WITH_SERVERS = {"sessionize", "members", "idle", "lanes", "recovery", "handover", "restarts", "failover"}
 
 
 def _spread(values: list[float]) -> str:
@@ -52,6 +67,8 @@ def main(parts: list[str]) -> int:
         rows += with_servers(selected)
     if "http" in selected:
         rows += front_door.run()
+    if "drain" in selected:
+        rows += drain.run()
     if "turns" in selected:
         rows += turns.run()
     console.print(table(rows))
@@ -79,6 +96,10 @@ def with_servers(selected: list[str]) -> list[Row]:
                 rows += write_lanes.run(kafka.address)
             if "handover" in selected:
                 rows += handover.run(kafka.address, zookeeper.address)
+            if "restarts" in selected:
+                rows += restarts.run(kafka.address, zookeeper.address)
+            if "failover" in selected:
+                rows += failover.run(kafka.address, zookeeper.address)
         finally:
             kafka.kill()
             zookeeper.kill()

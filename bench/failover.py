@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from dataclasses import dataclass, field
 
 import msgspec
@@ -54,7 +55,13 @@ class Ends:
         ]
 
 
-async def measure(kafka: str, zookeeper: str) -> list[Row]:
+def run(kafka: str, zookeeper: str) -> list[Row]:
+    """Takes about 4 minutes."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it logs errors while topics are created
+    return asyncio.run(_measure(kafka, zookeeper))
+
+
+async def _measure(kafka: str, zookeeper: str) -> list[Row]:
     """Kills of one of three members, one after the other; then of a lone member that is started again."""
     async with Group(kafka, zookeeper, "bench-failover", STREAMS, MOVE_AT_WILL) as group:
         for name in "abc":

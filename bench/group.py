@@ -51,6 +51,37 @@ def now_ms() -> float:
     return time.time_ns() / 1e6
 
 
+def start_steady(target: str, names: Names, rate: float, sizes: list[int]) -> subprocess.Popen[bytes]:
+    """A process that sends a steady load (see `steady.py`)."""
+    arguments = [target, names.namespace, str(rate), *map(str, sizes)]
+    return subprocess.Popen(
+        on_leash([sys.executable, "-m", "bench.steady", *arguments]), stdin=subprocess.DEVNULL
+    )
+
+
+async def running_streams(client: httpx.AsyncClient, address: str) -> list[dict[str, Any]]:
+    """A row of the member's `/status` for each stream that runs there; none if it does not answer."""
+    with contextlib.suppress(httpx.HTTPError):
+        found: dict[str, Any] = (await client.get(f"{address}/status")).json()
+        return [row for row in found["streams"] if row["state"] == "running"]
+    return []
+
+
+async def set_pins(znodes: ZooKeeper, names: Names, pins: Mapping[int, str]) -> None:
+    """Pins streams to members, like an operator; the group must exist."""
+    path, data = names.pins(DEFAULT_GROUP), msgspec.json.encode(pins)
+    if not await znodes.set(path, data):
+        await znodes.create(path, data)
+
+
+async def follow_events(kafka: str, names: Names, note: Callable[[Event], None]) -> None:
+    """Notes the members' events from the topic `baton.events`, until cancelled."""
+    consumer = AIOKafkaConsumer(names.events, bootstrap_servers=kafka, auto_offset_reset="earliest")
+    async with consumer:
+        async for record in consumer:
+            note(parse_event(record.value))
+
+
 class Group:
     """An async context manager that creates the group and in the end stops everything it started."""
 
@@ -77,7 +108,8 @@ class Group:
         await self._leaving.enter_async_context(self._client)
         await self.znodes.connect(10)
         await self._make()
-        reading = asyncio.create_task(self._read_events(), name="events")
+        events = follow_events(self.kafka, self.names, self.events.append)
+        reading = asyncio.create_task(events, name="events")
         self._leaving.callback(reading.cancel)
         return self
 
@@ -145,10 +177,7 @@ class Group:
     def start_load(self, rate: float, open_bytes: int | list[int]) -> None:
         """Starts a steady load of `rate` fragments per second over all streams (see `steady.py`)."""
         sizes = [open_bytes] * self.streams if isinstance(open_bytes, int) else open_bytes
-        arguments = [self.kafka, self.names.namespace, str(rate), *map(str, sizes)]
-        self._load = subprocess.Popen(
-            on_leash([sys.executable, "-m", "bench.steady", *arguments]), stdin=subprocess.DEVNULL
-        )
+        self._load = start_steady(self.kafka, self.names, rate, sizes)
 
     def move_plainly(self, plainly: bool) -> None:
         """Switches the members to the baseline's way of moving streams, or back."""
@@ -160,25 +189,23 @@ class Group:
 
     async def pin(self, pins: Mapping[int, str]) -> None:
         """Pins streams to members, like an operator."""
-        path, data = self.names.pins(DEFAULT_GROUP), msgspec.json.encode(pins)
         async with asyncio.timeout(DEADLINE_S):
             # the first member creates the group's znodes
             while await self.znodes.get(self.names.claims(DEFAULT_GROUP)) is None:
                 self._check_members()
                 await asyncio.sleep(LOOK_S)
-        if not await self.znodes.set(path, data):
-            await self.znodes.create(path, data)
+        await set_pins(self.znodes, self.names, pins)
 
     async def until(self, is_so: Callable[[Rows], bool]) -> float:
         """The time (ms) when all streams run and their rows in `/status` satisfy `is_so`."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 self._check_members()
-                rows = {name: (await self._status(name))["streams"] for name in self._members}
-                at_ms = now_ms()
                 running = {
-                    name: [row for row in mine if row["state"] == "running"] for name, mine in rows.items()
+                    name: await running_streams(self._client, f"http://127.0.0.1:{self._ports[name]}")
+                    for name in self._members
                 }
+                at_ms = now_ms()
                 if sum(map(len, running.values())) == self.streams and is_so(running):
                     return at_ms
                 await asyncio.sleep(LOOK_S)
@@ -208,18 +235,3 @@ class Group:
             if process.poll() is not None:
                 output = self._log(name).read_text(errors="replace")[-2000:]
                 raise RuntimeError(f"member {name} has died: {output}")
-
-    async def _status(self, name: str) -> dict[str, Any]:
-        with contextlib.suppress(httpx.HTTPError):
-            address = f"http://127.0.0.1:{self._ports[name]}"
-            found: dict[str, Any] = (await self._client.get(f"{address}/status")).json()
-            return found
-        return {"streams": []}
-
-    async def _read_events(self) -> None:
-        consumer = AIOKafkaConsumer(
-            self.names.events, bootstrap_servers=self.kafka, auto_offset_reset="earliest"
-        )
-        async with consumer:
-            async for record in consumer:
-                self.events.append(parse_event(record.value))

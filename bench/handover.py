@@ -1,10 +1,9 @@
 """What a change of owner costs a stream under a steady load, on real servers.
 
 Measures the pause of a planned handover with 2 and 20 MB of open sessions, in turns with the plain way (stop,
-release, claim, replay) in the same processes; then a drain, a join, a rolling restart, and failovers after
-SIGKILL. A pause lasts from the donor's last record (or its later stop) to the recipient's first new one, as
-the members folded them. A standstill is any time without a new record, so it includes the normal interval of
-reading.
+release, claim, replay) in the same processes; then a drain, a join and a failover of many streams. A pause
+lasts from the donor's last record (or its later stop) to the recipient's first new one, as the members folded
+them.
 """
 
 from __future__ import annotations
@@ -14,13 +13,12 @@ import itertools
 import logging
 import random
 import statistics
-from collections import Counter
 
 from bench import failover
 from bench.failover import is_caught_up
 from bench.group import DEADLINE_S, Group, Rows, now_ms
 from bench.report import Row
-from bench.trace import Line, pauses_ms, standstill_ms
+from bench.trace import Line, pauses_ms
 from services.consumer.core.ownership.dampers import OwnershipSettings
 
 WARM_UP, MOVES = 5, 30
@@ -36,13 +34,9 @@ MOVE_AT_WILL = {"BATON_REST_S": "0", "BATON_STEADY_S": "0"}
 
 
 def run(kafka: str, zookeeper: str) -> list[Row]:
-    """All figures of handovers; takes about 4 minutes."""
+    """All figures of handovers; takes about 3 minutes."""
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it logs errors while topics are created
-    return [
-        *asyncio.run(moves(kafka, zookeeper)),
-        *asyncio.run(members(kafka, zookeeper)),
-        *asyncio.run(failover.measure(kafka, zookeeper)),
-    ]
+    return [*asyncio.run(moves(kafka, zookeeper)), *asyncio.run(members(kafka, zookeeper))]
 
 
 def _row(name: str, unit: str, values: list[float], target: str = "") -> Row:
@@ -125,7 +119,7 @@ def _p99(values: list[float]) -> float:
 
 
 async def members(kafka: str, zookeeper: str) -> list[Row]:
-    """A drain, a join, a rolling restart and a failover, with 24 streams under load and default settings."""
+    """A drain, a join and a failover, with 24 streams under load and default settings."""
     async with Group(kafka, zookeeper, "bench-group", STREAMS, {}) as group:
         for name in "abc":
             group.start(name)
@@ -135,7 +129,6 @@ async def members(kafka: str, zookeeper: str) -> list[Row]:
         await asyncio.sleep(2)  # lets the last clients settle
         rows = await _drain(group)
         rows += await _join(group)
-        rows += await _rolling_restart(group)
         seconds = (await failover.fail_over(group, "c")).since_kill_s
         return [
             *rows,
@@ -180,24 +173,4 @@ async def _join(group: Group) -> list[Row]:
     return [
         _row("join of a fourth member: until balanced", "s", [(balanced_ms - joined.at) / 1000]),
         _row(f"the same, pause of a stream ({len(pauses)} moved)", "ms", pauses),
-    ]
-
-
-async def _rolling_restart(group: Group) -> list[Row]:
-    await group.stop("d")
-    await group.until_balanced()
-    began_ms, since = now_ms(), len(group.events)
-    for name in "abc":
-        await group.stop(name)
-        group.start(name)
-        await group.until_balanced()
-    await asyncio.sleep(1)
-    ended_ms = now_ms()
-    claims = Counter(event.stream for event in group.events[since:] if event.kind == "claim")
-    lines = group.trace()
-    return [
-        _row("rolling restart of 3 members: all", "s", [(ended_ms - began_ms) / 1000]),
-        _row("the same, longest standstill of any stream", "ms", [standstill_ms(lines, began_ms, ended_ms)]),
-        _row("the same, pause of a stream at a move", "ms", _all_pauses(lines, began_ms)),
-        _row("the same, moves per stream", "", [float(claims[n]) for n in range(STREAMS)]),
     ]

@@ -1,18 +1,21 @@
 """A steady load as a process: fragments at a limited rate, spread evenly over the streams of a Baton.
 
-`python -m bench.steady KAFKA NAMESPACE RATE BYTES…` has one size per stream, about what its open sessions
+`python -m bench.steady TARGET NAMESPACE RATE BYTES…` has one size per stream, about what its open sessions
 hold at any time. It sends that much at once, then fragments of `FRAGMENT_BYTES` at the rate until it is
 stopped. Sessions take turns, and each ends with its 10th fragment. After a delay it does not catch up.
+The target is the address of a broker, or the URL of a producer, which gets arrays.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
+import httpx
 from aiokafka import AIOKafkaProducer
 
 from shared.model.names import Names
@@ -24,6 +27,11 @@ TICK_S = 0.01
 """Interval of sending: small batches, as over HTTP."""
 AT_ONCE = 1_000
 """Fragments in flight while filling the streams."""
+
+Fragment = tuple[int, bytes, bytes]
+"""Stream, key and value."""
+Post = Callable[[list[Fragment]], Awaitable[list[asyncio.Future[object]]]]
+"""Sends fragments; returns what to await for those that are not stored yet."""
 
 
 def lanes_for(size: int) -> int:
@@ -59,39 +67,66 @@ def visits(table: StreamTable, stream: int, lanes: int) -> Iterator[tuple[bytes,
                 keys[lane], ages[lane] = next(fresh), 0
 
 
-async def send(kafka: str, names: Names, rate: float, sizes: list[int]) -> None:
-    """Fills the streams, then sends `rate` fragments per second over all of them until cancelled."""
-    table = initial_table(len(sizes))
-    sources = [visits(table, stream, lanes_for(size)) for stream, size in enumerate(sizes)]
+@contextlib.asynccontextmanager
+async def broker(kafka: str, names: Names) -> AsyncIterator[Post]:
+    """Writes to the streams' topics itself."""
     async with AIOKafkaProducer(
         bootstrap_servers=kafka, acks="all", linger_ms=0, max_batch_size=500_000, request_timeout_ms=60_000
     ) as producer:
 
-        async def post(stream: int) -> asyncio.Future[object]:
-            key, value = next(sources[stream])
-            sent: asyncio.Future[object] = await producer.send(
-                names.fragments(stream), value, key=key, partition=0
-            )
-            return sent
+        async def post(fragments: list[Fragment]) -> list[asyncio.Future[object]]:
+            return [
+                await producer.send(names.fragments(stream), value, key=key, partition=0)
+                for stream, key, value in fragments
+            ]
 
-        for stream, size in enumerate(sizes):
-            left = lanes_for(size) * PER_SESSION
-            while left > 0:
-                await asyncio.gather(*[await post(stream) for _ in range(min(left, AT_ONCE))])
-                left -= AT_ONCE
-        turns = itertools.cycle(range(len(sizes)))
-        due, sent_s = 0.0, time.monotonic()
-        while True:
-            await asyncio.sleep(TICK_S)
-            now_s = time.monotonic()
-            due += min(now_s - sent_s, 5 * TICK_S) * rate
-            sent_s = now_s
-            while due >= 1:
-                await post(next(turns))
-                due -= 1
+        yield post
+
+
+@contextlib.asynccontextmanager
+async def front_door(url: str) -> AsyncIterator[Post]:
+    """Posts to a producer, which finds the stream by the key in the value."""
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+
+        async def post(fragments: list[Fragment]) -> list[asyncio.Future[object]]:
+            body = b"[" + b",".join(value for _, _, value in fragments) + b"]"
+            response = await client.post(
+                "/fragments", content=body, headers={"Content-Type": "application/json"}
+            )
+            response.raise_for_status()
+            return []
+
+        yield post
+
+
+async def send(post: Post, rate: float, sizes: list[int]) -> None:
+    """Fills the streams, then sends `rate` fragments per second over all of them until cancelled."""
+    table = initial_table(len(sizes))
+    sources = [visits(table, stream, lanes_for(size)) for stream, size in enumerate(sizes)]
+    for stream, size in enumerate(sizes):
+        left = lanes_for(size) * PER_SESSION
+        while left > 0:
+            some = [(stream, *next(sources[stream])) for _ in range(min(left, AT_ONCE))]
+            await asyncio.gather(*await post(some))
+            left -= AT_ONCE
+    turns = itertools.cycle(range(len(sizes)))
+    due, sent_s = 0.0, time.monotonic()
+    while True:
+        await asyncio.sleep(TICK_S)
+        now_s = time.monotonic()
+        due += min(now_s - sent_s, 5 * TICK_S) * rate
+        sent_s = now_s
+        if due >= 1:
+            await post([(stream, *next(sources[stream])) for stream in itertools.islice(turns, int(due))])
+            due %= 1
+
+
+async def main(target: str, namespace: str, rate: float, sizes: list[int]) -> None:
+    """Sends to the target until it is stopped."""
+    is_url = target.startswith("http")
+    async with front_door(target) if is_url else broker(target, Names(namespace)) as post:
+        await send(post, rate, sizes)
 
 
 if __name__ == "__main__":
-    asyncio.run(
-        send(sys.argv[1], Names(sys.argv[2]), float(sys.argv[3]), [int(size) for size in sys.argv[4:]])
-    )
+    asyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3]), [int(size) for size in sys.argv[4:]]))
