@@ -10,7 +10,7 @@ WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser agent lint types up down bench bench-grid chaos soak simulate simulate-faults fuzz mutate audit-deps sbom clean lock
+.PHONY: help install demo test test-browser agent lint types up down bench bench-grid chaos chaos-cluster soak simulate simulate-faults fuzz mutate audit-deps sbom clean lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ bench-grid: $(INSTALLED) ## Measure the grid against plain aiokafka, and draw it
 
 chaos: $(INSTALLED) ## Inject faults for half an hour under load, then check the sessions; SEED= repeats, FROM=commit names what to update from
 	@$(if $(SEED),BATON_TEST_SEED=$(SEED)) $(if $(FROM),BATON_TEST_FROM=$(FROM)) $(BIN)/python -m pytest --soak -m soak -s --basetemp=build/chaos tests/e2e/test_chaos.py $(ARGS)
+
+chaos-cluster: $(INSTALLED) ## The same on three brokers and three ZooKeeper servers, one of them away again and again
+	@$(if $(SEED),BATON_TEST_SEED=$(SEED)) $(BIN)/python -m pytest --soak -m soak -s --basetemp=build/chaos-cluster tests/e2e/test_chaos_cluster.py $(ARGS)
 
 soak: $(INSTALLED) ## Run the long tests that `make test` skips
 	@$(BIN)/python -m pytest --soak -m soak $(ARGS)

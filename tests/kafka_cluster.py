@@ -1,15 +1,15 @@
-"""Three real brokers for tests of what replication, leader changes and lost brokers do.
+"""Real brokers that replicate, for tests of what replication, leader changes and lost brokers do.
 
-Node 1 is the controller as well, so tests stop and kill only nodes 2 and 3. The topics that Kafka itself
-needs have three replicas.
+Every node is a broker and a controller, so any one of three may stop or die. The topics that Kafka itself
+needs have a replica on each.
 """
 
 from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +20,35 @@ from cli.stack.servers import LOOPBACK, kafka_config, kafka_format_argv, new_clu
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
 from shared.kafka.wire.metadata import MetadataRequest
-from tests.servers import START_TIMEOUT_S, KafkaServer, temporary_home
+from tests.server_groups import ServerGroup
+from tests.servers import START_TIMEOUT_S, KafkaServer, free_port, temporary_home
 from tests.waiting import until
 
-NODES = 3
 HEAP_MB = 256
 SESSION_TIMEOUT_MS = 2_000
 """So long after a broker was killed, others lead its partitions."""
 
 
-class KafkaNode(KafkaServer):
-    """One broker of a cluster; `controller`: the port of the controller, None if this node is it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """How often a partition got another leader, and how many of its replicas are not in step."""
 
-    def __init__(self, home: Path, number: int, cluster_id: str, controller: int | None) -> None:
+    epoch: int
+    lacks: int
+
+
+class KafkaNode(KafkaServer):
+    """One broker, which is a controller as well, of a cluster.
+
+    `ports`: a listener for each name, whose address in `advertised` the broker gives to clients there.
+    """
+
+    def __init__(self, home: Path, number: int, cluster: KafkaCluster, ports: Mapping[str, int]) -> None:
         super().__init__(home)
         self.number = number
-        self._cluster_id = cluster_id
-        self._is_controller = controller is None
-        self._controller = self.options.controller_port if controller is None else controller
+        self.ports = ports
+        self.advertised: dict[str, str] = {}
+        self._cluster = cluster
 
     def prepare(self) -> None:
         self.options.data.mkdir(parents=True, exist_ok=True)
@@ -45,9 +56,8 @@ class KafkaNode(KafkaServer):
         settings = "".join(f"{name}={value}\n" for name, value in self._settings().items())
         self.options.config.write_text(kafka_config(self.options) + settings)
         if not self.options.is_formatted:
-            argv = kafka_format_argv(self.options, find_java(), self._class_path, self._cluster_id)
-            if not self._is_controller:
-                argv.remove("--standalone")
+            argv = kafka_format_argv(self.options, find_java(), self._class_path, self._cluster.id)
+            argv.remove("--standalone")
             subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, timeout=START_TIMEOUT_S)
 
     def argv(self) -> list[str]:
@@ -57,62 +67,76 @@ class KafkaNode(KafkaServer):
         return [java, *slow, *rest]
 
     def _settings(self) -> dict[str, object]:
-        clients = f"PLAINTEXT://{self.options.address}"
-        controllers = f",CONTROLLER://{LOOPBACK}:{self._controller}" if self._is_controller else ""
+        nodes = self._cluster.nodes.values()
+        shared = [f"PLAINTEXT://{self.address}", f"CONTROLLER://{_controller(self)}"]
+        own = {name: name.upper().replace("-", "") for name in self.ports}
+        at = [f"{own[name]}://{LOOPBACK}:{port}" for name, port in self.ports.items()]
+        advertised = [f"{own[name]}://{address}" for name, address in self.advertised.items()]
+        kinds = [f"{label}:PLAINTEXT" for label in ("CONTROLLER", "PLAINTEXT", *own.values())]
         return {
-            "process.roles": "broker,controller" if self._is_controller else "broker",
             "node.id": self.number,
-            "controller.quorum.bootstrap.servers": f"{LOOPBACK}:{self._controller}",
-            "listeners": clients + controllers,
-            "advertised.listeners": clients + controllers,
-            "offsets.topic.replication.factor": NODES,
-            "transaction.state.log.replication.factor": NODES,
-            # with 2, a coordinator that was alone for a moment may never end the transaction (Kafka 4.3.1)
-            "transaction.state.log.min.isr": 1,
+            "controller.quorum.voters": ",".join(f"{node.number}@{_controller(node)}" for node in nodes),
+            "controller.quorum.bootstrap.servers": ",".join(map(_controller, nodes)),
+            "listeners": ",".join(shared + at),
+            "advertised.listeners": ",".join(shared + advertised),
+            "listener.security.protocol.map": ",".join(kinds),
+            "inter.broker.listener.name": "PLAINTEXT",
+            # each listener has threads of its own
+            **({"num.network.threads": 1} if own else {}),
+            "offsets.topic.replication.factor": len(nodes),
+            "transaction.state.log.replication.factor": len(nodes),
             "broker.heartbeat.interval.ms": SESSION_TIMEOUT_MS // 5,
             "broker.session.timeout.ms": SESSION_TIMEOUT_MS,
+            **self._cluster.settings,
         }
 
 
-class KafkaCluster:
-    """The nodes by number; `address`: all of them, for clients."""
+def _controller(node: KafkaNode) -> str:
+    return f"{LOOPBACK}:{node.options.controller_port}"
 
-    def __init__(self, home: Path) -> None:
-        cluster_id = new_cluster_id()
-        first = KafkaNode(home / "1", 1, cluster_id, None)
-        others = (
-            KafkaNode(home / str(n), n, cluster_id, first.options.controller_port)
-            for n in range(2, NODES + 1)
+
+class KafkaCluster(ServerGroup[KafkaNode]):
+    """`count` nodes in folders of `home`. `names`: each node has a listener for each of these."""
+
+    def __init__(self, home: Path, count: int = 3, names: Iterable[str] = (), **settings: object) -> None:
+        self.id = new_cluster_id()
+        self.settings = {name.replace("_", "."): value for name, value in settings.items()}
+        for number in range(1, count + 1):
+            (home / str(number)).mkdir()
+        super().__init__(
+            {
+                n: KafkaNode(home / str(n), n, self, {name: free_port() for name in names})
+                for n in range(1, count + 1)
+            }
         )
-        self.nodes = {node.number: node for node in (first, *others)}
-        self.address = ",".join(node.address for node in self.nodes.values())
-
-    def __repr__(self) -> str:
-        return f"<KafkaCluster at {self.address}>"
-
-    def start(self) -> None:
-        """Starts what does not run; returns when all replicas of all topics are in step."""
-        with ThreadPoolExecutor(NODES) as starting:
-            for started in [starting.submit(node.start) for node in self.nodes.values()]:
-                started.result()
-        self.nodes[1].wait_until(self.is_whole)
-
-    def kill(self) -> None:
-        """Ends all nodes."""
-        for node in self.nodes.values():
-            node.kill()
 
     async def is_whole(self) -> bool:
-        """Whether all brokers are there and hold what they should."""
+        """Whether all brokers are there, and all replicas of all topics are in step."""
+        brokers, partitions = await self._metadata()
+        return brokers == len(self.nodes) and not any(one.lacks for one in partitions)
+
+    async def shrunk(self) -> str:
+        """How many partitions lack a replica."""
+        _, partitions = await self._metadata()
+        return f"{sum(one.lacks > 0 for one in partitions)} of {len(partitions)} partitions lack a replica"
+
+    async def leader_changes(self) -> int:
+        """How often any partition got a leader, after its first one."""
+        return sum(one.epoch for one in (await self._metadata())[1])
+
+    async def _metadata(self) -> tuple[int, list[PartitionState]]:
+        """The number of brokers, and all partitions; none if Kafka does not answer."""
         async with Cluster(self.address) as cluster:
             try:
                 answer = await cluster.ask_any(MetadataRequest(None))
             except KafkaUnavailable:
-                return False
+                return 0, []
         rows = [row for _, _, _, _, partitions, *_ in answer.topics for row in partitions]
-        return len(answer.brokers) == NODES and all(
-            len(in_sync) == len(replicas) for _, _, _, _, replicas, in_sync, *_ in rows
-        )
+        found = [
+            PartitionState(epoch=epoch, lacks=len(replicas) - len(in_sync))
+            for _, _, _, epoch, replicas, in_sync, *_ in rows
+        ]
+        return len(answer.brokers), found
 
     async def create(
         self, topics: Mapping[str, Sequence[Sequence[int]]], configs: Mapping[str, str] | None = None
@@ -132,8 +156,6 @@ class KafkaCluster:
 def kafka_cluster() -> Iterator[KafkaCluster]:
     """Three brokers that run."""
     with temporary_home("kafka3") as home:
-        for n in range(1, NODES + 1):
-            (home / str(n)).mkdir()
         cluster = KafkaCluster(home)
         try:
             cluster.start()

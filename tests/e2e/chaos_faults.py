@@ -25,12 +25,14 @@ from tests.e2e.chaos_leaving import (
     swallow_claims,
     swallow_handovers,
 )
+from tests.e2e.chaos_servers import cut_off, kill, pause
 from tests.e2e.chaos_stored import damage_znodes, fail_after_opening, rewind_streams
 from tests.e2e.fleet import ACK_TIMEOUT_S, ZOOKEEPER_TIMEOUT_S
 from tests.e2e.proxy import END_TXN, PRODUCE
 from tests.waiting import until
 
 DELAYS_S = (0.05, 0.4)
+SUSPECTED_WITHIN_S = 10.0
 FLOOD = 1_200
 """Sessions of one fragment: about six parts of a commit for each stream (`SMALL_COMMIT_BYTES`)."""
 
@@ -59,6 +61,29 @@ async def stop_consumer(ground: Ground) -> Struck:
         await world.claimed(without=victim.index)
         consumer.signal(signal.SIGCONT)
     return Struck(f"consumer-{victim.index}, until others had its {victim.streams} streams", victim.streams)
+
+
+async def suspect_consumer(ground: Ground) -> Struck:
+    """A consumer's port refuses connections while it lives: others believe it dead, and it joins again."""
+    world = ground.world
+    async with ground.victim() as victim:
+        (link,) = world.links_of(victim.index).http.each
+        since = world.log_ends
+        await ground.at_a_commit(link.vanish, of=victim.index)
+        # a member that has just started may not have seen the port open, so it suspects nobody
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SUSPECTED_WITHIN_S):
+                await world.claimed(without=victim.index)
+        # it may find its node gone before its port answers, or after
+        if ground.rng.random() < 0.5:
+            await asyncio.sleep(ground.rng.uniform(0.2, 2.0))
+        await link.listen()
+        await world.ready(f"consumer-{victim.index}")
+    suspicions = sum(
+        line["suspect"] == f"consumer-{victim.index}" for line in world.logged("member suspected", since)
+    )
+    what = f"consumer-{victim.index}, until others had its {victim.streams} streams"
+    return Struck(what, suspicions and victim.streams)
 
 
 async def signal_in_commit(ground: Ground, place: str, number: signal.Signals) -> Struck:
@@ -131,24 +156,6 @@ async def kill_producer(ground: Ground) -> Struck:
     return Struck(f"with {in_flight} requests in flight", in_flight)
 
 
-async def pause(ground: Ground, server: str, patience_s: float) -> Struck:
-    """SIGSTOP for longer than others wait: Kafka's silence refuses posts, ZooKeeper's ends leases."""
-    lasts_s = ground.rng.uniform(1.2, 2.0) * patience_s
-    paused = ground.world.servers[server]
-    commits = await ground.at_a_commit(paused.pause)
-    await asyncio.sleep(lasts_s)
-    paused.resume()
-    return Struck(f"for {lasts_s:.1f} s with {commits} commits in flight", commits)
-
-
-async def kill(ground: Ground, server: str) -> Struck:
-    """SIGKILL, and a new start on what is on its disk."""
-    killed = ground.world.servers[server]
-    commits = await ground.at_a_commit(killed.kill)
-    await asyncio.to_thread(killed.start)
-    return Struck(f"with {commits} commits in flight", commits)
-
-
 async def cut_kafka(ground: Ground) -> Struck:
     """Resets all connections of the services to Kafka while commits are in flight."""
     links = [*ground.kafka_links(), ground.world.links["producer"].kafka]
@@ -175,10 +182,10 @@ async def delay_kafka(ground: Ground) -> Struck:
     await ground.at_a_commit()
     delay_s, before = ground.rng.uniform(*DELAYS_S), sum(link.delayed for link in links)
     for link in links:
-        link.delay_s = delay_s
+        link.delay(delay_s)
     await asyncio.sleep(3.0)  # how long it lasts
     for link in links:
-        link.delay_s = 0.0
+        link.delay(0.0)
     delayed = sum(link.delayed for link in links) - before
     return Struck(f"by {delay_s:.2f} s, {delayed} pieces", delayed)
 
@@ -220,15 +227,18 @@ FAULTS: Mapping[str, Callable[[Ground], Awaitable[Struck]]] = {
     "kill before commit": partial(signal_in_commit, place="before_commit", number=signal.SIGKILL),
     "kill after commit": partial(signal_in_commit, place="after_commit", number=signal.SIGKILL),
     "stop a consumer": stop_consumer,
+    "suspect a consumer": suspect_consumer,
     "stop before commit": partial(signal_in_commit, place="before_commit", number=signal.SIGSTOP),
     "drain a consumer": drain_consumer,
     "drain by request": drain_by_request,
     "add a consumer": add_consumer,
     "kill the producer": kill_producer,
-    "stop Kafka": partial(pause, server="kafka", patience_s=ACK_TIMEOUT_S),
-    "kill Kafka": partial(kill, server="kafka"),
-    "stop ZooKeeper": partial(pause, server="zookeeper", patience_s=ZOOKEEPER_TIMEOUT_S),
-    "kill ZooKeeper": partial(kill, server="zookeeper"),
+    "stop Kafka": partial(pause, kind="kafka", patience_s=ACK_TIMEOUT_S),
+    "kill Kafka": partial(kill, kind="kafka"),
+    "cut off Kafka": partial(cut_off, kind="kafka"),
+    "stop ZooKeeper": partial(pause, kind="zookeeper", patience_s=ZOOKEEPER_TIMEOUT_S),
+    "kill ZooKeeper": partial(kill, kind="zookeeper"),
+    "cut off ZooKeeper": partial(cut_off, kind="zookeeper"),
     "cut Kafka": cut_kafka,
     "cut ZooKeeper": cut_zookeeper,
     "delay Kafka": delay_kafka,

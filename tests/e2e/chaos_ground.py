@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from tests.e2e.chaos_load import Load
 from tests.e2e.chaos_world import MOST_CONSUMERS, World
-from tests.e2e.proxy import END_TXN, Proxy
+from tests.e2e.proxies import Proxies
+from tests.e2e.proxy import END_TXN
+from tests.servers import Server
 from tests.waiting import until
 
 FEWEST_CONSUMERS = 2
@@ -90,12 +92,20 @@ class Ground:
         finally:
             self.busy.discard(index)
 
+    @contextlib.asynccontextmanager
+    async def server(self, kind: str) -> AsyncIterator[tuple[int, Server]]:
+        """One server of that kind and its number, for the block; two of them are never away together."""
+        group = self.world.servers[kind]
+        async with self.world.turns[kind]:
+            await until(group.is_whole, lambda: f"{group} does not recover:\n{self.world.tail()}")
+            yield self.rng.choice(list(group.nodes.items()))
+
     @property
     def free(self) -> list[int]:
         """The running consumers that no fault has chosen."""
         return [index for index in self.world.consumers if index not in self.busy]
 
-    def kafka_links(self) -> list[Proxy]:
+    def kafka_links(self) -> list[Proxies]:
         """The connections of all consumers to Kafka."""
         return [self.world.links_of(index).kafka for index in self.world.consumers]
 
@@ -106,7 +116,7 @@ class Ground:
 
     async def at_a_request(
         self,
-        links: Iterable[Proxy],
+        links: Iterable[Proxies],
         kind: int,
         strike: Strike = nothing,
         unless: Callable[[], bool] = lambda: False,

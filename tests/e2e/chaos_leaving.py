@@ -13,7 +13,8 @@ from shared.errors import Unavailable
 from tests.e2e.chaos_ground import FEWEST_CONSUMERS, Ground, Struck, Victim
 from tests.e2e.chaos_world import MOST_CONSUMERS
 from tests.e2e.fleet import ZOOKEEPER_TIMEOUT_S
-from tests.e2e.proxy import COMPLETE, END_TXN, MULTI, OFFER, Proxy
+from tests.e2e.proxies import Proxies
+from tests.e2e.proxy import COMPLETE, END_TXN, MULTI, OFFER
 from tests.waiting import until
 
 CUT_OFF_S = 1.0
@@ -185,7 +186,7 @@ def _others(ground: Ground, victim: Victim) -> list[int]:
     return [index for index in ground.world.consumers if index != victim.index]
 
 
-async def _swallow(ground: Ground, victim: Victim, links: list[Proxy], kind: int, what: str) -> Struck:
+async def _swallow(ground: Ground, victim: Victim, links: list[Proxies], kind: int, what: str) -> Struck:
     world, rng = ground.world, ground.rng
     before = sum(link.swallowed[kind] for link in links)
 

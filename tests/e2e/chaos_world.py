@@ -1,7 +1,7 @@
 """The rig of a chaos run: a fleet on its own servers, with a proxy in each of its connections.
 
-The broker has one listener per service, advertised at that service's proxy, and a direct one for the judge.
-Every process dies with the test.
+One Kafka broker and one ZooKeeper server, or three of each. A broker has one listener per service, advertised
+at that service's proxy, and a direct one for the judge. Every process dies with the test.
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ from shared.model.names import Names
 from shared.zookeeper.connection import ZooKeeper
 from tests.e2e.crashing_consumer import SMALL
 from tests.e2e.fleet import PARTITIONS, SETTINGS, Fleet
+from tests.e2e.proxies import Proxies
 from tests.e2e.proxy import Proxy
 from tests.e2e.readers import Where
 from tests.e2e.service import CHECKOUT
-from tests.servers import KafkaServer, Server, ZooKeeperServer, free_port
+from tests.kafka_cluster import KafkaCluster
+from tests.server_groups import ServerGroup
+from tests.servers import Server
+from tests.zookeeper_ensemble import ZooKeeperEnsemble
 
 STREAMS = 6
 MOST_CONSUMERS = 5
@@ -36,70 +40,65 @@ NAMES = ("producer", "control", *(f"consumer-{index}" for index in range(MOST_CO
 class Links:
     """One service's connections: to Kafka, to ZooKeeper, and from others to its HTTP port."""
 
-    kafka: Proxy
-    zookeeper: Proxy
-    http: Proxy
+    kafka: Proxies
+    zookeeper: Proxies
+    http: Proxies
 
     @property
-    def all(self) -> tuple[Proxy, Proxy, Proxy]:
+    def all(self) -> tuple[Proxies, Proxies, Proxies]:
         return self.kafka, self.zookeeper, self.http
-
-
-class ProxiedKafka(KafkaServer):
-    """A broker with a listener per name in `advertised`, whose address it advertises to clients there."""
-
-    def __init__(self, home: Path, ports: Mapping[str, int]) -> None:
-        super().__init__(home)
-        self._ports = ports
-        self.advertised: dict[str, str] = {}
-
-    def prepare(self) -> None:
-        """The usual configuration with other listeners: of two lines Java takes the last."""
-        super().prepare()
-        controller = f"CONTROLLER://127.0.0.1:{self.options.controller_port}"
-        own = {name.upper().replace("-", ""): name for name in self._ports}
-        shared = [f"PLAINTEXT://{self.address}", controller]
-        at = [f"{label}://127.0.0.1:{self._ports[name]}" for label, name in own.items()]
-        advertised = [f"{label}://{self.advertised[name]}" for label, name in own.items()]
-        kinds = [f"{label}:PLAINTEXT" for label in ("CONTROLLER", "PLAINTEXT", *own)]
-        with self.options.config.open("a") as config:
-            config.write(
-                f"listeners={','.join(shared + at)}\nadvertised.listeners={','.join(shared + advertised)}\n"
-                f"listener.security.protocol.map={','.join(kinds)}\n"
-                "inter.broker.listener.name=PLAINTEXT\nnum.network.threads=1\n"
-            )
 
 
 class World(Fleet):
     """A fleet with its servers and the proxies between them."""
 
-    def __init__(self, home: Path, settings: GroupSettings) -> None:
+    def __init__(self, home: Path, settings: GroupSettings, nodes: int) -> None:
         for folder in ("kafka", "zookeeper"):
             (home / folder).mkdir()
-        listeners = {name: free_port() for name in NAMES}
-        self.kafka = ProxiedKafka(home / "kafka", listeners)
-        self.zookeeper = ZooKeeperServer(home / "zookeeper")
+        in_step = min(2, nodes)
+        self.kafka = KafkaCluster(
+            home / "kafka",
+            nodes,
+            NAMES,
+            min_insync_replicas=in_step,
+            transaction_state_log_min_isr=in_step,
+        )
+        self.zookeeper = ZooKeeperEnsemble(home / "zookeeper", nodes)
+        self.servers: Mapping[str, ServerGroup[Server]] = {"kafka": self.kafka, "zookeeper": self.zookeeper}
+        self.turns = {kind: asyncio.Lock() for kind in self.servers}
+        """Whose holder may take one server of that kind away."""
         where = Where(self.kafka.address, Names(), STREAMS, PARTITIONS)
         super().__init__(where, self.zookeeper.address, home, settings)
-        self.environment[SMALL] = "1"
+        self.environment |= {SMALL: "1", "BATON_REPLICATION": str(nodes)}
+        brokers, peers = self.kafka.nodes.values(), self.zookeeper.nodes.values()
         self.links = {
             name: Links(
-                Proxy(f"127.0.0.1:{listeners[name]}", "kafka"),
-                Proxy(self.zookeeper.address, "zookeeper"),
-                Proxy(f"127.0.0.1:{self.port_of(name)}", "http"),
+                Proxies([f"127.0.0.1:{broker.ports[name]}" for broker in brokers], "kafka"),
+                Proxies([peer.address for peer in peers], "zookeeper"),
+                Proxies([f"127.0.0.1:{self.port_of(name)}"], "http"),
             )
             for name in NAMES
         }
 
-    @property
-    def servers(self) -> dict[str, Server]:
-        """Kafka and ZooKeeper."""
-        return {"kafka": self.kafka, "zookeeper": self.zookeeper}
+    async def start(self, running: contextlib.AsyncExitStack) -> None:
+        """Starts proxies and servers, which run as long as `running`."""
+        for proxies in self.proxies:
+            await running.enter_async_context(proxies.running())
+        for name, links in self.links.items():
+            for broker, link in zip(self.kafka.nodes.values(), links.kafka.each, strict=True):
+                broker.advertised[name] = link.address
+        running.callback(self.end)
+        await asyncio.gather(*[asyncio.to_thread(group.start) for group in self.servers.values()])
+        self.znodes = await running.enter_async_context(ZooKeeper(self.zookeeper.address, 6.0))
 
     @property
-    def proxies(self) -> list[Proxy]:
+    def proxies(self) -> list[Proxies]:
         """All proxies."""
-        return [proxy for links in self.links.values() for proxy in links.all]
+        return [proxies for links in self.links.values() for proxies in links.all]
+
+    def links_to(self, kind: str, number: int) -> list[Proxy]:
+        """All services' connections to one server of that kind."""
+        return [getattr(links, kind).each[number - 1] for links in self.links.values()]
 
     @property
     def producer_url(self) -> str:
@@ -145,11 +144,12 @@ class World(Fleet):
 
     async def heal(self) -> None:
         """Repairs every server and proxy; stopped processes continue."""
-        for proxy in self.proxies:
-            proxy.heal()
-        for server in self.servers.values():
-            server.resume()
-            await asyncio.to_thread(server.start)
+        for proxies in self.proxies:
+            proxies.heal()
+        for group in self.servers.values():
+            for server in group.nodes.values():
+                server.resume()
+            await asyncio.to_thread(group.start)
         for service in self.services.values():
             if service.is_running:
                 service.signal(signal.SIGCONT)
@@ -157,23 +157,23 @@ class World(Fleet):
     def end(self) -> None:
         """Kills every process, servers too, and removes the servers' data."""
         super().end()
-        for server in self.servers.values():
-            server.kill()
-            shutil.rmtree(server.home, ignore_errors=True)
+        for kind, group in self.servers.items():
+            group.kill()
+            shutil.rmtree(self.home / kind, ignore_errors=True)
 
 
 @contextlib.asynccontextmanager
-async def chaos_world(home: Path, consumers: int, checkout: Path = CHECKOUT) -> AsyncIterator[World]:
-    """A world in which everything runs, by the code of `checkout`; nothing of it outlives the block."""
-    world = World(home, SETTINGS)
+async def chaos_world(
+    home: Path, consumers: int, checkout: Path = CHECKOUT, nodes: int = 1
+) -> AsyncIterator[World]:
+    """A world in which everything runs, by the code of `checkout`; nothing of it outlives the block.
+
+    `nodes`: brokers, and ZooKeeper servers; with three, topics have three replicas, two of them in step.
+    """
+    world = World(home, SETTINGS, nodes)
     world.checkout = checkout
     async with contextlib.AsyncExitStack() as stack:
-        for proxy in world.proxies:
-            await stack.enter_async_context(proxy.running())
-        world.kafka.advertised = {name: links.kafka.address for name, links in world.links.items()}
-        stack.callback(world.end)
-        await asyncio.gather(asyncio.to_thread(world.kafka.start), asyncio.to_thread(world.zookeeper.start))
-        world.znodes = await stack.enter_async_context(ZooKeeper(world.zookeeper.address, 6.0))
+        await world.start(stack)
         world.start_producer()
         world.start_control()
         for index in range(consumers):

@@ -17,6 +17,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tests.servers import free_port
+
 Protocol = Literal["kafka", "zookeeper", "http", "raw"]
 
 # Kafka's numbers of requests
@@ -121,6 +123,7 @@ class Proxy:
         self.delayed = 0
         """Pieces that had to wait so far."""
         self.port = 0
+        self._server: asyncio.Server | None = None
         self._mutes: int | None = None
         self._connections: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -152,17 +155,27 @@ class Proxy:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Proxy]:
         """Listens for the block."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=CHUNK_BYTES)
-        self.port = server.sockets[0].getsockname()[1]
+        self.port = free_port()
+        await self.listen()
         try:
             yield self
         finally:
-            server.close()
             self.refuses = True
-            self.cut()
+            self.vanish()
             if self._tasks:
                 await asyncio.wait(self._tasks)
-            await server.wait_closed()
+
+    async def listen(self) -> None:
+        """Accepts connections, unless it does already."""
+        if self._server is None:
+            self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=CHUNK_BYTES)
+
+    def vanish(self) -> None:
+        """Resets all connections; the host refuses new ones, as if the process had ended, until `listen`."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self.cut()
 
     @contextlib.contextmanager
     def watched(self, kind: int, seen: Callable[[], None]) -> Iterator[None]:
@@ -225,6 +238,9 @@ class Proxy:
             if self.refuses:
                 raise ConnectionRefusedError
             answers, server = await asyncio.open_connection(host, int(port), limit=CHUNK_BYTES)
+            if self._server is None:
+                server.transport.abort()
+                raise ConnectionRefusedError
         except OSError:
             client.transport.abort()
             return
