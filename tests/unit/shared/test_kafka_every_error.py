@@ -66,7 +66,10 @@ class Question:
 
 QUESTIONS: dict[type, Question] = {
     OffsetRequest: Question(lambda c: list_offsets(c, [A, B], LATEST), {A: 2, B: 2}, MOVED),
-    DeleteRecordsRequest: Question(lambda c: delete_records(c, {A: 0, B: 0}), None, MOVED),
+    # the leader has deleted, and does not wait for its followers
+    DeleteRecordsRequest: Question(
+        lambda c: delete_records(c, {A: 0, B: 0}), None, MOVED, frozenset({TIMED_OUT})
+    ),
     FetchRequest: Question(values, [b"0", b"1"], MOVED),
     FindCoordinators: Question(lambda c: KafkaGroup(c, "g").committed([A]), {A: Committed(1, "m")}, LOADING),
     OffsetFetchRequest: Question(
