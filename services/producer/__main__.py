@@ -196,7 +196,7 @@ def _tune_garbage_collection() -> None:
 
 def _keep_freed_memory() -> None:
     """Has the C library keep what is freed, up to FREED_BYTES; libraries other than glibc do as they do."""
-    # bodies and requests of 0.1 to 2 MB come and go: fetching their pages anew costs a third of a fragment
+    # bodies and requests of 0.1 to 2 MB come and go: fetching their pages anew costs a quarter of a fragment
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(_M_TRIM_THRESHOLD, FREED_BYTES)

@@ -1,7 +1,7 @@
 """Encodes record batches (Kafka's format v2) that are complete, where aiokafka's builder appends to a buffer.
 
 The builder moves its buffer again and again as many of them grow side by side, and computes the checksum in
-software: 1.3 µs a record of 1 KB in batches of 66. One `join` and the processor's instruction for CRC-32C
+software: 0.9 µs a record of 1 KB in batches of 66. One `join` and the processor's instruction for CRC-32C
 (google-crc32c) take 0.5 µs. The bytes are the same (a test compares them). Used by sending/outgoing.py.
 """
 
@@ -90,7 +90,8 @@ def encode_batch(records: Sequence[Timed], producer: Producer, sequence: int, co
     attributes = 0
     if codec != "none":
         attributes, pieces = _compressed(b"".join(pieces), codec)
-    pieces[0] = _HEAD.pack(attributes, number, first_ms, last_ms, *producer, sequence, number + 1)
+    producer_id, epoch = producer
+    pieces[0] = _HEAD.pack(attributes, number, first_ms, last_ms, producer_id, epoch, sequence, number + 1)
     return _checked(b"".join(pieces))
 
 
