@@ -15,8 +15,9 @@ a quota for each member.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 from shared.model.cluster import View
 
@@ -36,7 +37,7 @@ class Move:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """The planned owner of every stream (none without an active member), the quotas, and the moves.
 
@@ -45,7 +46,12 @@ class Plan:
 
     owner: Mapping[int, str]
     quota: Mapping[str, int]
-    moves: tuple[Move, ...]
+    find_moves: Callable[[], tuple[Move, ...]] = field(default=tuple, repr=False, compare=False)
+
+    @cached_property
+    def moves(self) -> tuple[Move, ...]:
+        """What has to move, by stream. Members plan again with each change, and need no reasons in words."""
+        return self.find_moves()
 
     def streams_of(self, member: str) -> list[int]:
         """The streams that the member should own, ascending."""
@@ -70,7 +76,7 @@ def plan(view: View) -> Plan:
     """
     active = sorted(name for name, node in view.members.items() if node.state == "active")
     if not active:
-        return Plan(owner={}, quota={}, moves=())
+        return Plan(owner={}, quota={})
     pinned = _effective_pins(view, active)
     held, remembered = _stakes(view, set(active), pinned)
     quota = _quotas(view.count, active, pinned, held, remembered)
@@ -93,7 +99,7 @@ def plan(view: View) -> Plan:
     places = (member for member in active for _ in range(room[member]))
     owner.update(zip(free, places, strict=True))
     ordered = {stream: owner[stream] for stream in range(view.count)}
-    return Plan(owner=ordered, quota=quota, moves=_moves(view, ordered, quota, pinned, held))
+    return Plan(owner=ordered, quota=quota, find_moves=partial(_moves, view, ordered, quota, pinned, held))
 
 
 def _effective_pins(view: View, active: list[str]) -> dict[int, str]:

@@ -182,7 +182,10 @@ class Member:
         self._dampers.observe(view, int(coordinator.now_s() * 1000), coordinator.session_age_ms)
         running, busy = self.effect_runner.workers.running, self.effect_runner.busy
         is_suspected = coordinator.is_suspected
-        for effect in decide(view, running, self._dampers, busy=busy, is_suspected=is_suspected):
+        planned = self._plan_for(view)
+        for effect in decide(
+            view, running, self._dampers, busy=busy, is_suspected=is_suspected, planned=planned
+        ):
             self.effect_runner.start(effect, view)
 
     def plan(self) -> dict[str, Any]:

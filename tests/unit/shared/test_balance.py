@@ -141,9 +141,9 @@ def test_a_target_above_its_share_keeps_what_was_released_to_it() -> None:
 @pytest.mark.parametrize("state", ["joining", "draining"])
 def test_without_an_active_member_nothing_is_planned(state: MemberState) -> None:
     """No member could own a stream."""
-    assert plan(View(count=3, members=members(a=state), claims=claims(a=[0]))) == Plan(
-        owner={}, quota={}, moves=()
-    )
+    found = plan(View(count=3, members=members(a=state), claims=claims(a=[0])))
+
+    assert (found, found.moves) == (Plan(owner={}, quota={}), ())
 
 
 def test_a_pinned_stream_is_exchanged_for_another() -> None:

@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from services.consumer.core.ownership.dampers import Dampers
 from shared.model.balance import Plan, plan
 from shared.model.cluster import View
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """A stream that the member runs, in `epoch`.
+class Running(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A stream that the member runs, in `epoch`. Made anew for each decision, so it must be cheap.
 
     `is_ready`: it has been read up to the stored position, so its sessions can be copied. `is_opening`: it is
     being opened or replayed, and that has not failed so far. Neither: it waits for an operator, or it fails
@@ -92,18 +93,23 @@ def decide(
     *,
     busy: Collection[int] = (),
     is_suspected: bool = False,
+    planned: Plan | None = None,
 ) -> list[Effect]:
     """The effects that bring member `dampers.me` in line with the view, which the dampers have observed.
 
     `view.claims` holds a claim of this member only if its present ZooKeeper session does. `running`: the
     streams that it runs; `busy`: streams that an effect is being carried out for, which are left alone.
-    `is_suspected`: others believe that this process has ended, and may claim whatever it holds.
+    `is_suspected`: others believe that this process has ended, and may claim whatever it holds. `planned`:
+    the plan for the view, if it is known already.
     """
     if is_suspected:
         idle = sorted(running.keys() - frozenset(busy))
         return [Drop(stream=stream, why="suspected by another member") for stream in idle]
-    planned = plan(view)
-    member = _Member(view=view, running=running, busy=frozenset(busy), dampers=dampers)
+    planned = plan(view) if planned is None else planned
+    me, busy = dampers.me, frozenset(busy)
+    claims = view.claims.items()
+    mine = sorted((n, claim.epoch) for n, claim in claims if claim.member == me and n not in busy)
+    member = _Member(me=me, view=view, running=running, busy=busy, dampers=dampers, mine=mine)
     # what it may no longer run comes first: everything else can wait
     effects: list[Effect] = [*_drops(member)]
     node = view.members.get(dampers.me)
@@ -119,23 +125,13 @@ def decide(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Member:
+    me: str
     view: View
     running: Mapping[int, Running]
     busy: frozenset[int]
     dampers: Dampers
-
-    @property
-    def me(self) -> str:
-        return self.dampers.me
-
-    @property
-    def mine(self) -> list[tuple[int, int]]:
-        """Stream and epoch of each claim that it holds and that nothing is under way for, ascending."""
-        return sorted(
-            (stream, claim.epoch)
-            for stream, claim in self.view.claims.items()
-            if claim.member == self.me and stream not in self.busy
-        )
+    mine: list[tuple[int, int]]
+    """Stream and epoch of each claim that it holds and that nothing is under way for, ascending."""
 
     @property
     def free_openings(self) -> int:
