@@ -114,7 +114,10 @@ class StreamLog(Protocol):
         ...
 
     async def ends(self, streams: Collection[int]) -> Mapping[int, int]:
-        """The next offset to be written of these streams, read afresh. Raises Unavailable."""
+        """The next offset to be written of these streams, read afresh; without those whose log is away.
+
+        Raises Unavailable.
+        """
         ...
 
     async def close(self) -> None:

@@ -101,6 +101,10 @@ class Cluster:
         """Whether the metadata, as last read, has the topic."""
         return topic in self._topics
 
+    def doubt(self) -> None:
+        """Makes the next `know` read the metadata: partitions may have other leaders."""
+        self._is_doubtful = True
+
     async def know(self, topics: Iterable[str]) -> None:
         """Reads the metadata if one of the topics has not been read yet, or a broker has not answered since.
 

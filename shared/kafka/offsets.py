@@ -42,15 +42,40 @@ async def list_offsets(
     """
 
     async def ask(node: int, questions: Questions) -> Answers:
-        request = OffsetRequest(-1, int(is_committed), questions)
-        answer = await cluster.request(node, "ask", request)
-        return (
-            ((topic, number), error, offset)
-            for topic, rows in answer.topics
-            for number, error, _, offset in rows
-        )
+        return await _ask_offsets(cluster, node, questions, is_committed=is_committed)
 
     return await _ask_leaders(cluster, dict.fromkeys(partitions, which), ask)
+
+
+async def list_known_ends(cluster: Cluster, partitions: Collection[Partition]) -> dict[Partition, int]:
+    """The next offset to be written of each partition that has a leader which answers; asks once.
+
+    Raises KafkaUnavailable if none of them can be had.
+    """
+    await cluster.know({topic for topic, _ in partitions})
+    by_node, _ = _by_leader(cluster, dict.fromkeys(partitions, LATEST))
+    asking = [_ask_offsets(cluster, node, questions) for node, questions in by_node.items()]
+    found: dict[Partition, int] = {}
+    for answer in await asyncio.gather(*asking, return_exceptions=True):
+        if isinstance(answer, KafkaUnavailable):
+            continue
+        if isinstance(answer, BaseException):
+            raise answer
+        found |= {place: offset for place, error, offset in answer if not error}
+    if len(found) < len(partitions):
+        cluster.doubt()
+    if not found:
+        raise KafkaUnavailable("no leader answers")
+    return found
+
+
+async def _ask_offsets(
+    cluster: Cluster, node: int, questions: Questions, *, is_committed: bool = False
+) -> Answers:
+    answer = await cluster.request(node, "ask", OffsetRequest(-1, int(is_committed), questions))
+    return (
+        ((topic, number), error, offset) for topic, rows in answer.topics for number, error, _, offset in rows
+    )
 
 
 async def delete_records(cluster: Cluster, below: Mapping[Partition, int]) -> None:
@@ -94,16 +119,11 @@ async def _ask_leaders_once(
     cluster: Cluster, asked: Mapping[Partition, int], ask: Callable[[int, Questions], Awaitable[Answers]]
 ) -> dict[Partition, int]:
     await cluster.know({topic for topic, _ in asked})
-    by_node: dict[int, dict[str, list[tuple[int, int]]]] = {}
-    for (topic, number), value in asked.items():
-        leader = cluster.leader(topic, number)
-        if leader is None:
-            raise _Moved(f"{topic}/{number} has no leader")
-        by_node.setdefault(leader.node, {}).setdefault(topic, []).append((number, value))
+    by_node, orphan = _by_leader(cluster, asked)
+    if orphan is not None:
+        raise _Moved(f"{orphan[0]}/{orphan[1]} has no leader")
     found = {}
-    for answers in await asyncio.gather(
-        *(ask(node, list(topics.items())) for node, topics in by_node.items())
-    ):
+    for answers in await asyncio.gather(*(ask(node, questions) for node, questions in by_node.items())):
         for (topic, number), error, offset in answers:
             if error in MOVED:
                 raise _Moved(f"{topic}/{number} is refused", cause=reason_of(error))
@@ -113,3 +133,18 @@ async def _ask_leaders_once(
     if left_out := asked.keys() - found.keys():
         raise KafkaUnavailable(f"no answer about {len(left_out)} partitions, e.g. {min(left_out)}")
     return found
+
+
+def _by_leader(
+    cluster: Cluster, asked: Mapping[Partition, int]
+) -> tuple[dict[int, Questions], Partition | None]:
+    """What to ask each broker, and a partition without a leader, if there is one."""
+    by_node: dict[int, dict[str, list[tuple[int, int]]]] = {}
+    orphan = None
+    for (topic, number), value in asked.items():
+        leader = cluster.leader(topic, number)
+        if leader is None:
+            orphan = topic, number
+        else:
+            by_node.setdefault(leader.node, {}).setdefault(topic, []).append((number, value))
+    return {node: list(topics.items()) for node, topics in by_node.items()}, orphan

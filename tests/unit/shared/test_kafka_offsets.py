@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
@@ -10,7 +11,7 @@ from aiokafka.protocol.admin import DeleteRecordsRequest
 
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import MOVED, Cluster
-from shared.kafka.offsets import EARLIEST, LATEST, NONE, delete_records, list_offsets
+from shared.kafka.offsets import EARLIEST, LATEST, NONE, delete_records, list_known_ends, list_offsets
 from tests.fakes.kafka_admin import AdministeredKafka
 from tests.fakes.kafka_log import FIRST_TIME_MS
 from tests.fakes.virtual_time import virtual_time
@@ -112,3 +113,29 @@ async def test_a_mute_broker_is_waited_for_in_bounded_time() -> None:
             await delete_records(cluster, {A: 3})
         kafka.is_mute = False
         kafka.wake()
+
+
+@pytest.mark.parametrize("how", ["refused", "without a leader", "its broker is dead", "no such topic"])
+@virtual_time
+async def test_a_partition_that_is_away_hides_no_other(how: str) -> None:
+    """Who looks at many logs goes on looking at the others, at once, and finds it again later."""
+    async with two_logs() as (kafka, cluster):
+        loop = asyncio.get_running_loop()
+        if how == "refused":
+            kafka.partitions[B].refusals.append(6)
+        elif how == "without a leader":
+            kafka.partitions[B].leader = -1
+            await cluster.refresh()
+        elif how == "its broker is dead":
+            kafka.brokers.remove(2)
+            kafka.cut(2)
+        wanted = [A, ("none", 0) if how == "no such topic" else B]
+        began_s = loop.time()
+        assert await list_known_ends(cluster, wanted) == {A: 10}
+        assert loop.time() - began_s < 0.1
+        kafka.partitions[B].leader, kafka.partitions[B].epoch = 1, 1
+        assert await list_known_ends(cluster, [A, B]) == {A: 10, B: 4}
+        kafka.partitions[A].leader = kafka.partitions[B].leader = -1
+        await cluster.refresh()
+        with pytest.raises(KafkaUnavailable):
+            await list_known_ends(cluster, [A, B])
