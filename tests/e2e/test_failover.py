@@ -91,3 +91,26 @@ async def test_a_consumer_that_is_killed_and_started_again_has_its_streams_at_on
 
         assert log_of(one).count("predecessor has ended") == 2
         assert await judged(one, visits) == []
+
+
+async def test_a_consumer_that_starts_again_while_others_suspect_it_doubles_nothing(
+    kafka: str, zookeeper: str, namespace: str, tmp_path: Path
+) -> None:
+    """Others replace its claims while its next process ends what it left; each is killed once, under load."""
+    visits = Visits(random.Random(new_seed()))
+    async with fleet(kafka, zookeeper, namespace, tmp_path, SETTINGS, streams=6) as one:
+        one.environment["BATON_ZOOKEEPER_TIMEOUT_S"] = str(TIMEOUT_S)
+        for index in range(3):
+            one.start_consumer(index)
+        await asyncio.gather(*[one.ready(f"consumer-{index}") for index in range(3)])
+
+        async def kill_each() -> None:
+            for index in range(3):
+                await one.claimed(by=index)
+                await kill(one, index)
+                one.start_consumer(index)
+                await one.committed(await ends(one))
+
+        await one.write_while(kill_each(), visits, PER_S)
+
+        assert await judged(one, visits) == []
