@@ -23,19 +23,20 @@ from aiokafka.admin import AIOKafkaAdminClient
 from rich.console import Console
 from rich.progress import track
 
+import tests.kafka_cluster
 from bench.curves.clients import KEY
 from bench.curves.crew import Crew
 from bench.curves.plan import BROKERS, SIDES, STEADY_RATE, TOPICS, Point, Side, order_of, plan
 from bench.curves.results import Measured, Results, Sample, read_results, write_results
 from bench.curves.work import VALUE, Job, Tally
 from bench.machine import machine
+from shared.errors import KafkaUnavailable
 from shared.kafka.catalog import TopicSpec
 from shared.kafka.cluster import Cluster
 from shared.kafka.delivery import Record
 from shared.kafka.offsets import LATEST, list_offsets
 from shared.kafka.sender import Sender
 from shared.kafka.topics import ensure_topics
-from tests.kafka_cluster import kafka_cluster
 from tests.servers import KafkaServer, temporary_home
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
@@ -47,6 +48,8 @@ ROUND_S: Final = 0.75
 LOG_FRAGMENTS: Final = 100_000
 """About half a second of reading."""
 FILLED_AT_ONCE: Final = 10_000
+LED_S: Final = 120.0
+SESSION_TIMEOUT_MS: Final = 30_000
 NEUTRAL_INTERVAL_MS: Final = 5
 """For readers that take at intervals, plain aiokafka writes on both sides, and is not counted."""
 
@@ -82,10 +85,17 @@ class Topics:
             await self._delete(topics)
         topics = [f"{name}-{time.time_ns()}-{n}" for n in range(count)]
         await ensure_topics(self._kafka, [TopicSpec(name=topic) for topic in topics], self._brokers)
-        async with Cluster(self._kafka) as cluster:  # waits for leaders, which new topics lack for seconds
-            await list_offsets(cluster, [(topic, 0) for topic in topics], LATEST)
+        await self._until_led(topics)
         self._present[name] = key, topics
         return topics, True
+
+    async def _until_led(self, topics: Sequence[str]) -> None:
+        """Waits for leaders, which new topics lack for seconds."""
+        async with Cluster(self._kafka) as cluster, asyncio.timeout(LED_S):
+            while True:
+                with contextlib.suppress(KafkaUnavailable):
+                    await list_offsets(cluster, [(topic, 0) for topic in topics], LATEST)
+                    return
 
     async def _delete(self, topics: list[str]) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=self._kafka)
@@ -173,7 +183,9 @@ def _round(crew: Crew, topics: Topics, kafka: str, point: Point, side: Side) -> 
 @contextlib.contextmanager
 def _kafka(brokers: int) -> Iterator[str]:
     if brokers > 1:
-        with kafka_cluster() as cluster:
+        # the tests want a lost broker to be noticed soon; here a busy one must not seem lost
+        tests.kafka_cluster.SESSION_TIMEOUT_MS = SESSION_TIMEOUT_MS
+        with tests.kafka_cluster.kafka_cluster() as cluster:
             yield cluster.address
     else:
         with temporary_home("grid") as home:
