@@ -23,7 +23,6 @@ from aiokafka.admin import AIOKafkaAdminClient
 from rich.console import Console
 from rich.progress import track
 
-import tests.kafka_cluster
 from bench.curves.clients import KEY
 from bench.curves.crew import Crew
 from bench.curves.plan import BROKERS, SIDES, STEADY_RATE, TOPICS, Point, Side, order_of, plan
@@ -37,6 +36,7 @@ from shared.kafka.delivery import Record
 from shared.kafka.offsets import LATEST, list_offsets
 from shared.kafka.sender import Sender
 from shared.kafka.topics import ensure_topics
+from tests.kafka_cluster import KafkaCluster
 from tests.servers import KafkaServer, temporary_home
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
@@ -182,19 +182,18 @@ def _round(crew: Crew, topics: Topics, kafka: str, point: Point, side: Side) -> 
 
 @contextlib.contextmanager
 def _kafka(brokers: int) -> Iterator[str]:
-    if brokers > 1:
-        # the tests want a lost broker to be noticed soon; here a busy one must not seem lost
-        tests.kafka_cluster.SESSION_TIMEOUT_MS = SESSION_TIMEOUT_MS
-        with tests.kafka_cluster.kafka_cluster() as cluster:
-            yield cluster.address
-    else:
-        with temporary_home("grid") as home:
-            server = KafkaServer(home)
-            try:
-                server.start()
-                yield server.address
-            finally:
-                server.kill()
+    with temporary_home("grid") as home:
+        servers = (
+            KafkaServer(home)
+            if brokers == 1
+            # the tests want a lost broker to be noticed soon; here a busy one must not seem lost
+            else KafkaCluster(home, brokers, broker_session_timeout_ms=SESSION_TIMEOUT_MS)
+        )
+        try:
+            servers.start()
+            yield servers.address
+        finally:
+            servers.kill()
 
 
 def _about(form: str) -> str:
@@ -219,7 +218,7 @@ def main(arguments: list[str]) -> int:
     if not options.draw:
         points = plan(options.brokers, options.topics, quick=options.quick)
         form = "the whole grid" if points == plan(quick=False) else "a part of the grid"
-        about = _about(f"{form}, {options.rounds} rounds")
+        about = _about(f"{form}, rounds: {options.rounds}")
         samples: list[Sample] = []
         try:
             samples += measure(points, options.rounds, console)

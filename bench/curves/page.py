@@ -1,15 +1,16 @@
-"""The part of `docs/performance.md` that comes from the grid's results: where they come from, and a table.
+"""What the grid's results give to `docs/performance.md`: their source, a table, and the pictures.
 
-The pictures and what they show stand around it, written by hand.
+How it was measured stands before it, written by hand.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from typing import Final
 
-from bench.curves.pictures import WORK_NAMES
-from bench.curves.plan import USUAL_BATCH_KB, Point, plan
+from bench.curves.pictures import WORK_NAMES, brokers_of, name_of
+from bench.curves.plan import CURVES, USUAL_BATCH_KB, Point, plan
 from bench.curves.results import Results, Spread, points_of
 
 BEGIN: Final = "<!-- grid: `make bench-grid` writes from here -->"
@@ -31,12 +32,23 @@ def renew(page: str, results: Results) -> str:
 
 
 def shown(results: Results) -> str:
-    """The source of the figures, and the table: one client of each kind, the usual batch."""
+    """The source of the figures, the table (one client of each kind, the usual batch), and the pictures."""
     usual = [point for point in points_of(results.samples) if point.curve == "clients" and point.clients == 1]
     caution = CAUTION if is_partial(results) else ""
     lines = [f"Measured: {results.about}.{caution}", "", HEAD, "| --- " * HEAD.count(" |") + "|"]
     lines += [f"| {' | '.join(_cells(results, point))} |" for point in usual]
-    return "\n".join([*lines, "", f"One client of each kind, batches of at most {USUAL_BATCH_KB} kB.", ""])
+    lines += [
+        "",
+        f"One client of each kind, batches of at most {USUAL_BATCH_KB} kB, as fast as it goes. All values:",
+    ]
+    lines += ["[grid/grid.csv](grid/grid.csv).", ""]
+    for curve in CURVES:
+        pictures = [
+            f"![{curve.title}; brokers: {brokers}](grid/{name_of(curve, brokers)})"
+            for brokers in brokers_of(results, curve)
+        ]
+        lines += [*textwrap.wrap(curve.shows, 120, break_on_hyphens=False), "", *pictures, ""]
+    return "\n".join(lines)
 
 
 def is_partial(results: Results) -> bool:

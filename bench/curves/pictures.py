@@ -51,13 +51,17 @@ def name_of(curve: Curve, brokers: int) -> str:
     return f"{curve.name}-{brokers}.svg"
 
 
+def brokers_of(results: Results, curve: Curve) -> list[int]:
+    """For which numbers of brokers the curve was measured."""
+    return sorted({point.brokers for point in points_of(results.samples) if point.curve == curve.name})
+
+
 def draw_all(results: Results, folder: Path) -> list[Path]:
     """Draws every curve that has points; the files."""
-    measured = {(point.curve, point.brokers) for point in points_of(results.samples)}
     drawn = []
     with mpl.rc_context(SETTINGS):  # type: ignore[arg-type]
         for curve in CURVES:
-            for brokers in sorted(brokers for name, brokers in measured if name == curve.name):
+            for brokers in brokers_of(results, curve):
                 path = folder / name_of(curve, brokers)
                 file = io.StringIO()
                 draw(results, curve, brokers).savefig(
