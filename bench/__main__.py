@@ -23,6 +23,7 @@ from bench import (
     restarts,
     sessionize,
     turns,
+    whole_log,
     write_lanes,
 )
 from bench.machine import machine
@@ -31,7 +32,7 @@ from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
 
 PARTS = (
     *("sessionize", "http", "members", "idle", "lanes", "recovery"),
-    *("handover", "drain", "restarts", "failover", "turns"),
+    *("handover", "drain", "restarts", "failover", "turns", "log"),
 )
 WITH_SERVERS = {"sessionize", "members", "idle", "lanes", "recovery", "handover", "restarts", "failover"}
 
@@ -71,6 +72,8 @@ def main(parts: list[str]) -> int:
         rows += drain.run()
     if "turns" in selected:
         rows += turns.run()
+    if "log" in selected:
+        rows += whole_log.run()
     console.print(table(rows))
     return 0
 

@@ -160,7 +160,7 @@ def sharing(kafka: str, zookeeper: str) -> list[Row]:
             unit="s",
             baton=[seconds],
             baseline=[],
-            target="< 3",
+            target="< 1.5",
         )
     ]
 

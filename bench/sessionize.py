@@ -182,8 +182,8 @@ def run(kafka: str, rounds: int = ROUNDS) -> list[Row]:
             target=target,
         )
         for figure, what, unit, target in (
-            ("cpu_us", "client CPU per fragment", "µs", "≤ 1.5 ×"),
-            ("memory_mb", "peak memory beyond imports", "MB", "≤ 2 ×"),
+            ("cpu_us", "client CPU per fragment", "µs", "≤ 1.05 ×"),
+            ("memory_mb", "peak memory beyond imports", "MB", "≤ 1 ×"),
             ("wall_s", "wall time", "s", ""),
         )
     ]

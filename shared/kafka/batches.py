@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile, islice
 from typing import Any
 
 from aiokafka.errors import CorruptRecordException
@@ -69,7 +70,8 @@ class RecordBuffer:
         self.position = -1
         self._is_committed = is_committed
         self._fetched: deque[_Fetched] = deque()
-        self._records: Iterator[Any] | None = None
+        self._batches: Iterator[tuple[int, Iterator[Any]]] | None = None
+        self._batch: tuple[int, Iterator[Any]] | None = None
 
     def __repr__(self) -> str:
         return f"<RecordBuffer of {self.size} bytes at {self.position}>"
@@ -77,7 +79,7 @@ class RecordBuffer:
     def start(self, position: int) -> None:
         """Discards everything; records before the position are skipped from here on."""
         self._fetched.clear()
-        self._records = None
+        self._batches = self._batch = None
         self.size, self.position = 0, position
 
     def add(self, data: bytes, aborted: Sequence[tuple[int, int]] = ()) -> None:
@@ -91,27 +93,38 @@ class RecordBuffer:
         Raises KafkaUnavailable if a batch is damaged: the position stays before it.
         """
         taken: list[Any] = []
-        while len(taken) < most and self._fetched:
-            if self._records is None:
-                self._records = self._decoded(self._fetched[0])
-            try:
-                for record in self._records:
-                    taken.append(record)
-                    if len(taken) == most:
-                        break
+        try:
+            while (room := most - len(taken)) and self._has_batch():
+                assert self._batch is not None
+                next_offset, records = self._batch
+                # not one by one: a step of Python for each would cost as much as decoding it
+                some = list(islice(records, room))
+                taken += some
+                if len(some) == room:
+                    self.position = some[-1].offset + 1
                 else:
-                    self.size -= len(self._fetched.popleft().data)
-                    self._records = None
-            # a codec may raise anything; only the log it reads is concerned
-            except Exception as error:
-                self._records = None
-                if taken:
-                    break  # what precedes the damage first; the next call raises
+                    self.position, self._batch = next_offset, None
+        # a codec may raise anything; only the log it reads is concerned
+        except Exception as error:
+            self._batches = self._batch = None
+            # what precedes the damage first; the next call raises
+            if not taken:
                 raise KafkaUnavailable("damaged records", cause=f"at {self.position}: {error!r}") from error
         return taken
 
-    def _decoded(self, fetched: _Fetched) -> Iterator[Any]:
-        """The records from the position on. Moves the position past each record, and past each batch."""
+    def _has_batch(self) -> bool:
+        """Whether there is a batch to take records from; frees the bytes of those before."""
+        while self._batch is None and self._fetched:
+            if self._batches is None:
+                self._batches = self._decoded(self._fetched[0])
+            self._batch = next(self._batches, None)
+            if self._batch is None:
+                self.size -= len(self._fetched.popleft().data)
+                self._batches = None
+        return self._batch is not None
+
+    def _decoded(self, fetched: _Fetched) -> Iterator[tuple[int, Iterator[Any]]]:
+        """Of each batch, the offset after it, and its records from the position on."""
         aborted_from = sorted(fetched.aborted, key=lambda aborted: aborted[1], reverse=True)
         aborting: set[int] = set()
         batches = MemoryRecords(fetched.data)
@@ -123,11 +136,13 @@ class RecordBuffer:
             if self._is_committed:
                 while aborted_from and aborted_from[-1][1] <= batch.base_offset:
                     aborting.add(aborted_from.pop()[0])
+            records: Iterable[Any] = batch
             if batch.is_control_batch:
                 aborting.discard(batch.producer_id)  # a transaction ends with a control record
-            elif not (batch.is_transactional and batch.producer_id in aborting):
-                for record in batch:
-                    if record.offset >= self.position:
-                        self.position = record.offset + 1
-                        yield record
-            self.position = batch.next_offset
+                records = ()
+            elif batch.is_transactional and batch.producer_id in aborting:
+                records = ()
+            yield batch.next_offset, dropwhile(self._is_taken, records)
+
+    def _is_taken(self, record: Any) -> bool:
+        return bool(record.offset < self.position)

@@ -98,9 +98,10 @@ class FetchLane:
 
     def _wanted(self) -> Asked:
         return {
-            reading.place: (reading, reading.wish)
+            place: (reading, wish)
             for reading in self._readings.of_broker(self._node)
             if reading.has_room and (reading.is_urgent or self._name == "poll")
+            for place, wish in (reading.ask,)
         }
 
     async def _fetch(self, asked: Asked, room: int) -> int:

@@ -100,8 +100,9 @@ class Fetcher:
             reading, wish = asked.get(fetched.place, (None, None))
             if reading is None or wish is None or reading.leader is None:
                 continue
+            place, present = reading.ask
             # sought or fetched elsewhere meanwhile, or the topic was made anew
-            if wish.offset != reading.wish.offset or fetched.place != reading.place:
+            if wish.offset != present.offset or fetched.place != place:
                 continue
             if fetched.error == _NONE and fetched.diverges_at is None:
                 reading.accept(fetched)

@@ -37,7 +37,8 @@ class Reading:
         self._end = -1
         self.is_urgent = True
         """Whether it should be fetched now, and not only with the next long poll."""
-        self.leader: Leader | None = None
+        self._leader: Leader | None = None
+        self._ask: tuple[Place, Wish] | None = None
         self._changed = changed
         self._buffer = RecordBuffer(is_committed=is_committed)
         self._next = -1
@@ -78,22 +79,31 @@ class Reading:
         return self.size <= FETCH_BYTES // 2 and self._failure is None
 
     @property
-    def place(self) -> Place:
-        """How a fetch names it. Only with a leader."""
-        assert self.leader is not None
-        return Place(self.leader.topic_id, self.partition)
+    def leader(self) -> Leader | None:
+        """The broker that it is fetched from; None while that is unknown."""
+        return self._leader
+
+    @leader.setter
+    def leader(self, leader: Leader | None) -> None:
+        self._leader, self._ask = leader, None
 
     @property
-    def wish(self) -> Wish:
-        """What to fetch next. Only with a leader."""
-        assert self.leader is not None
-        return Wish(self._next, self.leader.epoch, self._last_epoch, self._max_bytes)
+    def ask(self) -> tuple[Place, Wish]:
+        """How a fetch names it, and what to fetch next. Only with a leader.
+
+        Made anew only after a change: each request looks at all partitions, most of which are silent.
+        """
+        if self._ask is None:
+            assert self._leader is not None
+            place = Place(self._leader.topic_id, self.partition)
+            self._ask = place, Wish(self._next, self._leader.epoch, self._last_epoch, self._max_bytes)
+        return self._ask
 
     def seek(self, offset: int) -> None:
         """Reads on from the offset; what was fetched is discarded."""
         self._buffer.start(offset)
         self._next, self._last_epoch, self._begins = offset, NO_EPOCH, offset
-        self._failure = None
+        self._failure = self._ask = None
         self.is_urgent = True
         self._filled.clear()
         self._changed(self)
@@ -145,6 +155,7 @@ class Reading:
         self._end = fetched.end
         if not fetched.records:
             return
+        self._ask = None
         try:
             found = scan(fetched.records)
         except KafkaUnavailable as error:

@@ -114,7 +114,8 @@ class FetchResponse:
     @classmethod
     def decode(cls, buffer: BytesIO) -> FetchResponse:
         """The body, from the buffer's position on. Raises ValueError if it is cut short."""
-        cursor = Cursor(buffer.getbuffer(), buffer.tell())
+        # not `getbuffer`, which copies all of it
+        cursor = Cursor(memoryview(buffer.getvalue()), buffer.tell())
         cursor.int32()  # throttled for so many ms, by a broker that has waited already
         error, session_id = cursor.int16(), cursor.int32()
         return cls(error=error, session_id=session_id, partitions=list(_partitions(cursor)))
