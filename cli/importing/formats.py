@@ -43,8 +43,8 @@ class LineUnreadable(InvalidInput):
         super().__init__(detail)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+# a struct, like Line and Record: a frozen dataclass takes four times as long to make
+class Row(msgspec.Struct, frozen=True, gc=False):
     """A parsed line; `data` is JSON text."""
 
     key: str

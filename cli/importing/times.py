@@ -77,6 +77,10 @@ def _clf(text: str) -> int:
 
 
 def _auto(text: str) -> int:
+    # most logs have whole numbers, which need neither the pattern nor a Decimal
+    if len(text) <= 15 and text.isascii() and text.isdecimal():
+        whole = int(text)
+        return whole * 1000 if whole < SECONDS_BELOW else whole
     if _NUMBER.fullmatch(text):
         number = Decimal(text)
         return int(number * 1000) if number < SECONDS_BELOW else int(number)
