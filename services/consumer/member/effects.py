@@ -93,6 +93,8 @@ class EffectRunner:
             hint_store=hint_store,
             events=events,
             commits_per_s=pace.commits_per_s,
+            # the next one may be opened
+            on_open=wake,
             on_end=self._on_end,
         )
         self._coordinator = coordinator

@@ -34,7 +34,7 @@ class _Run:
 
 
 class StreamWorkers:
-    """Runs workers as tasks of `tasks`; calls `on_end` when one has ended."""
+    """Runs workers as tasks of `tasks`; calls `on_open` when one has opened, `on_end` when it has ended."""
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class StreamWorkers:
         hint_store: HintStore,
         events: MemberEvents,
         commits_per_s: float,
+        on_open: Callable[[], None],
         on_end: Callable[[StreamWorker, Outcome], None],
     ) -> None:
         self.streams: dict[int, _Run] = {}
@@ -57,6 +58,7 @@ class StreamWorkers:
         self._hint_store = hint_store
         self._events = events
         self._commits_per_s = commits_per_s
+        self._on_open = on_open
         self._on_end = on_end
 
     def __repr__(self) -> str:
@@ -177,6 +179,7 @@ class StreamWorkers:
         try:
             await asyncio.wait((opened, task), return_when=asyncio.FIRST_COMPLETED)
             self._hint_store.arrivals.end(worker.stream)
+            self._on_open()
             warm = worker.is_warm if opened.done() else None
             self._events.emit("claim", stream=worker.stream, epoch=worker.epoch, why=why, warm=warm)
             if opened.done() and worker.core is not None and (cut := worker.core.cut):

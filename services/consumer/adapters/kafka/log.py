@@ -32,7 +32,7 @@ class KafkaStreamLog:
         return f"<KafkaStreamLog over {self._shared!r}>"
 
     def reader(self, stream: int) -> FragmentReader:
-        return KafkaFragmentReader(self._shared.cluster, self._shared.fetcher, self._names.fragments(stream))
+        return KafkaFragmentReader(self._shared, stream)
 
     def sink(self, stream: int) -> SessionSink:
         return KafkaSessionSink(self._shared, stream, self._settings, self._session_partitions)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from services.consumer.adapters.kafka.clients import SharedClients
 from services.consumer.core.sessions.record import Record
 from shared.errors import KafkaUnavailable
-from shared.kafka.cluster import Cluster
-from shared.kafka.fetcher import Fetcher
-from shared.kafka.offsets import EARLIEST, LATEST, list_offsets
 from shared.kafka.reading import Reading
 
 MAX_FETCH_RECORDS = 2_000
@@ -18,23 +16,20 @@ MAX_FETCH_RECORDS = 2_000
 class KafkaFragmentReader:
     """One stream's reader (port `FragmentReader`)."""
 
-    def __init__(self, cluster: Cluster, fetcher: Fetcher, topic: str) -> None:
-        self._cluster, self._fetcher = cluster, fetcher
-        self._topic = topic
+    def __init__(self, shared: SharedClients, stream: int) -> None:
+        self._shared = shared
+        self._topic = shared.names.fragments(stream)
         self._reading: Reading | None = None
 
     def __repr__(self) -> str:
         return f"<KafkaFragmentReader {self._reading or self._topic!r}>"
 
     async def bounds(self) -> tuple[int, int]:
-        log = self._topic, 0
-        first = await list_offsets(self._cluster, [log], EARLIEST)
-        end = await list_offsets(self._cluster, [log], LATEST)
-        return first[log], end[log]
+        return await self._shared.log_bounds((self._topic, 0))
 
     async def open(self, offset: int) -> None:
         if self._reading is None:
-            self._reading = self._fetcher.read(self._topic, 0, offset)
+            self._reading = self._shared.fetcher.read(self._topic, 0, offset)
         else:
             self._reading.seek(offset)
 
@@ -49,4 +44,4 @@ class KafkaFragmentReader:
 
     async def close(self) -> None:
         if self._reading is not None:
-            self._fetcher.forget(self._reading)
+            self._shared.fetcher.forget(self._reading)
