@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from shared.backoff import Backoff
@@ -21,6 +20,7 @@ from shared.kafka.coordinators import MOVED_COORDINATOR, find_coordinator
 from shared.kafka.offsets import Partition
 from shared.kafka.produce_errors import TRY_AGAIN
 from shared.kafka.refusals import NO_RIGHT, reason_of, refusal
+from shared.kafka.wire.produce import ProduceRequest
 from shared.kafka.wire.transactions import (
     AddOffsets,
     AddPartitions,
@@ -160,6 +160,7 @@ class TransactionalWriter:
     async def _produce(self, partition: Partition, batch: bytes, count: int) -> list[int]:
         """Appends one batch; the same sequence numbers make a repetition harmless."""
         topic, number = partition
+        request = ProduceRequest(PRODUCE_TIMEOUT_MS, [(partition, (batch, b""))], self._id)
 
         async def ask() -> tuple[Any, set[int]]:
             await self._cluster.know({topic})
@@ -167,13 +168,12 @@ class TransactionalWriter:
             if leader is None:
                 self._asked, self._trouble = None, f"{topic}/{number} has no leader"
                 return None, {_NO_LEADER}
-            request = ProduceRequest(self._id, -1, PRODUCE_TIMEOUT_MS, [(topic, [(number, batch)])])
             answer = await self._request(leader.node, request)
-            row = answer.topics[0][1][0]
-            return row, {row[1]}
+            code, first = answer.results[partition]
+            return first, {code}
 
-        row = await self._until_accepted(ask, TRY_AGAIN, lambda: self._cluster.refresh({topic}))
-        return list(range(row[2], row[2] + count))
+        first = await self._until_accepted(ask, TRY_AGAIN, lambda: self._cluster.refresh({topic}))
+        return list(range(first, first + count))
 
     async def commit_offset(self, offset: GroupOffset) -> None:
         """Makes the offset part of the transaction. Raises ProducerFenced, KafkaUnavailable."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
-from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.memory_records import MemoryRecords
 
+from shared.kafka.wire.produce import ProduceRequest, ProduceResponse
 from shared.kafka.wire.transactions import (
     AddedOffsets,
     AddedPartitions,
@@ -132,9 +132,10 @@ class TransactionalKafka(FakeKafka):
         return _refused(request, code)
 
     def _ProduceRequest(self, request: Any) -> Any:  # noqa: N802
-        ((topic, ((number, raw),)),) = request._topics
+        ((topic, ((number, pieces),)),) = request.topics.items()
+        raw = b"".join(pieces)
         partition = self.partitions[topic, number]
-        held = self.held[request._transactional_id]
+        held = self.held[request.transactional_id]
         (batch,) = _batches(raw)
         code = 0
         if (batch.producer_id, batch.producer_epoch) != (held.producer, held.epoch):
@@ -153,7 +154,7 @@ class TransactionalKafka(FakeKafka):
             held.first.setdefault((topic, number), base)
             held.sequences[topic, number] = batch.base_sequence + count
             self._settle(topic, number)
-        return type("Answer", (), {"topics": [(topic, [(number, code, -1 if code else base, -1, 0)])]})()
+        return ProduceResponse({(topic, number): (code, -1 if code else base)})
 
     def _writer(self, request: Any) -> tuple[Held, int]:
         held = self.held[request.transactional_id]
@@ -197,8 +198,8 @@ def _refused(request: Any, code: int | tuple[int, ...]) -> Any:
         case InitProducerId():
             return ProducerId(0, code, -1, -1, {})
         case ProduceRequest():
-            ((topic, ((number, _),)),) = request._topics
-            return type("Answer", (), {"topics": [(topic, [(number, code, -1, -1, 0)])]})()
+            ((topic, ((number, _),)),) = request.topics.items()
+            return ProduceResponse({(topic, number): (next(codes), -1)})
         case AddPartitions():
             rows: list[Any] = [
                 (topic, [(n, next(codes), {}) for n in ns], {}) for topic, ns, _ in request.topics

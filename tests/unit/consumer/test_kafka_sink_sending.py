@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aiokafka.protocol.produce import ProduceRequest as TransactionalProduce
 
 from services.consumer.adapters.kafka.clients import DELIVER_S, SharedClients
 from services.consumer.adapters.kafka.sink import TICK_TIMEOUT_S, KafkaSessionSink
@@ -45,7 +44,7 @@ class Brokers(ProducingKafka, TransactionalKafka):
         if type(request) is self.mute_about:
             await asyncio.Event().wait()
         is_plain = isinstance(request, InitProducerId) and request.transactional_id is None
-        if is_plain or isinstance(request, ProduceRequest):
+        if is_plain or (isinstance(request, ProduceRequest) and request.transactional_id is None):
             return await ProducingKafka.answer(self, node, request)
         return await TransactionalKafka.answer(self, node, request)
 
@@ -135,9 +134,7 @@ async def test_a_failure_leaves_what_the_delivery_promises(
         assert world.sessions(0) == ([b"1"] if stored else [])
 
 
-@pytest.mark.parametrize(
-    "kind", [AddPartitions, TransactionalProduce, AddOffsets, CommitOffset, EndTransaction]
-)
+@pytest.mark.parametrize("kind", [AddPartitions, ProduceRequest, AddOffsets, CommitOffset, EndTransaction])
 @virtual_time
 async def test_a_commit_that_takes_too_long_names_what_it_waits_for(kind: type) -> None:
     """The request, its broker, and for how long: `GET /streams` shows this of a stream that retries."""
@@ -147,9 +144,7 @@ async def test_a_commit_that_takes_too_long_names_what_it_waits_for(kind: type) 
             await world.commit(0, b"1")
         world.brokers.mute_about = None
         await world.sinks[1].open()
-        code, name = (
-            (7, "RequestTimedOutError") if kind is TransactionalProduce else (51, "ConcurrentTransactions")
-        )
+        code, name = (7, "RequestTimedOutError") if kind is ProduceRequest else (51, "ConcurrentTransactions")
         world.brokers.refuse(kind, *[code] * 1_000)
         with pytest.raises(KafkaUnavailable) as busy:
             await world.commit(1, b"1")

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 
 import pytest
-from aiokafka.protocol.produce import ProduceRequest
 
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
@@ -21,6 +20,7 @@ from shared.kafka.transactional import (
     ProducerFenced,
     TransactionalWriter,
 )
+from shared.kafka.wire.produce import ProduceRequest
 from shared.kafka.wire.transactions import (
     AddOffsets,
     AddPartitions,

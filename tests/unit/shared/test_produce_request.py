@@ -17,9 +17,13 @@ int16, int32, int64 = (st.integers(-(2**bits), 2**bits - 1) for bits in (15, 31,
 topics_of = st.dictionaries(names, st.dictionaries(int32, st.binary(max_size=50), max_size=3), max_size=4)
 
 
-@given(timeout=int32, topics=topics_of, correlation_id=int32, client=names)
+@given(timeout=int32, topics=topics_of, correlation_id=int32, client=names, transaction=st.none() | names)
 def test_a_request_is_encoded_as_aiokafka_encodes_it(
-    timeout: int, topics: dict[str, dict[int, bytes]], correlation_id: int, client: str
+    timeout: int,
+    topics: dict[str, dict[int, bytes]],
+    correlation_id: int,
+    client: str,
+    transaction: str | None,
 ) -> None:
     """The same bytes for any number of topics, partitions and records, and the same header."""
     kept = {topic: batches for topic, batches in topics.items() if batches}
@@ -30,8 +34,10 @@ def test_a_request_is_encoded_as_aiokafka_encodes_it(
             for topic, rows in kept.items()
             for number, raw in rows.items()
         ],
+        transaction,
     )
-    slow = ProduceRequest_v7(None, -1, timeout, [(topic, list(rows.items())) for topic, rows in kept.items()])
+    listed = [(topic, list(rows.items())) for topic, rows in kept.items()]
+    slow = ProduceRequest_v7(transaction, -1, timeout, listed)
 
     assert quick.encode() == slow.encode()
     assert (
