@@ -14,12 +14,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from aiokafka.conn import AIOKafkaConnection
-
 from bench import members
 from bench.report import Row
 from shared.kafka.access import access_of
 from shared.kafka.cluster import Cluster
+from shared.kafka.connection import Connection
 from shared.kafka.fetch_session import FetchSession
 from shared.kafka.fetcher import Fetcher
 from shared.kafka.security import Gate
@@ -79,10 +78,10 @@ async def _read(
 ) -> dict[str, float]:
     """CPU of client and broker, and bytes, while nothing comes."""
     names = Names(namespace)
-    connections: list[AIOKafkaConnection] = []
+    connections: list[Connection] = []
     gate = Gate(access_of(kafka))
 
-    async def connect(host: str, port: int) -> AIOKafkaConnection:
+    async def connect(host: str, port: int) -> Connection:
         connections.append(await gate(host, port))
         return connections[-1]
 
@@ -108,11 +107,11 @@ async def _read(
     return found
 
 
-def _bytes_of(connection: AIOKafkaConnection) -> int:
+def _bytes_of(connection: Connection) -> int:
     """Bytes sent (and acknowledged) and received, by Linux's `tcp_info`; 0 once it is closed."""
-    if not connection.connected():
+    if connection.transport is None or not connection.connected():
         return 0
-    info = connection._writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    info = connection.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
     acknowledged, received = struct.unpack_from("=QQ", info, 120)
     return int(acknowledged + received)
 

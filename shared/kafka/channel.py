@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError
 
 from shared.backoff import Backoff
 from shared.errors import KafkaUnavailable
-from shared.kafka.security import Connection
+from shared.kafka.connection import Connection
 
 CONNECT_TIMEOUT_S = 5.0
 RENEW_AFTER = (0.85, 0.95)

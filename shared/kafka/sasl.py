@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Awaitable
 from io import BytesIO
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
-from aiokafka.conn import AIOKafkaConnection, ScramAuthenticator
+from aiokafka.conn import ScramAuthenticator
 from aiokafka.errors import for_code
 from aiokafka.protocol.admin import SaslHandShakeRequest
 
@@ -28,6 +29,13 @@ class SecretRefused(Exception):
 
 class MechanismRefused(Exception):
     """The listener has another security protocol or other mechanisms."""
+
+
+class Asked(Protocol):
+    """What authenticating needs of a connection."""
+
+    def send(self, request: Any) -> Awaitable[Any]:
+        """The answer to the request."""
 
 
 class SaslAuthenticateResponse:
@@ -68,7 +76,7 @@ class SaslAuthenticateRequest(FlexibleRequest):
         return compact_size(len(self._token)) + self._token + NO_TAGS
 
 
-async def authenticate(connection: AIOKafkaConnection, mechanism: str, username: str, secret: str) -> float:
+async def authenticate(connection: Asked, mechanism: str, username: str, secret: str) -> float:
     """Authenticates on a fresh connection. Returns for how many seconds the broker accepts requests on it.
 
     Raises SecretRefused, MechanismRefused, and what aiokafka raises; the connection is of no use then.
@@ -92,9 +100,7 @@ async def authenticate(connection: AIOKafkaConnection, mechanism: str, username:
     return done.lifetime_ms / 1000 if done.lifetime_ms > 0 else math.inf
 
 
-async def _prove(
-    connection: AIOKafkaConnection, mechanism: str, username: str, secret: str
-) -> SaslAuthenticateResponse:
+async def _prove(connection: Asked, mechanism: str, username: str, secret: str) -> SaslAuthenticateResponse:
     """Proves to know the password without sending it, and that the broker knows it too (RFC 5802)."""
     scram = ScramAuthenticator(
         loop=asyncio.get_running_loop(),
@@ -111,7 +117,7 @@ async def _prove(
     return done
 
 
-async def _step(connection: AIOKafkaConnection, token: bytes) -> SaslAuthenticateResponse:
+async def _step(connection: Asked, token: bytes) -> SaslAuthenticateResponse:
     answer: SaslAuthenticateResponse = await connection.send(SaslAuthenticateRequest(token))
     if answer.error:
         raise SecretRefused(answer.reason or for_code(answer.error).__name__)

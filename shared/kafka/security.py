@@ -17,33 +17,17 @@ import ssl
 import time
 from collections.abc import Iterator
 
-from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from shared.errors import InvalidInput, KafkaDenied, KafkaUnavailable
 from shared.kafka.access import BY_TOKEN, KafkaAccess, addresses_of
+from shared.kafka.connection import Connection
 from shared.kafka.sasl import MechanismRefused, SecretRefused, authenticate
 from shared.secret_file import SecretFile
 
-CLIENT_ID = "baton"
-GOODBYE_S = 1.0
 _FIND_TIMEOUT_S = 10.0
-_UNBOUNDED_MS = 3_600_000
-"""The channel bounds each request by itself."""
 
 logger = logging.getLogger(__name__)
-
-
-class Connection(AIOKafkaConnection):  # type: ignore[misc]
-    """A connection on which the broker accepts requests for `lifetime_s` seconds after it was opened."""
-
-    lifetime_s: float = math.inf
-
-    async def leave(self) -> None:
-        """Closes it, and waits for TLS to say goodbye, which a loop that ends at once would cut off."""
-        closed = self.close()
-        if closed is not None:
-            await asyncio.wait([closed], timeout=GOODBYE_S)
 
 
 class Gate:
@@ -104,18 +88,10 @@ class Gate:
             raise
 
     async def _open(self, host: str, port: int) -> Connection:
-        connection = Connection(
-            host,
-            port,
-            client_id=CLIENT_ID,
-            request_timeout_ms=_UNBOUNDED_MS,
-            security_protocol="SSL" if self._access.is_encrypted else "PLAINTEXT",
-            ssl_context=self._tls() if self._access.is_encrypted else None,
-        )
+        tls = self._tls() if self._access.is_encrypted else None
         try:
-            await connection.connect()
+            return await Connection.open(host, port, tls)
         except (OSError, KafkaError) as error:
-            await connection.leave()
             if (fault := _tls_fault(error)) is not None:
                 raise _denied(fault, self._access) from error
             if isinstance(error, ConnectionResetError) and self._access.is_encrypted:
@@ -128,7 +104,6 @@ class Gate:
                     "the broker closes the connection; it may demand TLS", cause=f"{host}:{port}: {error}"
                 ) from error
             raise
-        return connection
 
     def _tls(self) -> ssl.SSLContext:
         """By the files as they are now; if they have become unusable, as they were."""

@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
-from aiokafka.conn import CloseReason
 
 from services.consumer.adapters.kafka.log import KafkaStreamLog
 from services.consumer.adapters.kafka.source import KafkaFragmentReader
@@ -75,7 +74,7 @@ async def test_a_reader_repeats_the_last_record_after_each_reconnection_and_only
         if n in (3, 6):
             for channel in log._shared.cluster._channels.values():
                 assert channel._live is not None
-                channel._live.connection.close(reason=CloseReason.CONNECTION_BROKEN)
+                channel._live.connection.close()
         await append(0, b"k", fragment("k"))
         batch: list[int] = []
         while not batch or batch[-1] < n:
