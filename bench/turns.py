@@ -29,7 +29,7 @@ from services.consumer.member.garbage import free_discarded, keep_collections_sh
 from services.consumer.stream.context import Claimed, GroupContext
 from services.consumer.stream.slices import in_slices
 from services.consumer.stream.worker import StreamWorker
-from shared.kafka.transactional import ENCODED_AT_ONCE
+from shared.kafka.transactional import TAKEN_AT_ONCE
 from shared.model.group import GroupSettings
 from tests.fakes.log import InMemoryLog, InMemorySink, InMemoryStreamLog
 
@@ -69,7 +69,7 @@ class EncodingSink(InMemorySink):
         encoded = []
         for number, record in enumerate(commit.sessions):
             encoded.append(record)
-            if number % ENCODED_AT_ONCE == 0:
+            if number % TAKEN_AT_ONCE == 0:
                 await asyncio.sleep(0)
         return await super().commit(replace(commit, sessions=encoded))
 

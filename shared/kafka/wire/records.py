@@ -2,7 +2,8 @@
 
 The builder moves its buffer again and again as many of them grow side by side, and computes the checksum in
 software: 0.9 µs a record of 1 KB in batches of 66. One `join` and the processor's instruction for CRC-32C
-(google-crc32c) take 0.5 µs. The bytes are the same (a test compares them). Used by sending/outgoing.py.
+(google-crc32c) take 0.5 µs. The bytes are the same (a test compares them). Used by sending/outgoing.py
+and transactional.py.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _BEFORE: Final = Struct(">qiibI")
 """First offset, length of the rest, leader epoch, magic, checksum."""
 _HEAD: Final = Struct(">hiqqqhii")
 """Attributes, last offset delta, first and greatest timestamp; producer's id, epoch, sequence; count."""
+_TRANSACTIONAL: Final = 0x10
 _SIGNED: Final = Struct(">qhi")
 _SIGNED_AT: Final = 22
 """Where the producer's id, epoch and sequence number are in what the checksum covers."""
@@ -69,7 +71,14 @@ def size_of(headers: Headers) -> int:
     return sum(10 + 4 * len(name) + len(value) for name, value in headers)
 
 
-def encode_batch(records: Sequence[Timed], producer: Producer, sequence: int, codec: str = "none") -> Encoded:
+def encode_batch(
+    records: Sequence[Timed],
+    producer: Producer,
+    sequence: int,
+    codec: str = "none",
+    *,
+    is_transactional: bool = False,
+) -> Encoded:
     """The batch of these records (at least one); compressed, if that makes it smaller."""
     varints, pieces = _varints, [b""]
     first_ms = last_ms = records[0][0]
@@ -90,6 +99,8 @@ def encode_batch(records: Sequence[Timed], producer: Producer, sequence: int, co
     attributes = 0
     if codec != "none":
         attributes, pieces = _compressed(b"".join(pieces), codec)
+    if is_transactional:
+        attributes |= _TRANSACTIONAL
     producer_id, epoch = producer
     pieces[0] = _HEAD.pack(attributes, number, first_ms, last_ms, producer_id, epoch, sequence, number + 1)
     return _checked(b"".join(pieces))

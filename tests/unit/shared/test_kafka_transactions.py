@@ -15,7 +15,7 @@ from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
 from shared.kafka.transactional import (
     BATCH_BYTES,
-    ENCODED_AT_ONCE,
+    TAKEN_AT_ONCE,
     GroupOffset,
     ProducerFenced,
     TransactionalWriter,
@@ -237,7 +237,7 @@ async def test_a_new_writer_fences_the_old_one_at_any_step(steps: int) -> None:
 @virtual_time
 async def test_a_large_write_is_split_into_batches_in_order(size: int) -> None:
     """Records larger than a batch have one of their own; other tasks run while many are encoded."""
-    count = 5 * ENCODED_AT_ONCE if size == 10 else 20
+    count = 5 * TAKEN_AT_ONCE if size == 10 else 20
     encoded = 0
 
     def records() -> Iterator[tuple[bytes, bytes]]:
@@ -259,4 +259,4 @@ async def test_a_large_write_is_split_into_batches_in_order(size: int) -> None:
 
         assert offsets == list(range(count))
         assert kafka.values("a") == [value for _, value in records()]
-        assert max(after - before for before, after in itertools.pairwise(at_turn)) <= ENCODED_AT_ONCE
+        assert max(after - before for before, after in itertools.pairwise(at_turn)) <= TAKEN_AT_ONCE

@@ -30,12 +30,12 @@ records_of = st.lists(
 )
 
 
-def built(records: list[Timed], producer: Producer, sequence: int) -> bytes:
+def built(records: list[Timed], producer: Producer, sequence: int, *, is_transactional: bool) -> bytes:
     """The batch as aiokafka makes it."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=0,
-        is_transactional=0,
+        is_transactional=is_transactional,
         producer_id=producer[0],
         producer_epoch=producer[1],
         base_sequence=sequence,
@@ -46,18 +46,18 @@ def built(records: list[Timed], producer: Producer, sequence: int) -> bytes:
     return bytes(builder.build())
 
 
-@given(records_of, producers, int32)
+@given(records_of, producers, int32, st.booleans())
 def test_a_batch_is_encoded_as_aiokafka_encodes_it(
-    records: list[Timed], producer: Producer, sequence: int
+    records: list[Timed], producer: Producer, sequence: int, is_transactional: bool
 ) -> None:
     """The same bytes for any keys, values, headers and times; it is no larger than was reckoned."""
-    batch = b"".join(encode_batch(records, producer, sequence))
+    batch = b"".join(encode_batch(records, producer, sequence, is_transactional=is_transactional))
     reckoned = sum(
         RECORD_OVERHEAD + len(key or b"") + len(value or b"") + size_of(named)
         for _, key, value, named in records
     )
 
-    assert batch == built(records, producer, sequence)
+    assert batch == built(records, producer, sequence, is_transactional=is_transactional)
     assert len(batch) <= BATCH_OVERHEAD + reckoned
 
 
