@@ -136,7 +136,10 @@ async def test_streams_are_read_and_delivered_exactly_once_while_brokers_come_an
         )
         grown = [leader_epoch(log, names, n) - epoch for n, epoch in enumerate(epochs)]
         next_session = fetch_session(log, 2)
-    delivered = [await keys(brokers, names.sessions("default"), n) for n in range(STREAMS)]
+    delivered = [
+        await keys(brokers, names.sessions("default"), n, at_least=len(found))
+        for n, found in enumerate(written)
+    ]
     await log.close()
 
     assert delivered == written
@@ -158,9 +161,10 @@ def fetch_session(log: KafkaStreamLog, node: int) -> int:
     return poll._session.id
 
 
-async def keys(brokers: KafkaCluster, topic: str, partition: int = 0) -> list[bytes]:
-    """The keys of a partition's committed records, in order."""
-    return [record.key for record in await records_of(brokers.address, topic, partition)]
+async def keys(brokers: KafkaCluster, topic: str, partition: int = 0, *, at_least: int = 0) -> list[bytes]:
+    """The keys of a partition's committed records, in order, once there are at least that many."""
+    records = await records_of(brokers.address, topic, partition, at_least=at_least)
+    return [record.key for record in records]
 
 
 async def opened(cluster: Cluster, name: str) -> TransactionalWriter:
