@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import dataclasses
 import os
 import subprocess
 import sys
@@ -45,6 +46,7 @@ FOLDER: Final = DOCS / "grid"
 RESULTS: Final = FOLDER / "grid.csv"
 ROUNDS: Final = 3
 ROUND_S: Final = 0.75
+WARM_UPS: Final = 3
 LOG_FRAGMENTS: Final = 100_000
 """About half a second of reading."""
 FILLED_AT_ONCE: Final = 10_000
@@ -55,7 +57,7 @@ NEUTRAL_INTERVAL_MS: Final = 5
 
 
 class Topics:
-    """The topics of the present curve, and the log that is read; older ones are deleted."""
+    """The topics that each side writes to, and those of the log that both read; older ones are deleted."""
 
     def __init__(self, kafka: str, brokers: int) -> None:
         self._kafka, self._brokers = kafka, brokers
@@ -64,30 +66,30 @@ class Topics:
     def __repr__(self) -> str:
         return f"<Topics on {self._brokers} brokers: {', '.join(self._present)}>"
 
-    async def written(self, point: Point, side: Side) -> list[str]:
-        """The topics that this side writes to."""
-        key = point.topics, point.curve
-        return (await self._renew(f"written-{side}", key, point.topics))[0]
+    def of(self, point: Point, side: Side) -> list[str]:
+        """The topics of this side, once they are prepared."""
+        return self._present["log" if point.reads_log else side][1]
 
-    async def log(self, point: Point) -> list[str]:
-        """Topics with `LOG_FRAGMENTS` fragments in all, in batches as large as the point says."""
-        key = point.topics, point.batch_bytes
-        topics, is_new = await self._renew("log", key, point.topics)
+    async def prepare(self, point: Point) -> bool:
+        """Creates what the point needs, and fills the log; whether there was anything to do."""
+        if not point.reads_log:
+            return any([await self._renew(side, point.topics, point.topics) for side in SIDES])
+        is_new = await self._renew("log", (point.topics, point.batch_bytes), point.topics)
         if is_new:
-            await self._fill(topics, point.batch_bytes)
-        return topics
+            await self._fill(self._present["log"][1], point.batch_bytes)
+        return is_new
 
-    async def _renew(self, name: str, key: object, count: int) -> tuple[list[str], bool]:
+    async def _renew(self, name: str, key: object, count: int) -> bool:
         present, topics = self._present.get(name, (None, []))
         if present == key:
-            return topics, False
+            return False
         if topics:
             await self._delete(topics)
         topics = [f"{name}-{time.time_ns()}-{n}" for n in range(count)]
         await ensure_topics(self._kafka, [TopicSpec(name=topic) for topic in topics], self._brokers)
         await self._until_led(topics)
         self._present[name] = key, topics
-        return topics, True
+        return True
 
     async def _until_led(self, topics: Sequence[str]) -> None:
         """Waits for leaders, which new topics lack for seconds."""
@@ -166,18 +168,26 @@ def measure(points: Sequence[Point], rounds: int, shown: Console) -> Iterator[Sa
         mine = [point for point in points if point.brokers == brokers]
         with _kafka(brokers) as kafka, Crew() as crew:
             topics = Topics(kafka, brokers)
-            for side in SIDES:  # warms up the brokers
-                _round(crew, topics, kafka, mine[0], side)
             for point in track(mine, f"brokers: {brokers}", console=shown):
+                _prepare(crew, topics, kafka, point)
                 for number in range(rounds):
                     for side in order_of(number):
                         found = _round(crew, topics, kafka, point, side)
                         yield Sample(point=point, side=side, round=number, measured=found)
 
 
+def _prepare(crew: Crew, topics: Topics, kafka: str, point: Point) -> None:
+    """Brokers are slow for a while after they have created topics, so the first rounds do not count."""
+    if asyncio.run(topics.prepare(point)):
+        flat_out = dataclasses.replace(point, curve="clients", work="write", value=1)
+        for _ in range(WARM_UPS):
+            for side in SIDES:
+                _round(crew, topics, kafka, point if point.reads_log else flat_out, side)
+
+
 def _round(crew: Crew, topics: Topics, kafka: str, point: Point, side: Side) -> Measured:
-    used = asyncio.run(topics.log(point) if point.reads_log else topics.written(point, side))
-    return measured(point, *crew.work(*jobs_of(point, side, kafka, used)))
+    jobs = jobs_of(point, side, kafka, topics.of(point, side))
+    return measured(point, *crew.work(*jobs))
 
 
 @contextlib.contextmanager
