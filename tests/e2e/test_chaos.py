@@ -19,7 +19,7 @@ from tests.e2e.chaos_update import EARLIER, Update, checkout_of, rolling_update
 from tests.e2e.fleet import new_seed
 from tests.e2e.stack import left_running
 
-SHORT = Plan(fragments=20_000, per_s=250, rounds=1, at_once=1)
+SHORT = Plan(fragments=20_000, per_s=250, rounds=1, at_once=2)
 LONG = Plan(fragments=1_080_000, per_s=730, rounds=21, at_once=2, batch=100)
 
 
