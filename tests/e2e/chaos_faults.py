@@ -170,7 +170,7 @@ async def cut_zookeeper(ground: Ground) -> Struck:
         link = ground.world.links_of(victim.index).zookeeper
         await ground.at_a_commit(link.cut_off, of=victim.index)
         await ground.world.claimed(without=victim.index)
-        link.heal()
+        link.accept()
     return Struck(
         f"of consumer-{victim.index}, until others had its {victim.streams} streams", victim.streams
     )

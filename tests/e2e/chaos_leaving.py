@@ -91,7 +91,7 @@ async def cut_handovers(ground: Ground) -> Struck:
         cut = await ground.at_a_request(links, COMPLETE, cut_off, unless=lambda: not consumer.is_running)
         await asyncio.sleep(CUT_OFF_S)  # how long it lasts
         for link in links:
-            link.heal()
+            link.accept()
         await _leave(ground, victim)
         ground.world.start_consumer(victim.index)
     return Struck(f"{cut} when consumer-{victim.index} left", cut)
@@ -116,7 +116,7 @@ async def drain_late(ground: Ground) -> Struck:
         consumer.signal(signal.SIGTERM)
         await consumer.ended()
         for link in http:
-            link.heal()
+            link.accept()
         await world.claimed(without=victim.index)
         links.kafka.drop()
         world.start_consumer(victim.index)
@@ -151,7 +151,7 @@ async def expire_while_claiming(ground: Ground) -> Struck:
             return False
 
         await until(is_expired, lambda: f"its session does not end:\n{world.tail()}")
-        link.heal()
+        link.accept()
         world.start_consumer(gone.index)
         await world.claimed()
         expired = "ZooKeeper session expired"

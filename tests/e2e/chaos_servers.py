@@ -49,7 +49,7 @@ async def cut_off(ground: Ground, kind: str) -> Struck:
         await ground.at_a_commit(cut)
         await asyncio.sleep(lasts_s)
         for link in links:
-            link.heal()
+            link.accept()
     return Struck(f"{number} with some {count} connections for {lasts_s:.1f} s", count)
 
 

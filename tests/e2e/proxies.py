@@ -73,7 +73,7 @@ class Proxies:
         return sum(one.cut() for one in self.each)
 
     def cut_off(self) -> None:
-        """Resets all connections, and every new one until they are healed."""
+        """Resets all connections, and every new one until `accept`."""
         for one in self.each:
             one.cut_off()
 
@@ -96,6 +96,11 @@ class Proxies:
         """Swallows no more; mute connections are cut, and their answers lost for good."""
         for one in self.each:
             one.drop()
+
+    def accept(self) -> None:
+        """Serves new connections again; other faults go on."""
+        for one in self.each:
+            one.accept()
 
     def heal(self) -> None:
         """Ends every fault."""

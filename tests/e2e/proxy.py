@@ -195,7 +195,7 @@ class Proxy:
         return len(cut)
 
     def cut_off(self) -> None:
-        """Resets all connections, and every new one until it is healed."""
+        """Resets all connections, and every new one until `accept`."""
         self.refuses = True
         self.cut()
 
@@ -222,10 +222,14 @@ class Proxy:
             if connection.is_mute:
                 connection.cut()
 
+    def accept(self) -> None:
+        """Serves new connections again; other faults go on."""
+        self.refuses = False
+
     def heal(self) -> None:
         """Ends every fault."""
         self.delay_s = 0.0
-        self.refuses = False
+        self.accept()
         self.drop()
 
     async def _serve(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
