@@ -41,15 +41,16 @@ async def cut_off(ground: Ground, kind: str) -> Struck:
     async with ground.server(kind) as (number, _):
         links = ground.world.links_to(kind, number)
 
-        def cut() -> None:
+        def take_away() -> None:
             for link in links:
-                link.cut_off()
+                link.is_away = True
+                link.cut()
 
         count = sum(link.connections for link in links)
-        await ground.at_a_commit(cut)
+        await ground.at_a_commit(take_away)
         await asyncio.sleep(lasts_s)
         for link in links:
-            link.accept()
+            link.is_away = False
     return Struck(f"{number} with some {count} connections for {lasts_s:.1f} s", count)
 
 

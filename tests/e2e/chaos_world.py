@@ -69,7 +69,8 @@ class World(Fleet):
         """Whose holder may take one server of that kind away."""
         where = Where(self.kafka.address, Names(), STREAMS, PARTITIONS)
         super().__init__(where, self.zookeeper.address, home, settings)
-        self.environment |= {SMALL: "1", "BATON_REPLICATION": str(nodes)}
+        # members come and go all the time, which else would earn them waits of up to two minutes
+        self.environment |= {SMALL: "1", "BATON_REPLICATION": str(nodes), "BATON_STEADY_S": "0.1"}
         brokers, peers = self.kafka.nodes.values(), self.zookeeper.nodes.values()
         self.links = {
             name: Links(

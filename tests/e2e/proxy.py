@@ -118,6 +118,8 @@ class Proxy:
         """How long each piece waits, in either direction."""
         self.refuses = False
         """New connections are reset at once."""
+        self.is_away = False
+        """The same, by another fault: whoever ends one of them does not end the other."""
         self.swallowed: Counter[int] = Counter()
         """Answers held back so far, by the kind of their request."""
         self.delayed = 0
@@ -239,10 +241,10 @@ class Proxy:
         task.add_done_callback(self._tasks.discard)
         host, _, port = self.upstream.rpartition(":")
         try:
-            if self.refuses:
+            if self.refuses or self.is_away:
                 raise ConnectionRefusedError
             answers, server = await asyncio.open_connection(host, int(port), limit=CHUNK_BYTES)
-            if self._server is None:
+            if self._server is None or self.is_away:
                 server.transport.abort()
                 raise ConnectionRefusedError
         except OSError:

@@ -154,6 +154,42 @@ async def test_a_refusing_proxy_serves_no_client_until_it_is_healed(wire: Wire) 
     assert wire.echo.heard == [b"served"]
 
 
+async def test_a_server_that_was_away_comes_back_with_the_other_faults_of_its_proxy(wire: Wire) -> None:
+    """Two faults at a time strike one proxy: neither ends the other one."""
+    wire.proxy.swallow(END_TXN)
+    wire.proxy.is_away = True
+    wire.proxy.cut_off()
+    wire.proxy.accept()
+    away = await wire.connect()
+    away.ask(PRODUCE, b"away")
+    with pytest.raises(ConnectionError):
+        await away.answer()
+
+    wire.proxy.is_away = False
+
+    client = await wire.connect()
+    client.ask(PRODUCE, b"back")
+    assert await client.answer() == b"back"
+    client.ask(END_TXN, b"commit")
+    await wire.swallowed(END_TXN)
+
+
+async def test_a_port_that_has_vanished_refuses_connections_until_it_listens_again(wire: Wire) -> None:
+    """It looks like a process that has ended."""
+    client = await wire.connect()
+    wire.proxy.vanish()
+    with pytest.raises(ConnectionError):
+        await client.answer()
+    with pytest.raises(ConnectionRefusedError):
+        await wire.connect()
+
+    await wire.proxy.listen()
+
+    again = await wire.connect()
+    again.ask(PRODUCE, b"again")
+    assert await again.answer() == b"again"
+
+
 async def test_a_delay_holds_each_direction(wire: Wire) -> None:
     """A round trip takes it twice."""
     client = await wire.connect()
