@@ -24,7 +24,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from rich.console import Console
 from rich.progress import track
 
-from bench.curves.clients import KEY
+from bench.curves.clients import DELIVER_S, KEY
 from bench.curves.crew import Crew
 from bench.curves.plan import BROKERS, SIDES, STEADY_RATE, TOPICS, Point, Side, order_of, plan
 from bench.curves.results import Measured, Results, Sample, read_results, write_results
@@ -112,7 +112,7 @@ class Topics:
         some = max(1, FILLED_AT_ONCE // each)
         async with Cluster(self._kafka) as cluster:
             await cluster.know(topics)
-            sender = Sender(cluster, deliver_s=60, max_batch_bytes=batch_bytes)
+            sender = Sender(cluster, deliver_s=DELIVER_S, max_batch_bytes=batch_bytes)
             for at in range(0, len(topics), some):
                 records: list[Record] = [(KEY, VALUE, [])] * each
                 await asyncio.gather(*(sender.send((t, 0), records) for t in topics[at : at + some]))

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from bench.curves.clients import Groups, Reader, Writer, reader_of, writer_of
+from bench.curves.clients import DELIVER_S, Groups, Reader, Writer, reader_of, writer_of
 from bench.curves.plan import Side
 from shared.kafka.cluster import Cluster
 from shared.kafka.offsets import EARLIEST, LATEST, list_offsets
@@ -25,7 +25,7 @@ REQUEST: Final = 100
 """Fragments that are handed over together and await their acknowledgement together."""
 REQUESTS: Final = 64
 """So many requests are under way in a writer that goes as fast as it can."""
-STUCK_S: Final = 60.0
+STUCK_S: Final = 2 * DELIVER_S
 
 Go = Callable[[], Awaitable[None]]
 """Returns when all processes of the round are open."""
@@ -180,8 +180,9 @@ class Seen:
             if not record.value:
                 markers += 1
         self.fragments += len(records) - markers
-        if self._is_tail and records[0].value:
-            since_ms = time.time_ns() / 1_000_000 - records[0].timestamp
+        middle = records[len(records) // 2]  # the first ones have waited longest
+        if self._is_tail and middle.value:
+            since_ms = time.time_ns() / 1_000_000 - middle.timestamp
             self.latencies.append(since_ms + self._gathered_ms / 2)
         self._left -= markers if self._is_tail else len(records)
         if self._left <= 0:
