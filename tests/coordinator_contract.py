@@ -219,6 +219,30 @@ class CoordinatorContract:
         assert view.claims == {3: ClaimNode(member="a", epoch=1)}
         assert (await b.claim(3), await a.adopt(3)) == (None, 1)
 
+    async def test_what_an_earlier_process_of_a_member_has_left_is_free_for_all(
+        self, open_coordinator: OpenCoordinator
+    ) -> None:
+        """A claim counts while its holder has a node in the same ZooKeeper session. A process that restarts
+        replaces the node; what it does not claim again, others need not leave to it.
+        """
+        earlier, b = await open_coordinator("a"), await open_coordinator("b")
+        for stream in (3, 4):
+            await earlier.claim(stream)
+        await viewed(b, lambda view: len(view.claims) == 2)
+
+        a = await open_coordinator("a")
+        view = await viewed(b, lambda view: not view.claims)
+        won = await asyncio.gather(b.claim(3), a.claim(4))
+        views = [await viewed(one, lambda view: len(view.claims) == 2) for one in (a, b)]
+
+        assert list(view.members) == ["a", "b"]
+        assert view.node(3) == StreamNode(epoch=1, owner="a", address="http://a")
+        assert list(won) == [2, 2]
+        assert [view.claims for view in views] == [
+            {3: ClaimNode(member="b", epoch=2), 4: ClaimNode(member="a", epoch=2)}
+        ] * 2
+        assert [await earlier.release(n, 1, 5, None) for n in (3, 4)] == [False, False]
+
     async def test_only_the_process_that_was_watched_is_ended(
         self, open_coordinator: OpenCoordinator
     ) -> None:

@@ -106,7 +106,7 @@ FAULTS = (
     PlantedFault(
         name="a claim taken from a member that has a node",
         file=f"{CONSUMER}/adapters/zookeeper/membership.py",
-        text="        return await self._zookeeper.get(self._path(holder), within=session.id) is None\n",
+        text="        return node is None or node.ephemeral_of != claim.ephemeral_of\n",
         instead="        return True\n",
         kinds=("join", "crash", "bad_zookeeper"),
     ),

@@ -9,7 +9,7 @@ import pytest
 
 from services.consumer.member.metrics import ConsumerMetrics
 from shared.model.names import Names
-from shared.zookeeper.znodes import Set
+from shared.zookeeper.znodes import Create, Delete, Set
 from tests.fakes.virtual_time import until, virtual_time
 from tests.unit.consumer.group_world import TIMEOUT_S, GroupWorld, settled_group
 from tests.unit.consumer.stream_world import LONG
@@ -192,6 +192,25 @@ async def test_a_successor_is_not_ended_in_place_of_its_predecessor() -> None:
 
     assert a.session_id == session
     assert len(a.running) == 3
+    await finish(world)
+
+
+@virtual_time
+async def test_a_successor_leaves_to_others_at_once_what_is_above_its_share() -> None:
+    """The ZooKeeper session of its predecessor, which lives on, keeps nothing from them."""
+    world = await settled_group(6, *"ab")
+    await working(world)
+    pins = Names().pins("default")
+    world.store.apply([Create(pins, msgspec.json.encode(dict.fromkeys(map(str, range(6)), "a")))], 0)
+    await until(lambda: len(world.members["a"].running) == 6)
+    world.store.apply([Delete(pins)], 0)
+
+    session = await world.kill("a", with_host=False)
+    await world.join("a")
+    async with asyncio.timeout(SOON_S):
+        await world.settled()
+
+    assert session in world.store.sessions
     await finish(world)
 
 

@@ -155,7 +155,7 @@ class ZooKeeperCoordinator:
                 return await self.adopt(stream)
             holder = self._claim_in(stream, claim).member
             if holder != self.member and not (
-                self._is_fenced and await self._membership.has_ended(holder, session)
+                self._is_fenced and await self._membership.has_left(holder, claim, session)
             ):
                 return None
             # of our former session or an ended process: replace it, do not wait for that session's time-out

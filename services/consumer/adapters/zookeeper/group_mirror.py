@@ -8,6 +8,7 @@ streams are read: only its owner writes the node of a claimed stream.
 from __future__ import annotations
 
 import asyncio
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -31,6 +32,16 @@ from shared.zookeeper.znodes import Znodes
 _member_of = msgspec.json.Decoder(MemberNode).decode
 _claim_of = msgspec.json.Decoder(ClaimNode).decode
 _stream_of = msgspec.json.Decoder(StreamNode).decode
+
+
+T = TypeVar("T")
+
+
+class _Made(NamedTuple, Generic[T]):
+    """The data of an ephemeral znode, and the ZooKeeper session that made it."""
+
+    node: T
+    session_id: int
 
 
 class GroupMirror:
@@ -78,24 +89,22 @@ class GroupMirror:
 
     def _forget(self) -> None:
         self.unreadable.clear()
-        self._members: dict[str, MemberNode | None] = {}
+        self._members: dict[str, _Made[MemberNode | None]] = {}
         """None: an unreadable member, which counts for nothing."""
-        self._claims: dict[int, ClaimNode] = {}
+        self._claims: dict[int, _Made[ClaimNode]] = {}
         self._nodes: dict[int, StreamNode] = {}
         self._pins: dict[int, str] = {}
         self._versions: dict[int, int] = {}
         """The nodes' versions, except where this member wrote the node itself."""
         self._existing: set[int] = set()
         """Streams that have a node: they were owned at some time."""
-        self._claimed: set[int] = set()
-        """Streams with any claim, even one of this member's former ZooKeeper sessions."""
-        self._ended: set[int] = set()
-        """Streams whose claims count for nothing: their holders have no node."""
+        self._left: set[int] = set()
+        """Streams whose claims count for nothing: their holders left them with an earlier session."""
         self._marks.renew()
 
     def note_member(self, node: MemberNode) -> None:
         """This member has written its node."""
-        self._members[self._member] = node
+        self._members[self._member] = _Made(node, self._session_id)
         if self.is_missing:
             self._doubt_own()
         self.is_displaced = self.is_missing = False
@@ -105,13 +114,12 @@ class GroupMirror:
         self._note(stream)
         self.unreadable.forget(f"{self._claims_path}/{stream}")
         self._existing.add(stream)
-        self._set_claim(stream, claim)
+        self._set_claim(stream, _Made(claim, self._session_id))
 
     def note_release(self, stream: int, node: StreamNode) -> None:
         """This member has released the claim and left the node like this."""
         self._note(stream)
         self._claims.pop(stream, None)
-        self._claimed.discard(stream)
         self._nodes[stream] = node
         # the next claim names the node's version, which only a read returns
         self._versions.pop(stream, None)
@@ -127,7 +135,7 @@ class GroupMirror:
 
     def _doubt_own(self) -> None:
         """Others may claim what a member without a node holds, so it watches its own claims from now on."""
-        self._marks.claims |= {n for n, claim in self._claims.items() if claim.member == self._member}
+        self._marks.claims |= {n for n, claim in self._claims.items() if claim.node.member == self._member}
 
     def _note(self, stream: int) -> None:
         self._writes += 1
@@ -136,7 +144,7 @@ class GroupMirror:
     def unowned(self, stream: int) -> tuple[StreamNode, int] | None:
         """The node of a stream that was last seen without a claim, and its version; None if not known."""
         node, version = self._nodes.get(stream), self._versions.get(stream)
-        if node is None or version is None or stream in self._claimed:
+        if node is None or version is None or stream in self._claims:
             return None
         return node, version
 
@@ -153,10 +161,10 @@ class GroupMirror:
             self.changed.clear()  # before the reads: a change during one of them sets it again
             self._marks.age(self._zookeeper.now_s(), self._members, self._claims, self._nodes)
             await self._refresh()
-            claims = {n: claim for n, claim in self._claims.items() if n not in self._ended}
+            claims = {n: claim.node for n, claim in self._claims.items() if n not in self._left}
             return View(
                 count=self._count,
-                members={name: node for name, node in self._members.items() if node is not None},
+                members={name: one.node for name, one in self._members.items() if one.node is not None},
                 claims=claims,
                 nodes={n: node for n, node in self._nodes.items() if n not in claims},
                 pins=self._pins,
@@ -176,10 +184,10 @@ class GroupMirror:
         if self.is_missing:
             self._doubt_own()
         await reread(self._marks.claims, self._read_claim)
-        await self._find_ended()
+        await self._find_left()
         # a stream that has just lost its claim has a node that was not needed before
         self._marks.nodes |= self._existing - self._nodes.keys()
-        self._marks.nodes -= self._claims.keys() - self._ended
+        self._marks.nodes -= self._claims.keys() - self._left
         await reread(self._marks.nodes, self._read_node)
 
     async def _read_lists(self) -> None:
@@ -199,24 +207,32 @@ class GroupMirror:
         # these lists were requested before this member's newest writes, and may or may not show them
         own = {n for n, number in self._written.items() if number > writes}
         claimed = stream_numbers(claims, self._count)
-        for stream in self._claimed - claimed - own:
+        for stream in self._claims.keys() - claimed - own:
             self._unclaim(stream)
-        self._marks.claims |= claimed - self._claimed - own
+        self._marks.claims |= claimed - self._claims.keys() - own
         self._existing |= existing
 
-    async def _find_ended(self) -> None:
-        """Finds the claims of members without a node, which were suspected."""
-        if not self._is_fenced:
-            return
-        holders = {claim.member for claim in self._claims.values()} - self._members.keys() - {self._member}
-        for name in holders:
-            # the list may be older than a claim; a member joins before it claims, so a read now is conclusive
-            if is_member_id(name):
-                await self._read_member(name)
-        gone = {name for name in holders if is_member_id(name)} - self._members.keys()
-        ended = {n for n, claim in self._claims.items() if claim.member in gone}
-        self._marks.nodes |= ended - self._ended
-        self._ended = ended
+    async def _find_left(self) -> None:
+        """Finds the claims whose holders were suspected, or have begun anew in another ZooKeeper session."""
+        # the node may have been read before the claim; members join before they claim, so a read now decides
+        for name in {claim.node.member for _, claim in self._left_claims()} - {self._member}:
+            await self._read_member(name)
+        left = {stream for stream, _ in self._left_claims()}
+        self._marks.nodes |= left - self._left
+        self._left = left
+
+    def _left_claims(self) -> list[tuple[int, _Made[ClaimNode]]]:
+        return [(stream, claim) for stream, claim in self._claims.items() if self._is_left(claim)]
+
+    def _is_left(self, claim: _Made[ClaimNode]) -> bool:
+        """Whether its holder has no node, as far as is known, in the ZooKeeper session that made it."""
+        name = claim.node.member
+        if name == self._member:
+            return claim.session_id != self._session_id
+        if not self._is_fenced or not is_member_id(name):
+            return False
+        holder = self._members.get(name)
+        return holder is None or holder.session_id != claim.session_id
 
     async def _read_existing(self) -> set[int]:
         # nodes are never deleted, so once all exist there is nothing left to ask
@@ -225,16 +241,14 @@ class GroupMirror:
         existing = await self._zookeeper.children(self._streams_path, within=self._session_id)
         return stream_numbers(existing, self._count)
 
-    def _set_claim(self, stream: int, claim: ClaimNode) -> None:
+    def _set_claim(self, stream: int, claim: _Made[ClaimNode]) -> None:
         self._claims[stream] = claim
-        self._claimed.add(stream)
         self._nodes.pop(stream, None)
         self.unreadable.forget(f"{self._streams_path}/{stream}")
 
     def _unclaim(self, stream: int) -> None:
         self.unreadable.forget(f"{self._claims_path}/{stream}")
         self._claims.pop(stream, None)
-        self._claimed.discard(stream)
         self._marks.claims.discard(stream)
         self._existing.add(stream)
         self._marks.nodes.add(stream)
@@ -248,9 +262,10 @@ class GroupMirror:
             self._members.pop(name, None)
             self.unreadable.forget(path)
         else:
-            self._members[name] = self.unreadable.decode(path, znode.data, _member_of)
+            node = self.unreadable.decode(path, znode.data, _member_of)
+            self._members[name] = _Made(node, znode.ephemeral_of)
         if name == self._member:
-            is_whole = self._members.get(name) is not None
+            is_whole = name in self._members and self._members[name].node is not None
             self.is_missing = znode is None
             self.is_displaced |= znode is None or znode.ephemeral_of != self._session_id or not is_whole
 
@@ -262,16 +277,10 @@ class GroupMirror:
             return
         is_mine = znode.ephemeral_of == self._session_id
         claim = self.unreadable.decode(path, znode.data, _claim_of)
-        if claim is None:
-            # somebody's; this member need not read its own claim to keep it
-            claim = self._claims.get(stream, UNREADABLE_CLAIM) if is_mine else UNREADABLE_CLAIM
-        self._claimed.add(stream)
-        if claim.member == self._member and not is_mine:
-            # left by a former session of this member: no longer its claim, but still in the way of others
-            self._claims.pop(stream, None)
-            self._existing.add(stream)
-        else:
-            self._set_claim(stream, claim)
+        if claim is None and is_mine and stream in self._claims:
+            claim = self._claims[stream].node  # this member need not read its own claim to keep it
+        self._existing.add(stream)
+        self._set_claim(stream, _Made(claim or UNREADABLE_CLAIM, znode.ephemeral_of))
 
     async def _read_node(self, stream: int) -> None:
         path = f"{self._streams_path}/{stream}"

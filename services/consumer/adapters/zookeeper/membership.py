@@ -13,7 +13,7 @@ from services.consumer.core.ownership.watching import is_same_process
 from shared.errors import Conflict, ZooKeeperUnavailable
 from shared.model.cluster import MemberNode, is_member_id
 from shared.model.names import Names
-from shared.zookeeper.znodes import Create, Delete, Znodes, ZooKeeperSession
+from shared.zookeeper.znodes import Create, Delete, Znode, Znodes, ZooKeeperSession
 
 _encode = msgspec.json.encode
 _member_of = msgspec.json.Decoder(MemberNode).decode
@@ -86,11 +86,15 @@ class Membership:
         # a successor may replace the node just now; it then finds itself suspected, and joins once more
         return await self._zookeeper.delete(path, znode.version, within=session.id)
 
-    async def has_ended(self, holder: str, session: ZooKeeperSession) -> bool:
-        """Whether the holder of a claim that was read before has no node: it joined before it claimed."""
+    async def has_left(self, holder: str, claim: Znode, session: ZooKeeperSession) -> bool:
+        """Whether the holder has no node in the ZooKeeper session that made the claim.
+
+        The claim must have been read before: its holder joined before it claimed.
+        """
         if not is_member_id(holder):
             return False
-        return await self._zookeeper.get(self._path(holder), within=session.id) is None
+        node = await self._zookeeper.get(self._path(holder), within=session.id)
+        return node is None or node.ephemeral_of != claim.ephemeral_of
 
     async def predecessor(self, session: ZooKeeperSession) -> MemberNode | None:
         """What an earlier ZooKeeper session has left under this id; None if there is nothing readable."""
