@@ -163,6 +163,8 @@ def kafka_argv(options: KafkaOptions, java: str, class_path: str) -> list[str]:
     """The command line of the broker."""
     return [
         *(java, f"-Xms{options.heap_mb // 2}m", f"-Xmx{options.heap_mb}m", "-XX:+UseG1GC"),
+        # the full compiler takes more of two cores for the first minutes than it ever gives back
+        "-XX:TieredStopAtLevel=1",
         *java_properties(options.locks),
         *_kafka_logging(options.log_level),
         *("-cp", class_path, "kafka.Kafka", str(options.config)),

@@ -93,7 +93,7 @@ class Fleet:
             "BATON_SESSION_PARTITIONS": str(where.partitions),
             "BATON_ACK_TIMEOUT_S": str(ACK_TIMEOUT_S),
             "BATON_SETTLE_S": "1",
-            "BATON_GRACE_S": "1",
+            "BATON_GRACE_S": "2",
             "BATON_REST_S": "1",
             "BATON_MAX_REPLAY_FRAGMENTS": "400",
             "TMPDIR": str(home),  # `left_running` finds a leftover process by it
