@@ -30,6 +30,7 @@ TARGETS = {288: "≤ 1", 1_000: "≤ 3"}
 MOST_SOCKETS = 12
 SETTLE_S = 10.0
 MEASURED_S = 20.0
+ROUNDS = 5
 
 
 def cpu_s(pid: int) -> float:
@@ -51,13 +52,15 @@ def member(kafka: str, zookeeper: str, streams: int) -> list[Row]:
     with members.member(kafka, zookeeper, namespace, "idle") as (process, url):
         asyncio.run(members.until_running([url], [streams]))
         time.sleep(SETTLE_S)  # a measurement, not a synchronisation
-        before_s, began_s = cpu_s(process.pid), time.monotonic()
-        time.sleep(MEASURED_S)
-        share = (cpu_s(process.pid) - before_s) / (time.monotonic() - began_s) * 100
+        shares = []
+        for _ in range(ROUNDS):
+            before_s, began_s = cpu_s(process.pid), time.monotonic()
+            time.sleep(MEASURED_S)
+            shares.append((cpu_s(process.pid) - before_s) / (time.monotonic() - began_s) * 100)
         memory, open_sockets = members.memory_mb(process.pid), sockets(process.pid)
     name = f"idle member, {streams} empty streams"
     return [
-        Row(name=f"{name}: CPU", unit="% of a core", baton=[share], baseline=[], target=TARGETS[streams]),
+        Row(name=f"{name}: CPU", unit="% of a core", baton=shares, baseline=[], target=TARGETS[streams]),
         Row(name=f"{name}: memory", unit="MB", baton=[memory], baseline=[], target=""),
         Row(name=f"{name}: sockets", unit="", baton=[open_sockets], baseline=[], target=f"≤ {MOST_SOCKETS}"),
     ]
