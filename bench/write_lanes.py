@@ -42,8 +42,8 @@ async def _commit(writer: TransactionalWriter, prefix: str, stream: int, number:
     checkpoints = f"{prefix}.checkpoints", stream
     sessions = f"{prefix}.sessions", stream % SESSION_PARTITIONS
     await writer.add([checkpoints, sessions])
-    await writer.write(checkpoints, [(None, RECORD)])
-    await writer.write(sessions, [(b"k", RECORD)])
+    await writer.write(checkpoints, [(None, RECORD, [])])
+    await writer.write(sessions, [(b"k", RECORD, [])])
     await writer.commit_offset(GroupOffset(group=prefix, partition=checkpoints, offset=number, metadata="{}"))
     await writer.end(is_commit=True)
 

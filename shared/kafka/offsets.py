@@ -47,14 +47,19 @@ async def list_offsets(
     return await _ask_leaders(cluster, dict.fromkeys(partitions, which), ask)
 
 
-async def list_known_ends(cluster: Cluster, partitions: Collection[Partition]) -> dict[Partition, int]:
-    """The next offset to be written of each partition that has a leader which answers; asks once.
+async def list_known_offsets(
+    cluster: Cluster, partitions: Collection[Partition], which: int, *, is_committed: bool = False
+) -> dict[Partition, int]:
+    """The same, of each partition that has a leader which answers; asks once.
 
     Raises KafkaUnavailable if none of them can be had.
     """
     await cluster.know({topic for topic, _ in partitions})
-    by_node, _ = _by_leader(cluster, dict.fromkeys(partitions, LATEST))
-    asking = [_ask_offsets(cluster, node, questions) for node, questions in by_node.items()]
+    by_node, _ = _by_leader(cluster, dict.fromkeys(partitions, which))
+    asking = [
+        _ask_offsets(cluster, node, questions, is_committed=is_committed)
+        for node, questions in by_node.items()
+    ]
     found: dict[Partition, int] = {}
     for answer in await asyncio.gather(*asking, return_exceptions=True):
         if isinstance(answer, KafkaUnavailable):

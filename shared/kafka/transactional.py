@@ -16,11 +16,12 @@ from shared.backoff import Backoff
 from shared.errors import Conflict
 from shared.kafka.cluster import Cluster
 from shared.kafka.coordinators import MOVED_COORDINATOR, find_coordinator
+from shared.kafka.delivery import Record
 from shared.kafka.offsets import Partition
 from shared.kafka.produce_errors import TRY_AGAIN
 from shared.kafka.refusals import NO_RIGHT, reason_of, refusal
 from shared.kafka.wire.produce import ProduceRequest
-from shared.kafka.wire.records import RECORD_OVERHEAD, Encoded, Timed, encode_batch
+from shared.kafka.wire.records import RECORD_OVERHEAD, Encoded, Timed, encode_batch, size_of
 from shared.kafka.wire.transactions import (
     AddOffsets,
     AddPartitions,
@@ -47,9 +48,6 @@ FENCED: Final = frozenset({47, 90})
 _COORDINATED: Final = BUSY | NOT_HEARD_OF | MOVED_COORDINATOR
 
 _NO_LEADER: Final = 5
-
-Record = tuple[bytes | None, bytes]
-"""Key and value."""
 
 
 class ProducerFenced(Conflict):
@@ -133,12 +131,12 @@ class TransactionalWriter:
         """Encoded batches and how many records each has; gives way to other tasks as it takes the records."""
         batch: list[Timed] = []
         room, now_ms = BATCH_BYTES, time.time_ns() // 1_000_000
-        for number, (key, value) in enumerate(records, start=1):
-            size = RECORD_OVERHEAD + len(key or b"") + len(value)
+        for number, (key, value, headers) in enumerate(records, start=1):
+            size = RECORD_OVERHEAD + len(key or b"") + len(value or b"") + size_of(headers)
             if batch and size > room:
                 yield self._encoded(partition, batch), len(batch)
                 batch, room = [], BATCH_BYTES
-            batch.append((now_ms, key, value, []))
+            batch.append((now_ms, key, value, headers))
             room -= size
             if number % TAKEN_AT_ONCE == 0:
                 await asyncio.sleep(0)

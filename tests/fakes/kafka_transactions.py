@@ -71,9 +71,13 @@ class TransactionalKafka(FakeKafka):
         return getattr(self, f"_{kind.__name__}")(request)
 
     def values(self, topic: str, number: int = 0) -> list[bytes]:
-        """What readers of committed records see."""
+        """The values that readers of committed records see."""
+        return [record.value for record in self.records(topic, number)]
+
+    def records(self, topic: str, number: int = 0) -> list[Any]:
+        """What they see, with keys and headers."""
         partition = self.partitions[topic, number]
-        found = []
+        found: list[Any] = []
         for batch in partition.batches:
             for one in _batches(batch.data):
                 gone = any(
@@ -82,7 +86,7 @@ class TransactionalKafka(FakeKafka):
                 )
                 limit = partition.end if partition.stable is None else partition.stable
                 if not one.is_control_batch and not gone and one.base_offset < limit:
-                    found += [record.value for record in one]
+                    found += one
         return found
 
     def _FindCoordinators(self, request: Any) -> Any:  # noqa: N802

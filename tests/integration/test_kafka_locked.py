@@ -48,7 +48,7 @@ async def append(cluster: Cluster, writer: TransactionalWriter, topic: str, *val
     """One transaction."""
     where = topic, 0
     await writer.add([where])
-    await writer.write(where, [(None, value) for value in values])
+    await writer.write(where, [(None, value, []) for value in values])
     await writer.commit_offset(
         GroupOffset(group=f"group.{topic}", partition=where, offset=len(values), metadata="m")
     )

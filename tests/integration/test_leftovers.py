@@ -77,8 +77,8 @@ async def test_an_undecided_commit_is_not_delivered_beside_its_replay(
     stream, sink = await with_a_session(stream_log, append, "b")
     leave_out(sink, partitions=True)
     prepared = commit_of(stream)
-    await sink._writer.write(sink._checkpoints.place, [(None, raw) for raw in prepared.records])
-    await sink._writer.write(sink._sessions, prepared.sessions)
+    await sink._writer.write(sink._checkpoints.place, [(None, raw, []) for raw in prepared.records])
+    await sink._writer.write(sink._sessions, [(key, value, []) for key, value in prepared.sessions])
     await sink.close()
 
     successor = stream_log.sink(0)

@@ -48,7 +48,7 @@ async def names(secured_kafka: SecuredKafka, namespace: str) -> Names:
         await writer.open()
         where = names.sessions("default"), 0
         await writer.add([where])
-        await writer.write(where, [_session(key, n) for n, key in enumerate("abc")])
+        await writer.write(where, [(*_session(key, n), []) for n, key in enumerate("abc")])
         head = Head(epoch=1, seq=1, position=0, safe_offset=0)
         await writer.commit_offset(
             GroupOffset(

@@ -11,7 +11,7 @@ from shared.kafka.access import Kafka
 from shared.kafka.cluster import Cluster
 from shared.kafka.groups import KafkaGroup
 from shared.kafka.heads import read_heads
-from shared.kafka.offsets import EARLIEST, LATEST, Partition, list_offsets
+from shared.kafka.offsets import EARLIEST, LATEST, Partition, list_known_offsets
 from shared.model.head import Head
 from shared.model.names import Names
 
@@ -28,7 +28,7 @@ class KafkaOffsets:
         self._names = names
         self._cluster = Cluster(kafka)
         self._groups: dict[str, KafkaGroup] = {}
-        self._first: Mapping[Partition, int] = {}
+        self._first: dict[Partition, int] = {}
         self._reads = 0
 
     def __repr__(self) -> str:
@@ -43,20 +43,21 @@ class KafkaOffsets:
     async def read(self, count: int, groups: Iterable[str]) -> Offsets:
         """Offsets of streams 0 … count - 1, and their heads in each group.
 
-        A committed offset without a readable head is left out and logged. Raises KafkaUnavailable.
+        A log without a leader is left out, and so is a committed offset without a readable head, which is
+        logged. Raises KafkaUnavailable.
         """
         if count == 0:
             return Offsets()
         logs = [(self._names.fragments(n), 0) for n in range(count)]
         # heads first: a position that is read after the end might lie above it
         heads = {group: await self._heads(group, count) for group in groups}
-        end = await list_offsets(self._cluster, logs, LATEST)
+        end = await list_known_offsets(self._cluster, logs, LATEST)
         if self._reads % READS_PER_FIRST == 0 or len(self._first) != count:
-            self._first = await list_offsets(self._cluster, logs, EARLIEST)
+            self._first |= await list_known_offsets(self._cluster, logs, EARLIEST)
         self._reads += 1
         return Offsets(
-            first={n: self._first[log] for n, log in enumerate(logs)},
-            end={n: end[log] for n, log in enumerate(logs)},
+            first={n: self._first[log] for n, log in enumerate(logs) if log in self._first},
+            end={n: end[log] for n, log in enumerate(logs) if log in end},
             heads=heads,
         )
 

@@ -162,8 +162,8 @@ def _stream_row(observed: Observed, known: _Known, stream: int, status: Status) 
     claim, node = known.view.claims.get(stream), known.view.node(stream)
     head, reported = known.heads.get(stream), known.reported.get(stream)
     first = observed.offsets.first.get(stream, 0)
-    end = observed.offsets.end.get(stream, first)
     position = head.position if head else first
+    end = observed.offsets.end.get(stream, position)
     # a claimed stream without a report of its epoch is opening: its owner has not answered since the claim
     state: StreamState = "unowned" if claim is None else reported.state if reported else "opening"
     return StreamRow(

@@ -12,14 +12,26 @@ from shared.errors import Unavailable
 
 
 class Answering:
-    """Answers each request with its number, as many as it may; fails for requests with a bad key."""
+    """Answers each request with its number, as many as it may; fails for requests with a bad key, and has no
+    answer at once for a late one.
+    """
 
     def __init__(self) -> None:
         self.requests: list[list[str]] = []
         self.may_answer = asyncio.Semaphore(0)
-        self.together: CoalescedRead[str, int] = CoalescedRead(self.request)
+        self.late_is_here = asyncio.Event()
+        self.together: CoalescedRead[str, int] = CoalescedRead(self.request, self.patient)
 
-    async def request(self, keys: Sequence[str]) -> int:
+    async def request(self, keys: Sequence[str]) -> dict[str, int]:
+        number = await self._number(keys)
+        return {key: number for key in keys if key != "late"}
+
+    async def patient(self, keys: Sequence[str]) -> dict[str, int]:
+        if "late" in keys:
+            await self.late_is_here.wait()
+        return dict.fromkeys(keys, await self._number(keys))
+
+    async def _number(self, keys: Sequence[str]) -> int:
         self.requests.append(list(keys))
         number = len(self.requests)
         await self.may_answer.acquire()
@@ -63,6 +75,21 @@ async def test_a_failure_for_several_is_asked_again_for_each() -> None:
 
     assert [isinstance(answer, Unavailable) for answer in found] == [False, False, True, False]
     assert server.requests == [["a"], ["b", "bad", "c"], ["b"], ["bad"], ["c"]]
+
+
+async def test_who_is_left_out_waits_alone() -> None:
+    """Nobody else waits for it, not even those who ask later."""
+    server = Answering()
+    answer_all(server)
+    (late,) = await server.asked("late")
+    late_and_other = await server.asked("late", "a")
+
+    (b,) = await server.asked("b")
+    assert [await late_and_other[1], await b] == [3, 4]
+    assert not late.done()
+    server.late_is_here.set()
+
+    assert [await late, await late_and_other[0]] == [5, 6]
 
 
 async def test_a_failure_for_one_is_told_at_once() -> None:

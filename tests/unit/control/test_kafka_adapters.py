@@ -65,6 +65,19 @@ async def test_first_offsets_are_read_rarely(kafka: AdministeredKafka) -> None:
 
 
 @virtual_time
+async def test_a_log_without_a_leader_hides_no_other(kafka: AdministeredKafka) -> None:
+    """Nobody waits for it; its end is unknown until it has a leader again."""
+    async with KafkaOffsets("kafka", NAMES) as source:
+        kafka.partitions[NAMES.fragments(1), 0].leader = -1
+        away = await source.read(2, [])
+        kafka.partitions[NAMES.fragments(1), 0].leader = 1
+        back = await source.read(2, [])
+
+    assert (away.first, away.end) == ({0: 0}, {0: 7})
+    assert (back.first, back.end) == ({0: 0, 1: 0}, {0: 7, 1: 0})
+
+
+@virtual_time
 async def test_an_outage_fails_the_readings_until_it_ends(kafka: AdministeredKafka) -> None:
     """Whether the broker is gone or mute."""
     async with KafkaOffsets("kafka", NAMES) as source:

@@ -11,7 +11,7 @@ from aiokafka.protocol.admin import DeleteRecordsRequest
 
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import MOVED, Cluster
-from shared.kafka.offsets import EARLIEST, LATEST, NONE, delete_records, list_known_ends, list_offsets
+from shared.kafka.offsets import EARLIEST, LATEST, NONE, delete_records, list_known_offsets, list_offsets
 from tests.fakes.kafka_admin import AdministeredKafka
 from tests.fakes.kafka_log import FIRST_TIME_MS
 from tests.fakes.virtual_time import virtual_time
@@ -131,11 +131,11 @@ async def test_a_partition_that_is_away_hides_no_other(how: str) -> None:
             kafka.cut(2)
         wanted = [A, ("none", 0) if how == "no such topic" else B]
         began_s = loop.time()
-        assert await list_known_ends(cluster, wanted) == {A: 10}
+        assert await list_known_offsets(cluster, wanted, LATEST) == {A: 10}
         assert loop.time() - began_s < 0.1
         kafka.partitions[B].leader, kafka.partitions[B].epoch = 1, 1
-        assert await list_known_ends(cluster, [A, B]) == {A: 10, B: 4}
+        assert await list_known_offsets(cluster, [A, B], LATEST) == {A: 10, B: 4}
         kafka.partitions[A].leader = kafka.partitions[B].leader = -1
         await cluster.refresh()
         with pytest.raises(KafkaUnavailable):
-            await list_known_ends(cluster, [A, B])
+            await list_known_offsets(cluster, [A, B], LATEST)

@@ -13,6 +13,7 @@ import pytest
 
 from shared.errors import KafkaUnavailable
 from shared.kafka.cluster import Cluster
+from shared.kafka.delivery import Record
 from shared.kafka.transactional import (
     BATCH_BYTES,
     TAKEN_AT_ONCE,
@@ -75,8 +76,8 @@ async def transact(writer: TransactionalWriter, value: bytes, *, is_commit: bool
     """One transaction that writes the value to both partitions, and commits it as an offset."""
     async with asyncio.timeout(60):
         await writer.add([A, B])
-        await writer.write(A, [(None, value)])
-        await writer.write(B, [(b"k", value)])
+        await writer.write(A, [(None, value, [])])
+        await writer.write(B, [(b"k", value, [])])
         offset = GroupOffset(group=GROUP, partition=A, offset=int(value), metadata=f"m{int(value)}")
         await writer.commit_offset(offset)
         await writer.end(is_commit=is_commit)
@@ -217,8 +218,8 @@ async def test_a_new_writer_fences_the_old_one_at_any_step(steps: int) -> None:
         old = await opened(cluster)
         todo: list[Callable[[], Coroutine[None, None, object]]] = [
             lambda: old.add([A, B]),
-            lambda: old.write(A, [(None, b"2")]),
-            lambda: old.write(B, [(None, b"2")]),
+            lambda: old.write(A, [(None, b"2", [])]),
+            lambda: old.write(B, [(None, b"2", [])]),
             lambda: old.commit_offset(GroupOffset(group=GROUP, partition=A, offset=2, metadata="")),
             lambda: old.end(is_commit=True),
         ]
@@ -233,6 +234,19 @@ async def test_a_new_writer_fences_the_old_one_at_any_step(steps: int) -> None:
         assert seen(kafka) == ([b"3"], [b"3"], 3)
 
 
+@virtual_time
+async def test_a_record_keeps_all_its_parts() -> None:
+    """Key, value and headers; a record may have none of them."""
+    written: list[Record] = [(b"k", b"v", [("h", b"1"), ("h", b"2")]), (b"k", None, []), (None, b"", [])]
+    async with writing() as (kafka, cluster):
+        writer = await opened(cluster)
+        await writer.add([A])
+        await writer.write(A, written)
+        await writer.end(is_commit=True)
+
+        assert [(one.key, one.value, one.headers) for one in kafka.records("a")] == written
+
+
 @pytest.mark.parametrize("size", [10, BATCH_BYTES // 3, 2 * BATCH_BYTES])
 @virtual_time
 async def test_a_large_write_is_split_into_batches_in_order(size: int) -> None:
@@ -240,10 +254,10 @@ async def test_a_large_write_is_split_into_batches_in_order(size: int) -> None:
     count = 5 * TAKEN_AT_ONCE if size == 10 else 20
     encoded = 0
 
-    def records() -> Iterator[tuple[bytes, bytes]]:
+    def records() -> Iterator[Record]:
         nonlocal encoded
         for encoded in range(1, count + 1):
-            yield b"k", b"%d" % encoded + b"x" * size
+            yield b"k", b"%d" % encoded + b"x" * size, []
 
     async with writing() as (kafka, cluster):
         writer = await opened(cluster)
@@ -258,5 +272,5 @@ async def test_a_large_write_is_split_into_batches_in_order(size: int) -> None:
         await writer.end(is_commit=True)
 
         assert offsets == list(range(count))
-        assert kafka.values("a") == [value for _, value in records()]
+        assert kafka.values("a") == [value for _, value, _ in records()]
         assert max(after - before for before, after in itertools.pairwise(at_turn)) <= TAKEN_AT_ONCE

@@ -6,7 +6,8 @@ and sessions of the weaker deliveries. Streams that open at the same time ask by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from services.consumer.adapters.kafka.coalesce import CoalescedRead
 from shared.kafka.access import Kafka
@@ -14,7 +15,7 @@ from shared.kafka.cluster import Cluster
 from shared.kafka.fetcher import Fetcher
 from shared.kafka.groups import KafkaGroup
 from shared.kafka.heads import StoredHeads, read_heads
-from shared.kafka.offsets import EARLIEST, LATEST, Partition, list_offsets
+from shared.kafka.offsets import EARLIEST, LATEST, Partition, list_known_offsets, list_offsets
 from shared.kafka.sender import Sender
 from shared.model.head import Head
 from shared.model.names import Names
@@ -22,6 +23,10 @@ from shared.model.names import Names
 START_TIMEOUT_S = 15.0
 DELIVER_S = 10.0
 BATCH_BYTES = 1024 * 1024
+
+
+LookUp = Callable[..., Awaitable[dict[Partition, int]]]
+"""`list_offsets`, or `list_known_offsets`."""
 
 
 class SharedClients:
@@ -33,9 +38,13 @@ class SharedClients:
         self.fetcher = Fetcher(self.cluster)
         self.sender = Sender(self.cluster, deliver_s=DELIVER_S, max_batch_bytes=BATCH_BYTES)
         self._kafka_group = KafkaGroup(self.cluster, names.kafka_group(group))
-        self._heads: CoalescedRead[int, StoredHeads] = CoalescedRead(self._read_heads)
-        self._bounds = CoalescedRead(self._read_bounds)
-        self._tails = CoalescedRead(self._read_tails)
+        self._heads = CoalescedRead(self._read_heads, self._read_heads)
+        self._bounds = CoalescedRead(
+            partial(self._read_bounds, list_known_offsets), partial(self._read_bounds, list_offsets)
+        )
+        self._tails = CoalescedRead(
+            partial(self._read_tails, list_known_offsets), partial(self._read_tails, list_offsets)
+        )
 
     def __repr__(self) -> str:
         return f"<SharedClients of {self.group} over {self.cluster!r}>"
@@ -46,13 +55,13 @@ class SharedClients:
 
     async def log_bounds(self, partition: Partition) -> tuple[int, int]:
         """The first offset of a partition, and the next to be written. Raises KafkaUnavailable."""
-        return (await self._bounds.ask(partition))[partition]
+        return await self._bounds.ask(partition)
 
     async def checkpoint_tail(self, partition: Partition) -> tuple[int, int]:
         """Of a checkpoints partition, the offset of the first undecided record (its transaction has not
         ended) and the next offset to be written; equal if nothing is undecided. Raises KafkaUnavailable.
         """
-        return (await self._tails.ask(partition))[partition]
+        return await self._tails.ask(partition)
 
     async def close(self) -> None:
         """Closes all clients; never raises, never hangs."""
@@ -60,16 +69,20 @@ class SharedClients:
         await self.sender.close()
         await self.cluster.close()
 
-    async def _read_bounds(self, partitions: Sequence[Partition]) -> dict[Partition, tuple[int, int]]:
+    async def _read_bounds(
+        self, look: LookUp, partitions: Sequence[Partition]
+    ) -> dict[Partition, tuple[int, int]]:
         # one after the other: the end may be above the first offset for once, never below
-        starts = await list_offsets(self.cluster, partitions, EARLIEST)
-        ends = await list_offsets(self.cluster, partitions, LATEST)
-        return {partition: (starts[partition], ends[partition]) for partition in partitions}
+        starts = await look(self.cluster, partitions, EARLIEST)
+        ends = await look(self.cluster, starts, LATEST)
+        return {partition: (starts[partition], end) for partition, end in ends.items()}
 
-    async def _read_tails(self, partitions: Sequence[Partition]) -> dict[Partition, tuple[int, int]]:
-        stable = await list_offsets(self.cluster, partitions, LATEST, is_committed=True)
-        ends = await list_offsets(self.cluster, partitions, LATEST)
-        return {partition: (stable[partition], ends[partition]) for partition in partitions}
+    async def _read_tails(
+        self, look: LookUp, partitions: Sequence[Partition]
+    ) -> dict[Partition, tuple[int, int]]:
+        stable = await look(self.cluster, partitions, LATEST, is_committed=True)
+        ends = await look(self.cluster, stable, LATEST)
+        return {partition: (stable[partition], end) for partition, end in ends.items()}
 
-    async def _read_heads(self, streams: Sequence[int]) -> StoredHeads:
-        return await read_heads(self._kafka_group, self.names, streams)
+    async def _read_heads(self, streams: Sequence[int]) -> dict[int, StoredHeads]:
+        return dict.fromkeys(streams, await read_heads(self._kafka_group, self.names, streams))

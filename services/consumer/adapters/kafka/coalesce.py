@@ -8,7 +8,7 @@ all streams of a member read from Kafka when they open.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
@@ -26,10 +26,18 @@ class _Asked(Generic[Key, Answer]):
 
 
 class CoalescedRead(Generic[Key, Answer]):
-    """`request`: returns one answer for all the keys that it is given; may raise Unavailable."""
+    """`together` returns the answers that are to be had at once, `patient` waits for that of its only key.
 
-    def __init__(self, request: Callable[[Sequence[Key]], Awaitable[Answer]]) -> None:
-        self._request = request
+    Both may raise Unavailable.
+    """
+
+    def __init__(
+        self,
+        together: Callable[[Sequence[Key]], Awaitable[Mapping[Key, Answer]]],
+        patient: Callable[[Sequence[Key]], Awaitable[Mapping[Key, Answer]]],
+    ) -> None:
+        self._together = together
+        self._patient = patient
         self._waiting: list[_Asked[Key, Answer]] = []
         self._lock = asyncio.Lock()
 
@@ -39,8 +47,8 @@ class CoalescedRead(Generic[Key, Answer]):
     async def ask(self, key: Key) -> Answer:
         """The answer to a request that was made after this call, with `key` among its keys.
 
-        When a request for several keys fails, each caller asks alone, so that one key cannot fail the others.
-        Raises Unavailable.
+        Who gets none from a request for several keys, or is left out by any, asks once more alone: so no key
+        fails the others, or lets them wait. Raises Unavailable.
         """
         asked: _Asked[Key, Answer] = _Asked(key)
         self._waiting.append(asked)
@@ -52,20 +60,19 @@ class CoalescedRead(Generic[Key, Answer]):
             if asked in self._waiting:  # cancelled; the next in turn asks for the others
                 self._waiting.remove(asked)
         if asked.state == "alone":
-            return await self._request([key])
+            return (await self._patient([key]))[key]
         assert asked.answer is not None
         return asked.answer
 
     async def _ask_for_all(self) -> None:
         together = list(self._waiting)
         try:
-            answer = await self._request([asked.key for asked in together])
+            answers = await self._together([asked.key for asked in together])
         except Unavailable:
             if len(together) == 1:
                 raise
-            for asked in together:
-                asked.state = "alone"
-        else:
-            for asked in together:
-                asked.state, asked.answer = "answered", answer
+            answers = {}
+        for asked in together:
+            asked.answer = answers.get(asked.key)
+            asked.state = "answered" if asked.key in answers else "alone"
         self._waiting = [asked for asked in self._waiting if asked.state == "waits"]

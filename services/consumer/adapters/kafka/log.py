@@ -10,7 +10,7 @@ from services.consumer.adapters.kafka.sink import KafkaSessionSink
 from services.consumer.adapters.kafka.source import KafkaFragmentReader
 from services.consumer.ports import FragmentReader, SessionSink
 from shared.kafka.access import Kafka
-from shared.kafka.offsets import list_known_ends
+from shared.kafka.offsets import LATEST, list_known_offsets
 from shared.model.group import GroupSettings
 from shared.model.names import Names
 
@@ -39,7 +39,7 @@ class KafkaStreamLog:
 
     async def ends(self, streams: Collection[int]) -> Mapping[int, int]:
         logs = {stream: (self._names.fragments(stream), 0) for stream in streams}
-        ends = await list_known_ends(self._shared.cluster, logs.values())
+        ends = await list_known_offsets(self._shared.cluster, logs.values(), LATEST)
         return {stream: ends[log] for stream, log in logs.items() if log in ends}
 
     async def close(self) -> None:

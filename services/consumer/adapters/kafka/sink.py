@@ -27,9 +27,9 @@ from services.consumer.core.commits.commit import Commit
 from services.consumer.ports import Fenced
 from services.consumer.stream.slices import in_slices
 from shared.errors import KafkaUnavailable
-from shared.kafka.offsets import Partition, delete_records
+from shared.kafka.delivery import Record as WireRecord
+from shared.kafka.offsets import delete_records
 from shared.kafka.transactional import GroupOffset, ProducerFenced, TransactionalWriter
-from shared.kafka.transactional import Record as WireRecord
 from shared.model.fragments import encode_marker
 from shared.model.group import GroupSettings
 from shared.model.head import Head
@@ -147,14 +147,12 @@ class KafkaSessionSink:
 
         The checkpoint is written before the sessions: so the remains of a broken commit can be seen there.
         """
-        records = [(None, raw) for raw in commit.records]
-        writes: list[tuple[Partition, Sequence[WireRecord]]] = [
-            (self._checkpoints.place, records),
-            (self._sessions, commit.sessions if with_sessions else ()),
-        ]
+        sessions = commit.sessions if with_sessions else ()
+        writes = (self._checkpoints.place, commit.records), (self._sessions, sessions)
         await self._writer.add([place for place, written in writes if written])
-        offsets = await self._writer.write(*writes[0])
-        await self._writer.write(*writes[1])
+        checkpoint: Iterator[WireRecord] = ((None, raw, []) for raw in commit.records)
+        offsets = await self._writer.write(self._checkpoints.place, checkpoint)
+        await self._writer.write(self._sessions, ((key, value, []) for key, value in sessions))
         await self._writer.commit_offset(self._stored(commit.head_at(offsets)))
         await self._writer.end(is_commit=True)
         return offsets
