@@ -20,12 +20,12 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any
 
 from services.producer.app import create_face
-from services.producer.http.bounds import Bounds
+from services.producer.http.access.keys import WriteKeys, parse_keys
 from services.producer.http.connection import HttpConnection
-from services.producer.http.connections import RESERVE, Connections, Reserve
 from services.producer.http.face import Face
-from services.producer.http.keys import WriteKeys, parse_keys
 from services.producer.http.metrics import ProducerMetrics
+from services.producer.http.protocol.bounds import Bounds
+from services.producer.http.protocol.connections import RESERVE, Connections, Reserve
 from services.producer.http.public import PublicFace
 from services.producer.kafka.rejects import KafkaRejects
 from services.producer.kafka.sink import KafkaFragmentSink

@@ -12,15 +12,15 @@ from typing import Annotated
 from fastapi import FastAPI, Response, params
 from pydantic import BaseModel, BeforeValidator, Field
 
+from services.producer.http.access.keys import WriteKeys
+from services.producer.http.access.origins import Origins, parse_origins
 from services.producer.http.agent import install_agent
 from services.producer.http.body import SmallBodies
 from services.producer.http.door import Door
 from services.producer.http.face import Face
 from services.producer.http.gate import MARKERS, Gate, GatedApp
-from services.producer.http.keys import WriteKeys
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.http.openapi import MARKERS_RESPONSES, TABLE_RESPONSES, WRITE_KEYS, document_fragments
-from services.producer.http.origins import Origins, parse_origins
 from services.producer.ports import FragmentSink, Rejects
 from services.producer.settings import ProducerSettings
 from shared.errors import ZooKeeperUnavailable

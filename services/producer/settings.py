@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from services.producer.core.ingest import Limits
-from services.producer.http.keys import parse_keys
-from services.producer.http.origins import parse_origins
+from services.producer.http.access.keys import parse_keys
+from services.producer.http.access.origins import parse_origins
 from shared.errors import InvalidInput
 from shared.service.service_settings import PORTS, ServiceSettings
 from shared.service.settings import at_least, between, one_of, setting

@@ -20,7 +20,7 @@ from shared.kafka.wire.fetch import FetchedPartition, FetchRequest, FetchRespons
 
 logger = logging.getLogger(__name__)
 
-WAIT_MS = {"first": 20, "poll": 500}
+WAIT_MS = {"first": 20, "poll": 1000}
 """How long the broker may wait for the first record. A late partition waits for at most one `first`, and
 joins the long poll when that ends; in a session an idle poll costs next to nothing."""
 ANSWER_BYTES = 8 * 1024 * 1024

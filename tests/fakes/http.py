@@ -11,9 +11,9 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from services.producer.http.bounds import Bounds
 from services.producer.http.connection import HttpConnection
 from services.producer.http.face import Face
+from services.producer.http.protocol.bounds import Bounds
 
 PATIENT = Bounds(header_timeout_s=20, body_timeout_s=20)
 HEADERS_TURNS = 20

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.producer.core.ingest import Portion, Rejected
-from services.producer.http.answers import Pairs
-from services.producer.http.exchange import Exchange, Head
-from services.producer.http.keys import WriteKeys, parse_keys
-from services.producer.http.outlet import Outlet
+from services.producer.http.access.keys import WriteKeys, parse_keys
+from services.producer.http.protocol.answers import Pairs
+from services.producer.http.protocol.exchange import Exchange, Head
+from services.producer.http.protocol.outlet import Outlet
 from services.producer.settings import ProducerSettings
 from shared.errors import KafkaUnavailable
 from tests.fakes.http import Wire

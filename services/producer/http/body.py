@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.producer.core.form import Coding
 from services.producer.http.decoding import decoded
-from services.producer.http.limits import InflightShare
+from services.producer.http.protocol.limits import InflightShare
 
 MAX_SMALL_BYTES = 16 * 1024
 

@@ -2,7 +2,8 @@
 
 A `POST /fragments` costs no task, no future and no ASGI message: the door answers it from a callback, when
 Kafka acknowledges. Everything else is asked of the ASGI app. Uvicorn accepts connections and knows them for a
-stop; `reader.py` parses, `queue.py` keeps the order. docs/adr/0021 says what no server bounds by itself.
+stop; `protocol/reader.py` parses, `protocol/queue.py` keeps the order. docs/adr/0021 says what no server
+bounds by itself.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import Any, cast
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from services.producer.http.answers import Pairs
-from services.producer.http.bounds import Bounds
-from services.producer.http.exchange import Exchange, Head
 from services.producer.http.face import Face
-from services.producer.http.outlet import Outlet
-from services.producer.http.patience import Awaited, Patience
-from services.producer.http.queue import RequestQueue
-from services.producer.http.reader import MAX_HEADER_BYTES, HeadersTooLarge, Malformed, RequestReader
+from services.producer.http.protocol.answers import Pairs
+from services.producer.http.protocol.bounds import Bounds
+from services.producer.http.protocol.exchange import Exchange, Head
+from services.producer.http.protocol.outlet import Outlet
+from services.producer.http.protocol.patience import Awaited, Patience
+from services.producer.http.protocol.queue import RequestQueue
+from services.producer.http.protocol.reader import MAX_HEADER_BYTES, HeadersTooLarge, Malformed, RequestReader
 from shared.service.http import problem
 
 

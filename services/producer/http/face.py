@@ -10,13 +10,13 @@ from collections.abc import Callable
 from fastapi import Response
 from starlette.types import ASGIApp
 
-from services.producer.http.answers import AnswerHeads, Pairs
-from services.producer.http.asgi import AppExchange
-from services.producer.http.connections import WATCHING, Connections
 from services.producer.http.door import Door, FragmentsExchange, Leaving
-from services.producer.http.exchange import Exchange, Head, Line, RefusedExchange
 from services.producer.http.gate import FRAGMENTS
-from services.producer.http.limits import Overloaded
+from services.producer.http.protocol.answers import AnswerHeads, Pairs
+from services.producer.http.protocol.asgi import AppExchange
+from services.producer.http.protocol.connections import WATCHING, Connections
+from services.producer.http.protocol.exchange import Exchange, Head, Line, RefusedExchange
+from services.producer.http.protocol.limits import Overloaded
 from services.producer.http.refusals import refusal
 from shared.service.http import RETRY_AFTER_S, problem
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from fastapi import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from services.producer.http.answers import Pairs
-from services.producer.http.grants import Scope as KeyScope
-from services.producer.http.keys import Headers, WriteKey, WriteKeys
+from services.producer.http.access.grants import Scope as KeyScope
+from services.producer.http.access.keys import Headers, WriteKey, WriteKeys
+from services.producer.http.access.origins import PREFLIGHT, Origins
 from services.producer.http.metrics import ProducerMetrics
-from services.producer.http.origins import PREFLIGHT, Origins
+from services.producer.http.protocol.answers import Pairs
 from services.producer.http.refusals import refusal
 from shared.errors import BatonError
 from shared.service.http import kind_for, problem

@@ -14,7 +14,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from services.producer.http.grants import KeyUse
+from services.producer.http.access.grants import KeyUse
 from services.producer.ports import RejectCounts
 
 ACK_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

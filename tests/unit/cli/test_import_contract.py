@@ -16,8 +16,8 @@ from cli.importing.notes import Notes, Progress
 from cli.importing.pipeline import send_log
 from cli.importing.tally import Tally
 from services.producer.app import create_face
+from services.producer.http.access.keys import WriteKeys, parse_keys
 from services.producer.http.face import Face
-from services.producer.http.keys import WriteKeys, parse_keys
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.settings import ProducerSettings
 from shared.model.routing import initial_table

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from services.producer.app import create_face
-from services.producer.http.keys import WriteKeys
+from services.producer.http.access.keys import WriteKeys
 from services.producer.http.metrics import ProducerMetrics
 from services.producer.settings import ProducerSettings
 from shared.model.routing import StreamTable, initial_table

@@ -16,8 +16,8 @@ from collections.abc import Callable
 import pytest
 
 from services.producer.__main__ import OTHER_FILES, Producer, possible_connections
-from services.producer.http.bounds import Bounds
-from services.producer.http.connections import RESERVE, Connections
+from services.producer.http.protocol.bounds import Bounds
+from services.producer.http.protocol.connections import RESERVE, Connections
 from services.producer.settings import ProducerSettings
 from tests.servers import free_port
 from tests.unit.producer.wire import DEADLINE_S, PATIENT, Connection, Server, request, serving

@@ -15,7 +15,7 @@ from services.producer.core.form import Coding
 from services.producer.core.items import RequestTooLarge, RequestUnreadable
 from services.producer.http.body import decode_body
 from services.producer.http.decoding import MAX_PARTS, STEP_BYTES, decoded
-from services.producer.http.limits import Inflight, InflightShare, Overloaded
+from services.producer.http.protocol.limits import Inflight, InflightShare, Overloaded
 from tests.unit.producer.face import zstd
 
 MIB = 1024 * 1024

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from services.producer.http.keys import WriteKeys, parse_keys
-from services.producer.http.origins import parse_origins
+from services.producer.http.access.keys import WriteKeys, parse_keys
+from services.producer.http.access.origins import parse_origins
 from services.producer.settings import ProducerSettings
 from shared.errors import SettingsInvalid
 from shared.service.runtime import main

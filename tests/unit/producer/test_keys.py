@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from services.producer.http.grants import RateLimit, RateLimited, Scope, WrongScope
-from services.producer.http.keys import (
+from services.producer.http.access.grants import RateLimit, RateLimited, Scope, WrongScope
+from services.producer.http.access.keys import (
     Headers,
     KeysUnread,
     MissingKey,

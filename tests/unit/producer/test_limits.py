@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.producer.http.limits import REQUEST_BYTES, Inflight, InflightShare, Overloaded
+from services.producer.http.protocol.limits import REQUEST_BYTES, Inflight, InflightShare, Overloaded
 from shared.errors import BatonError
 
 

@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import uvloop
 
-from services.producer.http.bounds import Bounds
 from services.producer.http.connection import HttpConnection
-from services.producer.http.limits import REQUEST_BYTES
-from services.producer.http.queue import MAX_WAITING
+from services.producer.http.protocol.bounds import Bounds
+from services.producer.http.protocol.limits import REQUEST_BYTES
+from services.producer.http.protocol.queue import MAX_WAITING
 from tests.unit.producer.wire import DEADLINE_S, Server, Stalled, request, serving
 
 FRAGMENT = b'{"key":"visitor-1"}'

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from services.producer.http.keys import WriteKeys, parse_keys
+from services.producer.http.access.keys import WriteKeys, parse_keys
 from services.producer.http.openapi import FRAGMENTS_RESPONSES
 from tests.unit.producer.face import JSON, NDJSON, Producer, assert_problem, zstd
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from services.producer.http.grants import UNNAMED
-from services.producer.http.keys import WriteKeys, parse_keys
+from services.producer.http.access.grants import UNNAMED
+from services.producer.http.access.keys import WriteKeys, parse_keys
 from shared.model.rejects import MAX_KEPT_BYTES, Reject
 from tests.fakes.rejects import InMemoryRejects
 from tests.rejects_contract import SHARE_BYTES, RejectsContract, RejectsWorld

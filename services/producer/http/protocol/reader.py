@@ -11,7 +11,7 @@ from typing import Protocol
 
 import httptools
 
-from services.producer.http.exchange import Head
+from services.producer.http.protocol.exchange import Head
 
 MAX_HEADER_BYTES = 32 * 1024
 """For a request line with its headers; browsers send all cookies of a site with a beacon."""

@@ -14,8 +14,8 @@ from typing import Protocol
 
 from fastapi import Response
 
-from services.producer.http.answers import Pairs
-from services.producer.http.outlet import Outlet
+from services.producer.http.protocol.answers import Pairs
+from services.producer.http.protocol.outlet import Outlet
 
 
 class Head:

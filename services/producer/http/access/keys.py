@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
-from services.producer.http.grants import (
+from services.producer.http.access.grants import (
     Grant,
     KeyUse,
     RateLimit,

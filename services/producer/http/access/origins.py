@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from services.producer.http.answers import Pairs
+from services.producer.http.protocol.answers import Pairs
 from shared.errors import BatonError
 
 ANY = "*"

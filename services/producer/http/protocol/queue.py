@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from services.producer.http.exchange import Exchange
-from services.producer.http.limits import Inflight
+from services.producer.http.protocol.exchange import Exchange
+from services.producer.http.protocol.limits import Inflight
 
 MAX_WAITING = 64
 """Requests that wait, 2 KB each."""
