@@ -48,7 +48,10 @@ CURVES: Final = (
         "gathered for so long, and in *reading* a reader takes what has come (plain aiokafka then "
         "writes every 5 ms for both sides, and is not counted). Longer intervals mean fewer and "
         "larger batches, so a fragment costs less CPU and waits half the interval longer; *both at "
-        "once* flushes at the interval and reads at once.",
+        "once* flushes at the interval and reads at once. Baton's fetcher rests for 10 ms after a "
+        "small answer, in whatever interval its records are taken: with short ones it saves a third "
+        "to a half of the reader's CPU and delivers 3 to 4 ms later, with long ones it costs more than "
+        "plain aiokafka, which fetches only while somebody takes, and delivers far earlier.",
     ),
     Curve(
         name="batch",
@@ -59,7 +62,10 @@ CURVES: Final = (
         shows="**Batch size.** The bound of a batch, as fast as it goes, also of the batches in the log "
         "that is read. Small batches pay a header, a checksum and an entry in a request for few "
         "fragments; when 288 topics are written, a bound above 22 kB changes nothing, because the "
-        "6,400 fragments on their way leave 22 to each topic.",
+        "6,400 fragments on their way leave 22 to each topic. With three replicas of 288 topics Baton "
+        "writes less than plain aiokafka, 0.73 to 0.87 of its rate from 16 kB on, at less CPU: it "
+        "gathers what all topics of a broker have and has one such request on its way, and each "
+        "hundred fragments wait for all three brokers. (The front door has two on their way.)",
     ),
     Curve(
         name="clients",

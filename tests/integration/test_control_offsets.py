@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 
@@ -41,13 +42,14 @@ async def make_streams(kafka: str, names: Names, count: int) -> None:
 
 
 async def read_at_last(source: KafkaOffsets, count: int, groups: Sequence[str] = ("default",)) -> Offsets:
-    """The first reading that succeeds: a new broker, or new topics, may fail some."""
+    """The first complete reading: a new broker may fail some, and new topics have no leader for a while."""
     deadline = time.monotonic() + 30
     while True:
-        try:
-            return await source.read(count, groups)
-        except KafkaUnavailable:
-            assert time.monotonic() < deadline
+        with contextlib.suppress(KafkaUnavailable):
+            offsets = await source.read(count, groups)
+            if len(offsets.first) == len(offsets.end) == count:
+                return offsets
+        assert time.monotonic() < deadline
 
 
 async def test_ends_firsts_and_heads_are_read(kafka: str, namespace: str) -> None:
