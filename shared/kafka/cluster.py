@@ -7,7 +7,7 @@ broker has refused to be the leader, or one has not answered. `Lane` says what m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any, Literal, Self
 from zlib import crc32
 
@@ -55,6 +55,9 @@ class Cluster:
         self._is_doubtful = False
         """Whether a broker has not answered a request: others may lead its partitions by now."""
         self._begun = 0
+        self._unread: set[str] = set()
+        """Topics that the next reading is for."""
+        self._must_be_whole = False
         self._lock = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -112,21 +115,29 @@ class Cluster:
         """
         missing = set(topics) - self._topics.keys()
         if missing or self._is_doubtful:
-            await self.refresh(missing)
+            await self._read(missing, is_whole=self._is_doubtful)
         if denied := self._denied & missing:
             raise refusal(f"topic {min(denied)} cannot be used", _NO_RIGHT_TO_TOPIC)
 
     async def refresh(self, topics: Iterable[str] = ()) -> None:
-        """Reads the metadata of all topics in use, and of these. Callers at the same time share one request.
+        """Reads the metadata of all topics in use, and of these. Raises KafkaUnavailable."""
+        await self._read(topics, is_whole=True)
 
-        Raises KafkaUnavailable.
+    async def _read(self, topics: Iterable[str], *, is_whole: bool) -> None:
+        """Reads the metadata of these topics, and (`is_whole`) of all others in use.
+
+        Callers at the same time share one request. New topics come one by one in large groups, and each would
+        read all others again.
         """
-        self._wanted.update(topics)
+        self._unread.update(topics)
+        self._must_be_whole |= is_whole
         begun = self._begun
         async with self._lock:
             if self._begun == begun:  # else another caller has begun and finished it since
                 self._begun += 1
-                await self._read_metadata()
+                whole, self._must_be_whole = self._must_be_whole, False
+                await self._read_metadata(self._unread | self._wanted if whole else set(self._unread))
+                self._is_doubtful &= not whole
 
     def write_lane(self, transactional_id: str) -> Lane:
         """The lane of this id's requests: always the same one, so that they keep their order."""
@@ -171,14 +182,16 @@ class Cluster:
         self._brokers.clear()
         await asyncio.gather(*(channel.close() for channel in channels))
 
-    async def _read_metadata(self) -> None:
-        metadata = read_metadata(await self._ask_any(MetadataRequest(sorted(self._wanted))))
+    async def _read_metadata(self, topics: Set[str]) -> None:
+        metadata = read_metadata(await self._ask_any(MetadataRequest(sorted(topics))))
         await self._move_brokers(metadata)
-        self._is_doubtful = False
-        self._denied = {topic for topic, code in metadata.missing.items() if code == _NO_RIGHT_TO_TOPIC}
-        for topic in metadata.missing:  # deleted, or this broker has not heard of it yet
+        self._unread -= topics
+        # what is missing was deleted, or this broker has not heard of it yet
+        self._wanted = (self._wanted | topics) - metadata.missing.keys()
+        self._denied -= topics
+        self._denied |= {topic for topic, code in metadata.missing.items() if code == _NO_RIGHT_TO_TOPIC}
+        for topic in metadata.missing:
             self._topics.pop(topic, None)
-            self._wanted.discard(topic)
         self._topics.update(metadata.topics)
 
     async def _ask_any(self, request: Any) -> Any:

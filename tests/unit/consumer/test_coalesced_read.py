@@ -93,14 +93,17 @@ async def test_who_is_left_out_waits_alone() -> None:
 
 
 async def test_a_failure_for_one_is_told_at_once() -> None:
-    """Whether to ask again is the caller's matter."""
+    """Whether to ask again is the caller's matter, unless there is a patient way to ask."""
     server = Answering()
     answer_all(server)
 
     with pytest.raises(Unavailable):
-        await server.together.ask("bad")
-
+        await CoalescedRead(server.request).ask("bad")
     assert server.requests == [["bad"]]
+
+    with pytest.raises(Unavailable):
+        await server.together.ask("bad")
+    assert server.requests == [["bad"]] * 3
 
 
 async def test_a_cancelled_request_is_made_again_for_the_others() -> None:

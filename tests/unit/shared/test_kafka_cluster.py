@@ -14,9 +14,10 @@ from shared.kafka.offsets import LATEST, list_offsets
 from shared.kafka.ranges import read_range
 from shared.kafka.sender import Sender
 from shared.kafka.transactional import TransactionalWriter
+from shared.kafka.wire.metadata import MetadataRequest
 from shared.kafka.wire.produce import ProduceRequest
 from shared.kafka.wire.transactions import InitProducerId
-from tests.fakes.kafka import FakeKafka
+from tests.fakes.kafka import FakeConnection, FakeKafka
 from tests.fakes.kafka_admin import AdministeredKafka
 from tests.fakes.kafka_produce import ProducingKafka
 from tests.fakes.virtual_time import virtual_time
@@ -42,6 +43,36 @@ async def test_a_silent_broker_is_asked_last(silent: int) -> None:
 
     assert took_s[0] < NEXT_BROKER_S + 0.1
     assert max(took_s[1:]) < 0.1
+
+
+@virtual_time
+async def test_a_new_topic_does_not_read_all_others_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member opens a thousand streams one by one; a doubt or a refresh is about all topics in use."""
+    kafka, send = FakeKafka(), FakeConnection.send
+    named: list[list[str]] = []
+
+    async def noted(connection: FakeConnection, request: Any) -> Any:
+        if isinstance(request, MetadataRequest):
+            named.append([name for _, name, _ in request.topics])
+        return await send(connection, request)
+
+    monkeypatch.setattr(FakeConnection, "send", noted)
+    names = [f"t{n}" for n in range(5)]
+    for name in names:
+        kafka.create(name)
+    async with Cluster("fake:1", kafka.connect) as cluster:
+        for name in names[:3]:
+            await cluster.know([name])
+        await asyncio.gather(*(cluster.know([name]) for name in names[3:]))
+        one_by_one = list(named)
+        cluster.doubt()
+        await cluster.know([])
+        await cluster.refresh()
+
+        assert all(cluster.leader(name, 0) for name in names)
+    assert one_by_one[:3] == [["t0"], ["t1"], ["t2"]]
+    assert sorted(name for some in one_by_one for name in some) == names
+    assert named[len(one_by_one) :] == [names, names]
 
 
 class EveryKafka(ProducingKafka, AdministeredKafka):

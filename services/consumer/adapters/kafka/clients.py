@@ -38,7 +38,7 @@ class SharedClients:
         self.fetcher = Fetcher(self.cluster)
         self.sender = Sender(self.cluster, deliver_s=DELIVER_S, max_batch_bytes=BATCH_BYTES)
         self._kafka_group = KafkaGroup(self.cluster, names.kafka_group(group))
-        self._heads = CoalescedRead(self._read_heads, self._read_heads)
+        self._heads = CoalescedRead(self._read_heads)
         self._bounds = CoalescedRead(
             partial(self._read_bounds, list_known_offsets), partial(self._read_bounds, list_offsets)
         )

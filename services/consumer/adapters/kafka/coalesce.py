@@ -34,7 +34,7 @@ class CoalescedRead(Generic[Key, Answer]):
     def __init__(
         self,
         together: Callable[[Sequence[Key]], Awaitable[Mapping[Key, Answer]]],
-        patient: Callable[[Sequence[Key]], Awaitable[Mapping[Key, Answer]]],
+        patient: Callable[[Sequence[Key]], Awaitable[Mapping[Key, Answer]]] | None = None,
     ) -> None:
         self._together = together
         self._patient = patient
@@ -60,7 +60,7 @@ class CoalescedRead(Generic[Key, Answer]):
             if asked in self._waiting:  # cancelled; the next in turn asks for the others
                 self._waiting.remove(asked)
         if asked.state == "alone":
-            return (await self._patient([key]))[key]
+            return (await (self._patient or self._together)([key]))[key]
         assert asked.answer is not None
         return asked.answer
 
@@ -69,7 +69,7 @@ class CoalescedRead(Generic[Key, Answer]):
         try:
             answers = await self._together([asked.key for asked in together])
         except Unavailable:
-            if len(together) == 1:
+            if len(together) == 1 and self._patient is None:  # it would ask the same again
                 raise
             answers = {}
         for asked in together:
