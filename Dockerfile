@@ -13,17 +13,18 @@ WORKDIR /app
 # the folders belong to the user, so new volumes mounted there do too
 RUN useradd --uid 1000 --create-home baton && install -d -o baton -g baton /data /state
 
-# install the whole lock, as the tests ran with it, then remove what only developers need
+# install the whole lock, as the tests ran with it, then remove what only developers need, and what only
+# `baton sql` needs, which reads the lake's files itself
 FROM base AS packages
 RUN python -m venv /opt/baton
 COPY requirements.lock ./
 RUN pip install --require-hashes -r requirements.lock \
     && pip uninstall --yes check-jsonschema cyclonedx-python-lib hypothesis mypy pytest pytest-asyncio ruff schemathesis selenium \
-       matplotlib contourpy cycler fonttools kiwisolver pillow pyparsing
+       duckdb matplotlib contourpy cycler fonttools kiwisolver pillow pyparsing
 
 # without Spark, which is most of the size
 FROM packages AS light
-RUN pip uninstall --yes pandas py4j pyarrow pyspark
+RUN pip uninstall --yes arro3-core deltalake deprecated pandas py4j pyarrow pyspark wrapt
 
 FROM base AS service
 COPY --from=light /opt/baton /opt/baton
@@ -60,8 +61,10 @@ FROM java AS control
 COPY --from=jars /cache/jars/spark /opt/spark-jars
 COPY shared shared
 COPY services services
+# drivers end with the container that they run in
 ENV BATON_JARS=/opt/spark-jars \
     BATON_LAKE=/data/lake \
-    BATON_RUNS=/data/runs
+    BATON_RUNS=/data/runs \
+    BATON_RUNS_AT_STOP=end
 USER baton
 CMD ["python", "-P", "-m", "services.control"]

@@ -10,7 +10,7 @@ WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser agent lint types up down bench bench-grid chaos chaos-cluster soak simulate simulate-faults fuzz mutate audit-deps sbom clean lock
+.PHONY: help install demo test test-browser agent lint types up down bench bench-spark bench-grid chaos chaos-cluster kill-matrix test-s3 soak simulate simulate-faults fuzz mutate audit-deps sbom clean lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,13 @@ down: $(INSTALLED) ## Stop the local stack and keep its data
 bench: $(INSTALLED) ## Measure what docs/performance.md claims
 	@$(BIN)/python -m bench $(ARGS)
 
+bench-spark: $(INSTALLED) ## Measure the Spark jobs and the tables at full size; takes an hour
+	@$(BIN)/python -m bench spark-runs
+	@$(BIN)/python -m bench.spark_lake
+	@$(BIN)/python -m bench.spark_reports
+	@$(BIN)/python -m bench.spark_audit 1000000 10000000
+	@$(BIN)/python -m bench.spark_tables 10000000
+
 bench-grid: $(INSTALLED) ## Measure the grid against plain aiokafka, and draw its curves in docs/grid (ARGS=--quick)
 	@$(BIN)/python -m bench.grid $(ARGS)
 
@@ -53,6 +60,14 @@ chaos: $(INSTALLED) ## Inject faults for half an hour under load, then check the
 
 chaos-cluster: $(INSTALLED) ## The same on three brokers and three ZooKeeper servers, one of them away again and again
 	@$(if $(SEED),BATON_TEST_SEED=$(SEED)) $(BIN)/python -m pytest --soak -m soak -s --basetemp=build/chaos-cluster tests/e2e/test_chaos_cluster.py $(ARGS)
+
+kill-matrix: $(INSTALLED) ## Kill Spark's drivers and control at every moment of every job
+	@$(BIN)/python -m pytest --soak -s tests/integration/test_spark_kills.py $(ARGS)
+
+test-s3: $(INSTALLED) ## Test a lake on an object store, against moto's server in an environment of its own
+	@$(PYTHON) -m venv build/s3
+	@build/s3/bin/python -m pip --disable-pip-version-check --quiet install 'moto[server]==5.2.5'
+	@BATON_TEST_S3_SERVER="$(CURDIR)/build/s3/bin/moto_server" $(BIN)/python -m pytest tests/integration/test_spark_s3.py $(ARGS)
 
 soak: $(INSTALLED) ## Run the long tests that `make test` skips
 	@$(BIN)/python -m pytest --soak -m soak $(ARGS)

@@ -22,6 +22,8 @@ from bench import (
     recovery,
     restarts,
     sessionize,
+    spark_runs,
+    spark_tables,
     turns,
     whole_log,
     write_lanes,
@@ -33,8 +35,19 @@ from tests.servers import KafkaServer, ZooKeeperServer, temporary_home
 PARTS = (
     *("sessionize", "http", "members", "idle", "lanes", "recovery"),
     *("handover", "drain", "restarts", "failover", "turns", "log"),
+    *("spark-runs", "tables"),
 )
-WITH_SERVERS = {"sessionize", "members", "idle", "lanes", "recovery", "handover", "restarts", "failover"}
+WITH_SERVERS = {
+    "sessionize",
+    "members",
+    "idle",
+    "lanes",
+    "recovery",
+    "handover",
+    "restarts",
+    "failover",
+    "spark-runs",
+}
 
 
 def _spread(values: list[float]) -> str:
@@ -74,6 +87,8 @@ def main(parts: list[str]) -> int:
         rows += turns.run()
     if "log" in selected:
         rows += whole_log.run()
+    if "tables" in selected:
+        rows += spark_tables.run()
     console.print(table(rows))
     return 0
 
@@ -103,6 +118,8 @@ def with_servers(selected: list[str]) -> list[Row]:
                 rows += restarts.run(kafka.address, zookeeper.address)
             if "failover" in selected:
                 rows += failover.run(kafka.address, zookeeper.address)
+            if "spark-runs" in selected:
+                rows += spark_runs.run(kafka.address, zookeeper.address)
         finally:
             kafka.kill()
             zookeeper.kill()

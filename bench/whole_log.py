@@ -85,7 +85,7 @@ def _children_s() -> float:
 
 
 async def _round(log: Path, home: Path) -> dict[str, float]:
-    """Seconds until all was delivered, and µs of CPU a line of each process; on a stack of its own."""
+    """Imports the log into a new stack: seconds until delivered, and each process's CPU in µs a line."""
     options = StackOptions(home=home, port_offset=free_port_offset())
     async with LocalStack(options) as stack:
         names = ("kafka", "producer", "control", *(f"consumer-{n}" for n in stack.consumers))

@@ -63,14 +63,17 @@ class Pipeline:
         specs.append(sessions_topic(self.names, self.group, 2, WEEK_MS))
         await ensure_topics(self.kafka, specs, 1)
 
-    async def send(self, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
-        """Appends fragments to their streams; a record without a key goes to every stream."""
+    async def send(
+        self, records: Sequence[tuple[bytes | None, bytes | None]], *, stream: int | None = None
+    ) -> None:
+        """Appends fragments to their streams, or to this one; a record without a key goes to every stream."""
         table = initial_table(self.streams)
+        streams = range(self.streams) if stream is None else [stream]
         async with self._producer() as producer:
             sent = [
-                await producer.send(self.names.fragments(stream), value, key=key, partition=0)
+                await producer.send(self.names.fragments(one), value, key=key, partition=0)
                 for key, value in records
-                for stream in (range(self.streams) if key is None else [table.stream_for(key)])
+                for one in (streams if key is None or stream is not None else [table.stream_for(key)])
             ]
             await asyncio.gather(*sent)
 
@@ -125,6 +128,7 @@ class Pipeline:
             group=self.group,
             group_settings=self.settings,
             streams=self.streams,
+            stream_table=initial_table(self.streams).encode().decode(),
         )
 
     def _producer(self, **options: Any) -> AIOKafkaProducer:

@@ -79,15 +79,28 @@ async def start(
         if not wait:
             return started
         # only from here on, so that a refused request leaves no bar behind
-        with progress_bar(MofNCompleteColumn()) as bar:
-            task = bar.add_task("", total=None)
+        return await _follow(control, f"{path}/{quote(started['id'], safe='')}", progress_of)
 
-            def draw(answer: Mapping[str, Any]) -> None:
-                text, completed, total = progress_of(answer)
-                bar.update(task, description=text, completed=completed, total=total)
 
-            # with the patience of this client, so that a restart of control does not end the wait
-            return await wait_until_ended(control, f"{path}/{quote(started['id'], safe='')}", draw)
+async def follow(url: str, path: str, progress_of: Callable[[Mapping[str, Any]], Progress]) -> Answer:
+    """The run or operation at `path` once it has ended, behind a progress bar."""
+    async with connect(url, patience_s=WAIT_PATIENCE_S) as control:
+        await control.get(path)  # no bar for one that does not exist
+        return await _follow(control, path, progress_of)
+
+
+async def _follow(
+    control: BatonClient, path: str, progress_of: Callable[[Mapping[str, Any]], Progress]
+) -> Answer:
+    with progress_bar(MofNCompleteColumn()) as bar:
+        task = bar.add_task("", total=None)
+
+        def draw(answer: Mapping[str, Any]) -> None:
+            text, completed, total = progress_of(answer)
+            bar.update(task, description=text, completed=completed, total=total)
+
+        # with the patience of this client, so that a restart of control does not end the wait
+        return await wait_until_ended(control, path, draw)
 
 
 async def wait_until_ended(

@@ -1,37 +1,36 @@
-"""`baton jobs | run | runs | cancel`: Spark jobs through control, with a bar of Spark's task counts."""
+"""`baton jobs | run | cancel | schedules`: Spark jobs through control, with a bar of Spark's task counts."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import click
 
-from cli.commands.control import Progress, ask, get, get_list, print_list, start
-from cli.terminal.escaping import escaped
+from cli.commands.control import ask, get, print_list, start
+from cli.commands.runs import failure_of, print_run, progress_of
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
 from cli.terminal.options import control_options, group_options
-from cli.terminal.output import Columns, print_json, print_table, time_text
+from cli.terminal.output import Columns, print_json, time_text
 
 CANCEL_PATIENCE_S = 10.0
-DIFFERENCES = ("missing", "extra", "different")
-"""The counts of an audit that must all be 0."""
-JOB_COLUMNS: Columns = {"JOB": "name", "DESCRIPTION": Column("description", is_prose=True)}
-RUN_COLUMNS: Columns = {
-    "RUN": "id",
-    "JOB": Column("job", rank=1),
-    "GROUP": Column("group", rank=5),
+SCHEDULE_COLUMNS: Columns = {
+    "SCHEDULE": "name",
+    "EVERY": lambda schedule: every_text(schedule["every_s"]),
     "STATE": "state",
-    "TASKS": Column(lambda run: f"{run['progress']['completed']}/{run['progress']['tasks']}", rank=4),
-    "STARTED": Column(lambda run: time_text(run["started_at"]), rank=2),
-    "SECONDS": Column(
-        lambda run: (run["ended_at"] - run["started_at"]) / 1000 if run.get("ended_at") else None, rank=3
-    ),
-    "ERROR": "error.condition",
+    "NEXT": Column(lambda schedule: time_text(schedule["next_at"]), rank=2),
+    "SUCCEEDED": Column(lambda schedule: time_text(schedule["succeeded_at"]), rank=1),
+    "FAILED": Column("failures", rank=3),
+    "RUN": Column("run", rank=4),
 }
+JOB_COLUMNS: Columns = {"JOB": "name", "DESCRIPTION": Column("description", is_prose=True)}
+TEXTS = frozenset({"streams"})
+"""Parameters that are texts, even where they look like a number."""
+TIMEOUT_HELP = "A shorter limit than that of all runs (`BATON_RUN_TIMEOUT_S`)."
 
 
 @click.command("jobs")
@@ -49,46 +48,70 @@ def jobs(url: str, output: str) -> None:
 
 
 @click.command("run")
-@click.argument("job")
+@click.argument("names", metavar="JOB…", nargs=-1, required=True)
 @click.option("-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter; repeatable.")
+@click.option("--streams", metavar="LIST", help="audit: judge only these streams, like 0-5,7.")
+@click.option("--since", metavar="TIME", help="audit: judge only what began since, like 2h; or RFC 3339.")
+@click.option("--sample", metavar="SHARE", help="audit: judge only this share of the keys, like 0.1.")
 @click.option("--wait", is_flag=True, help="Show progress until the run has ended.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help=TIMEOUT_HELP)
 @group_options
-def run(job: str, pairs: tuple[str, ...], wait: bool, group: str, url: str, output: str) -> None:
-    """Run a JOB on Spark; `baton jobs` lists them.
+def run(
+    names: tuple[str, ...],
+    pairs: tuple[str, ...],
+    wait: bool,
+    timeout: float | None,
+    group: str,
+    url: str,
+    output: str,
+    **part: str | None,
+) -> None:
+    """Run a JOB on Spark; `baton jobs` lists them. Several run one after another, until one fails.
 
-    With --wait the exit code is 1 unless the run succeeds. An audit that finds a difference is not a success.
+    With --wait the exit code is 1 unless the run succeeds. An audit that judges nothing is not a success, nor
+    is one that finds a difference, unless the group's delivery permits it. Of several jobs, each gets the
+    parameters that it has.
     """
-    started: list[Mapping[str, Any]] = []
-    parameters = parse_parameters(pairs)
-    with interruptible(lambda: _what_goes_on(job, started)):
-        run = asyncio.run(run_job(url, job, group, parameters, wait=wait, on_started=started.append))
+    if len(names) > 1 and not wait:
+        raise click.UsageError("several jobs run one after another: add --wait")
+    given = parse_parameters(pairs) | {name: value for name, value in part.items() if value is not None}
+    each = _shared_out(get(url, "/jobs"), names, given) if len(names) > 1 else {names[0]: given}
+    ended = []
+    for name in names:
+        started: list[Mapping[str, Any]] = []
+        with interruptible(partial(_what_goes_on, name, started)):
+            one = run_job(
+                url, name, group, each[name], wait=wait, timeout_s=timeout, on_started=started.append
+            )
+            run = asyncio.run(one)
+        ended.append(run)
+        if output != "json":
+            if wait:
+                print_run(run)
+            else:
+                click.echo(f"run {run['id']} of {name} is {run['state']}")
+        failure = failure_of(run) if wait else None
+        if failure:
+            break
     if output == "json":
-        print_json(run)
-    elif wait:
-        _print_result(run)
-    else:
-        click.echo(f"run {run['id']} of {job} is {run['state']}")
-    failure = failure_of(run) if wait else None
+        print_json(ended[0] if len(names) == 1 else {"runs": ended})
     if failure:
         click.echo(f"run {run['id']}: {failure}", err=True)
         sys.exit(1)
 
 
-@click.command("runs")
+@click.command("schedules")
 @control_options
-def runs(url: str, output: str) -> None:
-    """List the runs of Spark jobs, past and present.
+def schedules(url: str, output: str) -> None:
+    """List the schedules of jobs (`BATON_SCHEDULES` of control), and how they go.
 
-    The lines below the table give the reason for each run that failed or was cancelled.
+    FAILED counts the rounds that have failed since the last good one; `baton runs show RUN` gives the reason.
     """
-    answer = get_list(url, "runs", "id")
-    print_list(answer, "runs", output, RUN_COLUMNS)
-    if output == "json":
-        return
-    for run in answer["runs"]:
-        if run.get("error"):
-            # an error of Spark may quote a fragment, and have many lines
-            click.echo(f"run {run['id']}: {escaped(str(failure_of(run)).encode(errors='replace'))}")
+    answer = get(url, "/schedules")
+    if output == "json" or answer["schedules"]:
+        print_list(answer, "schedules", output, SCHEDULE_COLUMNS)
+    else:
+        click.echo("There are no schedules: set BATON_SCHEDULES, for example to `lake,reports every 15m`.")
 
 
 @click.command("cancel")
@@ -101,6 +124,29 @@ def cancel(run_id: str, url: str, output: str) -> None:
         print_json(answer)
     else:
         click.echo(f"run {run_id} is {answer['state']}")
+
+
+def _shared_out(
+    answer: Mapping[str, Any], names: Sequence[str], given: Mapping[str, str | int]
+) -> dict[str, dict[str, str | int]]:
+    """The parameters of each job. Raises UsageError for one that no job has."""
+    known = {job["name"]: {one["name"] for one in job["parameters"]} for job in answer["jobs"]}
+    of_any = {parameter for name in names for parameter in known.get(name, ())}
+    if nobodys := sorted(given.keys() - of_any):
+        raise click.UsageError(f"none of these jobs has a parameter {nobodys[0]!r}")
+    return {name: {key: given[key] for key in given if key in known.get(name, ())} for name in names}
+
+
+def every_text(seconds: int) -> str:
+    """A period as BATON_SCHEDULES spells it.
+
+    >>> every_text(900), every_text(86_400), every_text(90)
+    ('15m', '1d', '90s')
+    """
+    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds % length == 0:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
 
 
 def parse_parameters(pairs: tuple[str, ...]) -> dict[str, str | int]:
@@ -116,22 +162,9 @@ def parse_parameters(pairs: tuple[str, ...]) -> dict[str, str | int]:
             raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--param")
         # not just `int`, which also accepts `1_000` and digits of other scripts
         digits = value.removeprefix("-")
-        parameters[name] = int(value) if digits.isascii() and digits.isdecimal() else value
+        is_number = digits.isascii() and digits.isdecimal() and name not in TEXTS
+        parameters[name] = int(value) if is_number else value
     return parameters
-
-
-def failure_of(run: Mapping[str, Any]) -> str | None:
-    """Why a run that has ended is not a success, in a sentence; None when it is one."""
-    if run["state"] != "succeeded":
-        error = run.get("error") or {}
-        reason = ": ".join(str(error[part]) for part in ("condition", "message") if error.get(part))
-        return reason or str(run["state"])
-    # to Spark an audit that counts differences has succeeded; as a proof it has failed
-    if run["job"] == "audit":
-        counts = {name: run["result"].get(name) for name in DIFFERENCES}
-        if any(count != 0 for count in counts.values()):
-            return "the audit found differences: " + ", ".join(f"{name} {counts[name]}" for name in counts)
-    return None
 
 
 async def run_job(
@@ -141,18 +174,13 @@ async def run_job(
     parameters: Mapping[str, str | int],
     *,
     wait: bool,
+    timeout_s: float | None = None,
     on_started: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> dict[str, Any]:
     """The run as started, or with `wait` the run once it has ended; shows progress meanwhile."""
-
-    def progress_of(run: Mapping[str, Any]) -> Progress:
-        # until Spark has planned the job, the number of its tasks is 0: the bar pulses
-        tasks = run["progress"]["tasks"] or None
-        return Progress(f"{job} {run['state']}", run["progress"]["completed"], tasks)
-
     return await start(
         url,
-        lambda control: control.start_run(job, group, parameters),
+        lambda control: control.start_run(job, group, parameters, timeout_s),
         "/runs",
         progress_of,
         wait=wait,
@@ -166,24 +194,3 @@ def _what_goes_on(job: str, started: Sequence[Mapping[str, Any]]) -> str:
         return f"a run of {job} may have started; `baton runs` lists the runs, and `baton cancel` ends one"
     run_id = started[0]["id"]
     return f"run {run_id} of {job} goes on; `baton runs` shows it, and `baton cancel {run_id}` ends it"
-
-
-def _print_result(run: Mapping[str, Any]) -> None:
-    """Prints the run and its result: single values in one table, each list of objects in its own."""
-    result = run.get("result")
-    click.echo(f"run {run['id']} of {run['job']}: {run['state']}")
-    if not isinstance(result, dict):
-        return
-    # each job has its own result, and the command line knows none of them
-    single = {name: value for name, value in result.items() if not isinstance(value, list | dict)}
-    if single:
-        print_table(("", "value"), single.items())
-    for name, value in result.items():
-        if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
-            # the union of the rows' fields in their order: a row may leave out what does not apply
-            columns = list(dict.fromkeys(column for row in value for column in row))
-            print_table(columns, ([_plain(row.get(c)) for c in columns] for row in value), title=name)
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, list | dict) else value

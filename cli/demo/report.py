@@ -53,11 +53,20 @@ def print_reports(result: Mapping[str, Any]) -> None:
 
 
 def print_audit(result: Mapping[str, Any]) -> None:
-    """Prints the audit's verdict on one line, and its examples if it has any."""
+    """Prints the audit's numbers and its verdict on one line, and its examples if it has any."""
     click.echo(
         f"audit: missing {result['missing']}, extra {result['extra']}, different {result['different']}"
         f" ({result['judged']:,} sessions judged, recomputed in Spark from {result['fragments']:,} fragments)"
+        f": {result['verdict']}"
     )
+    in_table = ("missing", "extra", "different", "duplicated")
+    faults = ", ".join(f"{name} {result[f'lake_{name}']}" for name in in_table)
+    click.echo(
+        f"  routing: {result['misrouted']} fragments in a wrong stream; table: {faults}"
+        f" ({result['lake_judged']:,} sessions judged)"
+    )
+    for one in result["left_out"]:
+        click.echo(f"  not judged: {one['what']}, because {one['why']}")
     if result["examples"]:
         columns = ("kind", "stream", "key", "detail")
         print_table(columns, ([row[column] for column in columns] for row in result["examples"]))

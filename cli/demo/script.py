@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from cli.commands.jobs import failure_of, run_job
+from cli.commands.jobs import run_job
+from cli.commands.runs import failure_of
 from cli.demo import report
 from cli.demo.incidents import Quarters, run_incidents
 from cli.demo.log import DemoLog

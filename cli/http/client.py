@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import math
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -30,6 +29,7 @@ from shared.backoff import Backoff
 from shared.errors import BatonError, Conflict, InvalidInput, NotFound, Unavailable
 from shared.model.rejects import UNREADABLE
 from shared.model.routing import StreamTable, parse_table
+from shared.service.loopback import is_loopback
 from shared.service.tls import client_context, tls_fault
 
 FIRST_CONTACT_S = 2.0
@@ -131,7 +131,9 @@ class BatonClient:
 
     # control
 
-    async def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
+    async def get(
+        self, path: str, params: Mapping[str, Any] | Sequence[tuple[str, str]] | None = None
+    ) -> Any:
         """The JSON at `path`. Raises NotFound, InvalidInput, Unavailable, … by the status of the response."""
         return _decode(await self._send("GET", path, params=params), Any)
 
@@ -152,11 +154,13 @@ class BatonClient:
                 return {**page, name: every}
             cursor = {"after": rows[-1][after]}
 
-    async def start_run(self, job: str, group: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    async def start_run(
+        self, job: str, group: str, parameters: Mapping[str, Any], timeout_s: float | None = None
+    ) -> dict[str, Any]:
         """Starts a run of a job and returns it as control reports it (202)."""
         # quoted: the name comes from the command line and may hold a slash
         path = f"/jobs/{quote(job, safe='')}/runs"
-        params = {"group": group}
+        params = {"group": group} | ({} if timeout_s is None else {"timeout_s": str(timeout_s)})
         response = await self._send("POST", path, params=params, json=dict(parameters), repeatable=False)
         run: dict[str, Any] = _decode(response, dict[str, Any])
         return run
@@ -265,17 +269,10 @@ async def connect(
         timeout=httpx.Timeout(60, connect=5),
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         # a proxy from the environment cannot reach this machine's loopback
-        trust_env=not _is_loopback(parts.hostname),
+        trust_env=not is_loopback(parts.hostname),
     )
     async with http:
         yield BatonClient(http, patience_s=patience_s, connect_patience_s=connect_patience_s)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _decode(response: httpx.Response, shape: Any) -> Any:

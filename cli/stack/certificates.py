@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from cli.stack.private_files import write_private
+from shared.service.private_files import write_private
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 AUTHORITY_LIFETIME = timedelta(days=90)

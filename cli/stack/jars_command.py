@@ -5,14 +5,17 @@ from __future__ import annotations
 import click
 
 from cli.stack.jars import fetch_jars
-from cli.stack.lock import USES, jar_folder, read_lock
+from cli.stack.lock import OPTIONAL, USES, Use, jar_folder, read_lock
 from cli.terminal.interrupts import interruptible
 
 
 @click.command()
-def jars() -> None:
+@click.option(
+    "--with", "more", type=click.Choice(OPTIONAL), multiple=True, help="Also those for a lake on s3a://…"
+)
+def jars(more: tuple[Use, ...]) -> None:
     """Download the jars of the lock file into the cache and verify their sha256."""
-    for use in USES:
+    for use in (*USES, *more):
         with interruptible(lambda: "the same command downloads what is missing"):
             fetched = fetch_jars(use)
         click.echo(

@@ -150,6 +150,10 @@ class LocalStack:
         if self._locks is not None:
             # the services' users, before the services; and what an earlier start has left open
             await self._locks.admit(Names(self.options.namespace), self.options.zookeeper_address)
+        workers = range(self.options.spark_workers)
+        if workers:
+            await self._wait_ready([self._launch(self._specs.spark_master())])
+            await self._wait_ready([self._launch(self._specs.spark_worker(index)) for index in workers])
         # the producer first, alone: it creates the stream table that the others wait for
         await self._wait_ready([self._launch(self._specs.producer())])
         consumers = [self._specs.consumer(index) for index in range(self.options.consumers)]
@@ -159,9 +163,10 @@ class LocalStack:
     async def _stop_all(self) -> None:
         consumers = [self.consumer(index) for index in self.consumers]
         services = [p for name in ("producer", "control") if (p := self._processes.get(name))]
+        spark = [process for name, process in self._processes.items() if name.startswith("spark-")]
         servers = [[p] for name in ("kafka", "zookeeper") if (p := self._processes.get(name))]
         # consumers first: to leave in order they need ZooKeeper and Kafka
-        for step in (consumers, services, *servers):
+        for step in (consumers, services, spark, *servers):
             await asyncio.gather(*(process.stop() for process in step))
             for process in step:
                 self._report(process.spec.name, "stopped")

@@ -16,8 +16,11 @@ from msgspec import Meta
 
 from cli.stack.faults import LockMalformed
 
-Use = Literal["kafka", "spark"]
+Use = Literal["kafka", "s3", "spark"]
 USES: tuple[Use, ...] = ("kafka", "spark")
+"""What every Baton needs."""
+OPTIONAL: tuple[Use, ...] = ("s3",)
+"""What `baton jars --with` fetches in addition: `s3` for a lake on an object store."""
 LOCK_FILE = Path(__file__).parents[1] / "jars.lock"
 
 

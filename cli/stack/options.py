@@ -16,6 +16,7 @@ from shared.model.names import is_namespace
 
 MAX_STREAMS = 4096
 MAX_CONSUMERS = 64
+MAX_SPARK_WORKERS = 16
 HIGHEST_OFFSET = 65_535 - 9_094
 
 
@@ -24,6 +25,7 @@ class StackOptions:
     """A local stack.
 
     `kafka` and `zookeeper` are addresses of running servers; without them the stack starts its own.
+    `spark_workers`: of a Spark cluster for the jobs, which otherwise run in their drivers.
     `secure`: its servers and services demand and show certificates and passwords (`cli/stack/secured.py`).
     `environment` goes to every service and overrides the launcher's environment.
     """
@@ -35,6 +37,7 @@ class StackOptions:
     namespace: str = ""
     kafka: str | None = None
     zookeeper: str | None = None
+    spark_workers: int = 0
     secure: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -43,6 +46,7 @@ class StackOptions:
         ranges = {
             "--consumers": (self.consumers, 0, MAX_CONSUMERS),
             "--streams": (self.streams, 1, MAX_STREAMS),
+            "--spark-workers": (self.spark_workers, 0, MAX_SPARK_WORKERS),
             "--port-offset": (self.port_offset, -1_000, HIGHEST_OFFSET),
         }
         # every fault at once, like the services do with their settings
@@ -83,6 +87,19 @@ class StackOptions:
         return 8010 + index + self.port_offset
 
     @property
+    def spark_master_port(self) -> int:
+        return 7077 + self.port_offset
+
+    @property
+    def spark_master(self) -> str:
+        """The stack's own Spark cluster; "" without one."""
+        return f"spark://{LOOPBACK}:{self.spark_master_port}" if self.spark_workers else ""
+
+    def spark_worker_port(self, index: int) -> int:
+        """The port of Spark's worker `index` (0 …), and that of its pages 20 higher."""
+        return 7080 + index + self.port_offset
+
+    @property
     def kafka_options(self) -> KafkaOptions:
         """The stack's own broker."""
         return KafkaOptions(
@@ -115,6 +132,9 @@ def ports_of(options: StackOptions) -> dict[str, int]:
     """Every port of the stack, by the name of the process that listens on it."""
     ports = {"control": options.control_port, "producer": options.producer_port}
     ports |= {f"consumer-{i}": options.consumer_port(i) for i in range(options.consumers)}
+    if options.spark_workers:
+        ports["spark-master"] = options.spark_master_port
+        ports |= {f"spark-worker-{i}": options.spark_worker_port(i) for i in range(options.spark_workers)}
     # a server that already runs has its port
     if options.kafka is None:
         ports["kafka"] = options.kafka_options.port

@@ -34,6 +34,17 @@ async def kafka_answers(kafka: Kafka) -> bool:
     return True
 
 
+async def listens(host: str, port: int) -> bool:
+    """Whether somebody accepts connections there."""
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
 async def is_ready(host: str, port: int, tls: TlsFiles | None = None) -> bool:
     """Whether the service's `/readyz` answers 200; with `tls` over HTTPS."""
     # by hand: our HTTP client would go through a proxy of the environment

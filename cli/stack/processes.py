@@ -18,7 +18,7 @@ from cli.stack.java import find_java, pyspark_jars
 from cli.stack.leash import on_leash
 from cli.stack.lock import class_path, jar_folder, read_lock
 from cli.stack.options import StackOptions, environment_of
-from cli.stack.probes import is_ready, kafka_answers, zookeeper_answers
+from cli.stack.probes import is_ready, kafka_answers, listens, zookeeper_answers
 from cli.stack.secured import LOCK_VARIABLES, StackLocks
 from cli.stack.servers import (
     LOOPBACK,
@@ -29,9 +29,13 @@ from cli.stack.servers import (
     prepare_zookeeper,
     zookeeper_argv,
 )
+from cli.stack.spark_servers import spark_environment, spark_master_argv, spark_worker_argv
 from cli.stack.supervisor import ProcessSpec, last_line
+from services.control.spark.spark_locks import write_spark_locks
 
 FORMAT_TIMEOUT_S = 60.0
+WORKER_MEMORY = "1g"
+"""Of a worker of Spark, for its executors: Spark gives each of them 1 GB."""
 _CHECKOUT = Path(__file__).parents[2]
 
 
@@ -75,6 +79,35 @@ class StackProcesses:
             ready_timeout_s=120.0,
         )
 
+    def spark_master(self) -> ProcessSpec:
+        """The master of the stack's own Spark cluster."""
+        port = self._options.spark_master_port
+        return self._spark("spark-master", port, spark_master_argv(port, self._spark_locks()))
+
+    def spark_worker(self, index: int) -> ProcessSpec:
+        """Worker `index` (0 …) of that cluster, with one core and its own folder."""
+        name, port = f"spark-worker-{index}", self._options.spark_worker_port(index)
+        folder = self._options.home / "spark" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        argv = spark_worker_argv(port, self._options.spark_master, folder, WORKER_MEMORY, self._spark_locks())
+        return self._spark(name, port, argv)
+
+    def _spark_locks(self) -> Path | None:
+        if self._locks is None:
+            return None
+        secret = self._locks.spark_secret.read_text().strip()
+        return write_spark_locks(self._locks.folder / "spark.conf", secret)
+
+    def _spark(self, name: str, port: int, argv: list[str]) -> ProcessSpec:
+        return ProcessSpec(
+            name=name,
+            argv=argv,
+            log=self._log(name),
+            is_ready=lambda: listens(LOOPBACK, port),
+            address=f"{LOOPBACK}:{port}",
+            environment={**os.environ, **spark_environment()},
+        )
+
     def producer(self) -> ProcessSpec:
         """The producer."""
         return self._service("producer", "producer", self._options.producer_port)
@@ -89,7 +122,10 @@ class StackProcesses:
         home = self._options.home
         # inside the home, so that a stack leaves nothing elsewhere
         folders = {"lake": str(home / "lake"), "runs": str(home / "runs"), "jars": str(jar_folder("spark"))}
-        return self._service("control", "control", self._options.control_port, **folders)
+        # and nothing runs on once the stack has stopped
+        port = self._options.control_port
+        cluster = {"spark_master": self._options.spark_master} if self._options.spark_workers else {}
+        return self._service("control", "control", port, runs_at_stop="end", **folders, **cluster)
 
     def _service(self, name: str, service: str, port: int, **own: str) -> ProcessSpec:
         # -P and the working folder: a package `shared` in the current folder must not hide ours

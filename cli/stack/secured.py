@@ -14,7 +14,6 @@ from pathlib import Path
 from cli.kafka.rights import rights_of
 from cli.stack.certificates import Authority, ensure_authority
 from cli.stack.kafka_locks import BROKER, KafkaLocks
-from cli.stack.private_files import write_private
 from cli.stack.servers import LOOPBACK
 from cli.stack.znode_locks import change_acls
 from shared.kafka.access import KafkaAccess, access_from
@@ -22,6 +21,7 @@ from shared.kafka.cluster import Cluster
 from shared.kafka.users import Right, grant, set_password
 from shared.model.names import Names
 from shared.service.known_settings import KNOWN
+from shared.service.private_files import write_private
 from shared.service.tls import TlsFiles
 from shared.zookeeper.access import access_source
 from shared.zookeeper.connection import ZooKeeper
@@ -40,9 +40,11 @@ PRINCIPALS = {
 }
 """Which rights each user in Kafka has."""
 PASSWORD_BYTES = 24
+SPARK = "spark"
+"""The secret that the processes of the stack's Spark cluster share."""
 LOCK_VARIABLES = frozenset(
     name for name in KNOWN if name.startswith(("BATON_KAFKA_", "BATON_TLS_", "BATON_ZOOKEEPER_"))
-) - {"BATON_ZOOKEEPER_TIMEOUT_S"}
+) - {"BATON_ZOOKEEPER_TIMEOUT_S"} | {"BATON_SPARK_SECRET_FILE"}
 """Those of a shell are for another stack: services of this one must not take them over."""
 SESSION_TIMEOUT_S = 10.0
 
@@ -93,7 +95,8 @@ class StackLocks:
         """All variables of a service's locks."""
         trust = {"BATON_TLS_CLIENT_CA_FILE": str(self.folder / "ca.pem")}
         kafka, tls = self.kafka_environment(service), self.tls_environment(service)
-        return kafka | tls | trust | self.zookeeper_environment
+        spark = {"BATON_SPARK_SECRET_FILE": str(self.spark_secret)} if service == "control" else {}
+        return kafka | tls | trust | self.zookeeper_environment | spark
 
     def kafka_environment(self, principal: str) -> dict[str, str]:
         """The variables with which Kafka's clients are let in."""
@@ -120,6 +123,11 @@ class StackLocks:
             "BATON_ZOOKEEPER_USER": ZOOKEEPER_USER,
             "BATON_ZOOKEEPER_PASSWORD_FILE": str(self._password_file("zookeeper")),
         }
+
+    @property
+    def spark_secret(self) -> Path:
+        """The file with the secret of the stack's Spark cluster."""
+        return self._password_file(SPARK)
 
     async def admit(self, names: Names, zookeeper: str) -> None:
         """Makes the users on the running servers, with their rights; locks znodes that exist.
@@ -148,7 +156,7 @@ def make_locks(home: Path, certificate_port: int) -> StackLocks:
     authority: Authority = ensure_authority(folder)
     for name in (BROKER, ADMIN, *PRINCIPALS):
         authority.issue(name)
-    for name in ("zookeeper", *(f"kafka-{user}" for user in PRINCIPALS)):
+    for name in ("zookeeper", SPARK, *(f"kafka-{user}" for user in PRINCIPALS)):
         file = folder / f"{name}.password"
         if not file.exists():
             write_private(file, f"{secrets.token_urlsafe(PASSWORD_BYTES)}\n".encode())

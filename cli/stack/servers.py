@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.stack.kafka_locks import KafkaLocks, java_properties, lock_settings
-from cli.stack.private_files import write_private
+from shared.service.private_files import write_private
 
 LOOPBACK = "127.0.0.1"
 """Never a host name, which may resolve to another address."""
@@ -163,7 +163,7 @@ def kafka_argv(options: KafkaOptions, java: str, class_path: str) -> list[str]:
     """The command line of the broker."""
     return [
         *(java, f"-Xms{options.heap_mb // 2}m", f"-Xmx{options.heap_mb}m", "-XX:+UseG1GC"),
-        # the full compiler takes more of two cores for the first minutes than it ever gives back
+        # the full compiler costs more in the first minutes than it saves later (docs/performance.md)
         "-XX:TieredStopAtLevel=1",
         *java_properties(options.locks),
         *_kafka_logging(options.log_level),

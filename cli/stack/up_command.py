@@ -36,10 +36,18 @@ DETACH_TIMEOUT_S = 300.0
 @option("--consumers", "BATON_CONSUMERS", 3, "Number of consumers.")
 @option("--streams", "BATON_STREAMS", 24, "Number of streams, fixed when the stack first starts.")
 @option("--namespace", "BATON_NAMESPACE", "", "Prefix of all names in Kafka and ZooKeeper.")
+@option("--spark-workers", "BATON_SPARK_WORKERS", 0, "Workers of a Spark cluster for the jobs; 0: none.")
 @secure_option
 @click.option("--detach", is_flag=True, help="Return when the stack is ready, and leave it running.")
 def up(
-    home: Path, port_offset: int, consumers: int, streams: int, namespace: str, secure: bool, detach: bool
+    home: Path,
+    port_offset: int,
+    consumers: int,
+    streams: int,
+    namespace: str,
+    spark_workers: int,
+    secure: bool,
+    detach: bool,
 ) -> None:
     """Start ZooKeeper, Kafka, a producer, consumers and control, and keep them running.
 
@@ -51,6 +59,7 @@ def up(
         consumers=consumers,
         streams=streams,
         namespace=namespace,
+        spark_workers=spark_workers,
         # what is locked stays so: services without the passwords could not use the data
         secure=secure or is_secured(home),
     )
@@ -140,6 +149,7 @@ def _detach(options: StackOptions) -> None:
         *(sys.executable, "-m", "cli.main", "up", "--home", str(options.home)),
         *("--port-offset", str(options.port_offset), "--consumers", str(options.consumers)),
         *("--streams", str(options.streams), "--namespace", options.namespace),
+        *("--spark-workers", str(options.spark_workers)),
         *(["--secure"] if options.secure else []),
     ]
     with log.open("wb") as file:

@@ -16,22 +16,34 @@ from services.control.adapters.http_drain import HttpDrain
 from services.control.adapters.http_members import HttpMembers, http_client
 from services.control.adapters.kafka_events import KafkaEvents
 from services.control.adapters.kafka_offsets import KafkaOffsets
+from services.control.adapters.kafka_sessions import KafkaSessions
 from services.control.adapters.run_store import RunStore
-from services.control.adapters.spark_runner import SparkPlace, SparkRunner
+from services.control.adapters.spark_place import SparkPlace
+from services.control.adapters.spark_runner import SparkRunner
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
 from services.control.app import create_app
+from services.control.core.jobs import JOBS
+from services.control.core.schedules import Retry, parse_schedules
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
+from services.control.live.freshness import Freshness
 from services.control.live.metrics import registry_for
 from services.control.live.operations import Operations
+from services.control.live.scheduler import Scheduler
 from services.control.settings import (
+    END,
     ControlSettings,
+    cluster_options_for,
     lake_for,
     own_hosts_for,
     spark_jars_for,
     spark_master_for,
 )
+from services.control.spark.request import ClusterOptions, ZooKeeperPlace
+from services.control.tables.lake import Lake
+from services.control.tables.positions import LakePositions
+from services.control.tables.reader import TableReader
 from shared.model.secrets import Secrets
 from shared.service.runtime import http_server, main
 from shared.zookeeper.connection import ZooKeeper
@@ -39,7 +51,7 @@ from shared.zookeeper.secret import ensure_secrets
 
 
 async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
-    """Runs control until `stop`. Then it refuses requests, ends the drivers, and closes its clients."""
+    """Runs control until `stop`. Then it refuses requests, may end the drivers, and closes its clients."""
     async with contextlib.AsyncExitStack() as stack:
         zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s, settings.zookeeper_access)
         stack.push_async_callback(zookeeper.close)
@@ -58,18 +70,45 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         )
         drain = HttpDrain(http, partial(_secrets, settings, zookeeper), settings.namespace)
         operations = _operations(settings, view, ZooKeeperPins(zookeeper, settings.names), drain)
+        store = RunStore(Path(settings.runs))
+        stack.enter_context(store.reserved())
         runner = SparkRunner(
-            RunStore(Path(settings.runs)),
+            store,
             _place(settings),
             http,
             timeout_s=settings.run_timeout_s,
             kept=settings.runs_kept,
+            idle_s=settings.spark_idle_s,
+            kept_s=settings.runs_kept_days * 86_400,
         )
+        retry = Retry(most=settings.schedule_retries, pause_s=settings.schedule_retry_s)
+        scheduler = Scheduler(parse_schedules(settings.schedules, JOBS), runner, view, retry)
+        runner.needed = scheduler.needed
         events = KafkaEvents(settings.kafka_access, settings.names, feed, replication=settings.replication)
-        registry = registry_for(view, runner, feed, lambda: cluster.unreadable_znodes)
+        lake = Lake(lake_for(settings, os.environ), settings.namespace)
+        tables = TableReader(lake)
+        stack.callback(tables.close)
+        topics = await stack.enter_async_context(KafkaSessions(settings.kafka_access, settings.names))
+        freshness = Freshness(LakePositions(lake), topics, view, settings.names, every_s=settings.freshness_s)
+        registry = registry_for(
+            view,
+            runner,
+            feed,
+            lambda: cluster.unreadable_znodes,
+            freshness=freshness.rows,
+            schedules=scheduler.rows,
+        )
         hosts = own_hosts_for(settings)
         app = create_app(
-            view=view, feed=feed, operations=operations, runner=runner, registry=registry, hosts=hosts
+            view=view,
+            feed=feed,
+            operations=operations,
+            runner=runner,
+            lake=tables,
+            freshness=freshness.rows,
+            scheduler=scheduler,
+            registry=registry,
+            hosts=hosts,
         )
 
         async def keep_view() -> None:
@@ -77,6 +116,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             await view.run()
 
         loops = {"view": keep_view, "events": events.run, "operations": operations.run, "runs": runner.run}
+        loops |= {"schedules": scheduler.run, "freshness": freshness.run}
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop(), name=name) for name, loop in loops.items()]
             try:
@@ -87,7 +127,8 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             finally:
                 for task in tasks:
                     task.cancel()
-                await runner.stop()
+                if settings.runs_at_stop == END:
+                    await runner.stop()
 
 
 def _operations(
@@ -105,9 +146,23 @@ def _place(settings: ControlSettings) -> SparkPlace:
     return SparkPlace(
         kafka=settings.kafka_access,
         namespace=settings.namespace,
-        lake=lake_for(settings),
-        jars=str(spark_jars_for(settings, os.environ)),
+        lake=lake_for(settings, os.environ),
+        jars=spark_jars_for(settings, os.environ),
         master=spark_master_for(settings, os.environ),
+        cluster=ClusterOptions(
+            driver_host=settings.spark_driver_host,
+            python=settings.spark_python,
+            pack=settings.spark_pack,
+            secret_file=settings.spark_secret_file,
+            options=cluster_options_for(settings),
+        ),
+        zookeeper=ZooKeeperPlace(
+            servers=settings.zookeeper,
+            timeout_s=settings.zookeeper_timeout_s,
+            user=settings.zookeeper_user,
+            password_file=settings.zookeeper_password_file,
+            acl=settings.zookeeper_acl,
+        ),
     )
 
 

@@ -1,25 +1,28 @@
-"""Control's HTTP face: `create_app` makes it from the view, the feed, the operations and the runner.
+"""Control's HTTP face: `create_app` makes it from the view, feed, operations, runner and lake.
 
-Every list is served from memory. Only `POST /operations`, `POST /jobs/…/runs` and `DELETE /runs/…` act. The
-guard stands in front and refuses what pages of other sites send.
+Every list is served from memory, but for the lake's tables, which are read from their files. Only
+`POST /operations`, `POST /jobs/…/runs` and `DELETE /runs/…` act. The guard stands in front and refuses what
+pages of other sites send.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import prometheus_client
 from fastapi import FastAPI
 
-from services.control.api import cluster, events, jobs, streams
+from services.control.api import cluster, events, jobs, streams, tables
 from services.control.api import operations as operations_api
 from services.control.api.guard import Guard
 from services.control.api.openapi import install_schemas
 from services.control.api.pages import MISDIRECTED
+from services.control.core.freshness import FreshnessRow
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
 from services.control.live.operations import Operations
-from services.control.ports import JobRunner
+from services.control.live.scheduler import Scheduler
+from services.control.ports import JobRunner, TableSource
 from shared.service.api_docs import NO_DOCS, install_docs
 from shared.service.http import HeadAnswers, install_health, install_problems
 
@@ -30,6 +33,9 @@ def create_app(
     feed: EventFeed,
     operations: Operations,
     runner: JobRunner,
+    lake: TableSource,
+    freshness: Callable[[], list[FreshnessRow]],
+    scheduler: Scheduler,
     registry: prometheus_client.CollectorRegistry,
     hosts: Iterable[str],
 ) -> FastAPI:
@@ -52,7 +58,9 @@ def create_app(
     app.include_router(operations_api.operations_routes(operations))
     app.include_router(jobs.jobs_routes(view, runner))
     app.include_router(jobs.runs_routes(runner))
-    resources = (streams, cluster, events, operations_api, jobs)
+    app.include_router(jobs.schedules_routes(scheduler))
+    app.include_router(tables.tables_routes(lake, freshness))
+    resources = (streams, cluster, events, operations_api, jobs, tables)
     install_schemas(
         app,
         answered=[struct for resource in resources for struct in resource.ANSWERED],

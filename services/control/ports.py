@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from services.control.core.freshness import Positions, TopicState
 from services.control.core.observed import Answers, Cluster, Offsets
-from services.control.core.runs import Run, Submission
+from services.control.core.runs import LogPart, Run, Submission
+from services.control.tables.rows import Asked, Page, TableRow
 from shared.model.cluster import MemberNode
 
 
@@ -63,8 +65,44 @@ class JobRunner(Protocol):
     def result_of(self, run_id: str) -> Any:
         """The result of a run that has succeeded, else None. Raises UnknownRun."""
 
+    def log_of(self, run_id: str, after: int | None) -> LogPart:
+        """A part of what the run's driver has written, from byte `after` on or (None) the last one.
+
+        Raises UnknownRun.
+        """
+
     async def cancel(self, run_id: str) -> Run:
         """Ends the run and all its processes; a run that has already ended is returned unchanged.
 
         Raises UnknownRun.
         """
+
+
+class TableSource(Protocol):
+    """Reads the tables of the lake."""
+
+    async def tables(self) -> Sequence[TableRow]:
+        """The tables, by name. Raises Unavailable."""
+
+    async def page(self, asked: Asked) -> Page:
+        """A page of a table. Raises UnknownTable, QueryInvalid, TableChanged, Unavailable."""
+
+
+class HeldPositions(Protocol):
+    """Knows how far the lake has come in the sessions topics."""
+
+    def read(self) -> Positions | None:
+        """By group and topic id the offset after the last held one of each partition; blocks.
+
+        None without a table of sessions that has them. Raises Unavailable.
+        """
+
+
+class SessionsTopics(Protocol):
+    """Reads what Kafka knows of the sessions topics."""
+
+    async def describe(self, group: str) -> TopicState | None:
+        """The group's topic, without oldest records; None if there is none. Raises Unavailable."""
+
+    async def with_oldest(self, group: str, state: TopicState, held: Mapping[int, int]) -> TopicState:
+        """The same with the oldest record of each partition that is not held. Raises Unavailable."""

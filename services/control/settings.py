@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from services.control.core.jobs import JOBS
+from services.control.core.schedules import SchedulesInvalid, parse_schedules
+from shared.errors import InvalidInput
+from shared.service.loopback import is_loopback
 from shared.service.service_settings import ServiceSettings
-from shared.service.settings import between, setting
+from shared.service.settings import between, one_of, setting
 
+KEEP, END = "keep", "end"
+OWN_OPTIONS = frozenset(
+    {
+        *("spark.master", "spark.app.name", "spark.jars", "spark.archives", "spark.local.dir"),
+        *("spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.sql.session.timeZone"),
+        *("spark.executorEnv.PYTHONPATH", "spark.ui.port", "spark.ui.enabled", "spark.log.level"),
+    }
+)
+"""Options of Spark without which the jobs do not work, or for which there is a setting."""
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 
 
@@ -43,15 +58,84 @@ class ControlSettings(ServiceSettings):
         ),
     )
     runs: str = setting(".baton/runs", "folder with one folder per run of a job")
+    schedules: str = setting(
+        "",
+        "jobs that run by themselves, like `lake,reports every 15m; audit every 6h; lake every 1h in fraud`; "
+        "each of a chain starts when the one before has succeeded",
+    )
+    schedule_retries: int = setting(
+        2,
+        "how often a scheduled run that has failed is repeated before the next one is due",
+        between(0, 100, "more only repeats a failure"),
+    )
+    schedule_retry_s: float = setting(
+        60.0,
+        "pause before a scheduled run is repeated; doubles each time",
+        between(1, 86_400, "shorter starts Spark again and again, longer waits for the next one"),
+    )
+    freshness_s: float = setting(
+        15.0,
+        "pause between two looks at how far the lake is behind the sessions topics",
+        between(0.1, 3600, "shorter costs Kafka more, longer shows older numbers"),
+    )
     runs_kept: int = setting(
         200,
         "ended runs to keep; older ones and their folders are removed",
         between(1, 100_000, "control reads the folders of all runs when it starts"),
     )
+    runs_kept_days: float = setting(
+        30.0,
+        "how long ended runs are kept at most; of each schedule the last ones stay",
+        between(0.001, 3650, "their logs fill the disk"),
+    )
     lake: str = setting(".baton/lake", "folder or URL (`s3a://…`) under which the Delta tables live")
-    jars: str = setting("", "folder with Spark's jars; empty: where `baton jars` keeps them")
+    jars: str = setting(
+        "", "folders with Spark's jars, separated by `:`; empty: where `baton jars` keeps them"
+    )
     spark_master: str = setting(
         "", "Spark master of the jobs; empty: `SPARK_MASTER`, and without that `local[2]`"
+    )
+    lake_shared: str = setting(
+        "0",
+        "1: a folder as BATON_LAKE is on a file system that all machines of the cluster share; without that, "
+        "only Spark on this machine may use a folder",
+        one_of("0", "1"),
+    )
+    spark_driver_host: str = setting(
+        "", "name or address at which a cluster's executors reach this machine; empty: as Spark finds it"
+    )
+    spark_python: str = setting(
+        "python3", "Python on the machines of a cluster, of the same minor version as control's"
+    )
+    spark_pack: str = setting(
+        "",
+        "archive with code and packages for a cluster's executors, which `baton spark pack` has written; "
+        "empty: drivers make it",
+    )
+    spark_secret_file: str = setting(
+        "",
+        "file with the secret that the processes of a standalone cluster share; "
+        "they then admit nobody without it, and encrypt what they send",
+    )
+    spark_executor_memory: str = setting("", "heap of each executor of a cluster, like `2g`; empty: Spark's")
+    spark_executor_cores: int = setting(
+        0,
+        "cores of each executor of a cluster; 0: as Spark decides",
+        between(0, 1024, "no worker has more cores"),
+    )
+    spark_options: str = setting(
+        "", "other options of Spark, `spark.name=value …`, with quotes around values that hold spaces"
+    )
+    spark_idle_s: float = setting(
+        120.0,
+        "how long a driver waits for another run after one that has succeeded, which spares the next one the "
+        "start of Spark; 0: not at all",
+        between(0, 86_400, "longer keeps a JVM in memory, and on a cluster its executors"),
+    )
+    runs_at_stop: str = setting(
+        KEEP,
+        "what a control that stops does with drivers: `keep` leaves them to the next one, `end` ends them",
+        one_of(KEEP, END),
     )
     run_timeout_s: float = setting(
         3600.0,
@@ -67,7 +151,7 @@ class ControlSettings(ServiceSettings):
                 faults.append(
                     f"BATON_HOSTS: {name!r} is not a host name (neither scheme nor port belong here)"
                 )
-        return faults
+        return [*faults, *_faults_of_options(self.spark_options), *_faults_of_schedules(self.schedules)]
 
 
 def own_hosts_for(settings: ControlSettings) -> list[str]:
@@ -85,17 +169,81 @@ def spark_master_for(settings: ControlSettings, environment: Mapping[str, str]) 
     return settings.spark_master or environment.get("SPARK_MASTER") or "local[2]"
 
 
-def spark_jars_for(settings: ControlSettings, environment: Mapping[str, str]) -> Path:
-    """The folder of Spark's jars: the setting, else the cache that `baton jars` fills."""
+def cluster_options_for(settings: ControlSettings) -> dict[str, str]:
+    """Spark's own options: the sizes of executors, and those that are given by name."""
+    sizes = {
+        "spark.executor.memory": settings.spark_executor_memory,
+        "spark.executor.cores": str(settings.spark_executor_cores or ""),
+    }
+    return {name: value for name, value in sizes.items() if value} | parse_options(settings.spark_options)
+
+
+def parse_options(text: str) -> dict[str, str]:
+    """Options by name. Raises ValueError.
+
+    >>> parse_options("spark.x=1 spark.y='a b'")
+    {'spark.x': '1', 'spark.y': 'a b'}
+    """
+    options = {}
+    for word in shlex.split(text):
+        name, equals, value = word.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise ValueError(f"{word!r} is not spark.name=value")
+        if name in OWN_OPTIONS:
+            raise ValueError(f"{name} is Baton's own")
+        options[name] = value
+    return options
+
+
+def _faults_of_options(text: str) -> list[str]:
+    try:
+        parse_options(text)
+    except ValueError as error:
+        return [f"BATON_SPARK_OPTIONS: {error}"]
+    return []
+
+
+def _faults_of_schedules(text: str) -> list[str]:
+    try:
+        parse_schedules(text, JOBS)
+    except SchedulesInvalid as error:
+        return [f"BATON_SCHEDULES: {fault}" for fault in error.faults]
+    return []
+
+
+def spark_jars_for(settings: ControlSettings, environment: Mapping[str, str]) -> str:
+    """The folders of Spark's jars, separated by `:`: the setting, else the cache that `baton jars` fills."""
     if settings.jars:
-        return Path(settings.jars).absolute()
+        return os.pathsep.join(str(Path(folder).absolute()) for folder in settings.jars.split(os.pathsep))
     cache = environment.get("BATON_CACHE")
     if not cache:
         base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
         cache = f"{base}/baton"
-    return Path(cache).absolute() / "jars" / "spark"
+    uses = ("spark", "s3") if settings.lake.startswith("s3a://") else ("spark",)
+    return os.pathsep.join(str(Path(cache).absolute() / "jars" / use) for use in uses)
 
 
-def lake_for(settings: ControlSettings) -> str:
-    """Where the tables live, in Spark's form: a URL unchanged, a folder as an absolute path."""
-    return settings.lake if "://" in settings.lake else str(Path(settings.lake).absolute())
+def lake_for(settings: ControlSettings, environment: Mapping[str, str]) -> str:
+    """Where the tables live, in Spark's form: a URL unchanged, a folder as an absolute path.
+
+    Raises InvalidInput for a folder that executors would not see.
+    """
+    if "://" in settings.lake:
+        return settings.lake
+    master = spark_master_for(settings, environment)
+    if settings.lake_shared == "0" and not is_on_this_machine(master):
+        raise InvalidInput(
+            f"BATON_LAKE={settings.lake} is a folder of this machine, but the jobs run on {master}: give it "
+            "a URL that all machines reach, or set BATON_LAKE_SHARED=1 if they share the folder"
+        )
+    return str(Path(settings.lake).absolute())
+
+
+def is_on_this_machine(master: str) -> bool:
+    """Whether all of Spark runs here.
+
+    >>> [is_on_this_machine(master) for master in ("local[2]", "spark://127.0.0.1:7077", "yarn")]
+    [True, True, False]
+    """
+    host = master.removeprefix("spark://").rpartition(":")[0]
+    return master.startswith("local") or is_loopback(host)

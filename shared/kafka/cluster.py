@@ -48,7 +48,6 @@ class Cluster:
         self._brokers: dict[int, tuple[str, int]] = {}
         self._controller = -1
         self._topics: dict[str, dict[int, Leader]] = {}
-        self._wanted: set[str] = set()
         self._denied: set[str] = set()
         self._silent: set[int] = set()
         """Brokers that have not answered their last question; they are asked last."""
@@ -136,7 +135,7 @@ class Cluster:
             if self._begun == begun:  # else another caller has begun and finished it since
                 self._begun += 1
                 whole, self._must_be_whole = self._must_be_whole, False
-                await self._read_metadata(self._unread | self._wanted if whole else set(self._unread))
+                await self._read_metadata(self._unread | (self._topics.keys() if whole else set()))
                 self._is_doubtful &= not whole
 
     def write_lane(self, transactional_id: str) -> Lane:
@@ -186,11 +185,9 @@ class Cluster:
         metadata = read_metadata(await self._ask_any(MetadataRequest(sorted(topics))))
         await self._move_brokers(metadata)
         self._unread -= topics
-        # what is missing was deleted, or this broker has not heard of it yet
-        self._wanted = (self._wanted | topics) - metadata.missing.keys()
         self._denied -= topics
         self._denied |= {topic for topic, code in metadata.missing.items() if code == _NO_RIGHT_TO_TOPIC}
-        for topic in metadata.missing:
+        for topic in metadata.missing:  # deleted, or this broker has not heard of it yet
             self._topics.pop(topic, None)
         self._topics.update(metadata.topics)
 

@@ -50,7 +50,7 @@ async def list_offsets(
 async def list_known_offsets(
     cluster: Cluster, partitions: Collection[Partition], which: int, *, is_committed: bool = False
 ) -> dict[Partition, int]:
-    """The same, of each partition that has a leader which answers; asks once.
+    """What `list_offsets` returns, of each partition that has a leader which answers; asks once.
 
     Raises KafkaUnavailable if none of them can be had.
     """

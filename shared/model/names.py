@@ -116,6 +116,15 @@ class Names:
     def producer(self, producer: str) -> str:
         return f"{self.producers}/{producer}"
 
+    def run_lock(self, group: str, job: str) -> str:
+        """The ephemeral node of the run that is under way of a job in a group."""
+        return f"{self.root}/runs/{group}/{job}"
+
+    @property
+    def lake_lock(self) -> str:
+        """The ephemeral node of the one run that writes to a lake on an object store."""
+        return f"{self.root}/lake-writer"
+
     @property
     def groups(self) -> str:
         return f"{self.root}/groups"

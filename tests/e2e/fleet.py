@@ -135,6 +135,7 @@ class Fleet:
         folders = {
             "BATON_RUNS": str(self.home / "runs"),
             "BATON_LAKE": str(self.home / "lake"),
+            "BATON_SPARK_IDLE_S": "0",  # a driver that waits would outlive a control that is killed
             "BATON_JARS": str(jar_folder("spark")),
         }
         service = self._service("control", "control", **folders)

@@ -119,7 +119,7 @@ class Proxy:
         self.refuses = False
         """New connections are reset at once."""
         self.is_away = False
-        """The same, by another fault: whoever ends one of them does not end the other."""
+        """The server is away, so new connections are reset, too; `accept` and `heal` do not bring it back."""
         self.swallowed: Counter[int] = Counter()
         """Answers held back so far, by the kind of their request."""
         self.delayed = 0

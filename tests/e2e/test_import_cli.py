@@ -73,7 +73,7 @@ async def test_the_commands_agree_on_what_was_imported(
     assert producer["address"] == stack.producer_url
     assert (group["name"], group["streams"], len(group["members"])) == ("default", STREAMS, 3)
     assert plan["moves"] == []
-    assert [job["name"] for job in jobs] == ["lake", "reports", "audit"]
+    assert [job["name"] for job in jobs] == ["lake", "reports", "audit", "maintain"]
     assert spoiled_code == 1
     assert [spoiled_summary[name] for name in ("lines", "unparsed", "accepted")] == [4, 2, 2]
     assert {row["reason"]: row["line"] for row in spoiled_summary["reasons"]} == {"time": 3, "key": 4}

@@ -15,14 +15,15 @@ import httpx
 import pytest
 
 from cli.kafka.rights import rights_of
-from cli.stack.private_files import write_private
 from shared.kafka.access import KafkaAccess
 from shared.kafka.users import Right
 from shared.model.names import Names
 from shared.service.known_settings import KNOWN
+from shared.service.private_files import write_private
 from tests.e2e.service import CHECKOUT, Service
 from tests.secured_kafka import PASSWORD, SecuredKafka
 from tests.servers import free_port
+from tests.tables import session, write_sessions
 from tests.waiting import until
 
 SETTINGS = {
@@ -33,6 +34,7 @@ SETTINGS = {
     "BATON_IDLE_MS": "3000",
     "BATON_MAX_REPLAY_FRAGMENTS": "100",
     "BATON_REFRESH_S": "0.2",
+    "BATON_FRESHNESS_S": "0.2",
 }
 
 
@@ -63,6 +65,7 @@ class LockedStack:
                 **access.variables,
                 "BATON_PORT": str(port),
                 "BATON_RUNS": str(home / "runs"),
+                "BATON_LAKE": str(home / "lake"),
             }
             self.services[name] = Service(f"services.{name}", home / f"{name}.log", environment)
             self.urls[name] = f"http://127.0.0.1:{port}"
@@ -157,6 +160,7 @@ async def test_the_least_rights_suffice_and_each_is_used(stack: LockedStack) -> 
         return {one["key"] for one in found["sessions"]} == {"long", *(f"k{n}" for n in range(ROUNDS))}
 
     await until(are_delivered, lambda: stack.services["consumer"].tail())
+    await compare_with_the_lake(stack)
     await use_command_line(stack)
 
     for principal in USED:
@@ -176,6 +180,18 @@ async def send_fragments(stack: LockedStack) -> None:
             answer = await http.post("/fragments", json=fragments)
             assert answer.json()["accepted"] == 61
             await asyncio.sleep(0.3)
+
+
+async def compare_with_the_lake(stack: LockedStack) -> None:
+    """Control reads the sessions that a lake lacks, once there is one."""
+    write_sessions(stack.home / "lake" / stack.names.namespace, [session(0)])
+    async with httpx.AsyncClient(base_url=stack.urls["control"]) as http:
+
+        async def is_behind() -> bool:
+            rows = (await http.get("/tables")).json()["freshness"]
+            return any(row["behind_records"] > 0 and row["retention_ms"] for row in rows)
+
+        await until(is_behind, lambda: stack.services["control"].tail())
 
 
 async def use_command_line(stack: LockedStack) -> None:

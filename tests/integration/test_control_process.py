@@ -47,6 +47,7 @@ class ControlProcess:
             "BATON_LAKE": str(home / "lake"),
             "BATON_JARS": str(jar_folder("spark")),
             "BATON_SPARK_MASTER": "local[1]",
+            "BATON_RUNS_AT_STOP": "end",
         }
         self.http = httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{self.port}", trust_env=False, timeout=DEADLINE_S

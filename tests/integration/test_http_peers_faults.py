@@ -13,7 +13,7 @@ import httpx
 import msgspec
 import pytest
 
-from services.consumer.adapters.http_peers import HttpPeers, PeerTimeouts, is_loopback
+from services.consumer.adapters.http_peers import HttpPeers, PeerTimeouts, is_near
 from services.consumer.core.handover.rules import BundleRequest, Offer
 from shared.errors import HandoverRefused, HandoverUnreadable, PeerUnavailable
 from shared.model.secrets import Secrets
@@ -367,7 +367,7 @@ async def test_the_reason_arrives_even_if_the_peer_does_not_read_the_copy() -> N
 )
 def test_loopback_addresses_are_recognised(address: str, expected: bool) -> None:
     """Compression pays off only across a network."""
-    assert is_loopback(address) is expected
+    assert is_near(address) is expected
 
 
 def test_the_repr_names_the_member_and_hides_the_secret() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
@@ -19,6 +20,7 @@ from cli.kafka.delivered import open_sessions
 from cli.stack.certificates import make_authority
 from cli.stack.options import StackOptions
 from cli.stack.secured import FOLDER, OPERATOR, StackLocks
+from cli.stack.spark_servers import spark_environment, spark_worker_argv
 from shared.errors import KafkaUnavailable, ZooKeeperRefused, ZooKeeperUnavailable
 from shared.kafka.access import KafkaAccess
 from shared.kafka.topics import list_topics
@@ -27,6 +29,7 @@ from shared.service.tls import TlsFiles, client_context
 from shared.zookeeper.access import access_source
 from shared.zookeeper.connection import ZooKeeper
 from tests.servers import free_port_offset
+from tests.spark_cluster import await_line
 
 ZOOKEEPER_TIMEOUT_S = 6.0
 
@@ -130,6 +133,42 @@ async def strangers_get_nothing(stack: Running, folder: Path) -> None:
             await znodes.children("/")
 
 
+@pytest.mark.soak
+async def test_the_jobs_run_on_a_secured_cluster(tmp_path: Path) -> None:
+    """Executors reach the locked Kafka, and a worker without the cluster's secret is not admitted."""
+    home = tmp_path / "home"
+    try:
+        stack = start(home, free_port_offset(), "--secure", "--spark-workers", "1")
+        log = tmp_path / "log.ndjson"
+        rows = [{"key": f"k{n % 3}", "time": 1_700_000_000_000 + n, "n": n} for n in range(30)]
+        log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        arguments = ("--format", "ndjson", "--key", "key", "--time", "time", "--close", "--wait")
+        baton(home, "import", str(log), *arguments)
+        baton(home, "run", "lake", "reports", "audit", "--wait")
+        master = f"spark://127.0.0.1:{stack.options.spark_master_port}"
+        await asyncio.to_thread(spark_admits_no_worker, master, tmp_path)
+        assert no_secret_shows(stack) == []
+    finally:
+        baton(home, "down")
+
+
+def spark_admits_no_worker(master: str, folder: Path) -> None:
+    """A worker without the cluster's secret gives up."""
+    argv = spark_worker_argv(0, master, folder / "worker", "512m")
+    log = folder / "worker.log"
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            argv, env=os.environ | spark_environment(), stdout=output, stderr=output, start_new_session=True
+        ) as worker,
+    ):
+        try:
+            await_line(log, "Failed to connect to master|Successfully registered")
+        finally:
+            worker.kill()
+    assert "Successfully registered" not in log.read_text()
+
+
 async def _services_refuse(stack: Running, *strangers: TlsFiles) -> None:
     ports = (stack.options.control_port, stack.options.producer_port, stack.options.consumer_port(0))
     for port, path in itertools.product(ports, ("/livez", "/metrics", "/docs")):
@@ -146,7 +185,7 @@ def no_secret_shows(stack: Running) -> list[str]:
     """The files of the home in which others may read a secret; none should be."""
     secrets = [file.read_bytes().strip() for file in stack.locks.folder.glob("*.password")]
     secrets += [file.read_bytes().strip() for file in stack.locks.folder.glob("*.key")]
-    assert len(secrets) == 12
+    assert len(secrets) == 13
     found = []
     for file in stack.options.home.rglob("*"):
         if file.is_file() and stat.S_IMODE(file.stat().st_mode) & 0o077:

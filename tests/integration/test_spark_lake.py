@@ -1,172 +1,102 @@
-"""The lake and the reports on real Kafka: the table equals the topic, even after the driver is killed."""
+"""The lake on real Kafka: the table equals the topic, even after the driver is killed."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
+import functools
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-import pytest
 
-from services.control.spark.lake import lake
-from services.control.spark.reports import reports
-from services.control.spark.request import RunRequest
-from shared.errors import NotFound
-from shared.model.sessions import Session, encode_session, session_id
+from services.control.spark.lake.job import lake
+from shared.model.group import GroupSettings
+from tests.lake import DAY_MS, NOON_MS, session_record
 from tests.spark import Pipeline
+from tests.spark_driver import Driver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RUN_TIMEOUT_S = 400.0
-PROJECT = Path(__file__).resolve().parents[2]
-DAY = 86_400_000
-NOON = 1_700_049_600_000  # 2023-11-15T12:00:00Z
+
+def _table_ids(spark: SparkSession, table: Path) -> list[str]:
+    return sorted(row.id for row in spark.read.format("delta").load(str(table)).collect())
 
 
-def _session(
-    key: str, first_offset: int, *, at: int = NOON, seconds: int = 60, paths: tuple[str, ...] = ("/a",)
-) -> tuple[bytes, bytes]:
-    """A session's record: one fragment per path."""
-    data = [msgspec.json.encode({"key": key, "data": {"path": path}}) for path in paths]
-    session = Session(
-        id=session_id("default", 0, key, first_offset),
-        group="default",
-        key=key,
-        stream=0,
-        epoch=1,
-        first_offset=first_offset,
-        last_offset=first_offset + len(data) - 1,
-        first_time=at,
-        last_time=at + seconds * 1000,
-        opened_at=at,
-        closed_at=at,
-        fragments=len(data),
-        bytes=sum(len(raw) for raw in data),
-        reason="end" if key == "ender" else "gap",
-        data=[],
-    )
-    return key.encode(), encode_session(session, data)
-
-
-def _table_ids(spark: SparkSession, lake_folder: Path) -> list[str]:
-    return sorted(row.id for row in spark.read.format("delta").load(f"{lake_folder}/sessions").collect())
-
-
-class Driver:
-    """A driver process in its own process group, as control starts it."""
-
-    def __init__(self, run: Path, request: RunRequest) -> None:
-        run.mkdir()
-        (run / "request.json").write_bytes(msgspec.json.encode(request))
-        self.run = run
-        with (run / "driver.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "services.control.spark.driver", str(run)],
-                cwd=PROJECT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def wait_until(self, has_happened: Callable[[], bool]) -> None:
-        """Waits for the condition; fails if the driver ends first."""
-        deadline = time.monotonic() + RUN_TIMEOUT_S
-        while not has_happened():
-            assert self._process.poll() is None, self.log()
-            assert time.monotonic() < deadline, self.log()
-            time.sleep(0.002)
-
-    def wait(self) -> int:
-        return self._process.wait(RUN_TIMEOUT_S)
-
-    def signal(self, number: signal.Signals) -> None:
-        """Sends the signal to the whole process group."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
-
-    def live_processes(self) -> list[str]:
-        """The live processes of the driver's session."""
-        return [
-            stat
-            for stat in _process_stats()
-            if stat.rpartition(")")[2].split()[3] == str(self._process.pid)
-            and stat.rpartition(")")[2].split()[0] != "Z"
-        ]
-
-    def log(self) -> str:
-        return (self.run / "driver.log").read_text()[-4000:]
-
-
-def _process_stats() -> Iterator[str]:
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            yield path.read_text()
+def _is_above(count: Callable[[], int], before: int) -> bool:
+    return count() > before
 
 
 async def test_the_table_holds_every_session_once_and_as_delivered(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:
     """Duplicates appear once, a second run adds nothing, fragments keep their bytes, 2 MB sessions fit."""
-    pipeline = Pipeline(kafka=kafka, namespace=namespace)
+    pipeline = Pipeline(kafka=kafka, namespace=namespace, settings=GroupSettings(delivery="at_least_once"))
     await pipeline.create()
     odd = b'{"key": "odd",  "data": {"n": 1.000000000000000000001e+2, "n": "\\u00e9"}} '
-    template, value = _session("odd", 7)
+    template, value = session_record("odd", 7)
     spelled = value[: value.index(b'"data":[') + 8] + odd + b"]}"
-    big = _session("big", 9, paths=("/" + "x" * 31_000,) * 55)
-    await pipeline.deliver([_session("a", 1), (template, spelled), big], partition=0)
-    await pipeline.deliver([_session("a", 1), _session("b", 2, at=NOON + DAY)], partition=1)
+    big = session_record("big", 9, paths=("/" + "x" * 31_000,) * 55)
+    late = session_record("b", 2, opened_at=NOON_MS + DAY_MS, first_time=NOON_MS - DAY_MS)
+    await pipeline.deliver([session_record("a", 1), (template, spelled), big], partition=0)
+    await pipeline.deliver([session_record("a", 1), late], partition=1)
 
     first = await asyncio.to_thread(lake, spark, pipeline.request("lake", tmp_path))
-    await pipeline.deliver([_session("b", 2, at=NOON + DAY), _session("c", 3)], partition=0)
+    await pipeline.deliver([late, session_record("c", 3)], partition=0)
     second = await asyncio.to_thread(lake, spark, pipeline.request("lake", tmp_path))
     third = await asyncio.to_thread(lake, spark, pipeline.request("lake", tmp_path))
 
     assert (first["sessions"], second["sessions"], third["sessions"]) == (4, 5, 5)
-    assert third["commits"] == 0
-    rows = {row.key: row for row in spark.read.format("delta").load(f"{tmp_path}/sessions").collect()}
+    assert (first["duplicates"], second["duplicates"], third["commits"]) == (1, 1, 0)
+    table = spark.read.format("delta").load(pipeline.request("lake", tmp_path).table("sessions"))
+    rows = {row.key: row for row in table.collect()}
+    assert len(rows) == table.count() == 5
     assert rows["odd"].data == [odd.decode()]
     assert [len(one) for one in rows["big"].data] == [31_033] * 55
-    assert (rows["b"].day.isoformat(), rows["b"].first_time) == ("2023-11-16", NOON + DAY)
+    assert (rows["b"].day.isoformat(), rows["b"].first_time) == ("2023-11-16", NOON_MS - DAY_MS)
+    assert (rows["b"].topic_partition, rows["b"].topic_offset, rows["b"].log) == (1, 1, 0)
+    sums = table.selectExpr("sum(fragments) AS fragments", "sum(bytes) AS bytes").first()
+    assert sums is not None
+    assert (third["fragments"], third["bytes"]) == (sums.fragments, sums.bytes)
 
 
 async def test_a_driver_killed_at_any_moment_leaves_each_session_once(
     spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
 ) -> None:
-    """SIGKILL with a batch planned, with it in the table but not recorded, and with the next one planned."""
+    """SIGKILL before a batch is written, with its files written, and with it committed but not reported."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     folder = tmp_path / "lake"
-    checkpoint = folder / "_checkpoints" / "sessions.default"
-    log = folder / "sessions" / "_delta_log"
-    moments: list[Callable[[], bool]] = [
-        lambda: (checkpoint / "offsets" / "0").exists(),
-        lambda: (log / f"{1:020d}.json").exists(),
-        lambda: (checkpoint / "offsets" / "1").exists(),
-    ]
+    sessions = Path(pipeline.request("lake", folder).table("sessions"))
+
+    def commits() -> int:
+        return len(list((sessions / "_delta_log").glob("*.json")))
+
+    def files() -> int:
+        return len(list(sessions.rglob("*.parquet")))
 
     delivered = []
-    for number, moment in enumerate(moments):
-        part = [_session(f"k{n % 7}", 1000 * number + n) for n in range(200)]
+    for number in range(3):
+        part = [session_record(f"k{n % 7}", 1000 * number + n) for n in range(200)]
         delivered += part
         await pipeline.deliver(part, partition=number % 2)
         driver = Driver(tmp_path / f"run{number}", pipeline.request("lake", folder))
-        await asyncio.to_thread(driver.wait_until, moment)
+        before, written = commits(), files()
+        moments: list[Callable[[], bool]] = [
+            (driver.run / "driver.json").exists,
+            functools.partial(_is_above, files, written),
+            functools.partial(_is_above, commits, before),
+        ]
+        await asyncio.to_thread(driver.wait_until, moments[number])
         driver.signal(signal.SIGKILL)
         assert driver.wait() == -signal.SIGKILL
     last = Driver(tmp_path / "last", pipeline.request("lake", folder))
 
     assert await asyncio.to_thread(last.wait) == 0, last.log()
-    assert _table_ids(spark, folder) == sorted(msgspec.json.decode(value)["id"] for _, value in delivered)
+    assert _table_ids(spark, sessions) == sorted(msgspec.json.decode(value)["id"] for _, value in delivered)
     assert sorted(path.name for path in last.run.iterdir()) == [
         *("driver.json", "driver.log", "request.json", "result.json")
     ]
@@ -199,47 +129,5 @@ def test_a_failed_run_reports_why(tmp_path: Path) -> None:
     assert driver.wait() == 1
     assert msgspec.json.decode((driver.run / "error.json").read_bytes()) == {
         "condition": "NotFound",
-        "message": "there is no job 'dance', only audit, lake, reports",
+        "message": "there is no job 'dance', only audit, lake, maintain, reports",
     }
-
-
-def test_reports_need_a_lake(spark: SparkSession, tmp_path: Path) -> None:
-    """Without the table, the error says which job to run first."""
-    request = Pipeline(kafka="127.0.0.1:1", namespace="").request("reports", tmp_path)
-
-    with pytest.raises(NotFound, match="run the job `lake` first"):
-        reports(spark, request)
-
-
-async def test_reports_match_the_sessions(
-    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
-) -> None:
-    """Counts, exact percentiles, reasons, new and returning keys, and items, against results by hand."""
-    pipeline = Pipeline(kafka=kafka, namespace=namespace)
-    await pipeline.create()
-    await pipeline.deliver(
-        [
-            _session("a", 1, seconds=10, paths=("/in", "/x", "/x", "/out")),
-            _session("b", 2, seconds=20, paths=("/x",)),
-            _session("ender", 3, at=NOON + 3_600_000, seconds=40, paths=("/in", "/out")),
-            _session("a", 9, at=NOON + DAY, seconds=0, paths=("/in",)),
-        ]
-    )
-    await asyncio.to_thread(lake, spark, pipeline.request("lake", tmp_path))
-
-    result = await asyncio.to_thread(reports, spark, pipeline.request("reports", tmp_path, top=2))
-
-    first, second = result["days"]
-    expected = {"start": "2023-11-15T00:00:00Z", "sessions": 3, "fragments": 7, "keys_new": 3}
-    expected |= {"keys_returning": 0, "ended_end": 1, "ended_gap": 2, "ended_limit": 0}
-    expected |= {"duration_ms_p50": 20_000.0, "duration_ms_p90": 36_000.0, "length_p50": 2.0}
-    assert {name: first[name] for name in expected} == expected
-    assert (second["keys_new"], second["keys_returning"]) == (0, 1)
-    assert [(hour["start"][:13], hour["sessions"]) for hour in result["hours"]] == [
-        *(("2023-11-15T12", 2), ("2023-11-15T13", 1), ("2023-11-16T12", 1))
-    ]
-    assert [(row["item"], row["count"], row["sessions"]) for row in result["items"]] == [
-        *(("/in", 3, 3), ("/x", 3, 2))
-    ]
-    assert [(row["item"], row["count"]) for row in result["entries"]] == [("/in", 3), ("/x", 1)]
-    assert [(row["item"], row["count"]) for row in result["exits"]] == [("/out", 2), ("/in", 1)]

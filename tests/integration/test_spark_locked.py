@@ -15,9 +15,9 @@ import pytest
 
 from cli.kafka.rights import rights_of
 from cli.stack.lock import jar_folder
-from services.control.spark.audit import audit
-from services.control.spark.kafka_client import java_properties
-from services.control.spark.kafka_log import offsets, read_log, topic_partitions
+from services.control.spark.audit.job import audit
+from services.control.spark.kafka.client import java_properties
+from services.control.spark.kafka.log import offsets, read_log, topic_partitions
 from services.control.spark.request import RunRequest
 from shared.kafka.access import KafkaAccess
 from shared.kafka.cluster import Cluster
@@ -27,8 +27,9 @@ from shared.model.group import GroupSettings
 from shared.model.head import Head
 from shared.model.names import Names
 from tests.integration.test_kafka_locked import WAYS
-from tests.integration.test_spark_lake import Driver, _session
+from tests.lake import session_record
 from tests.secured_kafka import PASSWORD, SecuredKafka
+from tests.spark_driver import Driver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +49,7 @@ async def names(secured_kafka: SecuredKafka, namespace: str) -> Names:
         await writer.open()
         where = names.sessions("default"), 0
         await writer.add([where])
-        await writer.write(where, [(*_session(key, n), []) for n, key in enumerate("abc")])
+        await writer.write(where, [(*session_record(key, n), []) for n, key in enumerate("abc")])
         head = Head(epoch=1, seq=1, position=0, safe_offset=0)
         await writer.commit_offset(
             GroupOffset(

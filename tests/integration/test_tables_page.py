@@ -1,4 +1,4 @@
-"""docs/tables.md is true: its columns are those of the tables, and its Spark example runs on them."""
+"""docs/lake.md is true: its columns are those of the tables, and its Spark example runs on them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from services.control.spark.lake import lake
-from services.control.spark.reports import reports
+from services.control.spark.lake.job import lake
+from services.control.spark.reports.job import reports
 from tests.spark import Pipeline, fragment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = Path(__file__).parents[2] / "docs" / "tables.md"
+PAGE = Path(__file__).parents[2] / "docs" / "lake.md"
 NOON = 1_700_049_600_000
 
 
@@ -44,15 +44,17 @@ async def test_the_page_describes_the_tables_and_its_example_runs(
         ]
     )
     found, _ = await pipeline.sessions()
-    await pipeline.deliver([(one.key.encode(), raw) for one, raw in found], partition=0)
+    await pipeline.deliver([*((one.key.encode(), raw) for one, raw in found), (b"ann", b"?")], partition=0)
     for job in (lake, reports):
         await asyncio.to_thread(job, spark, pipeline.request(job.__name__, tmp_path))
 
-    for table in ("sessions", "reports/periods", "reports/items"):
-        schema = spark.read.format("delta").load(f"{tmp_path}/{table}").dtypes
+    request = pipeline.request("lake", tmp_path)
+    reported = ("periods", "items", "transitions", "retention", "keys")
+    for table in ("sessions", "unreadable", *(f"reports/{name}" for name in reported)):
+        schema = spark.read.format("delta").load(request.table(*table.split("/"))).dtypes
         assert documented(table) == dict(schema), table
     (example,) = re.findall(r"```python\n(.*?start_spark.*?)```", PAGE.read_text(), re.S)
-    example = example.replace('".baton/lake"', repr(str(tmp_path))).replace(
+    example = example.replace('".baton/lake"', repr(request.table())).replace(
         '".baton/look"', repr(str(tmp_path / "look"))
     )
     await asyncio.to_thread(exec, example, {})

@@ -23,7 +23,7 @@ from cli.stack.processes import StackProcesses
 from cli.stack.servers import KafkaOptions, ZooKeeperOptions, kafka_config, zookeeper_config
 from services.consumer.settings import ConsumerSettings
 from services.control.api.guard import is_own_host
-from services.control.settings import ControlSettings, own_hosts_for
+from services.control.settings import ControlSettings, lake_for, own_hosts_for
 from shared.service.settings import load, variable_for
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +37,8 @@ FOREIGN = {"SPARK_LOCAL_IP"}
 ADDRESSES = {"BATON_KAFKA", "BATON_ZOOKEEPER", "BATON_HOST", "BATON_PORT", "BATON_PRIVATE_PORT"}
 """Settings that belong to the network of the containers: `baton.env` cannot change them."""
 CLIENT = "cli"
+SPARK = {"spark-master": "master.Master", "spark-worker": "worker.Worker"}
+"""The services of the profile `spark`, and Spark's own program of each."""
 PATHS_AND_ADDRESSES = {
     "log.dirs",
     "listeners",
@@ -86,7 +88,21 @@ def test_the_containers_are_the_processes_of_the_local_stack() -> None:
     started = {name for name, declared in COMPOSE["services"].items() if "profiles" not in declared}
 
     assert started == {*SERVERS, *SERVICES}
-    assert COMPOSE["services"].keys() - started == {CLIENT}
+    assert COMPOSE["services"].keys() - started == {CLIENT, *SPARK}
+
+
+@pytest.mark.parametrize("service", SPARK)
+def test_a_spark_cluster_is_a_profile(service: str) -> None:
+    """It runs control's image, which has Spark, at the versions that the driver has; workers see the lake."""
+    declared, control = COMPOSE["services"][service], COMPOSE["services"]["control"]
+    (master,) = (word for word in COMPOSE["services"]["spark-worker"]["command"] if "://" in word)
+    in_baton_env = {"BATON_SPARK_MASTER": master, "BATON_LAKE_SHARED": "1"}
+    settings = load(ControlSettings, variables_in("control", in_baton_env))
+
+    assert (declared["profiles"], declared["image"]) == (["spark"], control["image"])
+    assert declared["command"][1] == f"org.apache.spark.deploy.{SPARK[service]}"
+    assert lake_for(settings, {}) == "/data/lake"
+    assert COMPOSE["services"]["spark-worker"]["volumes"] == control["volumes"]
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -230,7 +246,10 @@ def test_a_service_imports_only_what_its_image_contains(service: str) -> None:
     """The image has no command line, and only control's has the packages that the light one removes."""
     (left_out,) = re.findall(r"(?m)^FROM packages AS light\nRUN pip uninstall --yes (.+)$", DOCKERFILE)
     absent = ["cli", "tests", *([] if service == "control" else left_out.split())]
-    run = [f"services.{service}.__main__", *(["services.control.spark.driver"] * (service == "control"))]
+    run = [
+        f"services.{service}.__main__",
+        *(["services.control.spark.driver.__main__"] * (service == "control")),
+    ]
     program = (
         "import sys, importlib\n"
         f"for name in {absent}: sys.modules[name] = None\n"

@@ -7,26 +7,38 @@ In `<runs>/<id>/`, control writes `request.json` and `run.json`; the driver writ
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from services.control.core.runs import Run, RunError
+from services.control.core.runs import LogPart, Run, RunError
+from shared.errors import Conflict
 
 MAX_LAST_WORDS = 300
+LOG_PART = 16 * 1024
 
 T = TypeVar("T")
 
 
+class RunsInUse(Conflict):
+    """Another control uses the folder of the runs."""
+
+
 class DriverUp(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver reports once Spark is up: the address of Spark's UI, and the application's id."""
+    """What a driver reports once Spark is up: the address of Spark's UI, and the application's id.
+
+    `first_job`: the first of Spark's jobs that belongs to the run.
+    """
 
     pid: int = 0
     ui: str | None = None
     application: str | None = None
+    first_job: int = 0
 
 
 class RunStore:
@@ -38,6 +50,19 @@ class RunStore:
 
     def __repr__(self) -> str:
         return f"<RunStore {self.folder}>"
+
+    @contextlib.contextmanager
+    def reserved(self) -> Iterator[None]:
+        """Keeps the runs for this control alone during the block. Raises RunsInUse."""
+        with (self.folder / "lock").open("w") as file:
+            # the kernel releases the lock when the process dies, so a crash leaves no stale one
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunsInUse(
+                    f"another control keeps its runs in {self.folder}: give this one another BATON_RUNS"
+                ) from None
+            yield
 
     def folder_of(self, run_id: str) -> Path:
         """The folder of the run's files."""
@@ -81,6 +106,18 @@ class RunStore:
     def error(self, run_id: str) -> RunError | None:
         """The error that the driver has published, or None."""
         return _read(self.folder_of(run_id) / "error.json", RunError)
+
+    def log(self, run_id: str, after: int | None) -> LogPart:
+        """What the driver has written from byte `after` on (None: its end), at most `LOG_PART` bytes."""
+        try:
+            with (self.folder_of(run_id) / "driver.log").open("rb") as log:
+                size = log.seek(0, os.SEEK_END)
+                first = max(0, size - LOG_PART) if after is None else min(after, size)
+                log.seek(first)
+                raw = log.read(LOG_PART)
+        except OSError:
+            size, first, raw = 0, 0, b""
+        return LogPart(first=first, next=first + len(raw), size=size, text=raw.decode(errors="replace"))
 
     def last_words(self, run_id: str) -> str:
         """The last non-empty line of the driver's output, shortened; "" without one."""

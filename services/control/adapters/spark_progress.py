@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 class SparkJob(msgspec.Struct, frozen=True, rename="camel"):
     """One of Spark's jobs; `numTasks` includes the tasks of skipped stages."""
 
+    job_id: int = 0
     num_tasks: int = 0
     num_completed_tasks: int = 0
     num_skipped_tasks: int = 0
@@ -52,13 +53,13 @@ async def read_progress(http: httpx.AsyncClient, driver: DriverUp) -> Progress |
     except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, msgspec.DecodeError, IndexError) as error:
         logger.debug("no progress", extra={"ui": driver.ui, "why": repr(error)})
         return None
-    return progress_of(jobs)
+    return progress_of([job for job in jobs if job.job_id >= driver.first_job])
 
 
 def progress_of(jobs: list[SparkJob]) -> Progress:
     """The sums over Spark's jobs, without the tasks of skipped stages, which never run.
 
-    >>> progress_of([SparkJob(9, 4, 3, 1, 0), SparkJob(2, 2, 0, 0, 1)])
+    >>> progress_of([SparkJob(0, 9, 4, 3, 1, 0), SparkJob(1, 2, 2, 0, 0, 1)])
     Progress(tasks=8, completed=6, active=1, failed=1)
     """
     return Progress(

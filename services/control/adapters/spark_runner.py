@@ -1,18 +1,21 @@
 """Runs Spark programs, each in its own process group, and keeps their records on disk.
 
-It looks (files, processes, Spark's REST), `core/runs.py` decides, and it acts. A restarted control resumes
-all its runs, including those whose driver is still alive. A control that stops ends all drivers.
+It looks (files, processes, Spark's REST), `core/runs.py` decides, and it acts. A driver whose run has
+succeeded waits for the next one (`spark_drivers.py`). A restarted control resumes all its runs, including
+those whose driver is still alive. A control that stops leaves its drivers to the next one, unless it is told
+to end them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -20,35 +23,28 @@ import msgspec
 
 from services.control.adapters.process_group import ProcessGroup
 from services.control.adapters.run_store import RunStore
+from services.control.adapters.spark_drivers import SparkDrivers
+from services.control.adapters.spark_place import SparkPlace
 from services.control.adapters.spark_progress import read_progress
 from services.control.core.runs import (
     DriverState,
     JobAlreadyRunning,
+    LogPart,
     Run,
+    RunError,
     Submission,
     UnknownRun,
     cancelled,
     decide,
 )
 from shared.errors import SparkUnavailable
-from shared.kafka.access import Kafka
 
 POLL_S = 0.2
+FORGET_EVERY_MS = 60_000
 DRIVER = (sys.executable, "-m", "services.control.spark.driver")
 """The program of every run; its one argument is the run's folder."""
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkPlace:
-    """Where Spark runs and works: the part of a request that all runs share."""
-
-    kafka: Kafka
-    namespace: str
-    lake: str
-    jars: str
-    master: str
 
 
 @dataclass(slots=True)
@@ -66,7 +62,10 @@ class _Watched:
 
 
 class SparkRunner:
-    """A `JobRunner`. `run()` watches until cancelled; `stop()` ends all runs under way."""
+    """A `JobRunner`. `run()` watches until cancelled; `stop()` then ends all drivers, or leaves them.
+
+    `idle_s`: how long a driver waits for another run.
+    """
 
     def __init__(
         self,
@@ -76,6 +75,8 @@ class SparkRunner:
         *,
         timeout_s: float,
         kept: int,
+        idle_s: float = 0.0,
+        kept_s: float = math.inf,
         driver: Sequence[str] = DRIVER,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
@@ -84,7 +85,11 @@ class SparkRunner:
         self._http = http
         self._timeout_s = timeout_s
         self._kept = kept
-        self._driver = tuple(driver)
+        self._kept_s = kept_s
+        self._forget_at_ms = 0
+        self.needed: Callable[[Sequence[Run]], Collection[str]] = lambda _: ()
+        """The runs that must not be forgotten, of all; set it before `run`."""
+        self._drivers = SparkDrivers(store.folder, place, driver, idle_s)
         self._now_ms = now_ms
         self._runs = {run.id: run for run in store.load()}
         self._watched = {
@@ -110,6 +115,13 @@ class SparkRunner:
         """The result of a run that has succeeded, else None. Raises UnknownRun."""
         return self._store.result(run_id) if self.run_of(run_id).state == "succeeded" else None
 
+    def log_of(self, run_id: str, after: int | None) -> LogPart:
+        """A part of what the run's driver has written, from byte `after` on or (None) the last one.
+
+        Raises UnknownRun.
+        """
+        return self._store.log(self.run_of(run_id).id, after)
+
     async def start(self, submission: Submission) -> Run:
         """A new run, its driver started. Raises JobAlreadyRunning, SparkUnavailable."""
         # two runs of a job in a group would write the same tables
@@ -125,16 +137,19 @@ class SparkRunner:
             state="starting",
             started_at=now_ms,
             timeout_s=min(submission.timeout_s or self._timeout_s, self._timeout_s),
+            scheduled=submission.scheduled,
         )
         try:
-            self._store.create(run, self._request(run, submission))
-            folder = self._store.folder_of(run.id)
-            processes = ProcessGroup.start([*self._driver, str(folder)], log=folder / "driver.log")
+            request = self._place.request(
+                run, submission, self._drivers.folder_of(run.id).path, idle_s=self._drivers.idle_s
+            )
+            self._store.create(run, request)
+            handed = self._drivers.hand_over(self._store.folder_of(run.id))
+            run, processes = self._given(run, *handed) if handed else self._begun(run)
         except OSError as error:
             self._store.remove(run.id)
             raise SparkUnavailable(f"the driver cannot be started: {error}") from None
         # the pid is known only now; a control that dies before this leaves a record that signals nobody
-        run = msgspec.structs.replace(run, pid=processes.leader, born=processes.born)
         self._watched[run.id] = _Watched(run, processes)
         self._keep(run)
         self.forget_old()
@@ -157,23 +172,36 @@ class SparkRunner:
     async def step(self) -> None:
         """Looks at every run that has not ended, and takes its next step."""
         await asyncio.gather(*(self._look_after(watched) for watched in list(self._watched.values())))
+        if self._now_ms() >= self._forget_at_ms:
+            self._forget_at_ms = self._now_ms() + FORGET_EVERY_MS
+            self.forget_old()
+        self._drivers.end_surplus()
+        self._drivers.remove_dead({watched.run.driver for watched in self._watched.values()})
 
     async def stop(self) -> None:
-        """Ends every run under way, in less than 2 s."""
+        """Ends every run under way, and the drivers that wait, in less than 2 s."""
         why = "control was stopped"
         await asyncio.gather(*(self._cancel(run_id, why) for run_id in list(self._watched)))
+        await self._drivers.end_all()
 
     def forget_old(self) -> None:
-        """Forgets all but the newest ended runs, and removes their folders."""
-        ended = [run for run in self.runs() if run.has_ended]
-        for run in ended[self._kept :]:
-            del self._runs[run.id]
-            self._store.remove(run.id)
+        """Forgets ended runs that are too many or too old, and removes their folders."""
+        every = self.runs()
+        ended = [run for run in every if run.has_ended]
+        oldest_ms = self._now_ms() - self._kept_s * 1000
+        surplus = {
+            run.id for at, run in enumerate(ended) if at >= self._kept or (run.ended_at or 0) < oldest_ms
+        }
+        for run_id in surplus.difference(self.needed(every)) if surplus else ():
+            del self._runs[run_id]
+            self._store.remove(run_id)
 
     async def _cancel(self, run_id: str, why: str) -> Run:
         self.run_of(run_id)
         watched = self._watched.get(run_id)
-        if watched is not None:
+        if watched is not None and (seen := self._see(watched)).has_published and seen.has_released:
+            await self._look_after(watched)  # it has an outcome, and its driver may work for another run
+        elif watched is not None:
             watched.is_cancelled = True
             # before taking the lock: its holder may be waiting for Spark's UI
             await self._end(watched)
@@ -192,6 +220,9 @@ class SparkRunner:
                 await self._end(watched)
             if step.run.has_ended:
                 self._conclude(watched, step.run)
+                return
+            if step.restart:
+                self._replace_driver(watched, step.run)
                 return
             driver = self._store.driver(watched.run.id)
             progress = await read_progress(self._http, driver) if driver else None
@@ -216,11 +247,37 @@ class SparkRunner:
             exit_code=watched.processes.exit_code,
             last_words="" if alive else self._store.last_words(run_id),
             published_at=watched.published_at,
+            has_released=self._drivers.has_released(watched.run.driver, run_id),
         )
 
     async def _end(self, watched: _Watched) -> None:
         if not await watched.processes.end():
             logger.error("processes survive SIGKILL", extra={"run": watched.run.id, "group": watched.run.pid})
+
+    def _begun(self, run: Run) -> tuple[Run, ProcessGroup]:
+        """The run with a driver of its own. Raises OSError."""
+        processes = self._drivers.start(run.id, self._store.folder_of(run.id))
+        return self._given(run, run.id, processes, is_handed_over=False)
+
+    @staticmethod
+    def _given(
+        run: Run, driver: str, processes: ProcessGroup, *, is_handed_over: bool = True
+    ) -> tuple[Run, ProcessGroup]:
+        """The run with a driver, which may have waited for it."""
+        pid, born = processes.leader, processes.born
+        of_driver = {"pid": pid, "born": born, "driver": driver, "is_handed_over": is_handed_over}
+        return msgspec.structs.replace(run, **of_driver), processes
+
+    def _replace_driver(self, watched: _Watched, run: Run) -> None:
+        """Starts a driver for a run that one which waited has not begun."""
+        logger.warning("driver replaced", extra={"run": run.id, "driver": run.driver})
+        try:
+            watched.run, watched.processes = self._begun(run)
+        except OSError as error:
+            failure = RunError(condition="SparkUnavailable", message=f"no driver can be started: {error}")
+            self._conclude(watched, run.ended("failed", self._now_ms(), failure))
+            return
+        self._keep(watched.run)
 
     def _conclude(self, watched: _Watched, run: Run) -> None:
         watched.run = run
@@ -235,17 +292,6 @@ class SparkRunner:
             self._store.save(run)
         except OSError as error:
             logger.exception("run record not written", extra={"run": run.id, "why": str(error)})
-
-    def _request(self, run: Run, submission: Submission) -> dict[str, Any]:
-        return asdict(self._place) | {
-            "id": run.id,
-            "job": run.job,
-            "parameters": run.parameters,
-            "group": run.group,
-            "group_settings": submission.settings,
-            "streams": submission.streams,
-            "timeout_s": run.timeout_s,
-        }
 
 
 def _new_id(now_ms: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -38,13 +38,24 @@ T = TypeVar("T")
 K = TypeVar("K", int, str)
 
 
+class _StoredTable(NamedTuple):
+    """The stream table, and its JSON as it is stored."""
+
+    parsed: StreamTable
+    text: str
+
+
+def _stored_table(raw: bytes) -> _StoredTable:
+    return _StoredTable(parse_table(raw), raw.decode())
+
+
 class ZooKeeperCluster:
     """A `ClusterSource` on a connected `Znodes`."""
 
     def __init__(self, znodes: Znodes, names: Names) -> None:
         self._tree = _WatchedTree(znodes, names.root)
         self._names = names
-        self._table: StreamTable | None = None
+        self._table: _StoredTable | None = None
         self._last = Cluster()
         self._seen_changes = -1
 
@@ -71,8 +82,8 @@ class ZooKeeperCluster:
 
     async def _read(self) -> Cluster:
         names = self._names
-        self._table = await self._tree.value(names.table, parse_table, unreadable=self._table)
-        count = self._table.count if self._table else 0
+        self._table = await self._tree.value(names.table, _stored_table, unreadable=self._table)
+        count = self._table.parsed.count if self._table else 0
         producers = await self._named(names.producers, names.producer, ProducerNode)
         groups = {}
         for group in await self._tree.children(names.groups):
@@ -80,7 +91,8 @@ class ZooKeeperCluster:
                 settings=await self._tree.value(names.group(group), parse_group_settings),
                 view=await self._read_view(group, count),
             )
-        return Cluster(count=count, groups=groups, producers=producers)
+        text = self._table.text if self._table else ""
+        return Cluster(count=count, stream_table=text, groups=groups, producers=producers)
 
     async def _read_view(self, group: str, count: int) -> View:
         names = self._names

@@ -25,10 +25,12 @@ from services.control.core.jobs import (
     Parameter,
     ParametersInvalid,
     job_named,
-    parse_parameters,
 )
-from services.control.core.runs import RunDetail, RunSummary, Submission, detail_of, summary_of
-from services.control.live.cluster_view import ClusterView, UnknownGroup
+from services.control.core.runs import LogPart, RunDetail, RunSummary, detail_of, summary_of
+from services.control.core.schedules import ScheduleRow
+from services.control.live.cluster_view import ClusterView
+from services.control.live.scheduler import Scheduler
+from services.control.live.submissions import submission_for
 from services.control.ports import JobRunner
 from shared.model.names import DEFAULT_GROUP
 from shared.service.http import kind_for, problem
@@ -46,7 +48,13 @@ class RunPage(msgspec.Struct, frozen=True, kw_only=True):
     runs: list[RunSummary]
 
 
-ANSWERED = (JobList, RunPage, RunDetail)
+class ScheduleList(msgspec.Struct, frozen=True, kw_only=True):
+    """All schedules, in the order of `BATON_SCHEDULES`."""
+
+    schedules: list[ScheduleRow]
+
+
+ANSWERED = (JobList, RunPage, RunDetail, LogPart, ScheduleList)
 
 
 def parameters_schema() -> Content:
@@ -96,22 +104,12 @@ def jobs_routes(view: ClusterView, runner: JobRunner) -> APIRouter:
             Query(gt=0, allow_inf_nan=False, description="a shorter limit than that of all runs"),
         ] = None,
     ) -> Response:
-        job = job_named(name)
+        job_named(name)
+        parameters = await read_body(request, dict[str, Any] | None) or {}
         try:
-            values = parse_parameters(job, await read_body(request, dict[str, Any] | None) or {})
+            submission = submission_for(view, name, group, parameters, timeout_s=timeout_s)
         except ParametersInvalid as error:
             return _refusal(error)
-        found = view.group(group)
-        if found.settings is None:
-            raise UnknownGroup(f"group {group!r} has no settings: no member of it has ever started")
-        submission = Submission(
-            job=job.name,
-            group=group,
-            parameters=values,
-            settings=found.settings,
-            streams=found.view.count,
-            timeout_s=timeout_s,
-        )
         run = await runner.start(submission)
         return encoded(detail_of(run), 202, location=f"/runs/{run.id}")
 
@@ -142,6 +140,19 @@ def runs_routes(runner: JobRunner) -> APIRouter:
     async def run(run_id: str) -> Response:
         return encoded(detail_of(runner.run_of(run_id), runner.result_of(run_id)))
 
+    @routes.get(
+        "/runs/{run_id}/log",
+        summary="Read what a run's driver has written",
+        responses=answers(LogPart),
+    )
+    async def log(
+        run_id: str,
+        after: Annotated[
+            int | None, Query(ge=0, description="read on from this byte; without it: the last part")
+        ] = None,
+    ) -> Response:
+        return encoded(runner.log_of(run_id, after))
+
     @routes.delete(
         "/runs/{run_id}",
         summary="Cancel a run",
@@ -150,5 +161,16 @@ def runs_routes(runner: JobRunner) -> APIRouter:
     async def cancel(run_id: str) -> Response:
         await runner.cancel(run_id)
         return await run(run_id)
+
+    return routes
+
+
+def schedules_routes(scheduler: Scheduler) -> APIRouter:
+    """The route that shows the schedules."""
+    routes = APIRouter(tags=["jobs"])
+
+    @routes.get("/schedules", summary="List the schedules of jobs", responses=answers(ScheduleList))
+    async def schedules() -> Response:
+        return encoded(ScheduleList(schedules=scheduler.rows()))
 
     return routes

@@ -7,7 +7,7 @@ fault at once. The programs live in `services/control/spark`, under the same nam
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -17,7 +17,12 @@ from shared.errors import InvalidInput, NotFound
 
 MAX_TEXT = 1000
 """Longest text that a parameter may hold, in characters."""
-_JSON_PATH = r"\$(\.[A-Za-z_][A-Za-z0-9_-]*|\[[0-9]{1,6}\]|\['[^'\\\]]{1,200}'\])+"
+JSON_PATH = r"\$(\.[A-Za-z_][A-Za-z0-9_-]*|\[[0-9]{1,6}\]|\['[^'\\\]]{1,200}'\])+"
+JSON_PATHS = rf"{JSON_PATH}(, ?{JSON_PATH})*"
+REPORT_NAME = "[a-z0-9][a-z0-9-]{0,39}"
+Check = Callable[[Mapping[str, Any]], list[tuple[str, str]]]
+"""Finds what else is wrong with parameters that are right one by one: pairs of name and fault."""
+_SINCE = r"[0-9]{1,6}[smhd]|[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9:.]{8,30}([Zz]|[+-][0-9:]{5})"
 
 
 class UnknownJob(NotFound):
@@ -75,18 +80,65 @@ JOBS: Mapping[str, Job] = {
     for job in (
         Job(
             name="lake",
-            description="Merges the delivered sessions into the Delta table `sessions`, each exactly once.",
+            description="Appends the delivered sessions to the Delta table `sessions`, each exactly once.",
+            parameters=(
+                Parameter(
+                    name="accept_loss",
+                    type="integer",
+                    description="1: go on although Kafka has lost records that the lake has not read",
+                    default=0,
+                    low=0,
+                    high=1,
+                ),
+            ),
         ),
         Job(
             name="reports",
-            description="Computes reports per hour and day, and the top items, from the table `sessions`.",
+            description="Adds the new sessions of the table `sessions` to sums, and reports from these.",
             parameters=(
+                Parameter(
+                    name="from",
+                    type="string",
+                    description="first date (2026-01-31) or time (RFC 3339) of the report; without "
+                    "`from` and `to`, the newest 31 days that have sessions",
+                ),
+                Parameter(name="to", type="string", description="the date or time before which it ends"),
+                Parameter(
+                    name="zone",
+                    type="string",
+                    description="time zone of dates and periods, by its IANA name",
+                    default="UTC",
+                ),
+                Parameter(
+                    name="period",
+                    type="string",
+                    description="hour, day, week, or several of them with commas between them",
+                    default="hour,day",
+                ),
                 Parameter(
                     name="item_path",
                     type="string",
                     description="JSON path into a fragment that names its item",
                     default="$.data.path",
-                    pattern=_JSON_PATH,
+                    pattern=JSON_PATH,
+                ),
+                Parameter(
+                    name="item_paths",
+                    type="string",
+                    description="several JSON paths instead, with commas between them",
+                    pattern=JSON_PATHS,
+                ),
+                Parameter(
+                    name="cut_query",
+                    type="string",
+                    description="yes: cut an item at its first `?` or `#`",
+                    default="no",
+                    pattern="yes|no",
+                ),
+                Parameter(
+                    name="item_rules",
+                    type="string",
+                    description="PATTERN=>REPLACEMENT pairs, with spaces between them, that rewrite an item",
                 ),
                 Parameter(
                     name="top",
@@ -96,11 +148,52 @@ JOBS: Mapping[str, Job] = {
                     low=1,
                     high=1000,
                 ),
+                Parameter(
+                    name="report",
+                    type="string",
+                    description="name of the report; a run replaces the rows of its report only",
+                    default="default",
+                    pattern=REPORT_NAME,
+                ),
             ),
         ),
         Job(
             name="audit",
             description="Recomputes all sessions from the fragments and compares them with those delivered.",
+            parameters=(
+                Parameter(
+                    name="streams",
+                    type="string",
+                    description="judge only these streams, like 0-5,7",
+                    pattern=r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*",
+                ),
+                Parameter(
+                    name="since",
+                    type="string",
+                    description="judge only what began since: append time (RFC 3339), or 30m, 2h, 7d ago",
+                    pattern=_SINCE,
+                ),
+                Parameter(
+                    name="sample",
+                    type="string",
+                    description="judge only this share of the keys, like 0.1: always the same ones",
+                    pattern=r"0?\.[0-9]{1,9}",
+                ),
+            ),
+        ),
+        Job(
+            name="maintain",
+            description="Compacts the lake's tables, clusters them by key and removes old versions.",
+            parameters=(
+                Parameter(
+                    name="keep_days",
+                    type="integer",
+                    description="for how many days old versions of a table stay readable",
+                    default=7,
+                    low=1,
+                    high=3650,
+                ),
+            ),
         ),
     )
 }
@@ -113,13 +206,17 @@ def job_named(name: str, jobs: Mapping[str, Job] = JOBS) -> Job:
     return jobs[name]
 
 
-def parse_parameters(job: Job, given: Mapping[str, Any]) -> dict[str, str | int]:
+def parse_parameters(
+    job: Job, given: Mapping[str, Any], check: Check = lambda values: []
+) -> dict[str, str | int]:
     """The parameters of a run: the given ones, and the defaults of the rest.
 
     Raises ParametersInvalid, which lists every fault: unknown names, wrong types, values out of range.
 
-    >>> parse_parameters(JOBS["reports"], {"top": 5})
-    {'item_path': '$.data.path', 'top': 5}
+    >>> parse_parameters(JOBS["reports"], {"top": 5})["top"]
+    5
+    >>> parse_parameters(JOBS["maintain"], {})
+    {'keep_days': 7}
     """
     known = {parameter.name: parameter for parameter in job.parameters}
     faults = [(name, "is not a parameter of this job") for name in given if name not in known]
@@ -131,6 +228,8 @@ def parse_parameters(job: Job, given: Mapping[str, Any]) -> dict[str, str | int]
             faults.append((name, fault))
         elif value is not None:
             values[name] = value
+    faulty = {name for name, _ in faults}
+    faults += [(name, fault) for name, fault in check(values) if name not in faulty]
     if faults:
         raise ParametersInvalid(job.name, faults)
     return values

@@ -85,9 +85,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Everything in ZooKeeper; `count` is the number of streams, 0 without a stream table."""
+    """Everything in ZooKeeper; `count` is the number of streams, 0 without a stream table.
+
+    `stream_table`: the JSON of the last table that could be read, as it is stored.
+    """
 
     count: int = 0
+    stream_table: str = ""
     groups: Mapping[str, Group] = field(default_factory=dict)
     producers: Mapping[str, ProducerNode] = field(default_factory=dict)
 

@@ -21,6 +21,8 @@ from shared.model.group import GroupSettings
 RunState = Literal["starting", "running", "succeeded", "failed", "cancelled"]
 ENDED: frozenset[RunState] = frozenset({"succeeded", "failed", "cancelled"})
 
+TAKE_OVER_MS = 3000
+"""How long a driver that waits may take to begin another run."""
 GRACE_MS = 10_000
 """How long a driver may take to exit after it has published its result or error."""
 
@@ -37,10 +39,20 @@ class IllegalTransition(InvariantBroken):
     """A run that has ended cannot change."""
 
 
+class ScheduledFor(msgspec.Struct, frozen=True, kw_only=True):
+    """Which part of which schedule a run is; `core/schedules.py` explains the words."""
+
+    schedule: Annotated[str, Meta(description="the schedule's name")]
+    slot: Annotated[int, Meta(description="when the round was due (ms UTC)")]
+    step: Annotated[int, Meta(description="the job's place in the schedule, from 0")]
+    attempt: Annotated[int, Meta(description="0, or the number of the repetition")]
+
+
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """A run that a user asks for: a job with complete parameters, and the group that it works on.
 
     `settings` and `streams` are the group's; `timeout_s` can only shorten the limit of all runs.
+    `stream_table`: its JSON, or "".
     """
 
     job: str
@@ -48,7 +60,9 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, str | int]
     settings: GroupSettings
     streams: int
+    stream_table: str = ""
     timeout_s: float | None = None
+    scheduled: ScheduledFor | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +94,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     progress: Progress = Progress()
     ended_at: Annotated[int | None, Meta(description="ms UTC")] = None
     error: RunError | None = None
+    scheduled: Annotated[ScheduledFor | None, Meta(description="null: a user has started it")] = None
 
 
 class RunDetail(RunSummary, frozen=True, kw_only=True):
@@ -88,15 +103,27 @@ class RunDetail(RunSummary, frozen=True, kw_only=True):
     result: Annotated[dict[str, Any] | None, Meta(description="the job's; null until it has succeeded")]
 
 
+class LogPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of what a run's driver has written, as text."""
+
+    first: Annotated[int, Meta(description="where it begins, in bytes of the whole")]
+    next: Annotated[int, Meta(description="where the next part begins: the value of `after` for it")]
+    size: Annotated[int, Meta(description="bytes written so far")]
+    text: Annotated[str, Meta(description="bytes that are not UTF-8 are replaced")]
+
+
 class Run(RunSummary, frozen=True, kw_only=True):
     """The record of a run on disk: what the API shows, and its process.
 
     `pid` is also the number of the driver's process group; `born` distinguishes the driver from a later
-    process with the same number.
+    process with the same number. `driver` names its folder. `is_handed_over`: it was given to a driver that
+    waited, which has not begun it yet.
     """
 
     pid: int = 0
     born: str = ""
+    driver: str = ""
+    is_handed_over: bool = False
 
     @property
     def has_ended(self) -> bool:
@@ -121,6 +148,7 @@ class DriverState(msgspec.Struct, frozen=True, kw_only=True):
 
     `is_up`: the driver has reported that Spark is up. `exit_code`: None while it is alive, or when an
     earlier control process was its parent. `published_at`: when its result or error was first seen (ms).
+    `has_released`: it waits, or works on another run.
     """
 
     at_ms: int
@@ -131,13 +159,23 @@ class DriverState(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     last_words: str = ""
     published_at: int | None = None
+    has_released: bool = False
+
+    @property
+    def has_published(self) -> bool:
+        """Whether the run's outcome is known."""
+        return self.has_result or self.error is not None
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do next: if `kill`, first end every process of the run's group; then save `run`."""
+    """What to do next: if `kill`, first end every process of the run's group; then save `run`.
+
+    `restart`: start a driver for it after that.
+    """
 
     run: Run
     kill: bool = False
+    restart: bool = False
 
 
 def decide(run: Run, seen: DriverState) -> Step:
@@ -145,9 +183,17 @@ def decide(run: Run, seen: DriverState) -> Step:
 
     A published result or error decides. Without one, a dead driver is DriverLost, and a run past its limit
     is RunTimeout. A driver that is gone may leave its JVM and Python workers behind, so every end kills what
-    remains of its process group.
+    remains of its process group, unless it goes on with other runs. One that waited and does not begin the
+    run is replaced.
     """
-    has_published = seen.has_result or seen.error is not None
+    has_published = seen.has_published
+    if has_published and seen.alive and seen.has_released:
+        return Step(run=_verdict(run, seen))
+    if run.is_handed_over and not has_published:
+        if seen.is_up:
+            return Step(run=msgspec.structs.replace(run, is_handed_over=False))
+        if not seen.alive or seen.at_ms - run.started_at > TAKE_OVER_MS:
+            return Step(run=msgspec.structs.replace(run, is_handed_over=False), kill=True, restart=True)
     lingers = seen.published_at is not None and seen.at_ms - seen.published_at > GRACE_MS
     if not seen.alive or lingers:
         return Step(run=_verdict(run, seen), kill=True)
@@ -163,9 +209,9 @@ def decide(run: Run, seen: DriverState) -> Step:
 
 
 def cancelled(run: Run, seen: DriverState, why: str) -> Run:
-    """The run after its processes were ended on request; a result published before that counts."""
-    if seen.has_result:
-        return run.ended("succeeded", seen.at_ms)
+    """The run after its processes were ended on request; what was published before that counts."""
+    if seen.has_published:
+        return _verdict(run, seen)
     return run.ended("cancelled", seen.at_ms, RunError(condition="Cancelled", message=why))
 
 

@@ -141,6 +141,10 @@ class ClusterView:
         """The group in ZooKeeper. Raises UnknownGroup, Unavailable."""
         return _of_group(self.served(with_offsets=False).observed.cluster.groups, group)
 
+    def stream_table(self) -> str:
+        """The JSON of the stream table; "" without one. Raises Unavailable."""
+        return self.served(with_offsets=False).observed.cluster.stream_table
+
     def stream(self, group: str, stream: int) -> StreamDetail:
         """All that is known of one stream. Raises UnknownGroup, UnknownStream, Unavailable."""
         count = len(self.streams(group).rows)

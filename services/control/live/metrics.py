@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from services.control.core.freshness import FreshnessRow, loss_in_s
+from services.control.core.schedules import ScheduleRow
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
 from services.control.ports import JobRunner
@@ -63,10 +65,72 @@ class _ControlMetrics(Collector):
         yield from (lag, streams, unowned, failing)
 
 
+class _JobMetrics(Collector):
+    """How fresh the lake is, and how the schedules go."""
+
+    def __init__(
+        self, freshness: Callable[[], list[FreshnessRow]], schedules: Callable[[], list[ScheduleRow]]
+    ) -> None:
+        self._freshness = freshness
+        self._schedules = schedules
+
+    def collect(self) -> Iterator[Metric]:
+        gauges = {
+            "baton_lake_behind_records": ("Offsets of the sessions topic that the lake lacks", _records),
+            "baton_lake_behind_seconds": ("Age of the oldest session that the lake lacks", _seconds),
+            "baton_lake_lost_records": ("Offsets that were deleted before the lake had them", _lost),
+            "baton_lake_loss_in_seconds": (
+                "Until retention deletes a session that the lake lacks",
+                loss_in_s,
+            ),
+            "baton_lake_measured_timestamp_seconds": ("When these were measured", _measured),
+        }
+        fresh = self._freshness()
+        for name, (help_text, value_of) in gauges.items():
+            gauge = GaugeMetricFamily(name, help_text, labels=["group"])
+            for one in fresh:
+                gauge.add_metric([one.group], value_of(one))
+            yield gauge
+        failures = GaugeMetricFamily(
+            "baton_schedule_failures", "Rounds that have failed since the last good one", labels=["schedule"]
+        )
+        succeeded = GaugeMetricFamily(
+            "baton_schedule_success_timestamp_seconds", "When it succeeded last", labels=["schedule"]
+        )
+        for row in self._schedules():
+            failures.add_metric([row.name], row.failures)
+            if row.succeeded_at is not None:
+                succeeded.add_metric([row.name], row.succeeded_at / 1000)
+        yield from (failures, succeeded)
+
+
+def _records(row: FreshnessRow) -> float:
+    return row.behind_records
+
+
+def _seconds(row: FreshnessRow) -> float:
+    return row.behind_s
+
+
+def _lost(row: FreshnessRow) -> float:
+    return row.lost_records
+
+
+def _measured(row: FreshnessRow) -> float:
+    return row.measured_at / 1000
+
+
 def registry_for(
-    view: ClusterView, runner: JobRunner, feed: EventFeed, unreadable_znodes: Callable[[], int] = lambda: 0
+    view: ClusterView,
+    runner: JobRunner,
+    feed: EventFeed,
+    unreadable_znodes: Callable[[], int] = lambda: 0,
+    *,
+    freshness: Callable[[], list[FreshnessRow]] = list,
+    schedules: Callable[[], list[ScheduleRow]] = list,
 ) -> CollectorRegistry:
     """A registry with control's metrics."""
     registry = CollectorRegistry()
     registry.register(_ControlMetrics(view, runner, feed, unreadable_znodes))
+    registry.register(_JobMetrics(freshness, schedules))
     return registry

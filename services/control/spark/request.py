@@ -10,17 +10,49 @@ from typing import Any
 
 import msgspec
 
+from services.control.core.lake_paths import table_path
 from shared.errors import InvalidInput
 from shared.kafka.access import Kafka
 from shared.model.group import GroupSettings
 from shared.model.names import Names
+from shared.zookeeper.access import LOCKED
 
 Result = dict[str, Any]
 """The result of a program: JSON, small enough to print."""
 
 
+class ZooKeeperPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where ZooKeeper is, and who the driver is to it (`BATON_ZOOKEEPER…`)."""
+
+    servers: str
+    timeout_s: float
+    user: str = ""
+    password_file: str = ""
+    acl: str = LOCKED
+
+
+class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How drivers use Spark (`BATON_SPARK_…`). On a local master, `options` alone counts.
+
+    `driver_host`: where executors reach the driver; `python`: the executors' Python; `pack`: their archive,
+    or "" for one that the driver makes; `secret_file`: with the secret that the cluster's
+    processes share, or "". `options`: Spark's own, by name.
+    """
+
+    driver_host: str = ""
+    python: str = "python3"
+    pack: str = ""
+    secret_file: str = ""
+    options: dict[str, str] = {}
+
+
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of one job. `lake`: folder or URL of the Delta tables; `jars`: folder of Spark's jars."""
+    """One run of one job. `lake`: folder or URL of the Delta tables; `jars`: folder of Spark's jars.
+
+    `stream_table`: the JSON of the stream table as ZooKeeper has it, or "" if control has not read one.
+    Without `zookeeper` the run takes no lock. A driver that is started for a run then waits `idle_s` for
+    others, in its own folder `driver`; without one it keeps all in the run's folder, and ends with the run.
+    """
 
     id: str
     job: str
@@ -29,20 +61,36 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     jars: str
     group_settings: GroupSettings
     streams: int
+    stream_table: str = ""
     parameters: dict[str, Any] = {}
     namespace: str = ""
     master: str = "local[2]"
     group: str = "default"
     timeout_s: float | None = None
+    zookeeper: ZooKeeperPlace | None = None
+    cluster: ClusterOptions = ClusterOptions()
+    driver: str = ""
+    idle_s: float = 0.0
 
     @property
     def names(self) -> Names:
         """The names in the run's namespace."""
         return Names(self.namespace)
 
+    @property
+    def lock(self) -> str:
+        """The znode of the run's lock.
+
+        One for each job of a group. An object store cannot refuse the second of two commits, so there one
+        run writes at a time, whatever its job and group.
+        """
+        if "://" in self.lake and self.job != "audit":
+            return self.names.lake_lock
+        return self.names.run_lock(self.group, self.job)
+
     def table(self, *name: str) -> str:
         """The path of a table in the lake: `table("reports", "hours")`."""
-        return "/".join((self.lake.rstrip("/"), *name))
+        return table_path(self.lake, self.namespace, *name)
 
 
 def read_request(run: Path) -> RunRequest:

@@ -13,49 +13,97 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from services.control.spark.kafka_client import REDACTED
+from services.control.settings import is_on_this_machine
+from services.control.spark.kafka.client import REDACTED
+from services.control.spark.pack import ensure_pack
+from services.control.spark.request import ClusterOptions
+from services.control.spark.spark_locks import write_spark_locks
 from shared.errors import SparkUnavailable
 
 DRIVER_MEMORY = "2g"
 """Heap of the driver, which on a local master also does all the work; SPARK_DRIVER_MEMORY overrides."""
 ARROW_BATCH_BYTES = 16 * 1024 * 1024
 """Largest batch that goes to Python: records of the topic `sessions` may have 2 MB each."""
+LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+"""Without its second compiler, Java reserves 48 MB for compiled code. A warm driver fills them in a few runs;
+then Java compiles nothing more, and runs become several times slower."""
+JAVA = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+UNPACKED = "baton"
+"""The archive's folder in an executor's working folder."""
+STANDARD = ClusterOptions()
 PROJECT = Path(__file__).resolve().parents[3]
 
 
 def start_spark(
-    *, name: str, master: str, jars: str, work: Path, properties: Mapping[str, str] | None = None
+    *,
+    name: str,
+    master: str,
+    jars: str,
+    work: Path,
+    properties: Mapping[str, str] | None = None,
+    cluster: ClusterOptions = STANDARD,
 ) -> SparkSession:
     """A Spark session whose temporary files lie under `work`; 5–6 s. `properties`: of every JVM.
 
-    Raises SparkUnavailable if the folder `jars` holds none.
+    `jars`: folders, separated by `:`. Raises SparkUnavailable if one of them holds none, the archive for
+    executors cannot be made, or the cluster's secret cannot be read.
     """
-    found = sorted(str(path) for path in Path(jars).expanduser().glob("*.jar"))
-    if not found:
-        raise SparkUnavailable(f"there are no jars for Spark in {jars}: `baton jars` fetches them")
+    found = _jars_in(jars)
     is_local = master.startswith("local")
     (work / "tmp").mkdir(parents=True, exist_ok=True)
-    _prepare_environment(is_local)
-    options = _common_options(work) | (_local_options(work) if is_local else {})
-    if properties:
-        java = " ".join(f"-D{name}={value}" for name, value in properties.items())
-        options["spark.driver.extraJavaOptions"] += f" {java}"
-        options["spark.executor.extraJavaOptions"] = java
+    _prepare_environment(cluster, is_local=is_local)
+    if cluster.secret_file and not is_local:
+        _keep_secret(work / "conf", Path(cluster.secret_file))
+    options = _common_options(work)
+    packs = Path(found[0]).parents[1] / "packs"
+    options |= _local_options(work) if is_local else _cluster_options(master, cluster, packs)
+    java = " ".join(f"-D{name}={value}" for name, value in (properties or {}).items())
+    for option, value in cluster.options.items():
+        # a command line for Java adds to ours, anything else replaces it
+        options[option] = f"{options.get(option, '')} {value}".strip() if option in JAVA else value
+    for option in JAVA:
+        options[option] = f"{options.get(option, '')} {java}".strip()
     builder = SparkSession.builder.appName(name).master(master).config("spark.jars", ",".join(found))
     for option, value in options.items():
         builder = builder.config(option, value)
     return builder.getOrCreate()
 
 
-def _prepare_environment(is_local: bool) -> None:
+def _jars_in(folders: str) -> list[str]:
+    found: list[str] = []
+    for folder in folders.split(os.pathsep):
+        jars = sorted(str(path) for path in Path(folder).expanduser().glob("*.jar"))
+        if not jars:
+            more = " --with s3" if Path(folder).name == "s3" else ""
+            raise SparkUnavailable(
+                f"there are no jars for Spark in {folder}: `baton jars{more}` fetches them"
+            )
+        found += jars
+    return found
+
+
+def _prepare_environment(cluster: ClusterOptions, *, is_local: bool) -> None:
     """Sets what Spark reads from the environment: its Python, our modules for its workers, loopback."""
+    if not is_local:
+        os.environ["PYSPARK_PYTHON"] = cluster.python
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if str(PROJECT) not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([str(PROJECT), *filter(None, paths)])
-    if is_local:
+    if is_local or cluster.driver_host:
+        # where Spark's pages listen: only control reads them
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def _keep_secret(folder: Path, secret_file: Path) -> None:
+    """Gives Spark the cluster's secret in a file: options are arguments of a process, which all may read."""
+    try:
+        secret = secret_file.read_text().strip()
+    except OSError as error:
+        raise SparkUnavailable(f"the secret of Spark's cluster cannot be read: {error}") from None
+    write_spark_locks(folder / "spark-defaults.conf", secret)
+    os.environ["SPARK_CONF_DIR"] = str(folder)
 
 
 def _common_options(work: Path) -> dict[str, str]:
@@ -76,13 +124,33 @@ def _common_options(work: Path) -> dict[str, str]:
     }
 
 
+def _cluster_options(master: str, cluster: ClusterOptions, packs: Path) -> dict[str, str]:
+    pack = cluster.pack or str(ensure_pack(packs))
+    options = {
+        "spark.archives": f"{pack}#{UNPACKED}",
+        # in the executor's working folder
+        "spark.executorEnv.PYTHONPATH": UNPACKED,
+        # with the defaults, 50 and 200, a small run consists of starting tasks
+        "spark.databricks.delta.snapshotPartitions": "8",
+        "spark.sql.shuffle.partitions": "16",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "64",
+    }
+    host = cluster.driver_host or ("127.0.0.1" if is_on_this_machine(master) else "")
+    if host:
+        options["spark.driver.host"] = host
+        # the name may be of a service or a port that is forwarded, which this machine cannot bind
+        options["spark.driver.bindAddress"] = "127.0.0.1" if host == "127.0.0.1" else "0.0.0.0"
+    return options
+
+
 def _local_options(work: Path) -> dict[str, str]:
     # With the defaults (200 and 50 tasks) a small table takes 15 s. Most of a short run's CPU is Java's
     # second compiler: without it a run of `lake` over 200 sessions takes 35 CPU seconds instead of 65.
     return {
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={work / 'tmp'} -XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={work / 'tmp'} {LOCAL_JAVA}",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "4",
         "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     }

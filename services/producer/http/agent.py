@@ -10,13 +10,14 @@ from __future__ import annotations
 import gzip
 import hashlib
 import html
-import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+
+from shared.service.loopback import is_loopback
 
 FOLDER = Path(__file__).parents[3] / "agent"
 MAX_AGE_S = 3600
@@ -80,16 +81,12 @@ def sessions_command(kafka: str, namespace: str) -> str:
     >>> sessions_command("127.0.0.1:9192", ""), sessions_command("kafka:9092", "x")
     ('baton sessions -f --kafka 127.0.0.1:9192', 'baton sessions -f --namespace x')
     """
-    address = f" --kafka {kafka}" if all(map(_is_loopback, kafka.split(","))) else ""
+    address = f" --kafka {kafka}" if all(map(_is_near, kafka.split(","))) else ""
     return f"baton sessions -f{address}" + (f" --namespace {namespace}" if namespace else "")
 
 
-def _is_loopback(address: str) -> bool:
-    host = address.strip().rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def _is_near(address: str) -> bool:
+    return is_loopback(address.strip().rpartition(":")[0])
 
 
 def _answer_with(file: StaticFile, content: bytes) -> Callable[[Request], Any]:

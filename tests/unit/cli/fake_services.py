@@ -175,7 +175,7 @@ class InMemoryControl:
             job = path.split("/")[2]
             self.started.append((job, request.url.params["group"], msgspec.json.decode(request.content)))
             return httpx.Response(202, json={"id": job, "state": "starting"})
-        if path.startswith("/runs/"):
+        if path.startswith("/runs/") and path not in self.answers:
             script = self.scripts[path.removeprefix("/runs/")]
             return httpx.Response(200, json=script.pop(0) if len(script) > 1 else script[0])
         if path not in self.answers:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.commands.jobs import RUN_COLUMNS
 from cli.commands.operations import OPERATION_COLUMNS
+from cli.commands.runs import RUN_COLUMNS
 from cli.commands.show import GROUP_COLUMNS, LAG_COLUMNS, MEMBER_COLUMNS, PLAN_COLUMNS, STREAM_COLUMNS
 from cli.rejects.command import REJECT_COLUMNS
 from cli.terminal.layout import Column

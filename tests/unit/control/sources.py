@@ -139,6 +139,7 @@ def small_baton(count: int = 4) -> Sources:
         cluster=InMemoryCluster(
             Cluster(
                 count=count,
+                stream_table="{}",
                 groups={DEFAULT_GROUP: Group(settings=GroupSettings(), view=view)},
                 producers={"p1": ProducerNode(address="http://p1", pid=21, since=7)},
             )

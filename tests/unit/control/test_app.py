@@ -11,10 +11,15 @@ import pytest
 from fastapi import FastAPI
 
 from services.control.app import create_app
-from services.control.core.runs import JobAlreadyRunning, Run, Submission, UnknownRun
+from services.control.core.jobs import JOBS, parse_parameters
+from services.control.core.runs import JobAlreadyRunning, LogPart, Run, Submission, UnknownRun
+from services.control.core.schedules import Retry, Schedule
 from services.control.live.feed import EventFeed
 from services.control.live.metrics import registry_for
+from services.control.live.scheduler import Scheduler
 from services.control.ports import JobRunner
+from services.control.tables.lake import Lake
+from services.control.tables.reader import TableReader
 from shared.model.events import Event, encode_event
 from shared.model.group import GroupSettings
 from tests.unit.control.operators_world import OperatorsWorld
@@ -59,6 +64,11 @@ class InMemoryRunner:
     def result_of(self, run_id: str) -> Any:
         return {"answer": 42} if self.run_of(run_id).state == "succeeded" else None
 
+    def log_of(self, run_id: str, after: int | None) -> LogPart:
+        text = b"a line of " + self.run_of(run_id).id.encode()
+        first = min(after or 0, len(text))
+        return LogPart(first=first, next=len(text), size=len(text), text=text[first:].decode())
+
     async def cancel(self, run_id: str) -> Run:
         run = self.run_of(run_id)
         self.known[run_id] = run if run.has_ended else run.ended("cancelled", 9)
@@ -81,7 +91,14 @@ class Face:
         return answer
 
 
-async def app_of(sources: Sources, runner: JobRunner, *, is_read: bool = True) -> FastAPI:
+async def app_of(
+    sources: Sources,
+    runner: JobRunner,
+    *,
+    is_read: bool = True,
+    lake: str = "no-lake",
+    schedules: Sequence[Schedule] = (),
+) -> FastAPI:
     """The app on the sources, after one reading of them."""
     feed, world = EventFeed(), OperatorsWorld()
     view = sources.view(ownership_history=feed.recent_events.ownership_history)
@@ -96,6 +113,9 @@ async def app_of(sources: Sources, runner: JobRunner, *, is_read: bool = True) -
         feed=feed,
         operations=world.operations,
         runner=runner,
+        lake=TableReader(Lake(lake, "")),
+        freshness=list,
+        scheduler=Scheduler(schedules, runner, view, Retry(most=2, pause_s=60), now_ms=lambda: 7_200_000),
         registry=registry,
         hosts=["control", "testserver"],  # the second one is schemathesis
     )
@@ -240,11 +260,11 @@ async def test_a_run_is_started_followed_and_cancelled(face: Face) -> None:
     assert response.status_code == 202
     run = response.json()
     assert response.headers["location"] == f"/runs/{run['id']}"
-    assert run["parameters"] == {"item_path": "$.data.path", "top": 3}
+    assert run["parameters"] == parse_parameters(JOBS["reports"], {"top": 3})
     assert (await face.get(f"/runs/{run['id']}")) == run
     assert (await face.http.delete(f"/runs/{run['id']}")).json()["state"] == "cancelled"
     (submission,) = face.runner.submissions
-    assert (submission.settings, submission.streams) == (GroupSettings(), 4)
+    assert (submission.settings, submission.streams, submission.stream_table) == (GroupSettings(), 4, "{}")
 
 
 async def test_a_second_run_of_a_job_is_a_conflict(face: Face) -> None:
@@ -354,7 +374,7 @@ async def test_runs_are_paged_from_the_newest(face: Face) -> None:
     first = (await face.get("/runs", limit=2))["runs"]
     rest = (await face.get("/runs", limit=2, after=first[-1]["id"]))["runs"]
 
-    assert [run["id"] for run in [*first, *rest]] == ["r2", "r1", "r0"]
+    assert [run["id"] for run in [*first, *rest]] == ["r3", "r2", "r1", "r0"]
     face.runner.known |= {f"{n}": face.runner.known["r0"] for n in range(100)}
     assert len((await face.get("/runs"))["runs"]) == 100
 

@@ -9,7 +9,7 @@ from services.control.core.jobs import JOBS, ParametersInvalid, UnknownJob, job_
 
 def test_an_unknown_job_is_answered_with_the_known_ones() -> None:
     """The error lists their names."""
-    with pytest.raises(UnknownJob, match="audit, lake, reports"):
+    with pytest.raises(UnknownJob, match="audit, lake, maintain, reports"):
         job_named("report")
 
 
@@ -60,3 +60,32 @@ def test_an_invalid_value_is_refused(name: str, value: object) -> None:
 def test_json_paths_are_accepted(path: str) -> None:
     """Fields, indexes and quoted fields can be mixed."""
     assert parse_parameters(JOBS["reports"], {"item_path": path})["item_path"] == path
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"streams": "0-5,7", "since": "2h", "sample": "0.25"},
+        {"streams": "0", "since": "2026-11-23T12:00:00.5+01:00", "sample": ".001"},
+    ],
+)
+def test_a_part_of_the_log_can_be_audited(given: dict[str, str]) -> None:
+    """Streams, a time or a duration, and a share of the keys."""
+    assert parse_parameters(JOBS["audit"], given) == given
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("streams", "a"),
+        ("streams", "1-"),
+        ("streams", 7),
+        ("since", "2 h"),
+        ("sample", "2"),
+        ("sample", "1e-3"),
+    ],
+)
+def test_a_part_that_is_not_one_is_refused(name: str, value: object) -> None:
+    """Before a run begins."""
+    with pytest.raises(ParametersInvalid):
+        parse_parameters(JOBS["audit"], {name: value})

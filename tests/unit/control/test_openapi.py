@@ -7,6 +7,7 @@ status codes are written by hand: these tests compare what is sent with what is 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,11 +20,14 @@ from services.control.api.events import EventPage
 from services.control.api.jobs import JobList, RunPage
 from services.control.api.operations import OperationPage
 from services.control.api.streams import StreamPage
+from services.control.api.tables import TableList
 from services.control.core.operations import Forecast, Operation
 from services.control.core.rows import PlanRow, StreamDetail
 from services.control.core.runs import RunDetail
+from services.control.tables.rows import TablePage
 from tests.conformance import operations_of
 from tests.effort import effort
+from tests.tables import session, write_sessions
 from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of
 
@@ -32,9 +36,10 @@ MOVE = {"kind": "move", "stream": 1, "to": "b"}
 
 
 @pytest.fixture
-def document() -> Any:
-    """The document as it is served."""
-    app = asyncio.run(app_of(small_baton(), InMemoryRunner()))
+def document(tmp_path: Path) -> Any:
+    """The document as it is served, of a control with a lake."""
+    write_sessions(tmp_path, [session(1)])
+    app = asyncio.run(app_of(small_baton(), InMemoryRunner(), lake=str(tmp_path)))
     return schemathesis.openapi.from_asgi("/openapi.json", app)
 
 
@@ -68,13 +73,18 @@ def test_every_answer_is_documented(is_read: bool) -> None:
     checks = {"use_after_free": off}  # DELETE cancels a run, which GET still shows
     if not is_read:
         checks["not_a_server_error"] = off
-    checks_of_runs = {"positive_data_acceptance": off}  # one schema for the jobs' parameters
+    one_schema = {
+        "positive_data_acceptance": off
+    }  # for the parameters of all jobs, the columns of all tables
     config: dict[str, Any] = {
         "seed": 1,
         "generation": {"max-examples": effort(EXAMPLES), "database": "none"},
         "phases": {phase: {"enabled": is_read} for phase in ("fuzzing", "stateful")},
         "checks": checks,
-        "operations": [{"include-path": "/jobs/{name}/runs", "checks": checks | checks_of_runs}],
+        "operations": [
+            {"include-path": path, "checks": checks | one_schema}
+            for path in ("/jobs/{name}/runs", "/tables/{name}")
+        ],
     }
     document = schemathesis.openapi.from_asgi(
         "/openapi.json", app, config=schemathesis.Config.from_dict(config)
@@ -121,6 +131,8 @@ def test_every_struct_is_what_is_sent(document: Any) -> None:
     answer_to("GET /runs", RunPage)
     answer_to("GET /runs/{run_id}", RunDetail, run_id=run["id"])
     answer_to("DELETE /runs/{run_id}", RunDetail, run_id=run["id"])
+    answer_to("GET /tables", TableList)
+    answer_to("GET /tables/{name}", TablePage, name="sessions")
     answer_to("GET /operations", OperationPage)
     answer_to("GET /operations/{operation_id}", Operation, operation_id=operation["id"])
     assert operation["moves"] == forecast["moves"] != []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -15,8 +16,9 @@ import httpx
 import pytest
 
 from services.control.adapters.process_group import ProcessGroup, born_of
-from services.control.adapters.run_store import RunStore
-from services.control.adapters.spark_runner import SparkPlace, SparkRunner
+from services.control.adapters.run_store import LOG_PART, RunsInUse, RunStore
+from services.control.adapters.spark_place import SparkPlace
+from services.control.adapters.spark_runner import SparkRunner
 from services.control.core.runs import ENDED, JobAlreadyRunning, Progress, Run, Submission, UnknownRun
 from services.control.spark.request import read_request
 from shared.errors import SparkUnavailable
@@ -28,31 +30,36 @@ DEADLINE_S = 15.0
 
 
 def spark_ui(request: httpx.Request) -> httpx.Response:
-    """The answer of a real Spark UI for an application with two jobs."""
+    """The answer of a real Spark UI for an application with two jobs, after one of an earlier run."""
     assert request.url.path == "/api/v1/applications/app-1/jobs"
     job = {"jobId": 1, "numTasks": 8, "numCompletedTasks": 3, "numSkippedTasks": 2}
-    return httpx.Response(200, json=[job | {"numActiveTasks": 2, "numFailedTasks": 1}, {"numTasks": 4}])
+    others = {"jobId": 2, "numTasks": 4}, {"jobId": 0, "numTasks": 99, "numCompletedTasks": 99}
+    return httpx.Response(200, json=[job | {"numActiveTasks": 2, "numFailedTasks": 1}, *others])
 
 
 class Bench:
     """The runner of one control process on a folder; `again()` is the next control process."""
 
-    def __init__(self, folder: Path, *, timeout_s: float = 60, kept: int = 100) -> None:
+    def __init__(self, folder: Path, *, timeout_s: float = 60, kept: int = 100, idle_s: float = 0.0) -> None:
         self.folder = folder
+        self.idle_s = idle_s
         self.timeout_s = timeout_s
         self.kept = kept
+        self.kept_s = math.inf
         self.http = httpx.AsyncClient(transport=httpx.MockTransport(spark_ui))
         self.runners: list[SparkRunner] = []
         self.runner = self.again()
 
-    def again(self, driver: tuple[str, ...] = DRIVER) -> SparkRunner:
+    def again(self, driver: tuple[str, ...] = DRIVER, *, jars: str = "/jars") -> SparkRunner:
         """A runner of a control process that has just started."""
         self.runner = SparkRunner(
             RunStore(self.folder),
-            SparkPlace(kafka="k:1", namespace="n", lake=UI, jars="/jars", master="local[1]"),
+            SparkPlace(kafka="k:1", namespace="n", lake=UI, jars=jars, master="local[1]"),
             self.http,
             timeout_s=self.timeout_s,
             kept=self.kept,
+            kept_s=self.kept_s,
+            idle_s=self.idle_s,
             driver=driver,
         )
         self.runners.append(self.runner)
@@ -66,6 +73,7 @@ class Bench:
             parameters={"item_path": how, "top": 5},
             settings=GroupSettings(gap_ms=99),
             streams=7,
+            stream_table="{}",
             timeout_s=timeout_s,
         )
         return await self.runner.start(submission)
@@ -130,11 +138,12 @@ async def test_a_run_succeeds_with_its_published_result(bench: Bench) -> None:
     assert bench.runner.result_of(run.id) == {"answer": 42}
     request = read_request(bench.folder / run.id)
     assert (request.streams, request.group_settings.gap_ms, request.group) == (7, 99, "default")
+    assert request.stream_table == "{}"
     assert (request.kafka, request.jars, request.parameters["top"]) == ("k:1", "/jars", 5)
 
 
 async def test_progress_is_sparks_own_task_counts(bench: Bench) -> None:
-    """It sums the jobs of the UI, without the tasks of skipped stages."""
+    """It sums the run's jobs of the UI, without the tasks of skipped stages."""
     run = await bench.start("$.hang")
 
     await bench.until(run, "running")
@@ -327,7 +336,7 @@ async def test_a_driver_that_cannot_be_started_leaves_no_run(bench: Bench) -> No
         await bench.start("$.succeed")
 
     assert bench.runner.runs() == []
-    assert list(bench.folder.iterdir()) == []
+    assert [path.name for path in bench.folder.rglob("*")] == ["drivers"]
 
 
 async def test_the_oldest_runs_are_forgotten(tmp_path: Path) -> None:
@@ -340,6 +349,76 @@ async def test_the_oldest_runs_are_forgotten(tmp_path: Path) -> None:
     bench.runner.forget_old()
 
     assert {run.id for run in bench.runner.runs()} == {run.id for run in runs[2:]}
-    assert set(os.listdir(tmp_path)) == {run.id for run in runs[2:]}
+    assert set(os.listdir(tmp_path)) == {run.id for run in runs[2:]} | {"drivers"}
     with pytest.raises(UnknownRun):
         bench.runner.result_of(runs[0].id)
+
+
+async def test_old_runs_are_forgotten_but_those_that_schedules_need(bench: Bench) -> None:
+    """However few there are, and while no run starts; a run under way is never too old."""
+    for group in ("default", "scheduled"):
+        run = await bench.start("$.succeed", group=group)
+        ended = await bench.until(run, *ENDED)
+        bench.edit_record(run, f'"ended_at":{ended.ended_at}', '"ended_at":2000')
+    run = await bench.start("$.hang", group="slow")
+    bench.edit_record(run, f'"started_at":{run.started_at}', f'"started_at":{run.started_at - 10**9}')
+    bench.kept_s = 86_400.0
+    runner = bench.again()
+    runner.needed = lambda known: {run.id for run in known if run.group == "scheduled"}
+
+    await runner.step()
+
+    assert {run.group for run in runner.runs()} == {"scheduled", "slow"}
+    assert set(os.listdir(bench.folder)) == {run.id for run in runner.runs()} | {"drivers"}
+
+
+@pytest.mark.parametrize("control_is_away", [False, True], ids=["seen", "while control was away"])
+async def test_the_work_of_a_killed_driver_goes_with_its_run(bench: Bench, control_is_away: bool) -> None:
+    """As the kernel kills it that is out of memory: whole group, no word; what it has spilled is removed."""
+    run = await bench.start("$.hang")
+    await poll(bench.has_child(run))
+    work = bench.folder / "drivers" / run.id / "work"
+    assert work.is_dir()
+    os.killpg(run.pid, signal.SIGKILL)
+    if control_is_away:
+        bench.again()
+
+    ended = await bench.until(run, *ENDED)
+    await bench.runner.step()
+
+    assert ended.error is not None
+    assert ended.error.condition == "DriverLost"
+    assert not work.parent.exists()
+    await bench.runners[0].step()  # the parent takes note, too
+    assert (bench.folder / run.id / "driver.log").exists()
+
+
+async def test_the_log_of_a_run_is_read_part_by_part(bench: Bench) -> None:
+    """From its end, or from where the last part ended; a run that has written nothing has an empty one."""
+    run = await bench.start("$.succeed")
+    await bench.until(run, *ENDED)
+    log = bench.folder / run.id / "driver.log"
+    log.write_bytes("é".encode() * LOG_PART)
+
+    last = bench.runner.log_of(run.id, None)
+    parts = [bench.runner.log_of(run.id, after) for after in (0, LOG_PART, 2 * LOG_PART, 99 * LOG_PART)]
+    log.unlink()
+
+    assert (last.first, last.next, last.size) == (LOG_PART, 2 * LOG_PART, 2 * LOG_PART)
+    assert last.text == "é" * (LOG_PART // 2)
+    assert [(part.first, part.next) for part in parts] == [
+        *((0, LOG_PART), (LOG_PART, 2 * LOG_PART), (2 * LOG_PART, 2 * LOG_PART), (2 * LOG_PART, 2 * LOG_PART))
+    ]
+    assert bench.runner.log_of(run.id, None).text == ""
+    with pytest.raises(UnknownRun):
+        bench.runner.log_of("nobody", None)
+
+
+def test_two_controls_never_share_a_folder(tmp_path: Path) -> None:
+    """Each would take the other's drivers for its own."""
+    first, second = RunStore(tmp_path), RunStore(tmp_path)
+
+    with first.reserved(), pytest.raises(RunsInUse, match="BATON_RUNS"), second.reserved():
+        pass
+    with second.reserved():
+        pass

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from services.control.settings import ControlSettings, lake_for, spark_jars_for, spark_master_for
+from services.control.settings import (
+    ControlSettings,
+    cluster_options_for,
+    lake_for,
+    spark_jars_for,
+    spark_master_for,
+)
+from shared.errors import InvalidInput, SettingsInvalid
 from shared.service.settings import load
 
 
@@ -32,16 +40,72 @@ def test_the_master_is_ours_then_sparks_then_local(environment: dict[str, str], 
         ({"BATON_CACHE": "/cache"}, "/cache/jars/spark"),
         ({"XDG_CACHE_HOME": "/xdg"}, "/xdg/baton/jars/spark"),
         ({}, f"{Path.home()}/.cache/baton/jars/spark"),
+        ({"BATON_CACHE": "/c", "BATON_LAKE": "s3a://bucket/lake"}, "/c/jars/spark:/c/jars/s3"),
+        ({"BATON_JARS": "/jars:/more"}, "/jars:/more"),
     ],
 )
 def test_the_jars_are_where_baton_jars_puts_them(environment: dict[str, str], folder: str) -> None:
-    """Without a setting, they are in the cache that `baton jars` fills."""
+    """Without a setting, they are in the cache that `baton jars` fills; an object store needs more."""
     settings = load(ControlSettings, environment)
 
-    assert spark_jars_for(settings, environment) == Path(folder)
+    assert spark_jars_for(settings, environment) == folder
 
 
 def test_a_lake_can_be_an_object_store() -> None:
     """A URL stays as it is; a folder becomes an absolute path."""
-    assert lake_for(load(ControlSettings, {"BATON_LAKE": "s3a://lake/here"})) == "s3a://lake/here"
-    assert lake_for(load(ControlSettings, {"BATON_LAKE": "lake"})) == f"{Path.cwd()}/lake"
+    assert lake_for(load(ControlSettings, {"BATON_LAKE": "s3a://lake/here"}), {}) == "s3a://lake/here"
+    assert lake_for(load(ControlSettings, {"BATON_LAKE": "lake"}), {}) == f"{Path.cwd()}/lake"
+
+
+@pytest.mark.parametrize(
+    ("master", "shared", "is_taken"),
+    [
+        ("local[4]", "0", True),
+        ("spark://127.0.0.1:7077", "0", True),
+        ("spark://far:7077", "0", False),
+        ("yarn", "0", False),
+        ("k8s://https://api:6443", "0", False),
+        ("spark://far:7077", "1", True),
+    ],
+)
+def test_a_folder_that_executors_do_not_see_is_no_lake(master: str, shared: str, is_taken: bool) -> None:
+    """Each would write its part into a folder of its own. An object store is for all."""
+    given = {"BATON_LAKE": "lake", "BATON_LAKE_SHARED": shared, "BATON_SPARK_MASTER": master}
+    settings = load(ControlSettings, given)
+
+    if is_taken:
+        assert lake_for(settings, {}) == f"{Path.cwd()}/lake"
+    else:
+        with pytest.raises(InvalidInput, match="BATON_LAKE_SHARED=1"):
+            lake_for(settings, {})
+    assert lake_for(load(ControlSettings, given | {"BATON_LAKE": "s3a://b/l"}), {}) == "s3a://b/l"
+
+
+def test_every_option_of_spark_is_a_setting() -> None:
+    """The sizes of executors have names of their own, and given options go before them."""
+    sizes = {"BATON_SPARK_EXECUTOR_MEMORY": "3g", "BATON_SPARK_EXECUTOR_CORES": "2"}
+    options = "spark.kubernetes.namespace=data spark.executor.extraJavaOptions='-Da=1 -Db=2'"
+    settings = load(ControlSettings, sizes | {"BATON_SPARK_OPTIONS": options})
+
+    assert cluster_options_for(settings) == {
+        "spark.executor.memory": "3g",
+        "spark.executor.cores": "2",
+        "spark.kubernetes.namespace": "data",
+        "spark.executor.extraJavaOptions": "-Da=1 -Db=2",
+    }
+    assert cluster_options_for(load(ControlSettings, {})) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ("spark.x", "'spark.x' is not spark.name=value"),
+        ("hadoop.x=1", "'hadoop.x=1' is not spark.name=value"),
+        ("spark.jars=/x", "spark.jars is Baton's own"),
+        ("spark.x='1", "No closing quotation"),
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_a_fault(options: str, fault: str) -> None:
+    """Control says so when it starts."""
+    with pytest.raises(SettingsInvalid, match=re.escape(f"BATON_SPARK_OPTIONS: {fault}")):
+        load(ControlSettings, {"BATON_SPARK_OPTIONS": options})

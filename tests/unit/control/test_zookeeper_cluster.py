@@ -70,6 +70,7 @@ async def test_everything_is_read(baton: Baton) -> None:
 
     group = cluster.groups["default"]
     assert cluster.count == group.view.count == STREAMS
+    assert cluster.stream_table == initial_table(STREAMS).encode().decode()
     assert cluster.producers["p"].address == "http://p"
     assert group.settings == GroupSettings(gap_ms=7)
     assert sorted(group.view.members) == ["m0", "m1"]
@@ -165,6 +166,7 @@ async def test_an_unreadable_znode_hides_only_itself(baton: Baton, data: bytes) 
 
     view = cluster.groups["default"].view
     assert (cluster.count, cluster.producers) == (STREAMS, {})
+    assert cluster.stream_table == initial_table(STREAMS).encode().decode()
     assert cluster.groups["default"].settings is None
     assert (list(view.members), view.pins) == (["m0"], {})
     assert view.claims[4] is UNREADABLE_CLAIM

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli.commands.settings import SERVICES
-from services.control.spark import driver
+from services.control.spark.driver import __main__ as driver
 from shared.service.settings import describe
 
 ROOT = Path(__file__).parents[3]

@@ -24,7 +24,6 @@ START_TIMEOUT_S = 15.0
 DELIVER_S = 10.0
 BATCH_BYTES = 1024 * 1024
 
-
 LookUp = Callable[..., Awaitable[dict[Partition, int]]]
 """`list_offsets`, or `list_known_offsets`."""
 

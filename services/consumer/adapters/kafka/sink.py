@@ -147,11 +147,12 @@ class KafkaSessionSink:
 
         The checkpoint is written before the sessions: so the remains of a broken commit can be seen there.
         """
+        checkpoint: list[WireRecord] = [(None, raw, []) for raw in commit.records]
         sessions = commit.sessions if with_sessions else ()
-        writes = (self._checkpoints.place, commit.records), (self._sessions, sessions)
-        await self._writer.add([place for place, written in writes if written])
-        checkpoint: Iterator[WireRecord] = ((None, raw, []) for raw in commit.records)
+        places = (self._checkpoints.place, checkpoint), (self._sessions, sessions)
+        await self._writer.add([place for place, records in places if records])
         offsets = await self._writer.write(self._checkpoints.place, checkpoint)
+        # one by one as they are encoded: a commit may have very many
         await self._writer.write(self._sessions, ((key, value, []) for key, value in sessions))
         await self._writer.commit_offset(self._stored(commit.head_at(offsets)))
         await self._writer.end(is_commit=True)

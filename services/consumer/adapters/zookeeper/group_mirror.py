@@ -32,8 +32,6 @@ from shared.zookeeper.znodes import Znodes
 _member_of = msgspec.json.Decoder(MemberNode).decode
 _claim_of = msgspec.json.Decoder(ClaimNode).decode
 _stream_of = msgspec.json.Decoder(StreamNode).decode
-
-
 T = TypeVar("T")
 
 
@@ -215,14 +213,14 @@ class GroupMirror:
     async def _find_left(self) -> None:
         """Finds the claims whose holders were suspected, or have begun anew in another ZooKeeper session."""
         # the node may have been read before the claim; members join before they claim, so a read now decides
-        for name in {claim.node.member for _, claim in self._left_claims()} - {self._member}:
+        for name in {*self._holders_of_left().values()} - {self._member}:
             await self._read_member(name)
-        left = {stream for stream, _ in self._left_claims()}
+        left = {*self._holders_of_left()}
         self._marks.nodes |= left - self._left
         self._left = left
 
-    def _left_claims(self) -> list[tuple[int, _Made[ClaimNode]]]:
-        return [(stream, claim) for stream, claim in self._claims.items() if self._is_left(claim)]
+    def _holders_of_left(self) -> dict[int, str]:
+        return {n: claim.node.member for n, claim in self._claims.items() if self._is_left(claim)}
 
     def _is_left(self, claim: _Made[ClaimNode]) -> bool:
         """Whether its holder has no node, as far as is known, in the ZooKeeper session that made it."""

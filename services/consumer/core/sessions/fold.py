@@ -53,7 +53,7 @@ still read the marker. That is safe because a marker that is folded twice closes
 Nothing closes or counts there. Fragments that are covered or parked are skipped; every other one belongs
 to a session that was open at that position (`assembly.py`). `docs/protocol.md` states these rules as a
 contract, `tests/reference.py` follows them as slowly and plainly as possible, and
-`services/control/spark/fold.py` is the audit's second opinion.
+`services/control/spark/audit/fold.py` is the audit's second opinion.
 """
 
 from __future__ import annotations

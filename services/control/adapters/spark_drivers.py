@@ -1,0 +1,124 @@
+"""The drivers that control has started, and which of them wait for another run.
+
+Each has a folder (`spark/driver/folder.py`) with its record, so the next control finds those of the last.
+Used by `spark_runner.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import shutil
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from services.control.adapters.process_group import ProcessGroup
+from services.control.spark.driver.folder import DRIVERS, DriverFolder
+
+KEPT_WARM: Final = 1
+"""How many drivers wait at most: each keeps a JVM in memory."""
+
+logger = logging.getLogger(__name__)
+
+
+class DriverRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A driver's process, and for which settings it was started: with others it is of no use."""
+
+    pid: int
+    born: str
+    place: str
+
+
+class SparkDrivers:
+    """The drivers under `<runs>/drivers`; `place`: what all requests of this control have in common."""
+
+    def __init__(self, runs: Path, place: Any, program: Sequence[str], idle_s: float) -> None:
+        self._folder = runs / DRIVERS
+        self._place = hashlib.blake2b(msgspec.json.encode(place), digest_size=8).hexdigest()
+        self._program = tuple(program)
+        self._started: dict[str, ProcessGroup] = {}
+        """Those that are our children."""
+        self.idle_s = idle_s
+
+    def __repr__(self) -> str:
+        return f"<SparkDrivers in {self._folder}>"
+
+    def folder_of(self, driver: str) -> DriverFolder:
+        """The folder of a driver."""
+        return DriverFolder(self._folder / driver)
+
+    def start(self, driver: str, run: Path) -> ProcessGroup:
+        """A new driver, which begins with this run. Raises OSError."""
+        folder = self.folder_of(driver)
+        try:
+            folder.path.mkdir(parents=True)
+            processes = ProcessGroup.start([*self._program, str(run)], log=run / "driver.log")
+        except OSError:
+            self.remove(driver)
+            raise
+        self._started[driver] = processes
+        record = DriverRecord(pid=processes.leader, born=processes.born, place=self._place)
+        (folder.path / "driver.json").write_bytes(msgspec.json.encode(record))
+        return processes
+
+    def hand_over(self, run: Path) -> tuple[str, ProcessGroup] | None:
+        """Gives the run to a driver that waits; None if there is none."""
+        for driver in self._waiting():
+            processes = self._processes(driver)
+            if processes is not None and self.folder_of(driver).give(run):
+                return driver, processes
+        return None
+
+    def has_released(self, driver: str, run: str) -> bool:
+        """Whether the driver is done with the run: it waits, or works on another one."""
+        phase = self.folder_of(driver).phase() if driver else None
+        return phase is not None and (phase.is_idle or phase.run != run)
+
+    def end_surplus(self) -> None:
+        """Tells those to end that wait beside enough others."""
+        for driver in self._waiting()[KEPT_WARM:]:
+            self.folder_of(driver).give(None)
+
+    async def end_all(self) -> None:
+        """Ends all in less than 2 s."""
+        # one that is just ending has removed its folder already
+        living = {driver: self._processes(driver) for driver in self._all()} | self._started
+        await asyncio.gather(*(processes.end() for processes in living.values() if processes))
+        for driver in living:
+            self.remove(driver)
+        # one that has removed its folder itself may still be on its way out
+        for processes in self._started.values():
+            await processes.end()
+
+    def remove_dead(self, used: Collection[str]) -> None:
+        """Removes the folders of drivers that have ended, but for those of runs that have not."""
+        self._started = {driver: one for driver, one in self._started.items() if one.is_alive()}
+        for driver in self._all():
+            if driver not in used and self._processes(driver) is None:
+                self.remove(driver)
+
+    def remove(self, driver: str) -> None:
+        """Removes the driver's folder, with all that Spark has left there."""
+        shutil.rmtree(self.folder_of(driver).path, ignore_errors=True)
+
+    def _all(self) -> list[str]:
+        """Newest first: their names begin with the time."""
+        return sorted((path.name for path in self._folder.glob("*/")), reverse=True)
+
+    def _waiting(self) -> list[str]:
+        phases = {driver: self.folder_of(driver).phase() for driver in self._all()}
+        return [driver for driver, phase in phases.items() if phase is not None and phase.is_idle]
+
+    def _processes(self, driver: str) -> ProcessGroup | None:
+        """The living processes of a driver for our settings."""
+        try:
+            raw = (self.folder_of(driver).path / "driver.json").read_bytes()
+            record = msgspec.json.decode(raw, type=DriverRecord)
+        except (OSError, msgspec.DecodeError):
+            return None
+        processes = self._started.get(driver) or ProcessGroup(record.pid, record.born)
+        return processes if record.place == self._place and processes.is_alive() else None

@@ -1,0 +1,245 @@
+"""Which runs to start by themselves: schedules such as `lake,reports every 15m; audit every 6h`.
+
+Pure. Everything is derived from the runs that control remembers on disk, so a control that restarts neither
+loses nor doubles a start. Time is divided into slots of a schedule's period, which begin at 1970-01-01 00:00
+UTC: `every 1d` starts at midnight. A slot has one round: its jobs one after another, each when the one before
+has succeeded. Slots that pass during a round are left out, so rounds never overlap. A failed run is repeated
+after a pause that doubles, unless the next slot has begun. `live/scheduler.py` acts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from services.control.core.runs import Run, ScheduledFor
+from shared.errors import InvalidInput
+from shared.model.names import DEFAULT_GROUP, is_group_name
+
+_RULE = re.compile(
+    r"(?P<jobs>\S.*?)\s+every\s+(?P<number>[0-9]{1,6})(?P<unit>[smhd])(\s+in\s+(?P<group>\S+))?"
+)
+_SECONDS: Mapping[str, int] = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+SHORTEST_S: Final = 10
+LONGEST_S: Final = 366 * 86_400
+HOW: Final = "expected `job,job every 15m` (s, m, h or d), with ` in GROUP` for another group than default"
+QUIET: Final = frozenset({"RunUnderWay"})
+"""Conditions that are no failure: another control has started the same."""
+
+ScheduleState = Literal["waiting", "running", "retrying", "failed", "cancelled"]
+
+
+class SchedulesInvalid(InvalidInput):
+    """The text is not a list of schedules; `faults` has a sentence for each fault."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        self.faults = list(faults)
+        super().__init__("; ".join(faults))
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that run one after another in each slot of `every_s`."""
+
+    jobs: tuple[str, ...]
+    every_s: int
+    group: str = DEFAULT_GROUP
+
+    @property
+    def name(self) -> str:
+        """Tells it from others, also after a restart with another period.
+
+        >>> Schedule(jobs=("lake", "reports"), every_s=900).name
+        'lake,reports'
+        """
+        return ",".join(self.jobs) + ("" if self.group == DEFAULT_GROUP else f" in {self.group}")
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """A run to start now."""
+
+    job: str
+    group: str
+    scheduled: ScheduledFor
+
+
+class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule and how it goes, as the API shows it."""
+
+    name: str
+    jobs: tuple[str, ...]
+    group: str
+    every_s: int
+    state: Annotated[ScheduleState, Meta(description="of its last round; `waiting`: it has succeeded")]
+    next_at: Annotated[int, Meta(description="when the next run starts at the earliest (ms UTC)")]
+    run: Annotated[str | None, Meta(description="its last run")]
+    succeeded_at: Annotated[
+        int | None, Meta(description="when the last job of its last good round ended (ms UTC)")
+    ]
+    failures: Annotated[int, Meta(description="rounds that have failed since then")]
+
+
+def parse_schedules(text: str, jobs: Container[str]) -> tuple[Schedule, ...]:
+    """The schedules in the text; none in "". Raises SchedulesInvalid, which lists every fault.
+
+    >>> [one.every_s for one in parse_schedules("lake every 15m; audit every 6h", {"lake", "audit"})]
+    [900, 21600]
+    """
+    found: list[Schedule] = []
+    faults: list[str] = []
+    for rule in filter(None, (part.strip() for part in text.split(";"))):
+        match = _RULE.fullmatch(rule)
+        if match is None:
+            faults.append(f"{rule!r}: {HOW}")
+            continue
+        schedule = Schedule(
+            jobs=tuple(name.strip() for name in match["jobs"].split(",")),
+            every_s=int(match["number"]) * _SECONDS[match["unit"]],
+            group=match["group"] or DEFAULT_GROUP,
+        )
+        faults += [f"{rule!r}: {fault}" for fault in _faults_of(schedule, jobs)]
+        if any(schedule.name == other.name for other in found):
+            faults.append(f"{rule!r}: {schedule.name} is scheduled twice")
+        found.append(schedule)
+    if faults:
+        raise SchedulesInvalid(faults)
+    return tuple(found)
+
+
+def _faults_of(schedule: Schedule, jobs: Container[str]) -> list[str]:
+    faults = [f"there is no job {job!r}" for job in dict.fromkeys(schedule.jobs) if job not in jobs]
+    if len(set(schedule.jobs)) < len(schedule.jobs):
+        faults.append("a job is named twice")
+    if not SHORTEST_S <= schedule.every_s <= LONGEST_S:
+        faults.append(f"the period must be {SHORTEST_S} s … {LONGEST_S // 86_400} d")
+    if not is_group_name(schedule.group):
+        faults.append(f"{schedule.group!r} is not a name of a group")
+    return faults
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a failed run is repeated in its round, and the first pause, which doubles."""
+
+    most: int
+    pause_s: float
+
+    def pause_ms(self, attempt: int) -> int:
+        """The pause after this attempt; the first one is 0."""
+        return int(self.pause_s * 1000 * 2.0 ** min(attempt, 16))
+
+
+class _Round(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to do for a schedule: the next start and when, or nothing while a run is under way."""
+
+    state: ScheduleState
+    at_ms: int
+    start: Start | None
+    last: Run | None
+
+
+def due(schedules: Iterable[Schedule], runs: Iterable[Run], now_ms: int, retry: Retry) -> list[Start]:
+    """The runs to start now, at most one of each schedule."""
+    known = list(runs)
+    rounds = [_round(schedule, _of(schedule, known), now_ms, retry) for schedule in schedules]
+    return [one.start for one in rounds if one.start is not None and one.at_ms <= now_ms]
+
+
+def rows_of(
+    schedules: Iterable[Schedule], runs: Iterable[Run], now_ms: int, retry: Retry
+) -> list[ScheduleRow]:
+    """The schedules as the API shows them."""
+    known = list(runs)
+    rows = []
+    for schedule in schedules:
+        own = _of(schedule, known)
+        now = _round(schedule, own, now_ms, retry)
+        good = [run for run in own if run.state == "succeeded" and _step(run) == len(schedule.jobs) - 1]
+        succeeded_at = max((run.ended_at or 0 for run in good), default=None)
+        since = max((_slot(run) for run in good), default=-1)
+        failed = {_slot(run) for run in own if run.state == "failed" and not is_quiet(run)}
+        rows.append(
+            ScheduleRow(
+                name=schedule.name,
+                jobs=schedule.jobs,
+                group=schedule.group,
+                every_s=schedule.every_s,
+                state=now.state,
+                next_at=now.at_ms,
+                run=now.last.id if now.last else None,
+                succeeded_at=succeeded_at,
+                failures=sum(slot > since for slot in failed),
+            )
+        )
+    return rows
+
+
+def is_quiet(run: Run) -> bool:
+    """Whether the run failed only because another control has started the same."""
+    return run.error is not None and run.error.condition in QUIET
+
+
+def needed(schedules: Iterable[Schedule], runs: Iterable[Run]) -> set[str]:
+    """The runs from which the schedules go on: those of each one's last round, and its last good run."""
+    known = list(runs)
+    kept: set[str] = set()
+    for schedule in schedules:
+        own = _of(schedule, known)
+        if own:
+            kept |= {run.id for run in own if _slot(run) == _slot(own[-1])}
+        good = [run for run in own if run.state == "succeeded" and _step(run) == len(schedule.jobs) - 1]
+        kept |= {run.id for run in good[-1:]}
+    return kept
+
+
+def _of(schedule: Schedule, runs: Sequence[Run]) -> list[Run]:
+    """The schedule's own runs, in their order."""
+    own = [run for run in runs if run.scheduled is not None and run.scheduled.schedule == schedule.name]
+    return sorted(own, key=lambda run: (_slot(run), _step(run), _attempt(run)))
+
+
+def _round(schedule: Schedule, own: Sequence[Run], now_ms: int, retry: Retry) -> _Round:
+    period_ms = schedule.every_s * 1000
+    slot = now_ms // period_ms * period_ms
+    last = own[-1] if own else None
+    if last is None:
+        return _Round(state="waiting", at_ms=slot, start=_start(schedule, slot, 0, 0), last=None)
+    if not last.has_ended:
+        return _Round(state="running", at_ms=max(now_ms, _slot(last) + period_ms), start=None, last=last)
+    step, attempt, ended_at = _step(last), _attempt(last), last.ended_at or last.started_at
+    if last.state == "succeeded" and step + 1 < len(schedule.jobs):
+        following = _start(schedule, _slot(last), step + 1, 0)
+        return _Round(state="running", at_ms=now_ms, start=following, last=last)
+    has_next = slot > _slot(last)
+    state: ScheduleState = "waiting"
+    if last.state == "cancelled":
+        state = "cancelled"
+    elif last.state == "failed" and not is_quiet(last):
+        state = "failed"
+        if attempt < retry.most and not has_next:
+            again = _start(schedule, _slot(last), step, attempt + 1)
+            at_ms = ended_at + retry.pause_ms(attempt)
+            if at_ms < _slot(last) + period_ms:
+                return _Round(state="retrying", at_ms=at_ms, start=again, last=last)
+    # a clock that was set back must not start a slot again
+    at_ms = slot if has_next else _slot(last) + period_ms
+    return _Round(state=state, at_ms=at_ms, start=_start(schedule, max(at_ms, slot), 0, 0), last=last)
+
+
+def _start(schedule: Schedule, slot: int, step: int, attempt: int) -> Start:
+    scheduled = ScheduledFor(schedule=schedule.name, slot=slot, step=step, attempt=attempt)
+    return Start(job=schedule.jobs[step], group=schedule.group, scheduled=scheduled)
+
+
+def _slot(run: Run) -> int:
+    return run.scheduled.slot if run.scheduled else 0
+
+
+def _step(run: Run) -> int:
+    return run.scheduled.step if run.scheduled else 0
+
+
+def _attempt(run: Run) -> int:
+    return run.scheduled.attempt if run.scheduled else 0

@@ -1,0 +1,71 @@
+"""Keeps in memory how fresh the lake is; `GET /tables` and `/metrics` show it and never wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from services.control.core.freshness import FreshnessRow, row_of
+from services.control.live.cluster_view import ClusterView
+from services.control.ports import HeldPositions, SessionsTopics
+from shared.errors import BatonError
+from shared.model.names import Names
+
+logger = logging.getLogger(__name__)
+
+
+class Freshness:
+    """`run()` measures until cancelled; `rows()` answers from memory."""
+
+    def __init__(
+        self,
+        lake: HeldPositions,
+        topics: SessionsTopics,
+        view: ClusterView,
+        names: Names,
+        *,
+        every_s: float,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._lake = lake
+        self._topics = topics
+        self._view = view
+        self._names = names
+        self._every_s = every_s
+        self._now_ms = now_ms
+        self._rows: dict[str, FreshnessRow] = {}
+        self._error = ""
+
+    def __repr__(self) -> str:
+        return f"<Freshness of {len(self._rows)} groups>"
+
+    async def run(self) -> None:
+        """Measures every `every_s` until cancelled."""
+        while True:
+            await self.step()
+            await asyncio.sleep(self._every_s)
+
+    def rows(self) -> list[FreshnessRow]:
+        """By group; those of groups that cannot be measured now are as old as they say."""
+        return [self._rows[group] for group in sorted(self._rows)]
+
+    async def step(self) -> None:
+        """Measures once. A failure keeps the last rows and is logged once."""
+        try:
+            groups = self._view.served(with_offsets=False).observed.cluster.groups
+            positions = await asyncio.to_thread(self._lake.read)
+            rows = {}
+            # without a table nobody expects one: no run of `lake` has ever made it
+            for group in groups if positions is not None else ():
+                state = await self._topics.describe(group)
+                if state is not None and positions is not None:
+                    held = positions.get((group, state.topic_id), {})
+                    state = await self._topics.with_oldest(group, state, held)
+                    rows[group] = row_of(group, self._names.sessions(group), held, state, self._now_ms())
+            self._rows, self._error = rows, ""
+        except BatonError as error:
+            if self._error != error.detail:
+                logger.warning("freshness unmeasured", extra={"why": error.detail})
+            self._error = error.detail

@@ -1,0 +1,83 @@
+"""Starts the runs of schedules: it looks at the clock and the runs, `core/schedules.py` decides, and it acts.
+
+It remembers nothing that must outlive it. A run of the same job that a user has started, or that another
+control is doing, is no fault: the scheduled one waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+
+from services.control.core.runs import JobAlreadyRunning, Run
+from services.control.core.schedules import Retry, Schedule, ScheduleRow, Start, due, needed, rows_of
+from services.control.live.cluster_view import ClusterView
+from services.control.live.submissions import submission_for
+from services.control.ports import JobRunner
+from shared.errors import BatonError
+
+LOOK_EVERY_S = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """`run()` starts runs until cancelled; `rows()` says how the schedules go."""
+
+    def __init__(
+        self,
+        schedules: Sequence[Schedule],
+        runner: JobRunner,
+        view: ClusterView,
+        retry: Retry,
+        *,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._schedules = tuple(schedules)
+        self._runner = runner
+        self._view = view
+        self._retry = retry
+        self._now_ms = now_ms
+        self._refused: dict[str, str] = {}
+        """By schedule why its run cannot be started, which is logged once."""
+        self._not_before: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<Scheduler of {', '.join(schedule.name for schedule in self._schedules) or 'nothing'}>"
+
+    async def run(self) -> None:
+        """Looks at the clock until cancelled."""
+        while True:
+            await self.step()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def step(self) -> None:
+        """Starts what is due."""
+        for start in due(self._schedules, self._runner.runs(), self._now_ms(), self._retry):
+            if self._now_ms() >= self._not_before.get(start.scheduled.schedule, 0):
+                await self._start(start)
+
+    def rows(self) -> list[ScheduleRow]:
+        """The schedules, in the order of the setting."""
+        return rows_of(self._schedules, self._runner.runs(), self._now_ms(), self._retry)
+
+    def needed(self, runs: Sequence[Run]) -> Collection[str]:
+        """The runs that must not be forgotten yet."""
+        return needed(self._schedules, runs)
+
+    async def _start(self, start: Start) -> None:
+        name = start.scheduled.schedule
+        try:
+            submission = submission_for(self._view, start.job, start.group, {}, scheduled=start.scheduled)
+            await self._runner.start(submission)
+        except JobAlreadyRunning:
+            return
+        except BatonError as error:
+            if self._refused.get(name) != error.detail:
+                logger.warning("scheduled run not started", extra={"schedule": name, "why": error.detail})
+            self._refused[name] = error.detail
+            self._not_before[name] = self._now_ms() + self._retry.pause_ms(0)
+        else:
+            self._refused.pop(name, None)

@@ -1,0 +1,214 @@
+"""A second implementation of the six rules (docs/protocol.md): one key's sessions, from its fragments.
+
+The audit's own fold, pure, and deliberately independent of `shared/model/fragments.py` and
+`services/consumer`. It is fed per key instead of per stream: every fragment comes with W and A, which are
+running maxima of the stream, and a key looks up the markers of its stream (`markers.py`), because they close
+the sessions of every key. Silence closes nothing here, because a later fragment splits the session anyway.
+Used by `verdict.py`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from services.control.spark.audit.markers import Markers
+from shared.model.group import GroupSettings
+
+REMEMBERED = 2_500
+"""Newest ids that a key remembers of its closed sessions (rule 4)."""
+
+
+class Line(NamedTuple):
+    """A readable fragment as the fold needs it; times in ms.
+
+    `appended`: its append time; `t`: its effective time; `w`: W before it; `a`: A including it; `size`: bytes
+    of its value; `digest`: 16 bytes computed from the value.
+    """
+
+    offset: int
+    appended: int
+    t: int
+    w: int
+    a: int
+    end: bool
+    id: str | None
+    size: int
+    digest: bytes
+
+
+class Cut(NamedTuple):
+    """What is uncertain about a stream whose beginning retention has removed, in ms.
+
+    `a`: A at the first record that is left (append times do not fall); `w_most`: the highest possible W
+    before it.
+    """
+
+    a: int
+    w_most: int
+
+
+class Expected:
+    """A session that follows from the rules; open while `closed_by` is None.
+
+    `closed_by`: the offset of the record that closed it. `is_due`: open, but silence permits closing it.
+    `is_sure`: nothing that retention removed can have changed it.
+    """
+
+    __slots__ = (
+        *("appended", "closed_by", "digests", "first_offset", "first_t", "ids", "is_due", "is_sure"),
+        *("last_a", "last_offset", "last_t", "reason", "size", "w"),
+    )
+
+    def __init__(self, line: Line, *, is_sure: bool) -> None:
+        self.first_offset = self.last_offset = line.offset
+        self.appended = line.appended
+        self.first_t = self.last_t = line.t
+        self.w = self.last_a = -1
+        self.size = 0
+        self.digests: list[bytes] = []
+        self.ids: dict[str, None] = {}
+        self.closed_by: int | None = None
+        self.reason = "gap"
+        self.is_due = False
+        self.is_sure = is_sure
+
+    def __repr__(self) -> str:
+        end = "open" if self.closed_by is None else f"{self.reason} by {self.closed_by}"
+        return f"<Expected {self.first_offset}…{self.last_offset}, {len(self.digests)} fragments, {end}>"
+
+
+class KeyFold:
+    """The fold of one key of one stream. Feed it every fragment of the key in offset order, then finish.
+
+    `markers` are all markers of the stream. `unsure` holds half-open offset ranges in which
+    nothing can be judged because retention removed records (the last range may be unbounded).
+    """
+
+    def __init__(self, settings: GroupSettings, markers: Markers, cut: Cut | None = None) -> None:
+        self.settings = settings
+        self.unsure: list[tuple[int, int | None]] = [] if cut is None else [(0, None)]
+        self._markers = markers
+        self._cut = cut
+        self._open: Expected | None = None
+        self._remembered: dict[str, int] = {}
+        """Ids of closed sessions, oldest first, each with the last_a of its own session."""
+        self._seen_a = -1 if cut is None else cut.a
+
+    def __repr__(self) -> str:
+        return f"<KeyFold open {self._open!r}, {len(self._remembered)} ids remembered>"
+
+    @property
+    def opens_at(self) -> int:
+        """Offset of the first fragment of the open session; -1 if none is open."""
+        return -1 if self._open is None else self._open.first_offset
+
+    def feed(self, line: Line) -> list[Expected]:
+        """Folds the key's next fragment. Returns the sessions that it, or a marker before it, closed."""
+        closed = self._apply_markers(line.offset)
+        self._regain_certainty(line)
+        if self._open is not None and self._splits(self._open, line):
+            closed.append(self._close("gap", line.offset))
+        if self._is_repeat(line):
+            return closed
+        if self._open is not None and self._exceeds(self._open, line):
+            closed.append(self._close("limit", line.offset))
+        self._join(line)
+        if line.end:
+            closed.append(self._close("end", line.offset))
+        return closed
+
+    def finish(self, w: int, a: int) -> list[Expected]:
+        """The sessions that the last markers closed, and the open one. `w`, `a`: at the log's end."""
+        sessions = self._apply_markers(None)
+        if self._open is not None:
+            silence = self.settings.gap_ms + self.settings.lateness_ms
+            session = self._open
+            session.is_due = w - session.w > silence or a - session.last_a > self.settings.idle_ms
+            sessions.append(session)
+        return sessions
+
+    def is_unsure(self, offset: int) -> bool:
+        """Whether a session that begins at `offset` cannot be judged."""
+        return any(low <= offset and (high is None or offset < high) for low, high in self.unsure)
+
+    def _apply_markers(self, before: int | None) -> list[Expected]:
+        """Rule 2 for the markers between the last fragment and offset `before` (None: all)."""
+        session = self._open
+        if session is None:
+            return []
+        # markers between its last fragment and a later repeat have been looked up then: they close nothing
+        offset = self._markers.first(session.last_offset, before, session.last_t)
+        return [] if offset is None else [self._close("gap", offset)]
+
+    def _splits(self, session: Expected, line: Line) -> bool:
+        """Rule 3."""
+        settings = self.settings
+        if line.t - session.last_t > settings.gap_ms or line.a - session.last_a > settings.idle_ms:
+            return True
+        silence = settings.gap_ms + settings.lateness_ms
+        if line.w - session.w <= silence:
+            return False
+        most = -1 if self._cut is None else self._cut.w_most
+        if max(line.w, most) - max(session.w, most) <= silence:
+            # with a higher W in the removed part, the session would continue
+            session.is_sure = False
+            if not self.unsure or self.unsure[-1][1] is not None:
+                self.unsure.append((session.first_offset, None))
+        return True
+
+    def _is_repeat(self, line: Line) -> bool:
+        """Rule 4."""
+        if line.id is None:
+            return False
+        if self._open is not None and line.id in self._open.ids:
+            return True
+        last_a = self._remembered.get(line.id)
+        return last_a is not None and line.a <= last_a + self.settings.repeat_ms
+
+    def _exceeds(self, session: Expected, line: Line) -> bool:
+        """Rule 5."""
+        span_ms = max(session.last_t, line.t) - min(session.first_t, line.t)
+        return (
+            len(session.digests) + 1 > self.settings.max_session_fragments
+            or session.size + line.size > self.settings.max_session_bytes
+            or span_ms > self.settings.max_session_span_ms
+        )
+
+    def _join(self, line: Line) -> None:
+        """Rule 6."""
+        session = self._open
+        if session is None:
+            session = self._open = Expected(line, is_sure=not self.is_unsure(line.offset))
+        session.first_t = min(session.first_t, line.t)
+        session.last_t = max(session.last_t, line.t)
+        session.w = max(line.w, line.t)
+        session.last_a = line.a
+        session.last_offset = line.offset
+        session.size += line.size
+        session.digests.append(line.digest)
+        if line.id is not None:
+            session.ids[line.id] = None
+
+    def _close(self, reason: str, closed_by: int) -> Expected:
+        session = self._open
+        assert session is not None
+        session.reason, session.closed_by = reason, closed_by
+        for name in session.ids:
+            # an id that was forgotten and came again counts among the newest
+            self._remembered.pop(name, None)
+            self._remembered[name] = session.last_a
+        for name in list(self._remembered)[:-REMEMBERED]:
+            del self._remembered[name]
+        self._open = None
+        return session
+
+    def _regain_certainty(self, line: Line) -> None:
+        """After this much silence of the key, its removed sessions are certainly closed and forgotten."""
+        silent_ms = line.a - self._seen_a
+        self._seen_a = line.a
+        if (
+            self.unsure
+            and self.unsure[-1][1] is None
+            and silent_ms > max(self.settings.idle_ms, self.settings.repeat_ms)
+        ):
+            self.unsure[-1] = (self.unsure[-1][0], line.offset)

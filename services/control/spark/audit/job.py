@@ -1,0 +1,220 @@
+"""The job `audit`: recomputes all sessions from the fragments in Kafka, and compares what was delivered.
+
+Reads the heads first, then the delivered sessions, then the fragments, each up to its end at that moment. So
+everything below a head's position is visible. One Spark job does the rest: it reads each topic once, sorts
+the rows of table, sessions topic and log by key, and judges them in one pass (`judging.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from services.control.spark.audit.facts import Given
+from services.control.spark.audit.judging import (
+    LOG_READ,
+    MOST_EXAMPLES,
+    TOPIC_READ,
+    VERDICT_SCHEMA,
+    Ground,
+    judge_rows,
+)
+from services.control.spark.audit.lake_table import OpenTable, open_table, table_rows
+from services.control.spark.audit.lake_verdict import LakeFacts
+from services.control.spark.audit.outcome import NEVER, verdict_of
+from services.control.spark.audit.part import Part, read_part
+from services.control.spark.audit.routing import NotAStreamTable, read_owners
+from services.control.spark.audit.sources import (
+    Source,
+    delivered_rows,
+    fragment_rows,
+    fragments_topics,
+    sessions_topic,
+)
+from services.control.spark.driver.run_lock import CheckLock, unlocked
+from services.control.spark.request import Result, RunRequest
+from shared.errors import KafkaUnavailable
+from shared.kafka.cluster import Cluster
+from shared.kafka.groups import KafkaGroup
+from shared.kafka.heads import read_heads
+from shared.model.head import Head
+
+ATTEMPTS = 4
+"""How often an audit begins anew because retention has removed what it was reading."""
+FINDINGS = ("missing", *NEVER)
+COUNTED = ("judged", "delivered", "expected", "duplicates", "not_judged", "open")
+IN_THE_LAKE = ("lake_judged", "lake_not_judged")
+
+
+class _Sources(NamedTuple):
+    """All that is read, fixed beforehand."""
+
+    heads: Mapping[int, Head]
+    table: OpenTable
+    topic: Source
+    logs: Source
+
+
+def audit(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlocked) -> Result:
+    """The verdict, the numbers of differences, and the sums behind them (docs/protocol.md).
+
+    Raises NotFound if the topics do not exist, InvalidInput, KafkaUnavailable.
+    """
+    part = read_part(request.parameters, request.streams, time.time_ns() // 1_000_000)
+    owners, why_not_routing = _owners(request)
+    sources, verdicts, has_lost = _read(spark, request, part, owners)
+    left_out = [
+        *_left_out("routing", why_not_routing),
+        *_left_out("lake", sources.table.why),
+        *_cuts(sources.logs, "the log of a stream", part),
+        *_cuts(sources.topic, "the sessions topic", part),
+        *_left_out("the oldest records", "retention removed some during the run" if has_lost else ""),
+    ]
+    return _result(request, part, verdicts) | {
+        "left_out": left_out,
+        "cut_streams": sum(1 for offset in sources.logs.start.values() if offset > 0),
+    }
+
+
+def _read(
+    spark: SparkSession, request: RunRequest, part: Part, owners: Sequence[int]
+) -> tuple[_Sources, list[Any], bool]:
+    """What was read and its verdicts; whether an earlier attempt has lost records to retention."""
+    for attempt in range(ATTEMPTS):
+        sources = _open_sources(spark, request, part)
+        verdicts = _judge(spark, request, part, sources, owners)
+        lost = [one.count_lost(spark, request, verdicts) for one in (sources.topic, sources.logs)]
+        if not any(lost):
+            return sources, verdicts, attempt > 0
+    raise KafkaUnavailable(
+        "retention removes records faster than the audit reads them: judge less, with `since`"
+    )
+
+
+def _open_sources(spark: SparkSession, request: RunRequest, part: Part) -> _Sources:
+    heads = asyncio.run(_heads(request, part))
+    table = open_table(spark, request)
+    topic = sessions_topic(spark, request, part)
+    return _Sources(heads, table, topic, fragments_topics(spark, request, part))
+
+
+async def _heads(request: RunRequest, part: Part) -> Mapping[int, Head]:
+    async with Cluster(request.kafka) as cluster:
+        kafka_group = KafkaGroup(cluster, request.names.kafka_group(request.group))
+        return (await read_heads(kafka_group, request.names, part.streams)).all()
+
+
+def _owners(request: RunRequest) -> tuple[list[int], str]:
+    """The stream of each slot, or why it is not known."""
+    if not request.stream_table:
+        return [], "control has read no stream table"
+    try:
+        return list(read_owners(request.stream_table)), ""
+    except NotAStreamTable as error:
+        return [], str(error)
+
+
+def _judge(
+    spark: SparkSession, request: RunRequest, part: Part, sources: _Sources, owners: Sequence[int]
+) -> list[Any]:
+    """Sums, examples and what was read (VERDICT_SCHEMA)."""
+    lake = None
+    if sources.table.rows is not None:
+        topic = sources.topic
+        lake = LakeFacts(start=topic.starts, end=topic.ends, position=sources.table.position)
+    ground = Ground(
+        group=request.group,
+        settings=request.group_settings,
+        given=_given(sources),
+        topic_is_whole=not any(sources.topic.start.values()),
+        owners=owners,
+        lake=lake,
+    )
+    shared_ground = spark.sparkContext.broadcast(ground)
+
+    def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return judge_rows(batches, shared_ground.value)
+
+    judges = _judges(spark)
+    with_sums = sources.table.rows is not None
+    rows = fragment_rows(spark, request, part, sources.logs, judges).union(
+        delivered_rows(spark, request, part, sources.topic, judges, with_sums=with_sums)
+    )
+    if sources.table.rows is not None:
+        # the row of a session with several copies may name one that is no longer there
+        lowest = min(sources.topic.start.values(), default=0)
+        from_offset = 0 if ground.settings.delivery == "at_least_once" else lowest
+        rows = rows.union(table_rows(sources.table.rows, part, from_offset))
+    # the low bits of a hash say the stream, so the higher ones choose the judge
+    of_key = f.shiftright("hash", 12) % judges
+    number = f.when(f.col("hash") < 0, -1 - f.col("hash")).otherwise(of_key).cast("int")
+    in_order = rows.repartitionById(judges, number).sortWithinPartitions(
+        "hash", "key", "stream", "offset", "rank"
+    )
+    try:
+        found: list[Any] = in_order.mapInArrow(judge, VERDICT_SCHEMA).collect()
+        return found
+    finally:
+        shared_ground.unpersist()
+
+
+def _given(sources: _Sources) -> dict[int, Given]:
+    given = {}
+    for stream, start in sources.logs.starts.items():
+        head = sources.heads.get(stream)
+        given[stream] = Given(start=start)
+        if head is not None:
+            head_w = head.w if head.safe_offset >= start else None
+            given[stream] = Given(position=head.position, log=head.log, start=start, head_w=head_w)
+    return given
+
+
+def _judges(spark: SparkSession) -> int:
+    """How many tasks judge."""
+    width: int = 2 * spark.sparkContext.defaultParallelism
+    return max(width, int(spark.conf.get("spark.sql.shuffle.partitions")))
+
+
+def _left_out(what: str, why: str) -> list[dict[str, str]]:
+    return [{"what": what, "why": why}] if why else []
+
+
+def _cuts(source: Source, what: str, part: Part) -> list[dict[str, str]]:
+    """What the run could not read of a source, in words."""
+    cut = sum(1 for offset in source.start.values() if offset > 0)
+    if not cut:
+        return []
+    if part.since is not None:
+        return _left_out(what, f"{cut} of {len(source.start)} partitions are read from an offset above 0")
+    return _left_out(what, f"retention has removed the beginning of {cut} of {len(source.start)} partitions")
+
+
+def _result(request: RunRequest, part: Part, verdicts: Sequence[Any]) -> dict[str, Any]:
+    sums: dict[str, int] = {}
+    examples = []
+    for one in verdicts:
+        if one.id is not None:
+            examples.append({name: one[name] for name in ("kind", "id", "stream", "key", "detail")})
+        elif one.kind not in (LOG_READ, TOPIC_READ):
+            sums[one.kind] = sums.get(one.kind, 0) + one.n
+    examples.sort(key=lambda one: (FINDINGS.index(one["kind"]), one["stream"], one["key"], one["id"]))
+    numbers = {name: sums.get(name, 0) for name in (*FINDINGS, *COUNTED, *IN_THE_LAKE)}
+    delivery = request.group_settings.delivery
+    return {
+        "verdict": verdict_of(numbers, delivery),
+        "part": part.words,
+        "delivery": delivery,
+        **numbers,
+        "examples": examples[:MOST_EXAMPLES],
+        "fragments": sums.get("fragments", 0),
+        "bytes": sums.get("bytes", 0),
+        "markers": sums.get("marker", 0),
+        "ticks": sums.get("tick", 0),
+        "unreadable": sums.get("unreadable", 0),
+    }

@@ -1,0 +1,123 @@
+"""Compares the rows of the table `sessions` with the sessions topic, where both say the same session begins.
+
+Pure. The table must hold each readable session below its position in the topic once, with equal columns, and
+nothing else. Sums of 32 bytes stand for the columns and for the fragments. Where the topic no longer reaches,
+or the table does not say where in the topic a row was, nothing is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from services.control.spark.audit.verdict import Finding, Tally
+
+Place = tuple[int, int]
+"""Partition and offset in the sessions topic."""
+
+
+class TopicCopy(NamedTuple):
+    """A session in the topic: where, and the sums of its fields and of its fragments (hex)."""
+
+    id: str
+    place: Place
+    fields: str
+    data: str
+
+
+class TableRow(NamedTuple):
+    """A session in the table; `place` is None if the row has none, or one in another topic."""
+
+    id: str
+    place: Place | None
+    fields: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeFacts:
+    """By partition of the topic: the half-open range that was read, and the table's position in it."""
+
+    start: Mapping[int, int]
+    end: Mapping[int, int]
+    position: Mapping[int, int]
+
+    def has(self, place: Place) -> bool:
+        """Whether the audit has read this place."""
+        partition, offset = place
+        return self.start.get(partition, 0) <= offset < self.end.get(partition, 0)
+
+    def is_due(self, place: Place) -> bool:
+        """Whether the table must hold what is there."""
+        partition, offset = place
+        return self.start.get(partition, 0) <= offset < self.position.get(partition, 0)
+
+
+def judge_lake(
+    copies: Sequence[TopicCopy],
+    rows: Sequence[TableRow],
+    *,
+    stream: int,
+    key: str,
+    facts: LakeFacts,
+    tally: Tally,
+) -> list[Finding]:
+    """The differences between what topic and table hold of one key at one first offset."""
+    findings = []
+
+    def find(kind: str, name: str, detail: str, n: int = 1) -> None:
+        findings.append(Finding(kind, name, stream, key, detail, n))
+
+    by_id: dict[str, tuple[list[TopicCopy], list[TableRow]]] = {}
+    for copy in copies:
+        if facts.has(copy.place):
+            by_id.setdefault(copy.id, ([], []))[0].append(copy)
+    for row in rows:
+        by_id.setdefault(row.id, ([], []))[1].append(row)
+    for name, (in_topic, in_table) in by_id.items():
+        if not in_topic:
+            places = [row.place for row in in_table]
+            judged = [place for place in places if place is not None and facts.has(place)]
+            tally.lake_judged += len(judged)
+            tally.lake_not_judged += len(places) - len(judged)
+            for partition, offset in judged:
+                find("lake_extra", name, f"the topic has no such session at {partition}/{offset}")
+        elif not in_table:
+            due = [copy.place for copy in in_topic if facts.is_due(copy.place)]
+            if due:
+                tally.lake_judged += 1
+                find("lake_missing", name, "in the topic at {}/{}".format(*due[0]))
+        else:
+            tally.lake_judged += 1
+            if len(in_table) > 1:
+                find("lake_duplicated", name, f"{len(in_table)} rows", len(in_table) - 1)
+            for row in in_table:
+                faults = _differences(row, in_topic, facts)
+                if faults and _may_be_of_another(row, facts):
+                    tally.lake_not_judged += 1
+                elif faults:
+                    find("lake_different", name, "; ".join(faults))
+    return findings
+
+
+def _may_be_of_another(row: TableRow, facts: LakeFacts) -> bool:
+    """Whether the row may be of a copy of its session that was not read: at_least_once may have several."""
+    if row.place is not None:
+        return not facts.has(row.place)
+    return any(facts.start.values())
+
+
+def _differences(row: TableRow, copies: Sequence[TopicCopy], facts: LakeFacts) -> list[str]:
+    """What differs between the row and each copy of its session."""
+    if any(row.fields == copy.fields and row.data == copy.data for copy in copies):
+        is_elsewhere = row.place is not None and facts.has(row.place)
+        if is_elsewhere and row.place not in [copy.place for copy in copies]:
+            return ["its place in the topic is another session's"]
+        return []
+    faults = []
+    if all(row.fields != copy.fields for copy in copies):
+        faults.append("its columns differ from the topic's")
+    if all(row.data != copy.data for copy in copies):
+        faults.append("its fragments differ from the topic's")
+    return faults or ["columns and fragments are of two different copies"]

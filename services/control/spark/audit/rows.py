@@ -1,0 +1,216 @@
+"""Reads records and delivered sessions in Spark's Python workers: Arrow batches in, small rows out.
+
+A digest of 16 bytes replaces each fragment, so the rows sort quickly and spill little. `judging.py` reads
+what these functions write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import marshal
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from services.control.spark.audit.facts import LogFacts, TopicFacts
+from services.control.spark.audit.reading import read_record
+from services.control.spark.kafka.delivered import LOG, NUMBERS, TEXTS, NotASession, read_session
+
+DIGEST_BYTES = 16
+SEPARATOR = "\x1f"
+"""Between what is summed: no fragment can hold it, and of the fields only the last one, the key."""
+SUMMED_FIELDS = (*NUMBERS, LOG, "id", "group", "reason", "key")
+assert set(SUMMED_FIELDS) == {*NUMBERS, *TEXTS, LOG}
+
+FACTS, TABLE, DELIVERED, FRAGMENT = -1, 0, 1, 2
+"""The rank of a row, by which those at one offset are sorted."""
+ROW_SCHEMA = "hash long, key string, stream int, offset long, rank int, body binary"
+"""What is sorted, by all but `body`. `hash`: CRC-32 of the key; -1 - n for the facts that judge n gets.
+`offset`: of the fragment, or of the session's first one. `body` depends on `rank`: JSON for a row of the
+table, else Python's own form of a tuple."""
+
+_ROW = pa.schema(
+    [
+        *(("hash", pa.int64()), ("key", pa.string()), ("stream", pa.int32()), ("offset", pa.int64())),
+        *(("rank", pa.int32()), ("body", pa.binary())),
+    ]
+)
+_MOST_ROWS = 1000
+"""Rows of one batch: sessions come in batches of few, because each may have 2 MB."""
+
+
+def digest(fragment: bytes) -> bytes:
+    """A digest of a fragment's bytes, 16 bytes long."""
+    return hashlib.blake2b(fragment, digest_size=DIGEST_BYTES).digest()
+
+
+def read_fragment_rows(
+    batches: Iterator[pa.RecordBatch], future_ms: int, has_key: Callable[[bytes], bool], judges: int
+) -> Iterator[pa.RecordBatch]:
+    """Records (stream, offset, appended, key, value) as rows.
+
+    Their body is (appended, t, w, a, end, id, size, digest): `t` is the effective time, `w` W before the
+    fragment, `a` A including it (ms). The batches are those of
+    whole streams, each in the order of its offsets, so the running maxima need no other pass. `has_key`:
+    whether a key belongs to the sample. Each of the judges gets the facts.
+    """
+    reader: _LogReader | None = None
+    for batch in batches:
+        rows: list[tuple[Any, ...]] = []
+        for stream, offset, appended, key, value in zip(
+            *(column.to_pylist() for column in batch.columns), strict=True
+        ):
+            if reader is None or stream != reader.stream:
+                if reader is not None:
+                    rows += _for_all(reader.facts(), judges)
+                reader = _LogReader(stream, offset, appended, future_ms)
+            row = reader.read(offset, appended, key, value or b"", has_key)
+            if row is not None:
+                rows.append(row)
+        yield batch_of(rows, _ROW)
+    if reader is not None:
+        yield batch_of(_for_all(reader.facts(), judges), _ROW)
+
+
+class _LogReader:
+    """Reads the records of one stream, and remembers its facts."""
+
+    def __init__(self, stream: int, first: int, first_a: int, future_ms: int) -> None:
+        self.stream = stream
+        self._future_ms = future_ms
+        self._first, self._first_a = first, first_a
+        self._next, self._gap = first, -1
+        self._w = self._a = -1
+        self._marks: list[tuple[int, int]] = []
+        self._counts: Counter[str] = Counter()
+        self._fragments = self._bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<_LogReader of stream {self.stream} at {self._next}>"
+
+    def read(
+        self, offset: int, appended: int, key: bytes | None, value: bytes, has_key: Callable[[bytes], bool]
+    ) -> tuple[Any, ...] | None:
+        """The row of a fragment of the sample."""
+        if offset != self._next and self._gap < 0:
+            self._gap = offset
+        self._next = offset + 1
+        a = self._a = appended if appended > self._a else self._a
+        kind, name, time, end, fragment_id = read_record(key, value)
+        if kind != "fragment":
+            self._counts[kind] += 1
+            if kind == "marker":
+                assert time is not None
+                self._marks.append((offset, time))
+            return None
+        assert key is not None
+        t = appended if time is None else min(time, appended + self._future_ms)
+        w = self._w
+        if t > w:
+            self._w = t
+        if not has_key(key):
+            return None
+        self._fragments += 1
+        self._bytes += len(value)
+        body = marshal.dumps((appended, t, w, a, end, fragment_id, len(value), digest(value)))
+        return zlib.crc32(key), name, self.stream, offset, FRAGMENT, body
+
+    def facts(self) -> LogFacts:
+        """The facts, once all is read."""
+        counts = self._counts | {"fragments": self._fragments, "bytes": self._bytes}
+        ends = self._w, self._a
+        return LogFacts(self.stream, self._first, self._gap, self._first_a, *ends, self._marks, dict(counts))
+
+
+def read_delivered_rows(
+    batches: Iterator[pa.RecordBatch],
+    is_wanted: Callable[[int, bytes], bool],
+    judges: int,
+    *,
+    with_sums: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Records (partition, offset, key, value) of the sessions topic as rows.
+
+    Their body is (partition, offset, fields, has_own_key, sums, digests), or (partition, offset, None, why)
+    for what cannot be read. `is_wanted`: whether the session of a stream and a key belongs to the part that
+    is judged; unreadable records have the stream -1. `with_sums`: for the comparison with the table.
+    """
+    facts: TopicFacts | None = None
+    read_to = -1
+    for batch in batches:
+        rows: list[tuple[Any, ...]] = []
+        for one in zip(*batch.columns, strict=True):  # each may have 2 MB
+            partition, offset, key, value = (cell.as_py() for cell in one)
+            if facts is None or partition != facts.partition:
+                if facts is not None:
+                    rows += _for_all(facts, judges)
+                facts = TopicFacts(partition, offset, -1, {})
+            elif offset != read_to and facts.gap < 0:
+                facts = facts._replace(gap=offset)
+            read_to = offset + 1
+            row, closed_at = _read_delivered((partition, offset), key, value, is_wanted, with_sums=with_sums)
+            if row is not None:
+                rows.append(row)
+                facts.closed_at.setdefault(row[2], closed_at)  # type: ignore[attr-defined]
+            if len(rows) >= _MOST_ROWS:
+                yield batch_of(rows, _ROW)
+                rows = []
+        yield batch_of(rows, _ROW)
+    if facts is not None:
+        yield batch_of(_for_all(facts, judges), _ROW)
+
+
+def _read_delivered(
+    place: tuple[int, int],
+    key: bytes | None,
+    value: bytes | None,
+    is_wanted: Callable[[int, bytes], bool],
+    *,
+    with_sums: bool,
+) -> tuple[tuple[Any, ...] | None, int]:
+    """The row, and when the session closed."""
+    try:
+        fields, fragments = read_session(value or b"")
+    except NotASession as error:
+        row = (0, "", -1, -1, DELIVERED, marshal.dumps((*place, None, str(error))))
+        return (row if is_wanted(-1, b"") else None), -1
+    stream = fields["stream"] if 0 <= fields["stream"] < 2**31 else -1
+    own_key = fields["key"].encode(errors="surrogatepass")
+    if not is_wanted(stream, own_key):
+        return None, -1
+    first, closed_at = (_within_long(fields[name]) for name in ("first_offset", "closed_at"))
+    name = fields["key"].encode(errors="replace")
+    digests = b"".join([digest(fragment.encode()) for fragment in fragments])
+    sums = _sums(fields, fragments) if with_sums else None
+    body = marshal.dumps((*place, dict(fields), own_key == key, sums, digests))
+    return (zlib.crc32(name), name.decode(), stream, first, DELIVERED, body), closed_at
+
+
+def _sums(fields: Mapping[str, Any], fragments: Sequence[str]) -> tuple[str, str] | None:
+    """Sums of fields and fragments (hex), like those of `lake_table.py`; None if no table can hold them."""
+    try:
+        text = SEPARATOR.join(str(fields[name]) for name in SUMMED_FIELDS).encode()
+    except UnicodeEncodeError:
+        return None
+    data = SEPARATOR.join(fragments).encode()
+    return hashlib.sha256(text).hexdigest(), hashlib.sha256(data).hexdigest()
+
+
+def _within_long(number: int) -> int:
+    return number if -(2**63) <= number < 2**63 else -1
+
+
+def _for_all(facts: LogFacts | TopicFacts, judges: int) -> list[tuple[Any, ...]]:
+    """A row with the facts for each judge; they sort before all others."""
+    body = marshal.dumps((isinstance(facts, LogFacts), *facts))
+    return [(-1 - judge, "", -1, -1, FACTS, body) for judge in range(judges)]
+
+
+def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """The rows as one batch."""
+    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
+    arrays = [pa.array(list(column), type=field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,130 @@
+"""What an audit reads from Kafka: the sessions topic and the fragments topics, between fixed offsets.
+
+Retention may remove records while they are read. What the readers report shows whether that has cost any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from services.control.spark.audit.judging import LOG_READ, TOPIC_READ
+from services.control.spark.audit.part import Part
+from services.control.spark.audit.rows import ROW_SCHEMA, read_delivered_rows, read_fragment_rows
+from services.control.spark.kafka.log import Partition, offsets, read_log, settled_end, topic_partitions
+from services.control.spark.request import RunRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Partitions that are read from `start` to `end`; `numbers`: how readers call them."""
+
+    start: Mapping[Partition, int]
+    end: Mapping[Partition, int]
+    numbers: Mapping[Partition, int]
+    kind: str
+
+    @property
+    def starts(self) -> dict[int, int]:
+        """Where the reading begins, by number."""
+        return {self.numbers[one]: offset for one, offset in self.start.items()}
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """Where it ends, by number."""
+        return {self.numbers[one]: offset for one, offset in self.end.items()}
+
+    def count_lost(self, spark: SparkSession, request: RunRequest, verdicts: Sequence[Any]) -> int:
+        """How many partitions may lack records that retention has removed since the start was fixed.
+
+        That is so if the partition begins later now, and the reading began later, or had a gap below that.
+        """
+        now = offsets(spark, request.kafka, list(self.start), "start")
+        firsts: dict[int, int] = {}
+        gaps: dict[int, int] = {}
+        for one in verdicts:
+            if one.kind == self.kind:
+                firsts[one.stream] = max(one.n, firsts.get(one.stream, one.n))
+                gap = int(one.detail)
+                if gap >= 0:
+                    gaps[one.stream] = min(gap, gaps.get(one.stream, gap))
+        lost = 0
+        for one, start in self.start.items():
+            number, end = self.numbers[one], self.end[one]
+            if start < min(now[one], end):
+                # without a report nothing was read
+                lost += firsts.get(number, end) > start or gaps.get(number, end) <= now[one]
+        return lost
+
+
+def sessions_topic(spark: SparkSession, request: RunRequest, part: Part) -> Source:
+    """The sessions topic up to its settled end."""
+    partitions = topic_partitions(spark, request.kafka, [request.names.sessions(request.group)])
+    end = settled_end(spark, request.kafka, partitions)
+    return Source(
+        start=_start(spark, request, part, end),
+        end=end,
+        numbers={one: one[1] for one in partitions},
+        kind=TOPIC_READ,
+    )
+
+
+def fragments_topics(spark: SparkSession, request: RunRequest, part: Part) -> Source:
+    """The fragments topics of the part up to their stable ends."""
+    topics = {request.names.fragments(stream): stream for stream in part.streams}
+    partitions = topic_partitions(spark, request.kafka, topics)
+    end = offsets(spark, request.kafka, partitions, "stable")
+    return Source(
+        start=_start(spark, request, part, end),
+        end=end,
+        numbers={one: topics[one[0]] for one in partitions},
+        kind=LOG_READ,
+    )
+
+
+def _start(
+    spark: SparkSession, request: RunRequest, part: Part, end: Mapping[Partition, int]
+) -> dict[Partition, int]:
+    begins = offsets(spark, request.kafka, list(end), "start")
+    if part.since is None:
+        return begins
+    since = offsets(spark, request.kafka, list(end), part.since)
+    # where nothing is as young: the end
+    return {one: end[one] if since[one] < 0 else min(max(since[one], begins[one]), end[one]) for one in end}
+
+
+def delivered_rows(
+    spark: SparkSession, request: RunRequest, part: Part, source: Source, judges: int, *, with_sums: bool
+) -> DataFrame:
+    """The delivered sessions of the part in ROW_SCHEMA."""
+    streams = None if part.is_every_stream else frozenset(part.streams)
+
+    def is_wanted(stream: int, key: bytes) -> bool:
+        if stream < 0:
+            return streams is None and part.below is None
+        return (streams is None or stream in streams) and part.has_key(key)
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return read_delivered_rows(batches, is_wanted, judges, with_sums=with_sums)
+
+    records = read_log(spark, request.kafka, source.start, source.end, fail_on_loss=False)
+    return records.select("partition", "offset", "key", "value").mapInArrow(read, ROW_SCHEMA)
+
+
+def fragment_rows(
+    spark: SparkSession, request: RunRequest, part: Part, source: Source, judges: int
+) -> DataFrame:
+    """The fragments of the part in ROW_SCHEMA."""
+    future_ms = request.group_settings.future_ms
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return read_fragment_rows(batches, future_ms, part.has_key, judges)
+
+    stream = f.substring_index("topic", ".", -1).cast("int").alias("stream")
+    records = read_log(spark, request.kafka, source.start, source.end, fail_on_loss=False)
+    return records.select(stream, "offset", "appended", "key", "value").mapInArrow(read, ROW_SCHEMA)

@@ -1,0 +1,165 @@
+"""One run of one job: `python -m services.control.spark.driver <run folder>`, and others after it.
+
+Reads `request.json`, starts Spark, writes the address of its UI to `driver.json`, runs the job's program, and
+writes `result.json` or, with exit code 1, `error.json`. Each file appears whole, by a rename. If the request
+says so, the driver then waits for another run, which spares the start of Spark. SIGTERM ends it and its JVM
+at once. Control's runner starts it; it also runs by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from services.control.spark.audit.job import audit
+from services.control.spark.driver.folder import DRIVERS, DriverFolder
+from services.control.spark.driver.output import RunOutput
+from services.control.spark.driver.run_lock import CheckLock, held_lock, release_locks
+from services.control.spark.driver.warm_spark import DriverSpark
+from services.control.spark.kafka.client import check_access
+from services.control.spark.lake.job import lake
+from services.control.spark.lake.maintain import maintain
+from services.control.spark.reports.job import reports
+from services.control.spark.request import Result, RunRequest, read_request
+from shared.errors import BatonError, NotFound
+
+PROGRAMS: dict[str, Callable[[SparkSession, RunRequest, CheckLock], Result]] = {
+    "lake": lake,
+    "reports": reports,
+    "audit": audit,
+    "maintain": maintain,
+}
+MOST_MESSAGE = 600
+logger = logging.getLogger("driver")
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the job in the folder that is the only argument, and those that follow. Returns the exit code."""
+    is_help = arguments in (["-h"], ["--help"])
+    if is_help or len(arguments) != 1 or arguments[0].startswith("-"):
+        usage = "usage: python -m services.control.spark.driver <run folder>"
+        print(usage, file=sys.stdout if is_help else sys.stderr)
+        return 0 if is_help else 2
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    run = Path(arguments[0]).resolve()
+    try:
+        first = read_request(run)
+    except BatonError as error:
+        return _fail(run, error)
+    folder = DriverFolder(Path(first.driver) if first.driver else run)
+    signal.signal(signal.SIGTERM, lambda number, frame: _leave(folder))
+    try:
+        return _work(run, folder, first.idle_s if first.driver else 0.0)
+    finally:
+        _end_java()
+        _remove(folder)
+
+
+def _work(run: Path, folder: DriverFolder, idle_s: float) -> int:
+    """Runs what is given until nothing more comes, or a run fails: Spark may be in any state then."""
+    spark = DriverSpark(folder.work)
+    if not idle_s:
+        return _one_run(run, spark)
+    output = RunOutput()
+    following: Path | None = run
+    try:
+        while following is not None:
+            run = following
+            folder.work_on(run.name)
+            if code := _one_run(run, spark):
+                return code
+            following = folder.await_next(run.name, idle_s, spark.is_fit)
+            if following is not None:
+                output.switch(following / "driver.log")
+        return 0
+    finally:
+        output.close()
+
+
+def _one_run(run: Path, spark: DriverSpark) -> int:
+    try:
+        request = read_request(run)
+        program = PROGRAMS.get(request.job)
+        if program is None:
+            raise NotFound(f"there is no job {request.job!r}, only {', '.join(sorted(PROGRAMS))}")
+        asyncio.run(check_access(request.kafka))
+        with held_lock(request) as check_lock, spark.session(request) as session:
+            _publish(run / "driver.json", {"pid": os.getpid(), **spark.whereabouts()})
+            result = program(session, request, check_lock)
+            check_lock()
+            _publish(run / "result.json", result)
+    except Exception as error:
+        logger.exception("run failed")
+        return _fail(run, error)
+    return 0
+
+
+def _fail(run: Path, error: Exception) -> int:
+    _publish(run / "error.json", describe_error(error))
+    return 1
+
+
+def describe_error(error: Exception) -> dict[str, str]:
+    """The content of `error.json`: Spark's condition or the error's type, and one sentence."""
+    condition, message = type(error).__name__, str(error)
+    if isinstance(error, PySparkException):
+        condition = error.getCondition() or condition
+    elif isinstance(error, Py4JJavaError):
+        condition = str(error.java_exception.getClass().getSimpleName())
+        message = str(error.java_exception.getMessage())
+    elif isinstance(error, BatonError):
+        message = error.detail
+    first = next((line.strip() for line in message.splitlines() if line.strip()), condition)
+    return {"condition": condition, "message": first[:MOST_MESSAGE]}
+
+
+def _publish(path: Path, content: dict[str, Any]) -> None:
+    """Writes the file so that it appears whole or not at all."""
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(json.dumps(content, ensure_ascii=False))
+    unfinished.replace(path)
+
+
+def _end_java() -> None:
+    """Kills the JVM instead of waiting for its slow shutdown: everything is committed by now."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None and process.poll() is None:
+        # all is said: what is left are threads that would report that the JVM is gone
+        sys.stderr.flush()
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, 2)
+        os.close(nothing)
+        process.kill()
+        process.wait()
+
+
+def _remove(folder: DriverFolder) -> None:
+    shutil.rmtree(folder.work, ignore_errors=True)
+    if folder.path.parent.name == DRIVERS:
+        shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def _leave(folder: DriverFolder) -> None:
+    release_locks()
+    _end_java()
+    _remove(folder)
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)  # includes a JVM that is still starting
+    os._exit(128 + signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

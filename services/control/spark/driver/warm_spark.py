@@ -1,0 +1,73 @@
+"""The Spark of a driver: started with its first run, and a session for each run, without the others' state.
+
+Used by `driver.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from services.control.spark.kafka.client import java_properties
+from services.control.spark.request import RunRequest
+from services.control.spark.spark_session import start_spark
+
+
+class DriverSpark:
+    """Starts Spark when it is first needed, with its temporary files under `work`."""
+
+    def __init__(self, work: Path) -> None:
+        self._work = work
+        self._spark: SparkSession | None = None
+
+    def __repr__(self) -> str:
+        return f"<DriverSpark in {self._work}>"
+
+    @contextlib.contextmanager
+    def session(self, request: RunRequest) -> Iterator[SparkSession]:
+        """A session for one run; what the run leaves in Spark is dropped. Raises SparkUnavailable."""
+        if self._spark is None:
+            self._spark = start_spark(
+                name=f"baton {request.job} {request.group} {request.id}",
+                master=request.master,
+                jars=request.jars,
+                work=self._work,
+                properties=java_properties(request.kafka),
+                cluster=request.cluster,
+            )
+        try:
+            yield self._spark.newSession()
+        finally:
+            with contextlib.suppress(Py4JError, OSError):  # the JVM may have died
+                self._forget(self._spark)
+
+    def whereabouts(self) -> dict[str, Any]:
+        """Where control finds the progress of a run that begins now; `first_job`: the first of its jobs."""
+        assert self._spark is not None
+        context = self._spark.sparkContext
+        first_job = context._jsc.sc().dagScheduler().numTotalJobs()
+        page = urlsplit(context.uiWebUrl)
+        # its pages name the host at which executors find the driver, but they may listen on loopback alone
+        ui = f"http://{os.environ.get('SPARK_LOCAL_IP') or page.hostname}:{page.port}"
+        return {"ui": ui, "application": context.applicationId, "first_job": first_job}
+
+    def is_fit(self) -> bool:
+        """Whether another run can use it."""
+        process = getattr(SparkContext._gateway, "proc", None)
+        return self._spark is not None and process is not None and process.poll() is None
+
+    @staticmethod
+    def _forget(spark: SparkSession) -> None:
+        for query in spark.streams.active:
+            query.stop()
+        spark.catalog.clearCache()
+        for rdd in spark.sparkContext._jsc.getPersistentRDDs().values():
+            rdd.unpersist(False)

@@ -1,0 +1,219 @@
+"""The job `maintain`: keeps the lake's tables small in files, clustered by key, and free of old versions.
+
+It rewrites a table `sessions` of an earlier version once, day by opened_at. It compacts only partitions that
+have gained files since the last time. Readers and the other jobs may go on meanwhile: compaction changes no
+row, and Delta lets appends pass.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from services.control.spark.delta import quoted
+from services.control.spark.driver.run_lock import CheckLock, unlocked
+from services.control.spark.files import folders, remove
+from services.control.spark.lake.columns import SESSIONS_COLUMNS
+from services.control.spark.lake.job import application_of
+from services.control.spark.lake.plan import read_note
+from services.control.spark.lake.positions import current_note
+from services.control.spark.lake.table import (
+    PROPERTIES,
+    LakeTable,
+    Overtaken,
+    raise_if_overtaken,
+)
+from services.control.spark.request import Result, RunRequest
+from services.control.spark.session_settings import settings
+from shared.errors import InvalidInput
+
+FILE_BYTES: Final = 256 * 1024 * 1024
+"""About the size of a compacted file."""
+AT_ONCE: Final = 50
+"""How many partitions one OPTIMIZE compacts."""
+KEEP_DAYS: Final = 7
+RETENTION: Final = "delta.deletedFileRetentionDuration"
+LOG_RETENTION: Final = "delta.logRetentionDuration"
+LOG_DAYS: Final = 30
+"""Delta's standard; the log must reach back as far as the files."""
+MOST_OVERTAKEN: Final = 5
+CLUSTERED: Final = {"sessions": "key"}
+"""The column that each table's files are clustered by."""
+
+
+class Part(NamedTuple):
+    """A partition: its values by column, its number of files, and their bytes."""
+
+    values: Mapping[str, str | None]
+    files: int
+    size: int
+
+
+def maintain(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlocked) -> Result:
+    """Maintains every table of the lake that exists. Returns what it did to each.
+
+    Parameter `keep_days` (1 or more): for how long old versions, and files that no version names, stay.
+    """
+    keep_days = request.parameters.get("keep_days", KEEP_DAYS)
+    if type(keep_days) is not int or keep_days < 1:
+        raise InvalidInput(f"keep_days must be 1 or more, not {keep_days!r}")
+    done: dict[str, Any] = {}
+    for name in _tables(spark, request):
+        table = LakeTable(spark, request.table(*name.split("/")))
+        if not table.exists():
+            continue
+        done[name] = {"rewritten": 0}
+        if name == "sessions" and table.layout() == 1:
+            done[name]["rewritten"] = rewrite(table, check_lock)
+            # which earlier versions kept beside the tables
+            remove(spark, request.table("_checkpoints"))
+        done[name]["compacted"] = _compact(spark, table, CLUSTERED.get(name), check_lock)
+        _vacuum(spark, table, keep_days, check_lock)
+        done[name]["version"] = table.version()
+    return {"keep_days": keep_days, "tables": done}
+
+
+def rewrite(table: LakeTable, check_lock: CheckLock = unlocked) -> int:
+    """Gives every row the day of `opened_at`, one commit a group; returns the number of groups.
+
+    A kill leaves some groups rewritten; the next run does all again, which changes nothing in them.
+    """
+    if missing := table.missing(SESSIONS_COLUMNS):
+        check_lock()
+        table.add_columns(missing)
+    groups = sorted({part.values["group"] or "" for part in _parts(table)})
+    for group in groups:
+        _until_first(functools.partial(_rewrite_group, table, group, check_lock))
+    check_lock()
+    _until_first(functools.partial(table.set_properties, PROPERTIES))
+    return len(groups)
+
+
+def partitions_to_compact(parts: list[Part], file_bytes: int = FILE_BYTES) -> list[Part]:
+    """Those with more files than compaction would leave, give or take one that is half full.
+
+    A partition that was compacted is not chosen again before it gains files.
+
+    >>> partitions_to_compact([Part({"day": "a"}, 1, 10), Part({"day": "b"}, 2, 10)], 100)
+    [Part(values={'day': 'b'}, files=2, size=10)]
+    """
+    return [part for part in parts if part.files > max(1, math.ceil(part.size / (file_bytes / 2)))]
+
+
+def _rewrite_group(table: LakeTable, group: str, check_lock: CheckLock) -> None:
+    """Replaces the group's rows. Raises Overtaken if the lake has appended to them since they were read."""
+    transaction = table.begin(application_of(group))
+    number = transaction.recorded() + 1
+    note = msgspec.structs.replace(current_note(table, transaction.version, group), number=number)
+    rows = (
+        table.read(transaction.version)
+        .where(f.col("group") == group)
+        .withColumn("day", f.to_date(f.timestamp_millis("opened_at")))
+        .withColumn("log", f.coalesce("log", f.lit(0).cast("bigint")))
+    )
+    check_lock()
+    try:
+        (
+            rows.repartition("day")
+            .sortWithinPartitions("day", "key")
+            .write.format("delta")
+            .mode("overwrite")
+            .option("replaceWhere", f"`group` = {quoted(group)}")
+            # Delta skips or refuses it if the group's number has grown
+            .option("txnAppId", application_of(group))
+            .option("txnVersion", number)
+            .option("userMetadata", note.encode())
+            .save(table.path)
+        )
+    except Exception as error:
+        raise_if_overtaken(error)
+        raise
+    if _newest_note(table, group) != msgspec.json.decode(note.encode())["baton"]:
+        raise Overtaken("the lake has appended sessions meanwhile")
+
+
+def _newest_note(table: LakeTable, group: str) -> Any:
+    for commit in table.commits(table.version()):
+        if read_note(commit.note, group) is not None:
+            return msgspec.json.decode(commit.note or "")["baton"]
+    return None
+
+
+def _until_first(work: Callable[[], None]) -> None:
+    for attempt in range(MOST_OVERTAKEN):
+        try:
+            work()
+        except Overtaken:
+            if attempt + 1 == MOST_OVERTAKEN:
+                raise
+        else:
+            return
+
+
+def _compact(spark: SparkSession, table: LakeTable, key: str | None, check_lock: CheckLock) -> int:
+    """Compacts what needs it; returns the number of partitions."""
+    chosen = partitions_to_compact(_parts(table))
+    by = f" ZORDER BY (`{key}`)" if key else ""
+    options = {
+        "spark.databricks.delta.optimize.maxFileSize": str(FILE_BYTES),
+        "spark.databricks.delta.optimize.minFileSize": str(FILE_BYTES),
+        "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
+    }
+    with settings(spark, options):
+        for first in range(0, len(chosen), AT_ONCE):
+            some = [_condition(part.values) for part in chosen[first : first + AT_ONCE]]
+            where = f" WHERE {' OR '.join(some)}" if all(some) else ""
+            check_lock()
+            try:
+                spark.sql(f"OPTIMIZE {table.sql_name}{where}{by}")
+            except Exception as error:
+                raise_if_overtaken(error)  # by a run of `maintain` in another group
+                raise
+    return len(chosen)
+
+
+def _vacuum(spark: SparkSession, table: LakeTable, keep_days: int, check_lock: CheckLock) -> None:
+    """Removes what is older. Delta obeys the table's own property, and not a number in the statement."""
+    check_lock()
+    if table.property(RETENTION, f"interval {KEEP_DAYS} days") != f"interval {keep_days} days":
+        wanted = {RETENTION: keep_days, LOG_RETENTION: max(keep_days, LOG_DAYS)}
+        _until_first(
+            functools.partial(
+                table.set_properties, {name: f"interval {days} days" for name, days in wanted.items()}
+            )
+        )
+    spark.sql(f"VACUUM {table.sql_name}")
+
+
+def _parts(table: LakeTable) -> list[Part]:
+    rows = (
+        table.files()
+        .groupBy(f.to_json("partitionValues").alias("place"))
+        .agg(f.count("*").alias("files"), f.sum("size").alias("size"))
+    )
+    found = [Part(json.loads(row.place or "{}"), row.files, row["size"]) for row in rows.collect()]
+    return sorted(found, key=lambda part: str(part.values))
+
+
+def _condition(values: Mapping[str, str | None]) -> str:
+    each = [
+        f"`{name}` IS NULL" if value is None else f"`{name}` = {quoted(value)}"
+        for name, value in values.items()
+    ]
+    return f"({' AND '.join(each)})" if each else ""
+
+
+def _tables(spark: SparkSession, request: RunRequest) -> list[str]:
+    """The names of the lake's tables, whether or not they exist."""
+    return [
+        "sessions",
+        "unreadable",
+        *(f"reports/{name}" for name in folders(spark, request.table("reports"))),
+    ]

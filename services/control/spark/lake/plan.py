@@ -1,0 +1,245 @@
+"""Which records of the sessions topic the lake reads next, and what each commit notes about it.
+
+Pure. Every commit of the table `sessions` carries a note: up to which offset of which topic the table holds
+the group's sessions. So the table is its own checkpoint, and the two cannot part. `plan_batch` compares the
+newest note with the topic as it is now: what was lost, what may be held already, and what comes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from shared.errors import Conflict
+
+FIRST_RECORDS: Final = 200_000
+"""Most offsets of a run's first batch, which shows how large the sessions are."""
+MOST_RECORDS: Final = 1_000_000
+FEWEST_RECORDS: Final = 1_000
+BATCH_BYTES: Final = 1 << 30
+"""About how many bytes of records one batch reads: large commits are cheap, and a kill repeats one."""
+
+Range = tuple[int, int]
+"""The offsets from the first up to the second."""
+Comparison = Literal["none", "others", "all"]
+"""Which of the table's rows a batch may repeat: none, those that came from elsewhere, or any."""
+
+
+class LostRecords(Conflict):
+    """Kafka has lost records that the lake has not read."""
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """What a commit says about its group.
+
+    `number`: of the group's commits, this one's; None if it is not known.
+    `topics`: by a topic's id and partition, the offset before which everything is in the table. `mixed`: the
+    table also holds sessions that did not come from the present topic. Below `compare_below` the present
+    topic may repeat what the table holds; if `unsure`, below its end at the next plan.
+    `sessions`, `fragments`, `bytes`: of the group in the table.
+    """
+
+    group: str
+    number: int | None = None
+    topics: dict[str, dict[int, int]] = {}
+    mixed: bool = False
+    compare_below: dict[int, int] = {}
+    unsure: bool = False
+    sessions: int = 0
+    fragments: int = 0
+    bytes: int = 0
+
+    def encode(self) -> str:
+        """The text that goes into the commit."""
+        return msgspec.json.encode({"baton": self}).decode()
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    baton: Note
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """The sessions topic: Kafka's id of it, and the first and the settled end offset of each partition."""
+
+    id: str
+    start: dict[int, int]
+    end: dict[int, int]
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """What to read: offsets by partition, `skipped` ones that are lost, and the note without its counts."""
+
+    ranges: dict[int, Range]
+    comparison: Comparison
+    skipped: int
+    note: Note
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """What the table holds of a group from one partition of one topic: None where rows do not name them."""
+
+    topic_id: str | None
+    topic_partition: int | None
+    last_offset: int | None
+    sessions: int
+    fragments: int
+    bytes: int
+
+
+def read_note(text: str | None, group: str) -> Note | None:
+    """The note in a commit if it has one about this group."""
+    if not text:
+        return None
+    try:
+        note = msgspec.json.decode(text, type=_Envelope).baton
+    except msgspec.DecodeError:
+        return None
+    return note if note.group == group else None
+
+
+def note_of(group: str, held: list[Held]) -> Note:
+    """The note that the rows themselves amount to, for a table whose commits do not say it.
+
+    Rows do not say where transactions ended, so the offsets are exact and yet may lie below a commit's.
+    """
+    topics: dict[str, dict[int, int]] = {}
+    for one in held:
+        if one.topic_id is not None and one.topic_partition is not None and one.last_offset is not None:
+            topics.setdefault(one.topic_id, {})[one.topic_partition] = one.last_offset + 1
+    return Note(
+        group=group,
+        topics=topics,
+        mixed=any(one.topic_id is None for one in held),
+        unsure=bool(held),
+        sessions=sum(one.sessions for one in held),
+        fragments=sum(one.fragments for one in held),
+        bytes=sum(one.bytes for one in held),
+    )
+
+
+def plan_batch(
+    note: Note,
+    topic: Topic,
+    *,
+    records: int,
+    delivers_once: bool,
+    keeps_days: bool,
+    accept_loss: bool = False,
+) -> Batch | None:
+    """The next batch of at most about `records` offsets, or None at the topic's end.
+
+    A batch without ranges only notes an accepted loss.
+
+    `delivers_once`: the topic holds each session once. `keeps_days`: the table's days are those of
+    `opened_at`. Raises LostRecords unless the loss is accepted: reading then goes on from the first offset
+    that is left.
+    """
+    reached = note.topics.get(topic.id, {})
+    below = dict(note.compare_below) if topic.id in note.topics else {}
+    if note.unsure:
+        below = dict(topic.end)
+    starts, skipped, losses = {}, 0, []
+    for partition, first in topic.start.items():
+        at, end = reached.get(partition), topic.end[partition]
+        starts[partition] = first if at is None else at
+        if at is None or first <= at <= end:
+            continue
+        losses.append(_loss(partition, at, first, end))
+        skipped += max(first - at, 0)
+        starts[partition] = first
+        if at > end:  # other sessions may stand where the table has read before
+            below[partition] = end
+    if losses and not accept_loss:
+        raise LostRecords(
+            f"{'; '.join(losses)}. To go on without them, run `baton run lake -p accept_loss=1`; "
+            "docs/lake.md says what else can be done"
+        )
+    ranges = _shares(starts, topic.end, records)
+    if not ranges and not losses:
+        return None
+    mixed = note.mixed or any(other != topic.id for other in note.topics)
+    repeats = any(first < below.get(partition, 0) for partition, (first, _) in ranges.items())
+    comparison: Comparison = "others" if mixed else "none"
+    if repeats or not delivers_once or not keeps_days:
+        comparison = "all"
+    after = starts | {partition: end for partition, (_, end) in ranges.items()}
+    return Batch(
+        ranges=ranges,
+        comparison=comparison,
+        skipped=skipped,
+        note=msgspec.structs.replace(
+            note, topics=note.topics | {topic.id: after}, mixed=mixed, compare_below=below, unsure=False
+        ),
+    )
+
+
+def records_for(records: int, read_bytes: int) -> int:
+    """How many offsets the next batch may have, after one that read `read_bytes` in `records` records."""
+    if not records:
+        return FIRST_RECORDS
+    fitting = BATCH_BYTES * records // max(read_bytes, 1)
+    return max(FEWEST_RECORDS, min(fitting, MOST_RECORDS))
+
+
+def carries_on(operation: str, note: str | None) -> bool:
+    """Whether a commit that has no note about a group leaves the group's earlier note true.
+
+    Rows that somebody deletes or changes stay so. But what adds rows, or brings an older state back, makes
+    the rows themselves the measure.
+    """
+    return operation in _HARMLESS or _is_ours(note)
+
+
+def with_counts(note: Note, sessions: int, fragments: int, size: int) -> Note:
+    """The note with so many more sessions, fragments and bytes."""
+    return msgspec.structs.replace(
+        note,
+        sessions=note.sessions + sessions,
+        fragments=note.fragments + fragments,
+        bytes=note.bytes + size,
+    )
+
+
+def _is_ours(text: str | None) -> bool:
+    """Whether the note is a lake's, about whatever group."""
+    try:
+        return bool(text) and bool(msgspec.json.decode(text or "", type=_Envelope))
+    except msgspec.DecodeError:
+        return False
+
+
+_HARMLESS: Final = frozenset(
+    {
+        *("OPTIMIZE", "VACUUM START", "VACUUM END", "DELETE", "UPDATE", "SET TBLPROPERTIES", "ADD COLUMNS"),
+        *("UNSET TBLPROPERTIES", "CHANGE COLUMN", "UPGRADE PROTOCOL", "ADD CONSTRAINT", "DROP CONSTRAINT"),
+        *("COMPUTE STATS", "REORG", "DROP FEATURE"),
+    }
+)
+
+
+def _loss(partition: int, at: int, first: int, end: int) -> str:
+    if at > end:
+        return (
+            f"partition {partition} of the sessions topic ends at offset {end}, but the lake has read it "
+            f"up to {at}: Kafka has lost records"
+        )
+    return (
+        f"{first - at} offsets of partition {partition} of the sessions topic, {at} up to {first}, were "
+        "deleted before the lake read them"
+    )
+
+
+def _shares(starts: Mapping[int, int], ends: Mapping[int, int], records: int) -> dict[int, Range]:
+    """Ranges that advance all partitions by the same part of what they have left."""
+    left = {partition: ends[partition] - first for partition, first in starts.items()}
+    total = sum(left.values())
+    return {
+        partition: (
+            starts[partition],
+            starts[partition] + min(rest, -(-rest * records // max(total, records))),
+        )
+        for partition, rest in left.items()
+        if rest > 0
+    }

@@ -1,0 +1,108 @@
+"""The archive with what executors need beside Spark and Python: the jobs' code and the packages it imports.
+
+Spark gives it to every executor, which unpacks it into its working folder. It holds whole distributions:
+those that the code for executors imports; Spark's own packages come with Spark. The executors' Python must be
+of the same minor version, on the same kind of machine. `baton spark pack` writes an archive; without it a
+driver makes one for each state of code and packages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from shared.errors import SparkUnavailable
+
+EXECUTED: Final = (
+    "services.control.spark.lake.job",
+    "services.control.spark.reports.job",
+    "services.control.spark.audit.job",
+)
+"""What functions that run in executors belong to."""
+WITH_SPARK: Final = frozenset({"pyspark", "py4j"})
+KEPT_S: Final = 30 * 86_400
+"""Executors that start late still fetch the archive that their driver began with."""
+PROJECT: Final = Path(__file__).resolve().parents[3]
+FOLDERS: Final = ("services", "shared")
+_LIST = "import sys, json, importlib\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
+_LIST += "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+
+
+def write_pack(target: Path) -> int:
+    """Writes the archive, which appears whole; returns its bytes. Raises SparkUnavailable, OSError."""
+    distributions = _distributions()
+    fresh = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            for name, path in _files(distributions):
+                archive.write(path, name)
+        fresh.replace(target)
+    finally:
+        fresh.unlink(missing_ok=True)
+    return target.stat().st_size
+
+
+def ensure_pack(folder: Path) -> Path:
+    """The archive for the present code and packages in this folder, written if it is missing.
+
+    Removes archives that no driver has begun with for `KEPT_S`. Raises SparkUnavailable, OSError.
+    """
+    target = folder / f"baton-{_state()}.zip"
+    if not target.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_pack(target)
+    os.utime(target)
+    for pack in folder.glob("baton-*.zip"):
+        if time.time() - pack.stat().st_mtime > KEPT_S:
+            pack.unlink(missing_ok=True)
+    return target
+
+
+def _distributions() -> list[importlib.metadata.Distribution]:
+    """The distributions of the packages that the code for executors imports."""
+    environment = os.environ | {"PYTHONPATH": str(PROJECT)}
+    listed = subprocess.run(
+        [sys.executable, "-c", _LIST, *EXECUTED], env=environment, capture_output=True, check=False
+    )
+    if listed.returncode:
+        why = listed.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise SparkUnavailable(f"the code for executors cannot be imported: {why}")
+    imported = set(json.loads(listed.stdout)) - WITH_SPARK
+    owners = importlib.metadata.packages_distributions()
+    names = {owner for package in imported for owner in owners.get(package, ())}
+    # the project itself is added from its files
+    return [importlib.metadata.distribution(name) for name in sorted(names - {"baton"})]
+
+
+def _files(distributions: Iterable[importlib.metadata.Distribution]) -> Iterator[tuple[str, Path]]:
+    """Each file's name in the archive, and where it is."""
+    for path in _project_files():
+        yield path.relative_to(PROJECT).as_posix(), path
+    for distribution in distributions:
+        for file in distribution.files or ():
+            path = Path(str(distribution.locate_file(file)))
+            if ".." not in file.parts and file.suffix != ".pyc" and path.is_file():
+                yield file.as_posix(), path
+
+
+def _project_files() -> list[Path]:
+    return sorted(path for folder in FOLDERS for path in (PROJECT / folder).rglob("*.py"))
+
+
+def _state() -> str:
+    """A digest that changes with the code, the packages and the Python."""
+    digest = hashlib.blake2b(f"{sys.version_info[:2]} {sys.platform}".encode(), digest_size=8)
+    for path in _project_files():
+        digest.update(path.relative_to(PROJECT).as_posix().encode() + path.read_bytes())
+    installed = sorted(f"{one.name}=={one.version}" for one in importlib.metadata.distributions())
+    digest.update("\n".join(installed).encode())
+    return digest.hexdigest()

@@ -1,0 +1,165 @@
+"""The job `reports`: what analysts ask about the sessions, as Delta tables.
+
+A run adds the sessions that are new since the last one to the state (`state.py`: sums and sketches for each
+quarter of an hour), and computes the reports from it. So a run costs what is new and what it reports, not the
+history. docs/lake.md defines every figure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections.abc import Iterator
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from services.control.spark.driver.run_lock import CheckLock, unlocked
+from services.control.spark.reports.counting import steps_part
+from services.control.spark.reports.figures import (
+    RANGE,
+    Range,
+    item_rows,
+    key_rows,
+    period_rows,
+    retention_rows,
+    transition_rows,
+    visits_by_key,
+)
+from services.control.spark.reports.plan import (
+    LATEST_MS,
+    QUARTER_MS,
+    ItemRules,
+    ReportPlan,
+    parse_plan,
+    zone_named,
+)
+from services.control.spark.reports.publishing import Publisher, local_text, shown
+from services.control.spark.reports.sessions import SessionsTable
+from services.control.spark.reports.state import State
+from services.control.spark.reports.upkeep import bring_up, compact
+from services.control.spark.request import Result, RunRequest
+from services.control.spark.session_settings import settings
+from shared.errors import InvalidInput
+
+TABLES = ("periods", "items", "transitions", "retention", "keys")
+NEWEST_DAYS = 31
+"""A report without bounds covers the newest days that have sessions. Clients choose times, so one session in
+the far future must not push all others out of the report."""
+SORT_AFTER = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
+MOST_SKETCHES = "4096"
+"""How many quarters of an hour a task sketches side by side, in up to 12 KB each, before it sorts its rows:
+with Spark's 128, those of two days already."""
+
+NO_STATISTICS = {"spark.databricks.delta.stats.collect": "false"}
+"""A report is one file or few, so nothing is skipped by statistics, and collecting them takes a third of the
+write's time."""
+
+
+def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlocked) -> Result:
+    """Brings the state up to date and publishes the report. Returns its newest and top rows.
+
+    Raises InvalidInput for its parameters, NotFound while the lake has no table.
+    """
+    plan = parse_plan(request.parameters)
+    check_rules(spark, plan.rules)
+    sessions = SessionsTable(spark, request.table("sessions"), request.group)
+    state = State(spark, request.table("reports", "_partials"), request.group, check_lock)
+    tables = {name: request.table("reports", name) for name in TABLES}
+    with settings(spark, {SORT_AFTER: MOST_SKETCHES}):
+        state.prepare()
+        upkeep = bring_up(state, sessions, plan)
+        within = range_of(plan, state.rows("quarters"))
+        publisher = Publisher(
+            spark,
+            tables,
+            group=request.group,
+            report=plan.report,
+            version=sessions.version,
+            zone=plan.zone,
+            check_lock=check_lock,
+        )
+        with computed(state, plan, within) as rows:
+            with settings(spark, NO_STATISTICS):
+                publisher.publish(rows)
+            result = shown(rows, plan.zone, plan.periods)
+        if upkeep.counted == "new":
+            compact(state)
+    return {
+        "group": request.group,
+        "report": plan.report,
+        "sessions_version": sessions.version,
+        "counted": upkeep.counted,
+        "why": upkeep.why,
+        "zone": plan.zone,
+        "from": local_text(within.start_ms, plan.zone),
+        "to": local_text(within.end_ms, plan.zone),
+        "item_paths": list(plan.paths),
+        "item_rules": plan.rules.text,
+        "tables": tables,
+    } | result
+
+
+@contextlib.contextmanager
+def computed(state: State, plan: ReportPlan, within: Range) -> Iterator[dict[str, DataFrame]]:
+    """The rows of each table, computed once within the block."""
+    periods = (RANGE, *plan.periods)
+    steps = _union([state.rows(steps_part(path, plan.rules)) for path in plan.paths])
+    # retention needs days
+    by_key = visits_by_key(
+        state.rows("visits"), state.rows("keys"), within, tuple(dict.fromkeys((*periods, "day")))
+    ).persist()
+    rows = {
+        "periods": period_rows(state.rows("quarters"), by_key, within, periods),
+        "items": item_rows(steps, within, periods, plan.top),
+        "transitions": transition_rows(steps, within, periods, plan.top),
+        "retention": retention_rows(by_key, within),
+    }
+    kept = {name: frame.persist() for name, frame in rows.items()}
+    try:
+        yield kept | {"keys": key_rows(by_key)}
+    finally:
+        for frame in (*kept.values(), by_key):
+            frame.unpersist()
+
+
+def range_of(plan: ReportPlan, quarters: DataFrame) -> Range:
+    """What the report covers: the plan's bounds, or those of the sessions."""
+    if plan.start_ms is not None and plan.end_ms is not None:
+        return Range(start_ms=plan.start_ms, end_ms=plan.end_ms, zone=plan.zone)
+    quarters = quarters.where(f.col("start") < f.timestamp_millis(f.lit(LATEST_MS)))
+    day = f.to_date(f.from_utc_timestamp("start", plan.zone)).alias("day")
+    edges = [f.unix_millis(f.min("start")).alias("first"), f.unix_millis(f.max("start")).alias("last")]
+    if plan.start_ms is None and plan.end_ms is None:
+        days = quarters.groupBy(day).agg(*edges).orderBy(f.desc("day")).limit(NEWEST_DAYS).collect()
+        found = [(_midnight(row.day, plan.zone), row.last) for row in days]
+    else:
+        found = [(row.first, row.last) for row in quarters.agg(*edges).collect() if row.first is not None]
+    start_ms = plan.start_ms
+    end_ms = plan.end_ms
+    if start_ms is None:
+        start_ms = min([first for first, _ in found], default=0)
+    if end_ms is None:
+        end_ms = max([last + QUARTER_MS for _, last in found], default=start_ms)
+    return Range(start_ms=min(start_ms, end_ms), end_ms=max(start_ms, end_ms), zone=plan.zone)
+
+
+def check_rules(spark: SparkSession, rules: ItemRules) -> None:
+    """Raises InvalidInput for a pattern that Java, unlike Python, refuses."""
+    for pattern, replacement in rules.pairs:
+        try:
+            spark._jvm.java.util.regex.Pattern.compile(pattern).matcher("").replaceAll(replacement)
+        except Exception as error:
+            raise InvalidInput(f"item_rules: Java refuses {pattern}=>{replacement}: {error}") from None
+
+
+def _midnight(day: datetime.date, zone: str) -> int:
+    start = datetime.datetime.combine(day, datetime.time(), zone_named(zone))
+    return round(start.timestamp() * 1000)
+
+
+def _union(frames: list[DataFrame]) -> DataFrame:
+    every = frames[0]
+    for frame in frames[1:]:
+        every = every.unionAll(frame)
+    return every

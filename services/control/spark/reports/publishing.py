@@ -1,0 +1,143 @@
+"""The tables that people open: `reports/periods`, `items`, `transitions`, `retention` and `keys`.
+
+Each is published by one commit, which replaces the rows of this report of this group.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from services.control.spark.delta import NO_TABLE, newest_version
+from services.control.spark.driver.run_lock import CheckLock
+from services.control.spark.reports.counting import REASONS
+from services.control.spark.reports.figures import MEASURED, PERCENTILES, RANGE, top_of
+from services.control.spark.reports.plan import zone_named
+from services.control.spark.request import Result
+
+SHOWN_PERIODS = 31
+"""Most hours, days and weeks in the result, newest first; the tables have all of them."""
+SHOWN_COLUMNS = (
+    *("sessions", "fragments", "bounce_rate"),
+    *(f"{name}_p{p}" for name in MEASURED for p in PERCENTILES),
+    *(f"ended_{reason}" for reason in REASONS),
+    *("keys_new", "keys_returning"),
+)
+SHOWN_RETENTION = 50
+SHOWN_KEYS = 10
+POSITIONS = {"any": "items", "entry": "entries", "exit": "exits"}
+"""Value of the column `position` → name of its rows in the result."""
+CHECKPOINT_EVERY = 100
+"""Commits of a table: its log is short to read, and a checkpoint costs as much as a commit."""
+AT_ONCE = 3
+"""How many tables are written side by side: much of a small commit is waiting."""
+
+
+class Publisher:
+    """Writes the tables of one report. `tables`: their paths by name."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        tables: Mapping[str, str],
+        *,
+        group: str,
+        report: str,
+        version: int,
+        zone: str,
+        check_lock: CheckLock,
+    ) -> None:
+        self._spark = spark
+        self._tables = tables
+        self._group = group
+        self._report = report
+        self._version = version
+        self._zone = zone
+        self._check_lock = check_lock
+
+    def __repr__(self) -> str:
+        return f"<Publisher of report {self._report} of group {self._group}>"
+
+    def publish(self, rows: Mapping[str, DataFrame]) -> None:
+        """Replaces the report's rows in each table."""
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="publish") as threads:
+            for done in [threads.submit(self._publish, name, rows[name]) for name in rows]:
+                done.result()
+
+    def _publish(self, name: str, rows: DataFrame) -> None:
+        told = [
+            f.lit(self._group).alias("group"),
+            f.lit(self._report).alias("report"),
+            f.lit(self._version).cast("bigint").alias("sessions_version"),
+        ]
+        columns = [f.col(column) for column in rows.columns if column != "period_start"]
+        if "period_start" in rows.columns:
+            start = f.col("period_start")
+            local = f.date_format(f.from_utc_timestamp(start, self._zone), "yyyy-MM-dd HH:mm")
+            told += [f.lit(self._zone).alias("zone"), start.alias("start"), local.alias("local_start")]
+        published = rows.select(*told, *columns)
+        path = self._tables[name]
+        writer = published.write.format("delta").mode("overwrite").partitionBy("group", "report")
+        writer = writer.option("delta.checkpointInterval", CHECKPOINT_EVERY)
+        if self._has_other_columns(path, published.columns):
+            # of an earlier version of Baton, whose rows the next run of each group replaces
+            writer = writer.option("overwriteSchema", "true")
+        else:
+            where = f"`group` = '{self._group}' AND `report` = '{self._report}'"
+            writer = writer.option("replaceWhere", where)
+        self._check_lock()
+        writer.save(path)
+
+    def _has_other_columns(self, path: str, columns: list[str]) -> bool:
+        if newest_version(self._spark, path) == NO_TABLE:
+            return False
+        existing: list[str] = self._spark.read.format("delta").load(path).columns
+        return existing != columns
+
+
+def shown(rows: Mapping[str, DataFrame], zone: str, periods: Sequence[str]) -> Result:
+    """What the run prints of the tables: the newest periods, and what is on top of the range."""
+    result: Result = {"total": []} | {f"{period}s": [] for period in periods}
+    result |= {name: [] for name in (*POSITIONS.values(), "transitions")}
+    for row in _newest_periods(rows["periods"]):
+        start = local_text(row.pop("start_ms"), zone)
+        period = row.pop("period")
+        if period == RANGE:
+            result["total"].append(row)
+        else:
+            result[f"{period}s"].append({"start": start} | row)
+    for name in ("items", "transitions"):
+        top = rows[name].where(f.col("period") == RANGE).drop("period", "period_start", "rules")
+        for one in top.orderBy("path", *(["position"] if name == "items" else []), "place").collect():
+            values = one.asDict()
+            result[POSITIONS[values.pop("position")] if name == "items" else name].append(values)
+    newest = rows["retention"].orderBy(f.desc("first_day"), "days_later").limit(SHOWN_RETENTION)
+    result["retention"] = [
+        one.asDict() | {"first_day": one.first_day.isoformat()} for one in newest.collect()
+    ]
+    heaviest = rows["keys"].drop("first_start").orderBy(f.desc("fragments"), "key").limit(SHOWN_KEYS)
+    result["keys"] = [one.asDict() for one in heaviest.collect()]
+    return result
+
+
+def _newest_periods(rows: DataFrame) -> list[dict[str, Any]]:
+    """The total and the newest rows of each period, oldest first."""
+    # not a timestamp, which would come as a time of this machine's zone
+    timed = rows.select("period", f.unix_millis("period_start").alias("start_ms"), *SHOWN_COLUMNS)
+    newest = top_of(timed, ["period"], [f.desc("start_ms")], SHOWN_PERIODS).drop("place")
+    return sorted((row.asDict() for row in newest.collect()), key=lambda row: row["start_ms"])
+
+
+def local_text(at_ms: int, zone: str) -> str:
+    """The time on the zone's wall clock, with its offset.
+
+    >>> local_text(1774745999000, "Europe/Berlin"), local_text(0, "UTC")
+    ('2026-03-29T01:59:59+01:00', '1970-01-01T00:00:00Z')
+    """
+    at = datetime.datetime.fromtimestamp(at_ms / 1000, zone_named(zone))
+    return at.isoformat().replace("+00:00", "Z")

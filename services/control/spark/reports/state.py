@@ -1,0 +1,133 @@
+"""The state: one Delta table with the sums of all sessions that were counted so far.
+
+`reports/_partials` is the inside of the job: the reports are read from it, and it can be deleted at any time
+(the next run counts everything again). A batch of a part is one partition. Its marker row says which versions
+of `sessions` it counts. So a batch and the position after it are one commit, and a run that was killed has
+either added its batch or not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from services.control.spark.delta import NO_TABLE, newest_version, quoted
+from services.control.spark.driver.run_lock import CheckLock
+from services.control.spark.reports.batches import Batch, merged_level
+from services.control.spark.reports.counting import COLUMNS, add_up, in_state
+
+PARTITIONS = {"group": "STRING", "part": "STRING", "since": "BIGINT", "version": "BIGINT"}
+MARKER = {"level": "INT", "lineage": "STRING", "table_id": "STRING", "commit": "STRING"}
+"""Columns of the marker row alone."""
+SCHEMA = PARTITIONS | MARKER | COLUMNS
+
+
+class State:
+    """The state of one group, in the Delta table `path`."""
+
+    def __init__(self, spark: SparkSession, path: str, group: str, check_lock: CheckLock) -> None:
+        self._spark = spark
+        self._path = path
+        self._group = group
+        self._check_lock = check_lock
+
+    def __repr__(self) -> str:
+        return f"<State of group {self._group} in {self._path}>"
+
+    def prepare(self) -> None:
+        """Creates the table if it is missing. Serializable: a replaced batch excludes any other commit."""
+        if newest_version(self._spark, self._path) != NO_TABLE:
+            return
+        columns = ", ".join(f"`{name}` {kind}" for name, kind in SCHEMA.items())
+        self._check_lock()
+        self._spark.sql(
+            f"CREATE TABLE IF NOT EXISTS delta.`{self._path}` ({columns}) USING delta "
+            f"PARTITIONED BY ({', '.join(f'`{name}`' for name in PARTITIONS)}) "
+            "TBLPROPERTIES ('delta.isolationLevel' = 'Serializable')"
+        )
+
+    def batches(self) -> dict[str, list[Batch]]:
+        """The batches of every part, sorted."""
+        markers = self._all().where("lineage IS NOT NULL").select("part", "since", "version", *MARKER)
+        found: dict[str, list[Batch]] = {}
+        for row in markers.collect():
+            values = row.asDict()
+            found.setdefault(values.pop("part"), []).append(Batch(**values))
+        return {part: sorted(batches) for part, batches in found.items()}
+
+    def rows(self, part: str) -> DataFrame:
+        """The rows of a part, in all of its batches."""
+        return self._all().where((f.col("part") == part) & f.col("lineage").isNull()).select(*COLUMNS)
+
+    def append(self, rows: Mapping[str, DataFrame], batches: Mapping[str, Batch]) -> None:
+        """Adds a batch to each part in one commit. Repeating it is a no-op, also by another driver."""
+        parts = hashlib.blake2b("\n".join(sorted(rows)).encode(), digest_size=6).hexdigest()
+        lineage = next(iter(batches.values())).lineage
+        written = self._in_partitions(rows, batches)
+        self._check_lock()
+        (
+            written.write.format("delta")
+            .mode("append")
+            .option("txnAppId", f"baton-reports-{lineage}-{parts}")
+            .option("txnVersion", next(iter(batches.values())).version)
+            .save(self._path)
+        )
+
+    def replace(
+        self, rows: Mapping[str, DataFrame], batches: Mapping[str, Batch], *, all_parts: bool
+    ) -> None:
+        """Replaces the parts, or all of the group, by one batch each, in one commit."""
+        parts = "" if all_parts else f" AND `part` IN ({_listed(rows)})"
+        self._overwrite(self._in_partitions(rows, batches), f"`group` = '{self._group}'{parts}")
+
+    def merge(self, parts: Sequence[str], batches: Sequence[Batch]) -> None:
+        """Sums these batches of each part into one, in one commit for all parts."""
+        first, last = batches[0], batches[-1]
+        merged = msgspec.structs.replace(last, since=first.since, level=merged_level(batches))
+        where = f"since >= {first.since} AND version <= {last.version}"
+        rows = {
+            part: add_up(
+                self._all()
+                .where((f.col("part") == part) & f.col("lineage").isNull() & f.expr(where))
+                .select(*COLUMNS),
+                part,
+            )
+            for part in parts
+        }
+        written = self._in_partitions(rows, dict.fromkeys(parts, merged))
+        self._overwrite(written, f"`group` = '{self._group}' AND `part` IN ({_listed(parts)}) AND {where}")
+
+    def _all(self) -> DataFrame:
+        return self._spark.read.format("delta").load(self._path).where(f.col("group") == self._group)
+
+    def _overwrite(self, rows: DataFrame, where: str) -> None:
+        self._check_lock()
+        rows.write.format("delta").mode("overwrite").option("replaceWhere", where).save(self._path)
+
+    def _in_partitions(self, rows: Mapping[str, DataFrame], batches: Mapping[str, Batch]) -> DataFrame:
+        """The rows of all parts with their markers. In a file by time, so that a range reads little of it."""
+        every: DataFrame | None = None
+        nothing = [f.lit(None).cast(kind).alias(name) for name, kind in MARKER.items()]
+        for part, of_part in rows.items():
+            batch = batches[part]
+            place = [
+                f.lit(self._group).alias("group"),
+                f.lit(part).alias("part"),
+                *(f.lit(getattr(batch, name)).cast("bigint").alias(name) for name in ("since", "version")),
+            ]
+            marks = [f.lit(getattr(batch, name)).cast(kind).alias(name) for name, kind in MARKER.items()]
+            marker = self._spark.range(1).select(
+                *place, *marks, *(f.lit(None).cast(kind).alias(name) for name, kind in COLUMNS.items())
+            )
+            both = in_state(of_part).select(*place, *nothing, *COLUMNS).unionAll(marker)
+            every = both if every is None else every.unionAll(both)
+        assert every is not None
+        return every.sortWithinPartitions(*PARTITIONS, "start")
+
+
+def _listed(parts: Iterable[str]) -> str:
+    return ", ".join(map(quoted, parts))

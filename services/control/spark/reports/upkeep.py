@@ -1,0 +1,110 @@
+"""Brings the state up to a version of `sessions`: adds what is new, or counts everything again.
+
+Sums cannot forget, so if rows that were counted have changed (deleted, restored, another table in its place),
+or if the log no longer tells, all is counted again. A new JSON path is counted once over all sessions.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+import msgspec
+from pyspark.sql import DataFrame
+
+from services.control.spark.reports.batches import BEGINNING, Batch, is_chain, to_merge
+from services.control.spark.reports.commits import NewFiles, Rewritten
+from services.control.spark.reports.counting import count, steps_part
+from services.control.spark.reports.plan import ItemRules, ReportPlan
+from services.control.spark.reports.sessions import SessionsTable
+from services.control.spark.reports.state import State
+
+
+class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run did to the state: `counted` is `new`, `all` or `nothing`; `why` all was counted again."""
+
+    counted: str
+    why: str | None = None
+
+
+def parts_of(plan: ReportPlan) -> dict[str, str]:
+    """The parts of the state that a plan needs, each with its JSON path ("" if it has none)."""
+    return {"quarters": "", "visits": "", "keys": ""} | {
+        steps_part(path, plan.rules): path for path in plan.paths
+    }
+
+
+def bring_up(state: State, sessions: SessionsTable, plan: ReportPlan) -> Upkeep:
+    """Counts what the plan's parts do not hold yet."""
+    parts = parts_of(plan)
+    known = state.batches()
+    try:
+        if known:
+            return _add(state, sessions, parts, plan.rules, known)
+        why = None
+    except Rewritten as reason:
+        why = str(reason)
+    batch = _whole(sessions, secrets.token_hex(8))
+    state.replace(_counted(sessions.all(), parts, plan.rules), dict.fromkeys(parts, batch), all_parts=True)
+    return Upkeep(counted="all", why=why)
+
+
+def _add(
+    state: State,
+    sessions: SessionsTable,
+    parts: Mapping[str, str],
+    rules: ItemRules,
+    known: Mapping[str, list[Batch]],
+) -> Upkeep:
+    """Adds to the parts that exist, and counts those that do not. Raises Rewritten before it changes any."""
+    lineages = {batches[-1].lineage for batches in known.values()}
+    if not all(map(is_chain, known.values())) or len(lineages) > 1:
+        raise Rewritten("the batches of the state do not make a chain")
+    behind: dict[NewFiles, dict[str, Batch]] = {}
+    for part in parts.keys() & known.keys():
+        last = known[part][-1]
+        if last.table_id != sessions.table_id:
+            raise Rewritten("the table `sessions` was made again")
+        if last.version > sessions.version:
+            raise Rewritten(f"the table `sessions` was restored to version {sessions.version}")
+        added = sessions.added(last.version, last.commit)
+        if added.paths:
+            batch = _whole(sessions, last.lineage)
+            behind.setdefault(added, {})[part] = msgspec.structs.replace(batch, since=last.version)
+    missing = {part: path for part, path in parts.items() if part not in known}
+    for files, batches in behind.items():
+        rows = _counted(sessions.read(files), {part: parts[part] for part in batches}, rules)
+        state.append(rows, batches)
+    if missing:
+        batch = _whole(sessions, lineages.pop())
+        state.replace(
+            _counted(sessions.all(), missing, rules), dict.fromkeys(missing, batch), all_parts=False
+        )
+    return Upkeep(counted="new" if behind or missing else "nothing")
+
+
+def compact(state: State) -> int:
+    """Sums the newest batches of each part if there are many. Returns how many batches went."""
+    merges: dict[tuple[Batch, ...], list[str]] = {}
+    for part, batches in state.batches().items():
+        if newest := to_merge(batches):
+            merges.setdefault(newest, []).append(part)
+    for batches_, parts in merges.items():
+        state.merge(sorted(parts), batches_)
+    return sum((len(batches_) - 1) * len(parts) for batches_, parts in merges.items())
+
+
+def _counted(sessions: DataFrame, parts: Mapping[str, str], rules: ItemRules) -> dict[str, DataFrame]:
+    return {part: count(sessions, part, path, rules) for part, path in parts.items()}
+
+
+def _whole(sessions: SessionsTable, lineage: str) -> Batch:
+    """A batch of everything up to the version that is read."""
+    return Batch(
+        since=BEGINNING,
+        version=sessions.version,
+        level=0,
+        lineage=lineage,
+        table_id=sessions.table_id,
+        commit=sessions.commit(),
+    )

@@ -1,0 +1,127 @@
+"""Finds and opens the Delta tables of a lake, without Spark: the only file that knows how to reach them.
+
+A table is a folder with a Delta log, right under the lake (or its namespace) or in one of `GROUPS_OF_TABLES`.
+Folders whose names begin with `_` or `.` are not tables. Used by control, and by `baton sql` in its own
+process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pa_fs
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+
+from services.control.core.lake_paths import table_path
+from services.control.tables.query import Column
+from shared.errors import NotFound, Unavailable
+
+GROUPS_OF_TABLES = ("reports",)
+"""Folders of several tables: `reports/periods`. Other folders belong to namespaces."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}(/[A-Za-z0-9][A-Za-z0-9_-]{0,99})?")
+_LOG = "_delta_log"
+_TYPES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+
+
+class UnknownTable(NotFound):
+    """There is no table of that name."""
+
+
+class LakeUnavailable(Unavailable):
+    """The lake cannot be read."""
+
+
+def storage_options() -> dict[str, str]:
+    """How object stores are reached: nothing but what their clients find in the environment (`AWS_…`)."""
+    return {}
+
+
+class Lake:
+    """The tables of a namespace under a folder or URL. Its methods block: call them in a thread."""
+
+    def __init__(self, lake: str, namespace: str) -> None:
+        self.root = table_path(lake, namespace)
+
+    def __repr__(self) -> str:
+        return f"<Lake {self.root}>"
+
+    def names(self) -> list[str]:
+        """The tables' names, sorted; none if there is no lake yet. Raises LakeUnavailable."""
+        found = []
+        for name in self._folders(""):
+            if self._is_table(name):
+                found.append(name)
+            elif name in GROUPS_OF_TABLES:
+                inner = (f"{name}/{one}" for one in self._folders(name))
+                found += [one for one in inner if self._is_table(one)]
+        return sorted(found)
+
+    def open(self, name: str, version: int | None = None) -> DeltaTable:
+        """The table as it is now, or at a version. Raises UnknownTable, LakeUnavailable."""
+        # before anything is joined to a path: a name with `..` would leave the lake
+        if not _NAME.fullmatch(name):
+            raise UnknownTable(f"there is no table {name!r}")
+        try:
+            return DeltaTable(f"{self.root}/{name}", version=version, storage_options=storage_options())
+        except TableNotFoundError:
+            raise UnknownTable(f"there is no table {name!r}") from None
+        except (DeltaError, OSError) as error:
+            raise LakeUnavailable(f"table {name} cannot be opened", cause=str(error)) from None
+
+    def _is_table(self, name: str) -> bool:
+        return _NAME.fullmatch(name) is not None and _LOG in self._folders(name, hidden=True)
+
+    def _folders(self, within: str, *, hidden: bool = False) -> list[str]:
+        path = f"{self.root}/{within}".rstrip("/")
+        try:
+            files = pa_fs.PyFileSystem(DeltaStorageHandler(path, storage_options()))
+            found = files.get_file_info(pa_fs.FileSelector("", recursive=False, allow_not_found=True))
+        except TableNotFoundError:
+            return []
+        except (DeltaError, OSError) as error:
+            raise LakeUnavailable("the lake cannot be listed", cause=str(error)) from None
+        names = (info.path.strip("/") for info in found if info.type == pa_fs.FileType.Directory)
+        return [name for name in names if hidden or not name.startswith(("_", "."))]
+
+
+@contextlib.contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Raises LakeUnavailable for whatever the libraries say about the table in the block."""
+    try:
+        yield
+    except (DeltaError, OSError, ValueError, pa.ArrowException) as error:
+        raise LakeUnavailable(f"table {name} cannot be read", cause=str(error)) from None
+
+
+def columns_of(table: DeltaTable) -> tuple[Column, ...]:
+    """The table's columns, with their types as Spark's SQL names them."""
+    fields = table.schema().fields
+    return tuple(Column(name=one.name, type=type_text(one.type.to_json())) for one in fields)
+
+
+def type_text(described: str) -> str:
+    """A type's JSON in Delta's log, as Spark's SQL names it.
+
+    >>> type_text('"long"'), type_text('{"type":"array","elementType":"string","containsNull":true}')
+    ('bigint', 'array<string>')
+    """
+    return _type_text(json.loads(described))
+
+
+def _type_text(kind: Any) -> str:
+    if isinstance(kind, str):
+        return _TYPES.get(kind, kind)
+    assert isinstance(kind, Mapping)
+    if kind["type"] == "array":
+        return f"array<{_type_text(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{_type_text(kind['keyType'])},{_type_text(kind['valueType'])}>"
+    inner = ",".join(f"{field['name']}:{_type_text(field['type'])}" for field in kind["fields"])
+    return f"struct<{inner}>"

@@ -1,0 +1,90 @@
+"""The jobs on a cluster whose machines have neither the project's files nor its packages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cli.stack.jars import fetch_jars
+from services.control.core.runs import Run
+from services.control.spark.request import ClusterOptions
+from tests.spark import Pipeline, fragment
+from tests.spark_cluster import MEMORY, SparkCluster, spark_cluster
+from tests.spark_control import Control
+
+KEYS = 40
+SIZES = {
+    "spark.executor.memory": MEMORY,
+    "spark.executor.cores": "1",
+    "spark.sql.shuffle.partitions": "4",  # any option of Spark's is a setting
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    fetch_jars("spark", quiet=True)
+    with spark_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def control(
+    cluster: SparkCluster, tmp_path: Path, kafka: str, zookeeper: str, namespace: str
+) -> AsyncIterator[Control]:
+    """Control whose jobs run on the cluster; the folder of the lake is seen by all."""
+    options = ClusterOptions(options=SIZES)
+    async with httpx.AsyncClient() as http:
+        control = Control(tmp_path, kafka, zookeeper, namespace, http, master=cluster.master, cluster=options)
+        yield control
+        await control.runner.stop()
+
+
+async def delivered(kafka: str, namespace: str) -> Pipeline:
+    """A log with its sessions and heads."""
+    pipeline = Pipeline(kafka=kafka, namespace=namespace)
+    await pipeline.create()
+    await pipeline.send(
+        [
+            fragment(f"k{n % KEYS}", 1_700_000_000_000 + n * 1000, data={"path": f"/{n % 7}"})
+            for n in range(400)
+        ]
+        + [(None, b'{"time": 1700000900000}')]
+    )
+    sessions, positions = await pipeline.sessions()
+    await pipeline.deliver([(session.key.encode(), value) for session, value in sessions])
+    await pipeline.commit(positions)
+    return pipeline
+
+
+async def test_all_jobs_run_where_nothing_of_ours_is(
+    control: Control, cluster: SparkCluster, kafka: str, namespace: str
+) -> None:
+    """Code and packages come with the archive; an executor that is killed in each job changes nothing."""
+    await delivered(kafka, namespace)
+    runs: list[Run] = []
+    killed: list[int] = []
+
+    async def disturb() -> None:
+        while True:
+            await asyncio.sleep(0.3)
+            # one for each job, once it has tasks
+            has_tasks = any(not run.has_ended and run.progress.active for run in control.runner.runs())
+            if len(killed) <= len(runs) and has_tasks and (pid := cluster.kill_executor()):
+                killed.append(pid)
+
+    disturbing = asyncio.create_task(disturb())
+    for job in ("lake", "reports", "audit"):
+        runs.append(await control.done(job))  # noqa: PERF401  `disturb` counts them
+    disturbing.cancel()
+
+    assert [run.state for run in runs] == ["succeeded"] * 3, [control.log(run)[-3000:] for run in runs]
+    lake, reports, audit = (control.runner.result_of(run.id) for run in runs)
+    assert lake["sessions"] == audit["judged"] == sum(day["sessions"] for day in reports["days"]) > 0
+    assert (audit["missing"], audit["extra"], audit["different"]) == (0, 0, 0)
+    assert len(killed) >= 1
+    unpacked = [folder for folder in cluster.folders() if (folder / "baton" / "services").is_dir()]
+    assert unpacked != []

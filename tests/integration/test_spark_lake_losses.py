@@ -1,0 +1,181 @@
+"""The lake after losses: tables deleted or set back, records deleted or unreadable, two writers at once."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import RecordsToDelete
+
+from services.control.spark.lake import job, positions
+from services.control.spark.lake.job import lake
+from services.control.spark.lake.plan import LostRecords
+from shared.model.group import GroupSettings
+from tests.lake import NOON_MS, session_record, table_keys
+from tests.spark import Pipeline
+from tests.topics import admin_client
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+async def test_a_table_that_was_deleted_or_set_back_holds_every_session_once_again(
+    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
+) -> None:
+    """Nothing beside the table says how far it has come, so a run continues each of its states."""
+    pipeline = Pipeline(kafka=kafka, namespace=namespace)
+    await pipeline.create()
+    request = pipeline.request("lake", tmp_path)
+    table, backup = Path(request.table("sessions")), tmp_path / "backup"
+    once: dict[str, int] = {}
+
+    async def grow(part: str) -> None:
+        for partition in (0, 1):
+            keys = [f"{part}{partition}{n}" for n in range(3)]
+            records = [session_record(key, len(once) + n) for n, key in enumerate(keys)]
+            await pipeline.deliver(records, partition=partition)
+            once.update(dict.fromkeys(keys, 1))
+
+    await grow("a")
+    first = await asyncio.to_thread(lake, spark, request)
+    await asyncio.to_thread(shutil.copytree, table, backup)
+    await grow("b")
+    await asyncio.to_thread(lake, spark, request)
+    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF {first['version']}")
+    after_restore = await asyncio.to_thread(lake, spark, request)
+    keys_after_restore = table_keys(spark, table)
+
+    await asyncio.to_thread(shutil.rmtree, table)
+    await asyncio.to_thread(shutil.move, backup, table)
+    await grow("c")
+    after_backup = await asyncio.to_thread(lake, spark, request)
+    keys_after_backup = table_keys(spark, table)
+
+    await asyncio.to_thread(shutil.rmtree, table)
+    after_deletion = await asyncio.to_thread(lake, spark, request)
+
+    assert keys_after_restore == {key: 1 for key in once if key[0] != "c"}
+    assert keys_after_backup == table_keys(spark, table) == once
+    assert [one["added"] for one in (after_restore, after_backup, after_deletion)] == [6, 12, 18]
+    assert [one["sessions"] for one in (after_restore, after_backup, after_deletion)] == [12, 18, 18]
+
+
+async def test_unreadable_records_are_set_aside_once_and_lost_ones_stop_the_run(
+    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
+) -> None:
+    """A bad record does not stop the lake. Deleted records do, until the loss is accepted."""
+    pipeline = Pipeline(kafka=kafka, namespace=namespace)
+    await pipeline.create()
+    request = pipeline.request("lake", tmp_path)
+    await pipeline.deliver(
+        [
+            *(session_record("a", 1), (b"k", b'{"id":'), session_record("b", 2)),
+            session_record("c", 3, group="other"),
+        ]
+    )
+
+    first = await asyncio.to_thread(lake, spark, request)
+    shutil.rmtree(request.table("sessions"))
+    again = await asyncio.to_thread(lake, spark, request)
+
+    assert (first["added"], first["unreadable"], again["unreadable"]) == (2, 2, 2)
+    rows = spark.read.format("delta").load(request.table("unreadable")).orderBy("topic_offset").collect()
+    assert [(row.group, row.topic_id, row.topic_partition, row.topic_offset) for row in rows] == [
+        *(("default", first["topic_id"], 0, 1), ("default", first["topic_id"], 0, 3))
+    ]
+    assert (bytes(rows[0].key), bytes(rows[0].value), rows[1].why) == (
+        *(b"k", b'{"id":'),
+        "a session of group 'other'",
+    )
+    assert rows[0].appended > NOON_MS
+
+    await pipeline.deliver([session_record(key, 10) for key in ("lost1", "lost2", "kept")])
+    async with admin_client(kafka) as admin:
+        where = TopicPartition(pipeline.names.sessions("default"), 0)
+        await admin.delete_records({where: RecordsToDelete(before_offset=6)})
+    with pytest.raises(LostRecords, match=r"2 offsets of partition 0 .* 4 up to 6, .*accept_loss=1"):
+        await asyncio.to_thread(lake, spark, request)
+    accepted = await asyncio.to_thread(lake, spark, pipeline.request("lake", tmp_path, accept_loss=1))
+    after = await asyncio.to_thread(lake, spark, request)
+
+    assert (accepted["skipped"], accepted["added"], after["commits"]) == (2, 1, 0)
+    assert table_keys(spark, Path(request.table("sessions"))) == {"a": 1, "b": 1, "kept": 1}
+
+
+async def test_of_two_writers_that_planned_the_same_batch_one_appends_it(
+    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that stood still right before its commit, while another took over, adds nothing twice.
+
+    Other groups' commits between the two change nothing about that; nor does a table set back meanwhile.
+    """
+    pipeline = Pipeline(kafka=kafka, namespace=namespace)
+    other = Pipeline(kafka=kafka, namespace=namespace, group="other")
+    await pipeline.create()
+    await other.create()
+    request = pipeline.request("lake", tmp_path)
+    table = Path(request.table("sessions"))
+    await pipeline.deliver([session_record("first", 1)])
+    await asyncio.to_thread(lake, spark, request)
+    happened: list[str] = []
+
+    def stands_still() -> None:
+        if not happened:
+            happened.append("another run")
+            lake(spark, other.request("lake", tmp_path))
+            assert lake(spark, request)["added"] == 2
+            lake(spark, other.request("lake", tmp_path))
+
+    await other.deliver([session_record("elsewhere", 1, group="other")])
+    await pipeline.deliver([session_record("a", 2), session_record("b", 3)])
+    overtaken = await asyncio.to_thread(lake, spark, request, stands_still)
+
+    assert (overtaken["added"], overtaken["sessions"]) == (0, 3)
+    assert table_keys(spark, table) == {"first": 1, "a": 1, "b": 1}
+    assert table_keys(spark, table, "other") == {"elsewhere": 1}
+
+    check = positions.still_holds
+
+    def set_back(*arguments: object) -> None:
+        if len(happened) == 1:
+            happened.append("a restore")
+            spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
+        check(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(job, "still_holds", set_back)
+    await pipeline.deliver([session_record("c", 4)])
+    await asyncio.to_thread(lake, spark, request)
+
+    assert table_keys(spark, table) == {"first": 1, "a": 1, "b": 1, "c": 1}
+
+
+async def test_a_topic_that_was_created_anew_adds_what_the_table_does_not_hold(
+    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
+) -> None:
+    """Its offsets mean nothing to the old ones, and a session that both topics hold appears once.
+
+    Columns that a newer version has added do not disturb, and rows that somebody deleted stay so.
+    """
+    pipeline = Pipeline(kafka=kafka, namespace=namespace, settings=GroupSettings())
+    await pipeline.create()
+    request = pipeline.request("lake", tmp_path)
+    table = Path(request.table("sessions"))
+    await pipeline.deliver([session_record(key, n) for n, key in enumerate("abcd")])
+    before = await asyncio.to_thread(lake, spark, request)
+    spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMNS (later STRING)")
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE key = 'd'")
+    async with admin_client(kafka) as admin:
+        await admin.delete_topics([pipeline.names.sessions("default")])
+    await pipeline.create()
+    await pipeline.deliver([session_record(key, n) for n, key in enumerate("bcxyz", start=1)], partition=1)
+
+    after = await asyncio.to_thread(lake, spark, request)
+
+    assert before["topic_id"] != after["topic_id"]
+    assert (after["added"], after["duplicates"], after["sessions"]) == (3, 2, 6)
+    assert table_keys(spark, table) == dict.fromkeys("abcxyz", 1)
+    assert "later" in spark.read.format("delta").load(str(table)).columns

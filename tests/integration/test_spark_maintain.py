@@ -1,0 +1,130 @@
+"""`maintain` on real tables: it takes an old table over, compacts, clusters and vacuums, beside the lake."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from services.control.spark.lake.job import lake
+from services.control.spark.lake.maintain import maintain
+from tests.lake import DAY_MS, NOON_MS, session_record, table_keys
+from tests.spark import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLD_COLUMNS = (
+    "`id` STRING, `group` STRING, `key` STRING, `reason` STRING, `stream` LONG, `epoch` LONG, "
+    "`first_offset` LONG, `last_offset` LONG, `first_time` LONG, `last_time` LONG, `opened_at` LONG, "
+    "`closed_at` LONG, `fragments` LONG, `bytes` LONG, `data` ARRAY<STRING>, `day` DATE"
+)
+
+
+def _fill_old_table(spark: SparkSession, table: Path, values: list[bytes]) -> None:
+    """The table as the version before kept it: days of first_time, no place in the topic, filled by MERGE."""
+    spark.sql(f"CREATE TABLE delta.`{table}` ({OLD_COLUMNS}) USING delta PARTITIONED BY (`group`, `day`)")
+    rows = spark.createDataFrame([(value.decode(),) for value in values], "value STRING")
+    columns = OLD_COLUMNS.removesuffix(", `day` DATE")
+    parsed = rows.selectExpr(f"from_json(value, '{columns}') AS one").selectExpr(
+        "one.*", "date(timestamp_millis(one.first_time)) AS day"
+    )
+    parsed.createOrReplaceTempView("old_sessions")
+    spark.sql(
+        f"MERGE INTO delta.`{table}` t USING old_sessions s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *"
+    )
+    (table.parent / "_checkpoints" / "sessions.default").mkdir(parents=True)
+
+
+async def test_a_table_of_the_version_before_is_taken_over_and_rewritten_once(
+    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
+) -> None:
+    """The lake adds only what is new; `maintain` partitions the table by broker time, beside a lake's run."""
+    pipeline = Pipeline(kafka=kafka, namespace=namespace)
+    await pipeline.create()
+    request = pipeline.request("lake", tmp_path)
+    records = [
+        session_record(key, n, opened_at=NOON_MS + n * DAY_MS, first_time=NOON_MS - 5 * DAY_MS)
+        for n, key in enumerate("abcd")
+    ]
+    await pipeline.deliver(records)
+    table = Path(request.table("sessions"))
+    _fill_old_table(spark, table, [value for _, value in records[:3]])
+
+    taken_over = await asyncio.to_thread(lake, spark, request)
+    await pipeline.deliver([session_record("late", 9)])
+    beside: list[int] = []
+
+    def lake_runs_first() -> None:
+        # the check before the commit of the rewrite: columns are there since the lake's run
+        if not beside:
+            beside.append(lake(spark, request)["added"])
+
+    kept = await asyncio.to_thread(maintain, spark, pipeline.request("maintain", tmp_path), lake_runs_first)
+    after = await asyncio.to_thread(lake, spark, request)
+    again = await asyncio.to_thread(maintain, spark, pipeline.request("maintain", tmp_path))
+
+    assert (taken_over["added"], taken_over["duplicates"], taken_over["layout"]) == (1, 3, 1)
+    assert beside == [1]
+    assert (kept["tables"]["sessions"]["rewritten"], again["tables"]["sessions"]["rewritten"]) == (1, 0)
+    assert again["tables"]["sessions"]["compacted"] == 0
+    assert (after["layout"], after["commits"], after["sessions"]) == (2, 0, 5)
+    assert table_keys(spark, table) == dict.fromkeys([*"abcd", "late"], 1)
+    days = spark.read.format("delta").load(str(table)).select("key", "day", "log").collect()
+    assert {row.key: row.day.isoformat() for row in days} == {
+        "a": "2023-11-15",
+        "b": "2023-11-16",
+        "c": "2023-11-17",
+        "d": "2023-11-18",
+        "late": "2023-11-15",
+    }
+    assert {row.log for row in days} == {0}
+    assert not (table.parent / "_checkpoints").exists()
+
+
+async def test_maintain_compacts_what_changed_and_removes_what_is_old(
+    spark: SparkSession, kafka: str, namespace: str, tmp_path: Path
+) -> None:
+    """A day becomes one file, which is left alone until the day grows; orphans go after `keep_days`."""
+    pipeline = Pipeline(kafka=kafka, namespace=namespace)
+    await pipeline.create()
+    request, upkeep = pipeline.request("lake", tmp_path), pipeline.request("maintain", tmp_path, keep_days=2)
+    for number in range(2):
+        await pipeline.deliver(
+            [session_record(f"{number}{n}", 10 * number + n) for n in range(3)], partition=0
+        )
+        await pipeline.deliver([session_record(f"{number}-", 100 + number)], partition=1)
+        await asyncio.to_thread(lake, spark, request)
+    table = Path(request.table("sessions"))
+    day = table / "group=default" / "day=2023-11-15"
+    old, young = day / "part-old.parquet", day / "part-young.parquet"
+    for orphan, days in ((old, 3), (young, 1)):
+        orphan.write_bytes(b"left by a run that was killed")
+        at = time.time() - days * 86_400
+        os.utime(orphan, (at, at))
+    await pipeline.deliver([session_record("beside", 500)], partition=0)
+    beside: list[int] = []
+
+    def lake_runs_first() -> None:
+        if not beside:
+            beside.append(lake(spark, request)["added"])
+
+    first = await asyncio.to_thread(maintain, spark, upkeep, lake_runs_first)
+    second = await asyncio.to_thread(maintain, spark, upkeep)
+    await pipeline.deliver([session_record("more", 600)], partition=0)
+    after = await asyncio.to_thread(lake, spark, request)
+    third = await asyncio.to_thread(maintain, spark, upkeep)
+
+    compacted = [one["tables"]["sessions"]["compacted"] for one in (first, second, third)]
+    assert (compacted, beside) == ([1, 0, 1], [1])
+    assert (after["added"], after["sessions"]) == (1, 10)
+    assert set(table_keys(spark, table).values()) == {1}
+    files = spark.read.format("delta").load(str(table)).inputFiles()
+    assert len(files) == 1
+    assert (old.exists(), young.exists()) == (False, True)
+    detail = spark.sql(f"DESCRIBE DETAIL delta.`{table}`").first()
+    assert detail is not None
+    assert detail.properties["delta.enableDeletionVectors"] == "false"
+    assert "deletionVectors" not in detail.tableFeatures

@@ -1,0 +1,103 @@
+"""Runs of real Spark jobs: one at a time for each job of a group, and several by one driver."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import msgspec
+import pytest
+
+from services.control.spark.request import RunRequest, ZooKeeperPlace
+from tests.lake import session_record
+from tests.spark import Pipeline
+from tests.spark_control import LOCK_TIMEOUT_S, Control
+from tests.spark_driver import Driver
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+async def test_a_driver_that_stood_still_commits_nothing_after_its_successor(
+    spark: SparkSession, kafka: str, zookeeper: str, namespace: str, tmp_path: Path
+) -> None:
+    """SIGSTOP past the end of its lock: the next run begins and ends; then the first wakes up, and fails."""
+    pipeline = Pipeline(kafka=kafka, namespace=namespace)
+    await pipeline.create()
+    await pipeline.deliver([session_record(f"k{n}", n) for n in range(50)])
+    request = msgspec.structs.replace(
+        pipeline.request("lake", tmp_path / "lake"),
+        zookeeper=ZooKeeperPlace(servers=zookeeper, timeout_s=LOCK_TIMEOUT_S),
+    )
+
+    first = Driver(tmp_path / "first", request)
+    await asyncio.to_thread(first.wait_until, (first.run / "driver.json").exists)
+    first.signal(signal.SIGSTOP)
+    second = Driver(tmp_path / "second", msgspec.structs.replace(request, id="run-2"))
+    ended = await asyncio.to_thread(second.wait)
+    ids = _delivered_ids(spark, request)
+    first.signal(signal.SIGCONT)
+
+    assert (ended, len(ids)) == (0, 50), second.log()
+    assert await asyncio.to_thread(first.wait) == 1, first.log()
+    assert msgspec.json.decode((first.run / "error.json").read_bytes())["condition"] == "LockLost"
+    assert _delivered_ids(spark, request) == ids
+
+
+def _delivered_ids(spark: SparkSession, request: RunRequest) -> list[str]:
+    return sorted(row.id for row in spark.read.format("delta").load(request.table("sessions")).collect())
+
+
+@pytest.fixture
+async def control(tmp_path: Path, kafka: str, zookeeper: str, namespace: str) -> AsyncIterator[Control]:
+    async with httpx.AsyncClient() as http:
+        control = Control(tmp_path, kafka, zookeeper, namespace, http)
+        yield control
+        await control.runner.stop()
+
+
+async def test_one_driver_runs_several_jobs(control: Control, kafka: str, namespace: str) -> None:
+    """Each with its own result, log and progress; what arrives in between is in the next one."""
+    pipeline = Pipeline(kafka=kafka, namespace=namespace)
+    await pipeline.create()
+    await pipeline.deliver([session_record("a", 1), session_record("b", 2)])
+    first = await control.done("lake")
+    await pipeline.deliver([session_record("c", 3)])
+    second = await control.done("lake")
+    third = await control.done("reports", item_path="$.data.path", top=5)
+
+    runs = first, second, third
+    assert [run.state for run in runs] == ["succeeded"] * 3, [control.log(run) for run in runs]
+    assert {run.pid for run in runs} == {first.pid}
+    assert [control.runner.result_of(run.id)["sessions"] for run in (first, second)] == [2, 3]
+    assert control.runner.result_of(third.id)["days"][0]["sessions"] == 3
+    assert all(run.progress.tasks > 0 for run in runs)
+    lines = [line for run in runs for line in control.log(run).splitlines()]
+    assert [line for line in lines if "Traceback" in line or "Exception" in line or "Error" in line] == []
+    assert not (control.store.folder / "drivers" / first.driver / "next").exists()
+
+
+async def test_a_run_knows_nothing_of_the_one_before(spark: SparkSession, tmp_path: Path) -> None:
+    """Neither its settings nor its views nor what it has cached."""
+    from services.control.spark.driver.warm_spark import DriverSpark
+
+    driver = DriverSpark(tmp_path)
+    driver._spark = spark
+    request = Pipeline(kafka="127.0.0.1:1", namespace="").request("lake", tmp_path)
+
+    with driver.session(request) as first:
+        first.conf.set("spark.sql.shuffle.partitions", "3")
+        first.range(5).createOrReplaceTempView("arrived")
+        first.range(5).persist().count()
+        first.sparkContext.parallelize([1]).persist().count()
+    with driver.session(request) as second:
+        cached = second.sparkContext._jsc.getPersistentRDDs().size()
+        views = [table.name for table in second.catalog.listTables()]
+        partitions = second.conf.get("spark.sql.shuffle.partitions")
+
+    assert (cached, views) == (0, [])
+    assert partitions == spark.conf.get("spark.sql.shuffle.partitions") != "3"

@@ -1,0 +1,56 @@
+"""Sessions for tests of the lake, by hand, and what its tables hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from shared.model.sessions import Session, encode_session, session_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DAY_MS = 86_400_000
+NOON_MS = 1_700_049_600_000  # 2023-11-15T12:00:00Z
+
+
+def session_record(
+    key: str,
+    first_offset: int,
+    *,
+    opened_at: int = NOON_MS,
+    first_time: int | None = None,
+    seconds: int = 60,
+    paths: tuple[str, ...] = ("/a",),
+    group: str = "default",
+) -> tuple[bytes, bytes]:
+    """A session's record: one fragment per path. `first_time` is `opened_at` unless given (ms UTC)."""
+    data = [msgspec.json.encode({"key": key, "data": {"path": path}}) for path in paths]
+    began = opened_at if first_time is None else first_time
+    session = Session(
+        id=session_id(group, 0, key, first_offset),
+        group=group,
+        key=key,
+        stream=0,
+        epoch=1,
+        first_offset=first_offset,
+        last_offset=first_offset + len(data) - 1,
+        first_time=began,
+        last_time=began + seconds * 1000,
+        opened_at=opened_at,
+        closed_at=opened_at,
+        fragments=len(data),
+        bytes=sum(len(raw) for raw in data),
+        reason="end" if key == "ender" else "gap",
+        data=[],
+    )
+    return key.encode(), encode_session(session, data)
+
+
+def table_keys(spark: SparkSession, table: Path, group: str = "default") -> Counter[str]:
+    """How many sessions of each key the table holds."""
+    rows = spark.read.format("delta").load(str(table)).where(f"`group` = '{group}'")
+    return Counter(row.key for row in rows.select("key").collect())

@@ -1,0 +1,79 @@
+"""What control has of its runs, for tests and benches: real drivers, without its HTTP face."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+
+from cli.stack.lock import jar_folder
+from services.control.adapters.run_store import RunStore
+from services.control.adapters.spark_place import SparkPlace
+from services.control.adapters.spark_runner import SparkRunner
+from services.control.core.runs import ENDED, Run, Submission
+from services.control.spark.request import ClusterOptions, ZooKeeperPlace
+from shared.model.group import GroupSettings
+
+LOCK_TIMEOUT_S = 2.0
+RUN_S = 300.0
+LOCAL = ClusterOptions()
+
+
+class Control:
+    """What control has of its runs."""
+
+    def __init__(
+        self,
+        home: Path,
+        kafka: str,
+        zookeeper: str,
+        namespace: str,
+        http: httpx.AsyncClient,
+        *,
+        master: str = "local[2]",
+        cluster: ClusterOptions = LOCAL,
+        streams: int = 3,
+        lake: str = "",
+        jars: str = "",
+    ) -> None:
+        place = SparkPlace(
+            kafka=kafka,
+            namespace=namespace,
+            lake=lake or str(home / "lake"),
+            jars=jars or str(jar_folder("spark")),
+            master=master,
+            cluster=cluster,
+            zookeeper=ZooKeeperPlace(servers=zookeeper, timeout_s=LOCK_TIMEOUT_S),
+        )
+        self.lake = place.lake
+        self.streams = streams
+        self.store = RunStore(home / "runs")
+        self.runner = SparkRunner(self.store, place, http, timeout_s=RUN_S, kept=10, idle_s=60)
+
+    async def done(self, job: str, **parameters: str | int) -> Run:
+        """A run of the job, when it has ended."""
+        return await self.ended(await self.begin(job, **parameters))
+
+    async def begin(self, job: str, **parameters: str | int) -> Run:
+        """A new run of the job."""
+        return await self.runner.start(
+            Submission(
+                job=job,
+                group="default",
+                parameters=parameters,
+                settings=GroupSettings(),
+                streams=self.streams,
+            )
+        )
+
+    async def ended(self, run: Run) -> Run:
+        """The run, when it has ended."""
+        async with asyncio.timeout(RUN_S):
+            while self.runner.run_of(run.id).state not in ENDED:
+                await asyncio.sleep(0.05)
+                await self.runner.step()
+        return self.runner.run_of(run.id)
+
+    def log(self, run: Run) -> str:
+        return (self.store.folder_of(run.id) / "driver.log").read_text()

@@ -1,0 +1,186 @@
+"""The whole judgement on random logs: honest deliveries have no fault, planted faults have a number each."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import msgspec
+import pytest
+
+from services.control.spark.audit.judging import MOST_EXAMPLES, Ground, judge_rows
+from services.control.spark.audit.outcome import NEVER, verdict_of
+from services.control.spark.audit.routing import SLOTS
+from services.control.spark.audit.verdict import KeyVerdict
+from shared.model.routing import slot_for
+from tests.logs import SETTINGS
+from tests.unit.control.spark.audit.judged import World, world
+
+SEEDS = range(20)
+FAULTS = ("missing", "duplicates", *NEVER)
+
+
+def faults(sums: Counter[str]) -> dict[str, int]:
+    """The numbers of differences that are not 0, without those of keys that are in both streams."""
+    return {name: sums[name] for name in FAULTS if sums[name] and name != "split_keys"}
+
+
+def altered(value: bytes, **fields: object) -> bytes:
+    return msgspec.json.encode(msgspec.json.decode(value) | fields)
+
+
+def picked(one: World, seed: int) -> int:
+    """An offset in the topic that holds a session which a record has closed for certain."""
+    ended = [at for at, (_, value) in enumerate(one.topic) if b'"reason":"end"' in value]
+    return random.Random(seed).choice(ended)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_honest_delivery_has_no_fault(seed: int) -> None:
+    """Whatever the log holds: every session is judged, here and in the table."""
+    one = world(seed)
+
+    sums, _ = one.audit()
+
+    assert faults(sums) == {}
+    assert sums["judged"] == sums["delivered"] == sums["lake_judged"] == len(one.topic) > 0
+    assert verdict_of({**sums, "split_keys": 0}, "exactly_once") == "exact"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_session_that_is_dropped_is_missing(seed: int) -> None:
+    """In the topic alone: the table holds it, and then the topic does not have what the table has."""
+    one = world(seed)
+    at = picked(one, seed)
+    key, value = one.topic[at]
+    # another group's record takes its place, so that the offsets stay
+    one.topic[at] = key, altered(value, first_offset=10**6, id="0" * 32)
+
+    sums, examples = one.audit()
+
+    expected = {"missing": 1, "extra": 1, "lake_missing": 1, "lake_extra": 1}
+    assert faults(sums) == expected
+    assert {key for kind, key in examples if kind in expected} == {one.topic[at][0].decode()}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("delivery", "found"), [("exactly_once", {"extra": 2}), ("at_least_once", {"duplicates": 2})]
+)
+def test_a_session_that_is_doubled_is_extra_unless_that_is_promised(
+    seed: int, delivery: str, found: dict[str, int]
+) -> None:
+    """Every further copy counts; the table holds the session once all the same."""
+    one = world(seed, settings=msgspec.structs.replace(SETTINGS, delivery=delivery))
+    one.topic += [one.topic[picked(one, seed)]] * 2
+
+    assert faults(one.audit()[0]) == found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("field", ["last_offset", "first_time", "last_time", "opened_at", "bytes", "reason"])
+def test_a_session_that_is_altered_is_different(seed: int, field: str) -> None:
+    """In the topic, and so is the table's row, which holds it as it was."""
+    one = world(seed)
+    at = picked(one, seed)
+    key, value = one.topic[at]
+    one.topic[at] = key, altered(value, **{field: "gap" if field == "reason" else 10**9})
+
+    assert faults(one.audit()[0]) == {"different": 1, "lake_different": 1}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows_that_are_removed_from_the_table_are_missing_there(seed: int) -> None:
+    """Below its position; above it, the table has not come so far yet."""
+    one = world(seed)
+    draw = random.Random(seed)
+    gone = draw.sample(range(len(one.table)), 2)
+    one.table = [row for at, row in enumerate(one.table) if at not in gone]
+    one.table_position = draw.randrange(len(one.topic) + 1)
+
+    due = sum(1 for at in gone if at < one.table_position)
+    assert faults(one.audit()[0]) == ({"lake_missing": due} if due else {})
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows_that_are_altered_or_added_in_the_table_are_found_there(seed: int) -> None:
+    """A row with another byte in a fragment, with another column, twice, and one that nobody delivered."""
+    one = world(seed)
+    first, second, third, fourth = random.Random(seed).sample(range(len(one.table)), 4)
+    at, value = one.table[first]
+    data = msgspec.json.decode(value)["data"]
+    one.table[first] = at, altered(value, data=[*data[:-1], data[-1] | {"data": "another"}])
+    at, value = one.table[second]
+    one.table[second] = at, altered(value, epoch=9)
+    one.table.append(one.table[third])
+    at, value = one.table[fourth]
+    one.table.append((at, altered(value, id="f" * 32)))
+
+    sums, examples = one.audit()
+
+    assert faults(sums) == {"lake_different": 2, "lake_duplicated": 1, "lake_extra": 1}
+    assert {kind for kind, _ in examples} - {"split_keys"} == {
+        "lake_different",
+        "lake_duplicated",
+        "lake_extra",
+    }
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_fragment_in_a_wrong_stream_counts(seed: int) -> None:
+    """By the stream table; a key in two streams is found without it."""
+    one = world(seed)
+    keys = [{record.key for record in log if record.key and record.value != b"poison"} for log in one.logs]
+    one.owners = [0] * SLOTS
+    one.owners[slot_for(b"k0")] = 1
+
+    sums, examples = one.audit()
+
+    assert sums["split_keys"] == len(keys[0] & keys[1])
+    wrong = Counter(
+        (stream, record.key)
+        for stream, log in enumerate(one.logs)
+        for record in log
+        if record.key and record.value != b"poison" and stream != (record.key == b"k0")
+    )
+    assert sums["misrouted"] == wrong.total()
+    found = [key for kind, key in examples if kind == "misrouted"]
+    assert found == sorted(key.decode() for _, key in wrong)[:MOST_EXAMPLES]
+
+
+def test_losses_of_at_most_once_are_counted_and_permitted() -> None:
+    """They are missing, and the verdict says that the delivery permits it."""
+    one = world(1, settings=msgspec.structs.replace(SETTINGS, delivery="at_most_once"))
+    del one.topic[picked(one, 1)]
+    one.table = []
+    one.table_position = 0
+
+    sums, _ = one.audit()
+
+    assert faults(sums) == {"missing": 1}
+    assert verdict_of({**sums, "split_keys": 0}, "at_most_once") == "within the promise of at_most_once"
+
+
+def test_delivered_sessions_of_a_hot_key_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any time a key holds those of its open session and of the next fragment, however many there are."""
+    held = []
+    feed = KeyVerdict.feed
+
+    def watched(self: KeyVerdict, line: object) -> object:
+        held.append(sum(map(len, self._copies.values())))
+        return feed(self, line)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(KeyVerdict, "feed", watched)
+    one = world(3, streams=1, length=3000)
+
+    sums, _ = one.audit()
+
+    assert sums["judged"] > 300
+    assert max(held) <= 2
+
+
+def test_an_audit_of_nothing_has_no_numbers() -> None:
+    """An empty task of Spark judges no row."""
+    (batch,) = judge_rows(iter([]), Ground(group="g", settings=SETTINGS))
+
+    assert [row for row in batch.to_pylist() if row["n"]] == []

@@ -1,0 +1,55 @@
+"""The comparison of table and topic where one of them does not say everything."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.control.spark.audit.lake_verdict import LakeFacts, TableRow, TopicCopy, judge_lake
+from services.control.spark.audit.verdict import Tally
+
+FACTS = LakeFacts(start={0: 10, 1: 0}, end={0: 20, 1: 5}, position={0: 15})
+"""Retention has removed a part of partition 0; the table has nothing of partition 1 yet."""
+
+
+def copy(partition: int, offset: int, fields: str = "f") -> TopicCopy:
+    return TopicCopy("x", (partition, offset), fields, "d")
+
+
+def row(place: tuple[int, int] | None, fields: str = "f", data: str = "d") -> TableRow:
+    return TableRow("x", place, fields, data)
+
+
+@pytest.mark.parametrize(
+    ("copies", "rows", "found", "judged", "not_judged"),
+    [
+        # in both, wherever the row says that it comes from, unless that is another session's place
+        ([copy(0, 12)], [row((0, 12))], [], 1, 0),
+        ([copy(0, 12)], [row(None)], [], 1, 0),
+        ([copy(0, 12)], [row((0, 13))], ["lake_different"], 1, 0),
+        # only in the topic: due below the table's position
+        ([copy(0, 14)], [], ["lake_missing"], 1, 0),
+        ([copy(0, 15)], [], [], 0, 0),
+        ([copy(1, 0)], [], [], 0, 0),
+        # only in the table: extra where the topic was read
+        ([], [row((0, 10))], ["lake_extra"], 1, 0),
+        ([], [row((0, 9))], [], 0, 1),
+        ([], [row((0, 20))], [], 0, 1),
+        ([], [row(None)], [], 0, 1),
+        # repeats of at_least_once: the row may be of any of them, also of one that was removed
+        ([copy(0, 12, "g"), copy(0, 16)], [row((0, 16))], [], 1, 0),
+        ([copy(0, 12)], [row((0, 9), "g")], [], 1, 1),
+        ([copy(0, 12)], [row((0, 12), "g")], ["lake_different"], 1, 0),
+        ([copy(0, 12)], [row((0, 12), data="e")], ["lake_different"], 1, 0),
+        ([copy(0, 12)], [row((0, 12)), row((0, 12))], ["lake_duplicated"], 1, 0),
+    ],
+)
+def test_only_what_both_say_is_judged(
+    copies: list[TopicCopy], rows: list[TableRow], found: list[str], judged: int, not_judged: int
+) -> None:
+    """Retention, a table that is behind, and rows of another topic are no faults."""
+    tally = Tally()
+
+    findings = judge_lake(copies, rows, stream=0, key="k", facts=FACTS, tally=tally)
+
+    assert [finding.kind for finding in findings] == found
+    assert (tally.lake_judged, tally.lake_not_judged) == (judged, not_judged)

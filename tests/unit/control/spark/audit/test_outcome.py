@@ -1,0 +1,42 @@
+"""The verdict in words: what each delivery permits, and that nothing judged is no success."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.control.spark.audit.outcome import NEVER, verdict_of
+
+
+@pytest.mark.parametrize(
+    ("delivery", "missing", "duplicates", "verdict"),
+    [
+        ("exactly_once", 0, 0, "exact"),
+        ("exactly_once", 1, 0, "differs"),
+        ("at_least_once", 0, 0, "exact"),
+        ("at_least_once", 0, 1, "within the promise of at_least_once"),
+        ("at_least_once", 1, 1, "differs"),
+        ("at_most_once", 0, 0, "exact"),
+        ("at_most_once", 1, 0, "within the promise of at_most_once"),
+        ("at_most_once", 1, 1, "differs"),
+    ],
+)
+def test_a_delivery_permits_what_it_promises(
+    delivery: str, missing: int, duplicates: int, verdict: str
+) -> None:
+    """Losses in `at_most_once`, repeats in `at_least_once`, neither in `exactly_once`."""
+    assert verdict_of({"judged": 5, "missing": missing, "duplicates": duplicates}, delivery) == verdict
+
+
+@pytest.mark.parametrize("name", NEVER)
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once", "at_most_once"])
+def test_no_delivery_permits_the_rest(delivery: str, name: str) -> None:
+    """Nor does it matter whether anything else was judged."""
+    assert verdict_of({name: 1}, delivery) == "differs"
+
+
+def test_nothing_judged_is_a_verdict_of_its_own() -> None:
+    """An empty log proves nothing."""
+    assert (
+        verdict_of({"judged": 0, "open": 7, "not_judged": 3, "lake_judged": 2}, "exactly_once")
+        == "nothing judged"
+    )

@@ -1,0 +1,43 @@
+"""What a run's request says of its tables and of its lock."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.control.spark.request import RunRequest
+from shared.model.group import GroupSettings
+
+
+def request(job: str, lake: str, group: str = "default") -> RunRequest:
+    return RunRequest(
+        id="r1",
+        job=job,
+        kafka="127.0.0.1:1",
+        lake=lake,
+        jars="",
+        group=group,
+        group_settings=GroupSettings(),
+        streams=1,
+        namespace="shop",
+    )
+
+
+def test_in_a_folder_each_job_of_a_group_has_a_lock() -> None:
+    """Delta refuses the second of two commits there, so groups do not wait for each other."""
+    locks = {request(job, "/lake", group).lock for job in ("lake", "reports") for group in ("a", "b")}
+
+    assert len(locks) == 4
+
+
+def test_on_an_object_store_one_run_writes_at_a_time() -> None:
+    """Only the audit, which writes nothing, needs no more than its own lock."""
+    locks = {request(job, "s3a://b/lake", group).lock for job in ("lake", "reports") for group in ("a", "b")}
+
+    assert len(locks) == 1
+    assert request("audit", "s3a://b/lake").lock == request("audit", "/lake").lock
+
+
+@pytest.mark.parametrize("lake", ["/lake", "s3a://b/lake"])
+def test_tables_of_namespaces_are_apart(lake: str) -> None:
+    """The folder of a namespace is in the lake."""
+    assert request("lake", lake).table("reports", "periods") == f"{lake}/shop/reports/periods"
