@@ -159,9 +159,9 @@ async def kill_producer(ground: Ground) -> Struck:
 async def cut_kafka(ground: Ground) -> Struck:
     """Resets all connections of the services to Kafka while commits are in flight."""
     links = [*ground.kafka_links(), ground.world.links["producer"].kafka]
-    count = sum(link.connections for link in links)
-    commits = await ground.at_a_commit(lambda: [link.cut() for link in links])
-    return Struck(f"some {count} connections with {commits} commits in flight", commits)
+    cut: list[int] = []
+    commits = await ground.at_a_commit(lambda: cut.extend(link.cut() for link in links))
+    return Struck(f"{sum(cut)} connections with {commits} commits in flight", commits)
 
 
 async def cut_zookeeper(ground: Ground) -> Struck:

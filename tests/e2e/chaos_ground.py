@@ -65,11 +65,15 @@ class Ground:
         """So many consumers that own streams, for the block.
 
         All are chosen at once: another fault may need the first one while this one waits for the second.
+        Starts a consumer where too few are left, because those that drained stay away.
         """
         owners: list[int] = []
 
         async def are_there() -> bool:
             nonlocal owners
+            if len(self.free) <= count and not self.busy:
+                with self.newcomer() as index:
+                    self.world.start_consumer(index)
             owners = list((await self.world.claimed()).values())
             return len(set(owners) - self.busy) >= count and len(self.free) > count
 

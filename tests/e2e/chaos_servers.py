@@ -40,18 +40,19 @@ async def cut_off(ground: Ground, kind: str) -> Struck:
     lasts_s = ground.rng.uniform(*AWAY_S)
     async with ground.server(kind) as (number, _):
         links = ground.world.links_to(kind, number)
+        count = 0
 
         def take_away() -> None:
+            nonlocal count
             for link in links:
                 link.is_away = True
-                link.cut()
+                count += link.cut()
 
-        count = sum(link.connections for link in links)
         await ground.at_a_commit(take_away)
         await asyncio.sleep(lasts_s)
         for link in links:
             link.is_away = False
-    return Struck(f"{number} with some {count} connections for {lasts_s:.1f} s", count)
+    return Struck(f"{number} with {count} connections for {lasts_s:.1f} s", count)
 
 
 async def _left(ground: Ground, kind: str) -> str:

@@ -24,11 +24,6 @@ class Proxies:
         return ",".join(one.address for one in self.each)
 
     @property
-    def connections(self) -> int:
-        """How many there are."""
-        return sum(one.connections for one in self.each)
-
-    @property
     def mute(self) -> int:
         """How many connections are mute."""
         return sum(one.mute for one in self.each)

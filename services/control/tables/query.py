@@ -75,11 +75,15 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What to read; `order` is total but for rows that are equal in all columns that can be compared."""
+    """What to read; two rows that are equal in `order` and in `ties` are equal in every column.
+
+    A cursor holds the values of `order`. `ties` has the columns that no cursor can hold.
+    """
 
     columns: tuple[Column, ...]
     filters: tuple[Filter, ...]
     order: tuple[Order, ...]
+    ties: tuple[Column, ...] = ()
 
     @property
     def weight(self) -> str:
@@ -126,18 +130,21 @@ def parse_query(
             order.append(Order(column=column, is_descending=term.startswith("-")))
     if faults:
         raise QueryInvalid(faults)
+    whole_order = total_order(table, order)
+    ordered = {order.column.name for order in whole_order}
     return Query(
         columns=tuple(dict.fromkeys(chosen)) or tuple(table),
         filters=tuple(
             Filter(column=known[name], operator=operator, values=tuple(values))
             for (name, operator), values in asked.items()
         ),
-        order=total_order(table, order),
+        order=whole_order,
+        ties=() if "id" in known else tuple(column for column in table if column.name not in ordered),
     )
 
 
 def total_order(table: Sequence[Column], first: Sequence[Order]) -> tuple[Order, ...]:
-    """`first`, and what makes the order total: the id if there is one, else every column that has an order.
+    """`first`, and the id if there is one, else every column that has an order.
 
     Rows with an id come by key: files are clustered by it, so a page needs few of them.
     """

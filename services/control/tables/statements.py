@@ -47,6 +47,7 @@ def _select(
         f"{_ordered_by(one.column)} {'DESC' if one.is_descending else 'ASC'} NULLS LAST"
         for one in query.order
     ]
+    terms += [f"{quoted(column.name)} NULLS LAST" for column in query.ties]
     conditions = f" WHERE {' AND '.join(where)}" if where else ""
     order = f" ORDER BY {', '.join(terms)}" if terms else ""
     return f"SELECT {names} FROM {TABLE}{conditions}{order} LIMIT {limit} OFFSET {skip}"

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.control.tables.cursor import parse_cursor
@@ -124,7 +124,11 @@ def as_json(rows: Sequence[Mapping[str, Any]]) -> Any:
     return msgspec.json.decode(msgspec.json.encode(rows))
 
 
+TIED = [dict.fromkeys(values) | {"list": ["a"] * (n % 3), "real": 0.25 * (n % 2)} for n in range(12)]
+
+
 @settings(max_examples=effort(40), deadline=None)
+@example(rows=TIED, wanted=[], terms=[], limit=1, has_ids=False)
 @given(
     rows=st.lists(cells, max_size=12),
     wanted=st.lists(conditions, max_size=3, unique_by=lambda one: one[:2]),
