@@ -1,12 +1,38 @@
-"""A Delta table's log through Spark's JVM, without the Spark job that SQL would need to answer."""
+"""Delta's own classes, reached through Spark's JVM: all calls into them stand here and in `lake/table.py`.
+
+`DataFrameWriter` commits by itself. A transaction of Delta's own lets a job count what was written and check
+its lock right before the commit, and costs a third of an overwrite (docs/adr/0035, 0036). The log answers
+without the Spark job that SQL needs.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
-from pyspark.sql import SparkSession
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from shared.errors import Conflict
 
 NO_TABLE = -1
+MOST_COMMITS: Final = 200
+"""How far back the log is searched for a note; behind that the table's state is computed instead."""
+_OVERTAKEN: Final = ("Concurrent", "MetadataChanged", "ProtocolChanged")
+
+
+class Overtaken(Conflict):
+    """Another writer has committed since this transaction began: plan again."""
+
+
+class Commit(NamedTuple):
+    """One entry of a table's history."""
+
+    version: int
+    operation: str
+    note: str | None
 
 
 def delta_log(spark: SparkSession, table: str) -> Any:
@@ -27,6 +53,102 @@ def newest_version(spark: SparkSession, table: str) -> int:
     return version
 
 
+def commits(spark: SparkSession, log: Any, version: int) -> Iterator[Commit]:
+    """The commits from this version back, newest first, as far as the log reaches."""
+    for at, actions in _changes(spark, log, version):
+        infos = (_commit(at, action) for kind, action in actions if kind == "CommitInfo")
+        # Spark writes it first, other writers elsewhere, and they need not write it
+        yield next(infos, Commit(at, "", None))
+
+
+class Transaction:
+    """A change of a table by `application`, which counts its commits there.
+
+    Of two transactions of one application that began at the same version, the second fails to commit.
+    """
+
+    def __init__(self, spark: SparkSession, log: Any, application: str) -> None:
+        jvm = spark._jvm
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+        self._spark = spark
+        self._log = log
+        self._snapshot = newest_snapshot(spark, log)
+        some = jvm.scala.Option.apply(self._snapshot)
+        self._transaction = log.startTransaction(jvm.scala.Option.empty(), some)
+        self._application = application
+        self.version: int = self._transaction.readVersion()
+        self._actions: Any = None
+        self._mode = "Append"
+        # makes Delta compare the application's number again at the commit
+        self._transaction.readTxn().addOne(application)
+
+    def __repr__(self) -> str:
+        return f"<Transaction of {self._application} on version {self.version}>"
+
+    def recorded(self) -> int:
+        """The number of the application's last commit, or -1. Costs a look at the whole log."""
+        number: int = self._transaction.txnVersion(self._application)
+        return number
+
+    def write(self, rows: DataFrame) -> None:
+        """Writes the rows into files, which no reader sees before the commit."""
+        self._actions = self._transaction.writeFiles(rows._jdf)
+
+    def remove(self, partition: Mapping[str, str], note: str) -> None:
+        """Removes the files that the partition has now; call it after `write`.
+
+        `note`: that of the commits which replace the partition. The log is read back to the last one.
+        """
+        now_ms = int(time.time() * 1000)
+        for file in self._files_of(partition, note):
+            self._actions = getattr(self._actions, "$colon$plus")(file.removeWithTimestamp(now_ms, True))
+        self._mode = "Overwrite"
+
+    def _files_of(self, partition: Mapping[str, str], note: str) -> list[Any]:
+        seen: set[str] = set()
+        found: list[Any] = []
+        for version, actions in _changes(self._spark, self._log, self.version):
+            is_noted = version == 0
+            for kind, action in actions:
+                if kind == "CommitInfo":
+                    is_noted |= _commit(version, action).note == note
+                elif kind in ("AddFile", "RemoveFile") and (path := str(action.path())) not in seen:
+                    seen.add(path)
+                    if kind == "AddFile" and _is_in(action, partition):
+                        found.append(action)
+            if is_noted:
+                return found
+            if self.version - version == MOST_COMMITS:
+                break
+        return [file for file in self._snapshot.allFiles().collect() if _is_in(file, partition)]
+
+    def commit(self, note: str, number: int) -> int:
+        """Commits what was written, under the application's number, which must be new; returns the version.
+
+        Raises Overtaken.
+        """
+        scala = self._spark._jvm.scala
+        nothing = scala.Option.empty()
+        write = getattr(self._spark._jvm.org.apache.spark.sql.delta, "DeltaOperations$Write")
+        mode = getattr(self._spark._jvm.org.apache.spark.sql.SaveMode, self._mode)
+        operation = write(mode, nothing, nothing, scala.Option.apply(note), *([nothing] * 5))
+        self._transaction.updateSetTransaction(self._application, number, nothing)
+        try:
+            version: int = self._transaction.commit(self._actions, operation)
+        except (Py4JJavaError, PySparkException) as error:
+            raise_if_overtaken(error)
+            raise
+        return version
+
+
+def raise_if_overtaken(error: Exception) -> None:
+    """Raises Overtaken if the error means that another writer has committed."""
+    if isinstance(error, Py4JJavaError):
+        name = str(error.java_exception.getClass().getSimpleName())
+        if name.startswith(_OVERTAKEN):
+            raise Overtaken(f"another writer has committed to the table ({name})") from None
+
+
 def quoted(text: str) -> str:
     """The text as a constant of Spark's SQL.
 
@@ -34,3 +156,29 @@ def quoted(text: str) -> str:
     "'it\\\\'s'"
     """
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _changes(spark: SparkSession, log: Any, version: int) -> Iterator[tuple[int, Iterator[tuple[str, Any]]]]:
+    """The versions from this one back, as far as the log reaches, with their actions and what these are."""
+    nothing = spark._jvm.scala.Option.empty()
+    for at in range(version, -1, -1):
+        changes = log.getChanges(at, at, nothing, False)
+        if not changes.hasNext():
+            return
+        yield at, _actions(changes.next()._2().iterator())
+
+
+def _actions(actions: Any) -> Iterator[tuple[str, Any]]:
+    while actions.hasNext():
+        action = actions.next()
+        yield str(action.getClass().getSimpleName()), action
+
+
+def _commit(version: int, info: Any) -> Commit:
+    note = info.userMetadata()
+    return Commit(version, str(info.operation()), str(note.get()) if note.isDefined() else None)
+
+
+def _is_in(file: Any, partition: Mapping[str, str]) -> bool:
+    values = file.partitionValues()
+    return all(values.apply(column) == value for column, value in partition.items())

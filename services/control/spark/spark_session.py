@@ -118,6 +118,8 @@ def _common_options(work: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BATCH_BYTES),
+        # a run of `reports` compiles 180 classes; with Spark's 100 the next run would compile them all again
+        "spark.sql.codegen.cache.maxEntries": "2000",
         **REDACTED,
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",

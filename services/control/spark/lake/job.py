@@ -17,6 +17,7 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from services.control.spark.delta import Overtaken, Transaction
 from services.control.spark.driver.run_lock import CheckLock, unlocked
 from services.control.spark.kafka.log import (
     RECORD_SCHEMA,
@@ -34,7 +35,7 @@ from services.control.spark.lake.columns import (
 from services.control.spark.lake.positions import current_note, still_holds
 from services.control.spark.lake.repeats import PLACE, find_repeats
 from services.control.spark.lake.rows import NARROW_SCHEMA, ROW_SCHEMA, Counts, parse_narrow, parse_rows
-from services.control.spark.lake.table import LakeTable, Overtaken, Transaction
+from services.control.spark.lake.table import LakeTable
 from services.control.spark.lake.unreadable import set_aside
 from services.control.spark.request import Result, RunRequest
 from services.control.spark.session_settings import settings

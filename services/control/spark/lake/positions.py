@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 from pyspark.sql import functions as f
 
+from services.control.spark.delta import Commit, Overtaken, Transaction
 from services.control.spark.lake.plan import (
     Held,
     Note,
@@ -16,7 +17,7 @@ from services.control.spark.lake.plan import (
     read_note,
     with_counts,
 )
-from services.control.spark.lake.table import Commit, LakeTable, Overtaken, Transaction
+from services.control.spark.lake.table import LakeTable
 
 MOST_COMMITS: Final = 500
 """How many commits to look back at most: those of other groups may come between."""

@@ -6,6 +6,7 @@ Each is published by one commit, which replaces the rows of this report of this 
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,7 +14,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from services.control.spark.delta import NO_TABLE, newest_version
+from services.control.spark.delta import (
+    NO_TABLE,
+    Overtaken,
+    Transaction,
+    delta_log,
+    newest_snapshot,
+)
 from services.control.spark.driver.run_lock import CheckLock
 from services.control.spark.reports.counting import REASONS
 from services.control.spark.reports.figures import MEASURED, PERCENTILES, RANGE, top_of
@@ -34,6 +41,9 @@ POSITIONS = {"any": "items", "entry": "entries", "exit": "exits"}
 """Value of the column `position` → name of its rows in the result."""
 CHECKPOINT_EVERY = 100
 """Commits of a table: its log is short to read, and a checkpoint costs as much as a commit."""
+PARTITIONS = ("group", "report")
+MOST_OVERTAKEN = 3
+"""How often another writer may be first before the run fails."""
 AT_ONCE = 3
 """How many tables are written side by side: much of a small commit is waiting."""
 
@@ -81,23 +91,37 @@ class Publisher:
             local = f.date_format(f.from_utc_timestamp(start, self._zone), "yyyy-MM-dd HH:mm")
             told += [f.lit(self._zone).alias("zone"), start.alias("start"), local.alias("local_start")]
         published = rows.select(*told, *columns)
-        path = self._tables[name]
-        writer = published.write.format("delta").mode("overwrite").partitionBy("group", "report")
-        writer = writer.option("delta.checkpointInterval", CHECKPOINT_EVERY)
-        if self._has_other_columns(path, published.columns):
-            # of an earlier version of Baton, whose rows the next run of each group replaces
-            writer = writer.option("overwriteSchema", "true")
-        else:
-            where = f"`group` = '{self._group}' AND `report` = '{self._report}'"
-            writer = writer.option("replaceWhere", where)
-        self._check_lock()
-        writer.save(path)
+        for attempt in range(MOST_OVERTAKEN):
+            try:
+                self._replace(self._tables[name], published)
+                return
+            except Overtaken:  # by another report or group
+                if attempt == MOST_OVERTAKEN - 1:
+                    raise
 
-    def _has_other_columns(self, path: str, columns: list[str]) -> bool:
-        if newest_version(self._spark, path) == NO_TABLE:
-            return False
-        existing: list[str] = self._spark.read.format("delta").load(path).columns
-        return existing != columns
+    def _replace(self, path: str, rows: DataFrame) -> None:
+        """Raises Overtaken."""
+        log = delta_log(self._spark, path)
+        note = f"baton.reports.{self._group}.{self._report}"
+        if self._columns(log) != rows.dtypes:
+            # a new table, or one of an earlier version of Baton: the next run of each group adds its rows
+            writer = rows.write.format("delta").mode("overwrite").partitionBy(*PARTITIONS)
+            writer = writer.option("delta.checkpointInterval", CHECKPOINT_EVERY)
+            self._check_lock()
+            writer.option("overwriteSchema", "true").option("userMetadata", note).save(path)
+            return
+        transaction = Transaction(self._spark, log, note)
+        transaction.write(rows)
+        transaction.remove({"group": self._group, "report": self._report}, note)
+        self._check_lock()
+        transaction.commit(note, time.time_ns())
+
+    def _columns(self, log: Any) -> list[tuple[str, str]]:
+        """The table's columns with their types; none if there is no table."""
+        snapshot = newest_snapshot(self._spark, log)
+        if snapshot.version() == NO_TABLE:
+            return []
+        return [(field.name(), field.dataType().simpleString()) for field in snapshot.schema().fields()]
 
 
 def shown(rows: Mapping[str, DataFrame], zone: str, periods: Sequence[str]) -> Result:
