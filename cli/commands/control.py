@@ -83,9 +83,9 @@ async def start(
 
 
 async def follow(url: str, path: str, progress_of: Callable[[Mapping[str, Any]], Progress]) -> Answer:
-    """The run or operation at `path` once it has ended, behind a progress bar."""
+    """The run or operation at `path` once it has ended; shows a progress bar until then."""
     async with connect(url, patience_s=WAIT_PATIENCE_S) as control:
-        await control.get(path)  # no bar for one that does not exist
+        await control.get(path)  # show no bar if it does not exist
         return await _follow(control, path, progress_of)
 
 

@@ -29,8 +29,8 @@ SCHEDULE_COLUMNS: Columns = {
 }
 JOB_COLUMNS: Columns = {"JOB": "name", "DESCRIPTION": Column("description", is_prose=True)}
 TEXTS = frozenset({"streams"})
-"""Parameters that are texts, even where they look like a number."""
-TIMEOUT_HELP = "A shorter limit than that of all runs (`BATON_RUN_TIMEOUT_S`)."
+"""Parameters that are strings, even if they look like a number."""
+TIMEOUT_HELP = "Limit for each run, if shorter than BATON_RUN_TIMEOUT_S of control."
 
 
 @click.command("jobs")
@@ -51,7 +51,11 @@ def jobs(url: str, output: str) -> None:
 @click.argument("names", metavar="JOB…", nargs=-1, required=True)
 @click.option("-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter; repeatable.")
 @click.option("--streams", metavar="LIST", help="audit: judge only these streams, like 0-5,7.")
-@click.option("--since", metavar="TIME", help="audit: judge only what began since, like 2h; or RFC 3339.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    help="audit: judge only what was appended since a time (RFC 3339) or an age, like 2h.",
+)
 @click.option("--sample", metavar="SHARE", help="audit: judge only this share of the keys, like 0.1.")
 @click.option("--wait", is_flag=True, help="Show progress until the run has ended.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help=TIMEOUT_HELP)
@@ -68,8 +72,8 @@ def run(
 ) -> None:
     """Run a JOB on Spark; `baton jobs` lists them. Several run one after another, until one fails.
 
-    With --wait the exit code is 1 unless the run succeeds. An audit that judges nothing is not a success, nor
-    is one that finds a difference, unless the group's delivery permits it. Of several jobs, each gets the
+    With --wait the exit code is 1 unless all runs succeed. An audit fails if it judges nothing, or finds a
+    difference that the group's delivery does not permit. Each of several jobs gets only those of the
     parameters that it has.
     """
     if len(names) > 1 and not wait:
@@ -103,7 +107,7 @@ def run(
 @click.command("schedules")
 @control_options
 def schedules(url: str, output: str) -> None:
-    """List the schedules of jobs (`BATON_SCHEDULES` of control), and how they go.
+    """List the schedules of jobs (BATON_SCHEDULES of control) and their state.
 
     FAILED counts the rounds that have failed since the last good one; `baton runs show RUN` gives the reason.
     """
@@ -129,11 +133,11 @@ def cancel(run_id: str, url: str, output: str) -> None:
 def _shared_out(
     answer: Mapping[str, Any], names: Sequence[str], given: Mapping[str, str | int]
 ) -> dict[str, dict[str, str | int]]:
-    """The parameters of each job. Raises UsageError for one that no job has."""
+    """The parameters of each job. Raises UsageError for a parameter that no job has."""
     known = {job["name"]: {one["name"] for one in job["parameters"]} for job in answer["jobs"]}
     of_any = {parameter for name in names for parameter in known.get(name, ())}
-    if nobodys := sorted(given.keys() - of_any):
-        raise click.UsageError(f"none of these jobs has a parameter {nobodys[0]!r}")
+    if unknown := sorted(given.keys() - of_any):
+        raise click.UsageError(f"none of these jobs has a parameter {unknown[0]!r}")
     return {name: {key: given[key] for key in given if key in known.get(name, ())} for name in names}
 
 
@@ -193,4 +197,4 @@ def _what_goes_on(job: str, started: Sequence[Mapping[str, Any]]) -> str:
     if not started:
         return f"a run of {job} may have started; `baton runs` lists the runs, and `baton cancel` ends one"
     run_id = started[0]["id"]
-    return f"run {run_id} of {job} goes on; `baton runs` shows it, and `baton cancel {run_id}` ends it"
+    return f"run {run_id} of {job} continues; `baton runs` shows it, and `baton cancel {run_id}` ends it"

@@ -1,4 +1,4 @@
-"""`baton runs`: the runs of Spark jobs, past and present; one run with its result; its log."""
+"""`baton runs`: lists the runs of Spark jobs, and shows one run's result, progress or log."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from cli.terminal.options import control_options
 from cli.terminal.output import Columns, print_json, print_table, time_text
 
 DIFFERENCES = ("missing", "extra", "different")
-"""Counts of an audit that are always named when it has found differences."""
+"""Counts of an audit that the message about differences always names."""
 MORE_DIFFERENCES = (
     *("misrouted", "split_keys", "lake_missing", "lake_extra", "lake_different", "lake_duplicated"),
     "duplicates",
 )
-"""Counts that are named unless they are 0."""
+"""Counts that it names unless they are 0."""
 RUN_COLUMNS: Columns = {
     "RUN": "id",
     "JOB": Column("job", rank=1),
@@ -86,7 +86,7 @@ def show(run_id: str, url: str, output: str) -> None:
 @control_options
 def attach(run_id: str, url: str, output: str) -> None:
     """Show the progress of a RUN until it has ended; the exit code is that of `baton run --wait`."""
-    with interruptible(lambda: f"run {run_id} goes on; `baton cancel {run_id}` ends it"):
+    with interruptible(lambda: f"run {run_id} continues; `baton cancel {run_id}` ends it"):
         run = asyncio.run(follow(url, path_of(run_id), progress_of))
     if output == "json":
         print_json(run)
@@ -99,11 +99,11 @@ def attach(run_id: str, url: str, output: str) -> None:
 
 @runs.command("log")
 @click.argument("run_id", metavar="RUN")
-@click.option("-f", "--follow", "is_following", is_flag=True, help="Go on until the run has ended.")
+@click.option("-f", "--follow", "is_following", is_flag=True, help="Keep printing until the run has ended.")
 @control_options
 def log(run_id: str, is_following: bool, url: str, output: str) -> None:
-    """Print the end of what the driver of a RUN has written."""
-    with interruptible(lambda: f"run {run_id} goes on; `baton cancel {run_id}` ends it"):
+    """Print the end of a RUN's log: what its driver has written."""
+    with interruptible(lambda: f"run {run_id} continues; `baton cancel {run_id}` ends it"):
         asyncio.run(_print_log(url, run_id, is_following=is_following, output=output))
 
 
@@ -111,7 +111,7 @@ async def _print_log(url: str, run_id: str, *, is_following: bool, output: str) 
     async with connect(url, patience_s=WAIT_PATIENCE_S) as control:
         after: int | None = None
         while True:
-            # the state first: what is written before the end is then in the log
+            # the state first: once it is final, the log that is read after it is complete
             run = await control.get(path_of(run_id))
             part = await control.get(f"{path_of(run_id)}/log", {} if after is None else {"after": after})
             if output == "json":

@@ -36,7 +36,7 @@ ELSEWHERE = {
     "BATON_PORT_OFFSET": "added to every port of the local stack (`--port-offset`); default 0",
     "BATON_CONSUMERS": "number of consumers in the local stack (`--consumers`); default 3",
     "BATON_SPARK_WORKERS": "workers of a Spark cluster in the local stack (`--spark-workers`); "
-    "default 0: the jobs run in their driver",
+    "default 0: each job runs in its driver",
     "BATON_CACHE": "folder for downloaded jars; default `baton` in `XDG_CACHE_HOME` or `~/.cache`",
     "BATON_STATE": "folder for the ledger of `baton import`; default `baton` in `XDG_STATE_HOME` or "
     "`~/.local/state`",

@@ -1,4 +1,4 @@
-"""`baton sql`: a query over the lake's tables by DuckDB, in this process; it asks no service.
+"""`baton sql`: queries the lake's tables with DuckDB in this process, without any service.
 
 Each table is a view over an Arrow dataset, so DuckDB reads only the files and columns that a query needs. The
 query can reach nothing else: no files, no network, no extensions, no settings. The only file that imports
@@ -37,7 +37,7 @@ INTERRUPT_S = 5.0
     "--lake",
     envvar="BATON_LAKE",
     default=None,
-    show_default="that of the local stack of this folder",
+    show_default="the local stack's",
     show_envvar=True,
     help="Folder or URL of the tables.",
 )
@@ -49,7 +49,7 @@ INTERRUPT_S = 5.0
     show_envvar=True,
     help="Namespace of this Baton, if it has one.",
 )
-@click.option("-n", "--limit", type=click.IntRange(1), default=1000, help="Most rows to print.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=1000, help="Maximum number of rows.")
 @click.option(
     "-o",
     "--output",
@@ -60,8 +60,8 @@ INTERRUPT_S = 5.0
 def sql(statement: str, lake: str | None, namespace: str | None, limit: int, output: str) -> None:
     """Query the tables of the lake with SQL (DuckDB's): `sessions`, `reports.periods`, and the others.
 
-    The query runs in this process, on the tables as they are when it begins. "group" is a word of SQL: quote
-    it. Conditions on "group", day and key make it fast.
+    The query runs in this process, on the tables as they are when it begins. "group" is a keyword of SQL, so
+    quote it. Conditions on "group", day and key make a query fast.
 
     Example: baton sql "select key, count(*) from sessions where day >= '2026-11-01' group by key limit 5"
     """
@@ -77,7 +77,7 @@ def sql(statement: str, lake: str | None, namespace: str | None, limit: int, out
     elif names:
         print_table(names, ([_cell(value) for value in row] for row in rows))
     if is_cut:
-        click.echo(f"only the first {limit:,} rows; --limit prints more", err=True)
+        click.echo(f"there are more than {limit:,} rows; --limit prints more", err=True)
 
 
 def open_lake(lake: str, namespace: str) -> duckdb.DuckDBPyConnection:
@@ -98,7 +98,7 @@ def open_lake(lake: str, namespace: str) -> duckdb.DuckDBPyConnection:
     tables = found.names()
     if not tables:
         raise NotFound(
-            f"there are no tables in {found.root}: `baton run lake` makes them, --lake names another place"
+            f"there are no tables in {found.root}: `baton run lake` creates them, --lake names another place"
         )
     connection = duckdb.connect(":memory:")
     for number, name in enumerate(tables):
@@ -123,7 +123,7 @@ def run(
     def work() -> tuple[list[str], list[tuple[Any, ...]]]:
         result = connection.execute(statement)
         names = [column[0] for column in result.description or ()]
-        # streamed: the other rows are not made
+        # streamed: the remaining rows are not computed
         return names, result.fetchmany(limit + 1) if names else []
 
     # in a thread: Ctrl-C would be lost while the engine asks for a table's rows
@@ -152,7 +152,7 @@ def _outcome(work: Callable[[], Any]) -> Any:
 
 
 def _place(lake: str | None, namespace: str | None) -> tuple[str, str]:
-    """The lake and the namespace that the command means."""
+    """The lake and the namespace to query."""
     if namespace is None:
         stack = find_stack()
         namespace = stack.namespace if stack is not None and lake is None else ""

@@ -1,4 +1,4 @@
-"""`baton table`: the Delta tables of the lake, or rows of one of them, through control and without Spark."""
+"""`baton table`: lists the Delta tables of the lake, or prints rows of one, by control and without Spark."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ TABLE_COLUMNS: Columns = {
 @click.command("table")
 @click.argument("name", metavar="[TABLE]", required=False)
 @click.argument("filters", metavar="[COLUMN[.OPERATOR]=VALUE]…", nargs=-1)
-@click.option("--columns", default="", show_default=False, help="Names of columns, separated by commas.")
-@click.option("--sort", default="", show_default=False, help="The same; `-name` for descending.")
-@click.option("-n", "--limit", type=click.IntRange(1, 1_000_000), default=20, help="Most rows to print.")
+@click.option("--columns", default="", show_default=False, help="Columns to print, separated by commas.")
+@click.option("--sort", default="", show_default=False, help="Columns to sort by; `-name` for descending.")
+@click.option("-n", "--limit", type=click.IntRange(1, 1_000_000), default=20, help="Maximum number of rows.")
 @click.option("--csv", "is_csv", is_flag=True, help="Print CSV.")
 @control_options
 def table(
@@ -50,8 +50,8 @@ def table(
     """List the tables of the lake, or print rows of a TABLE, such as `sessions` or `reports/periods`.
 
     Rows can be filtered: `key=ann`, `fragments.gte=10`, `first_time.lt=2026-11-23T12:00:00Z`, `key.prefix=a`,
-    `data.null=false`. OPERATOR is eq, ne, lt, lte, gt, gte, prefix or null. `-o json` has every column; the
-    table for people leaves out lists unless --columns names them.
+    `data.null=false`. OPERATOR is eq, ne, lt, lte, gt, gte, prefix or null. `-o json` prints every column;
+    the table for people leaves out lists unless --columns names them.
     """
     if name is None:
         print_list(get(url, "/tables"), "tables", output, TABLE_COLUMNS)
@@ -74,7 +74,7 @@ def _parse(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise click.UsageError(f"{text!r} is not COLUMN=VALUE or COLUMN.OPERATOR=VALUE")
-    # a column may have the name of a parameter of ours
+    # a column may have the same name as a parameter of the request
     return (f"{name}.eq" if name in ("columns", "sort", "limit", "after", "format") else name), value
 
 
@@ -97,7 +97,7 @@ async def _rows(
 
 def _print(rows: Sequence[dict[str, Any]], *, with_lists: bool) -> None:
     if not rows:
-        click.echo("no row has these values")
+        click.echo("no row matches")
         return
     names = [name for name, value in rows[0].items() if with_lists or not _is_nested(name, rows)]
     print_table(names, ([_cell(row[name]) for name in names] for row in rows))

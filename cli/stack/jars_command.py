@@ -11,7 +11,11 @@ from cli.terminal.interrupts import interruptible
 
 @click.command()
 @click.option(
-    "--with", "more", type=click.Choice(OPTIONAL), multiple=True, help="Also those for a lake on s3a://…"
+    "--with",
+    "more",
+    type=click.Choice(OPTIONAL),
+    multiple=True,
+    help="Also download the jars for a lake on s3a://…",
 )
 def jars(more: tuple[Use, ...]) -> None:
     """Download the jars of the lock file into the cache and verify their sha256."""

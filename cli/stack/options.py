@@ -25,7 +25,7 @@ class StackOptions:
     """A local stack.
 
     `kafka` and `zookeeper` are addresses of running servers; without them the stack starts its own.
-    `spark_workers`: of a Spark cluster for the jobs, which otherwise run in their drivers.
+    `spark_workers`: workers of a Spark cluster for the jobs; without any, each job runs in its driver.
     `secure`: its servers and services demand and show certificates and passwords (`cli/stack/secured.py`).
     `environment` goes to every service and overrides the launcher's environment.
     """

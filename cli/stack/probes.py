@@ -35,7 +35,7 @@ async def kafka_answers(kafka: Kafka) -> bool:
 
 
 async def listens(host: str, port: int) -> bool:
-    """Whether somebody accepts connections there."""
+    """Whether a process accepts connections there."""
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             _, writer = await asyncio.open_connection(host, port)

@@ -35,7 +35,7 @@ from services.control.spark.spark_locks import write_spark_locks
 
 FORMAT_TIMEOUT_S = 60.0
 WORKER_MEMORY = "1g"
-"""Of a worker of Spark, for its executors: Spark gives each of them 1 GB."""
+"""What a Spark worker may give its executors; Spark asks for 1 GB for each."""
 _CHECKOUT = Path(__file__).parents[2]
 
 
@@ -122,7 +122,7 @@ class StackProcesses:
         home = self._options.home
         # inside the home, so that a stack leaves nothing elsewhere
         folders = {"lake": str(home / "lake"), "runs": str(home / "runs"), "jars": str(jar_folder("spark"))}
-        # and nothing runs on once the stack has stopped
+        # and no driver outlives the stack
         port = self._options.control_port
         cluster = {"spark_master": self._options.spark_master} if self._options.spark_workers else {}
         return self._service("control", "control", port, runs_at_stop="end", **folders, **cluster)

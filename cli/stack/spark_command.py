@@ -17,7 +17,7 @@ def spark_group() -> None:
 def pack(target: Path) -> None:
     """Write the archive TARGET (.zip) with the jobs' code and packages, for BATON_SPARK_PACK.
 
-    The executors' Python must be of the same minor version as this one, on the same kind of machine.
+    The executors' Python must have the same minor version as this one, on the same kind of machine.
     """
     # only here: the command line works without Spark's packages
     from services.control.spark.pack import write_pack

@@ -1,6 +1,6 @@
-"""A Spark cluster of processes on this machine: how its master and its workers are started.
+"""A Spark cluster of processes on this machine: the command lines of its master and its workers.
 
-Spark's own standalone cluster, which comes with PySpark. Nothing is downloaded.
+This is Spark's own standalone cluster, which comes with PySpark, so nothing is downloaded.
 """
 
 from __future__ import annotations

@@ -51,7 +51,10 @@ from shared.zookeeper.secret import ensure_secrets
 
 
 async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
-    """Runs control until `stop`. Then it refuses requests, may end the drivers, and closes its clients."""
+    """Runs control until `stop`. Then it refuses requests, perhaps ends the drivers, and closes its clients.
+
+    `runs_at_stop` decides whether it ends them.
+    """
     async with contextlib.AsyncExitStack() as stack:
         zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s, settings.zookeeper_access)
         stack.push_async_callback(zookeeper.close)

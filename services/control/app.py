@@ -1,6 +1,6 @@
 """Control's HTTP face: `create_app` makes it from the view, feed, operations, runner and lake.
 
-Every list is served from memory, but for the lake's tables, which are read from their files. Only
+Every list is served from memory, except the lake's tables, which are read from their files. Only
 `POST /operations`, `POST /jobs/…/runs` and `DELETE /runs/…` act. The guard stands in front and refuses what
 pages of other sites send.
 """

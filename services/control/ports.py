@@ -66,10 +66,7 @@ class JobRunner(Protocol):
         """The result of a run that has succeeded, else None. Raises UnknownRun."""
 
     def log_of(self, run_id: str, after: int | None) -> LogPart:
-        """A part of what the run's driver has written, from byte `after` on or (None) the last one.
-
-        Raises UnknownRun.
-        """
+        """A part of the run's log: from byte `after` on, or (None) its end. Raises UnknownRun."""
 
     async def cancel(self, run_id: str) -> Run:
         """Ends the run and all its processes; a run that has already ended is returned unchanged.
@@ -89,12 +86,12 @@ class TableSource(Protocol):
 
 
 class HeldPositions(Protocol):
-    """Knows how far the lake has come in the sessions topics."""
+    """Reads up to where the lake holds the sessions topics."""
 
     def read(self) -> Positions | None:
-        """By group and topic id the offset after the last held one of each partition; blocks.
+        """The positions, or None if there is no table `sessions` that names them. Blocks.
 
-        None without a table of sessions that has them. Raises Unavailable.
+        Raises Unavailable.
         """
 
 
@@ -102,7 +99,7 @@ class SessionsTopics(Protocol):
     """Reads what Kafka knows of the sessions topics."""
 
     async def describe(self, group: str) -> TopicState | None:
-        """The group's topic, without oldest records; None if there is none. Raises Unavailable."""
+        """The group's topic, with `oldest` still empty; None if it does not exist. Raises Unavailable."""
 
     async def with_oldest(self, group: str, state: TopicState, held: Mapping[int, int]) -> TopicState:
-        """The same with the oldest record of each partition that is not held. Raises Unavailable."""
+        """`state` with the oldest record that the lake lacks of each partition. Raises Unavailable."""

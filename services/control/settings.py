@@ -25,7 +25,7 @@ OWN_OPTIONS = frozenset(
         *("spark.executorEnv.PYTHONPATH", "spark.ui.port", "spark.ui.enabled", "spark.log.level"),
     }
 )
-"""Options of Spark without which the jobs do not work, or for which there is a setting."""
+"""Spark options that Baton sets itself: the jobs depend on them, or there is a setting for them."""
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 
 
@@ -60,22 +60,22 @@ class ControlSettings(ServiceSettings):
     runs: str = setting(".baton/runs", "folder with one folder per run of a job")
     schedules: str = setting(
         "",
-        "jobs that run by themselves, like `lake,reports every 15m; audit every 6h; lake every 1h in fraud`; "
-        "each of a chain starts when the one before has succeeded",
+        "jobs to run on a schedule, like `lake,reports every 15m; audit every 6h; lake every 1h in fraud`; "
+        "each job of a chain starts when the one before it has succeeded",
     )
     schedule_retries: int = setting(
         2,
-        "how often a scheduled run that has failed is repeated before the next one is due",
-        between(0, 100, "more only repeats a failure"),
+        "how often a failed scheduled run is retried before the next round is due",
+        between(0, 100, "more only repeats the same failure"),
     )
     schedule_retry_s: float = setting(
         60.0,
-        "pause before a scheduled run is repeated; doubles each time",
-        between(1, 86_400, "shorter starts Spark again and again, longer waits for the next one"),
+        "pause before a failed scheduled run is retried; doubles each time",
+        between(1, 86_400, "shorter starts Spark again and again, longer is overtaken by the next round"),
     )
     freshness_s: float = setting(
         15.0,
-        "pause between two looks at how far the lake is behind the sessions topics",
+        "pause between two measurements of how far the lake is behind the sessions topics",
         between(0.1, 3600, "shorter costs Kafka more, longer shows older numbers"),
     )
     runs_kept: int = setting(
@@ -85,8 +85,8 @@ class ControlSettings(ServiceSettings):
     )
     runs_kept_days: float = setting(
         30.0,
-        "how long ended runs are kept at most; of each schedule the last ones stay",
-        between(0.001, 3650, "their logs fill the disk"),
+        "longest time that ended runs are kept; the latest runs of each schedule always stay",
+        between(0.001, 3650, "longer lets their logs fill the disk"),
     )
     lake: str = setting(".baton/lake", "folder or URL (`s3a://…`) under which the Delta tables live")
     jars: str = setting(
@@ -97,44 +97,45 @@ class ControlSettings(ServiceSettings):
     )
     lake_shared: str = setting(
         "0",
-        "1: a folder as BATON_LAKE is on a file system that all machines of the cluster share; without that, "
-        "only Spark on this machine may use a folder",
+        "1: all machines of the cluster share the file system of the folder BATON_LAKE; 0: only Spark on "
+        "this machine may use a folder",
         one_of("0", "1"),
     )
     spark_driver_host: str = setting(
-        "", "name or address at which a cluster's executors reach this machine; empty: as Spark finds it"
+        "", "name or address at which a cluster's executors reach this machine; empty: Spark finds one"
     )
     spark_python: str = setting(
-        "python3", "Python on the machines of a cluster, of the same minor version as control's"
+        "python3", "Python on the machines of a cluster; it must have the same minor version as control's"
     )
     spark_pack: str = setting(
         "",
-        "archive with code and packages for a cluster's executors, which `baton spark pack` has written; "
-        "empty: drivers make it",
+        "archive with code and packages for a cluster's executors, written by `baton spark pack`; "
+        "empty: the driver makes one",
     )
     spark_secret_file: str = setting(
         "",
         "file with the secret that the processes of a standalone cluster share; "
-        "they then admit nobody without it, and encrypt what they send",
+        "with it, they reject everybody else and encrypt what they send",
     )
     spark_executor_memory: str = setting("", "heap of each executor of a cluster, like `2g`; empty: Spark's")
     spark_executor_cores: int = setting(
         0,
-        "cores of each executor of a cluster; 0: as Spark decides",
+        "cores of each executor of a cluster; 0: Spark decides",
         between(0, 1024, "no worker has more cores"),
     )
     spark_options: str = setting(
-        "", "other options of Spark, `spark.name=value …`, with quotes around values that hold spaces"
+        "", "other Spark options, `spark.name=value …`, with quotes around values that contain spaces"
     )
     spark_idle_s: float = setting(
         120.0,
-        "how long a driver waits for another run after one that has succeeded, which spares the next one the "
-        "start of Spark; 0: not at all",
+        "how long a driver waits for another run after a successful one, so that the next run need not start "
+        "Spark; 0: it exits at once",
         between(0, 86_400, "longer keeps a JVM in memory, and on a cluster its executors"),
     )
     runs_at_stop: str = setting(
         KEEP,
-        "what a control that stops does with drivers: `keep` leaves them to the next one, `end` ends them",
+        "what control does with its drivers when it stops: `keep` leaves them to the next control, `end` "
+        "ends them",
         one_of(KEEP, END),
     )
     run_timeout_s: float = setting(
@@ -170,7 +171,7 @@ def spark_master_for(settings: ControlSettings, environment: Mapping[str, str]) 
 
 
 def cluster_options_for(settings: ControlSettings) -> dict[str, str]:
-    """Spark's own options: the sizes of executors, and those that are given by name."""
+    """The options that users set for Spark: the executors' sizes, and those of `spark_options`."""
     sizes = {
         "spark.executor.memory": settings.spark_executor_memory,
         "spark.executor.cores": str(settings.spark_executor_cores or ""),
@@ -190,7 +191,7 @@ def parse_options(text: str) -> dict[str, str]:
         if not equals or not name.startswith("spark."):
             raise ValueError(f"{word!r} is not spark.name=value")
         if name in OWN_OPTIONS:
-            raise ValueError(f"{name} is Baton's own")
+            raise ValueError(f"Baton sets {name} itself")
         options[name] = value
     return options
 
@@ -233,14 +234,14 @@ def lake_for(settings: ControlSettings, environment: Mapping[str, str]) -> str:
     master = spark_master_for(settings, environment)
     if settings.lake_shared == "0" and not is_on_this_machine(master):
         raise InvalidInput(
-            f"BATON_LAKE={settings.lake} is a folder of this machine, but the jobs run on {master}: give it "
-            "a URL that all machines reach, or set BATON_LAKE_SHARED=1 if they share the folder"
+            f"BATON_LAKE={settings.lake} is a folder of this machine, but the jobs run on {master}: set it "
+            "to a URL that all machines reach, or set BATON_LAKE_SHARED=1 if they share the folder"
         )
     return str(Path(settings.lake).absolute())
 
 
 def is_on_this_machine(master: str) -> bool:
-    """Whether all of Spark runs here.
+    """Whether Spark runs on this machine only.
 
     >>> [is_on_this_machine(master) for master in ("local[2]", "spark://127.0.0.1:7077", "yarn")]
     [True, True, False]

@@ -117,12 +117,12 @@ class Names:
         return f"{self.producers}/{producer}"
 
     def run_lock(self, group: str, job: str) -> str:
-        """The ephemeral node of the run that is under way of a job in a group."""
+        """The ephemeral node of the run of this job that is under way in this group."""
         return f"{self.root}/runs/{group}/{job}"
 
     @property
     def lake_lock(self) -> str:
-        """The ephemeral node of the one run that writes to a lake on an object store."""
+        """The ephemeral node of the only run that may write to a lake on an object store."""
         return f"{self.root}/lake-writer"
 
     @property

@@ -133,4 +133,4 @@ async def test_a_failure_keeps_the_last_numbers_and_is_logged_once(
         await freshness.step()
 
     assert freshness.rows() == []
-    assert [record.message for record in caplog.records] == ["freshness unmeasured"] * 2
+    assert [record.message for record in caplog.records] == ["freshness not measured"] * 2

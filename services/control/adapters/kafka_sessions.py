@@ -1,4 +1,4 @@
-"""The sessions topics as the lake's freshness needs them: ids, offsets, retention, oldest records."""
+"""Reads what the lake's freshness needs of the sessions topics: ids, offsets, retention, oldest records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class KafkaSessions:
         self._names = names
         self._cluster = Cluster(kafka)
         self._oldest: dict[tuple[str, int], tuple[int, Oldest | None, int]] = {}
-        """By topic and partition: from where it was looked for, what was found, and up to where."""
+        """By topic and partition: where the last search began, what it found, and where it ended."""
 
     def __repr__(self) -> str:
         return f"<KafkaSessions by {self._cluster!r}>"
@@ -40,7 +40,7 @@ class KafkaSessions:
         await self._cluster.close()
 
     async def describe(self, group: str) -> TopicState | None:
-        """The group's topic, without oldest records; None if there is none. Raises KafkaUnavailable."""
+        """The group's topic, with `oldest` still empty; None if there is none. Raises KafkaUnavailable."""
         topic = self._names.sessions(group)
         replicas = await count_replicas(self._cluster, [topic])
         if topic not in replicas:
@@ -56,7 +56,7 @@ class KafkaSessions:
         )
 
     async def with_oldest(self, group: str, state: TopicState, held: Mapping[int, int]) -> TopicState:
-        """The same with the oldest record of each partition that is not held. Raises KafkaUnavailable."""
+        """`state` with the oldest record that the lake lacks of each partition. Raises KafkaUnavailable."""
         topic, oldest = self._names.sessions(group), {}
         for number, start in first_lacking(held, state).items():
             found = await self._find((topic, number), start, state.bounds[number][1])
@@ -68,7 +68,7 @@ class KafkaSessions:
         known_from, known, until = self._oldest.get(place, (-1, None, -1))
         at = start
         if known_from == start:
-            # it stays the oldest one until the lake has it or retention deletes it
+            # a record stays the oldest until the lake reads it or retention deletes it
             if known is not None or until >= end:
                 return known
             at = until

@@ -32,7 +32,7 @@ class RunsInUse(Conflict):
 class DriverUp(msgspec.Struct, frozen=True, kw_only=True):
     """What a driver reports once Spark is up: the address of Spark's UI, and the application's id.
 
-    `first_job`: the first of Spark's jobs that belongs to the run.
+    `first_job`: Spark's number of the run's first job; lower ones belong to earlier runs of the driver.
     """
 
     pid: int = 0
@@ -108,7 +108,7 @@ class RunStore:
         return _read(self.folder_of(run_id) / "error.json", RunError)
 
     def log(self, run_id: str, after: int | None) -> LogPart:
-        """What the driver has written from byte `after` on (None: its end), at most `LOG_PART` bytes."""
+        """At most `LOG_PART` bytes of the driver's log, from byte `after` on; None: the last ones."""
         try:
             with (self.folder_of(run_id) / "driver.log").open("rb") as log:
                 size = log.seek(0, os.SEEK_END)

@@ -1,7 +1,7 @@
 """The drivers that control has started, and which of them wait for another run.
 
-Each has a folder (`spark/driver/folder.py`) with its record, so the next control finds those of the last.
-Used by `spark_runner.py`.
+Each has a folder (`spark/driver/folder.py`) with its record, so a restarted control finds the drivers of the
+one before. Used by `spark_runner.py`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from services.control.adapters.process_group import ProcessGroup
 from services.control.spark.driver.folder import DRIVERS, DriverFolder
 
 KEPT_WARM: Final = 1
-"""How many drivers wait at most: each keeps a JVM in memory."""
+"""How many drivers may wait at a time: each keeps a JVM in memory."""
 
 logger = logging.getLogger(__name__)
 
 
 class DriverRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A driver's process, and for which settings it was started: with others it is of no use."""
+    """A driver's process, and a digest of the settings that it was started with.
+
+    A run with other settings cannot use the driver.
+    """
 
     pid: int
     born: str
@@ -41,7 +44,7 @@ class SparkDrivers:
         self._place = hashlib.blake2b(msgspec.json.encode(place), digest_size=8).hexdigest()
         self._program = tuple(program)
         self._started: dict[str, ProcessGroup] = {}
-        """Those that are our children."""
+        """Drivers that are children of this process."""
         self.idle_s = idle_s
 
     def __repr__(self) -> str:
@@ -66,7 +69,7 @@ class SparkDrivers:
         return processes
 
     def hand_over(self, run: Path) -> tuple[str, ProcessGroup] | None:
-        """Gives the run to a driver that waits; None if there is none."""
+        """Gives the run to a waiting driver and returns it; None if none is waiting."""
         for driver in self._waiting():
             processes = self._processes(driver)
             if processes is not None and self.folder_of(driver).give(run):
@@ -79,34 +82,34 @@ class SparkDrivers:
         return phase is not None and (phase.is_idle or phase.run != run)
 
     def end_surplus(self) -> None:
-        """Tells those to end that wait beside enough others."""
+        """Tells waiting drivers beyond `KEPT_WARM` to end."""
         for driver in self._waiting()[KEPT_WARM:]:
             self.folder_of(driver).give(None)
 
     async def end_all(self) -> None:
-        """Ends all in less than 2 s."""
-        # one that is just ending has removed its folder already
+        """Ends all drivers in less than 2 s."""
+        # a driver that is ending may have removed its folder already: `_started` still knows it
         living = {driver: self._processes(driver) for driver in self._all()} | self._started
         await asyncio.gather(*(processes.end() for processes in living.values() if processes))
         for driver in living:
             self.remove(driver)
-        # one that has removed its folder itself may still be on its way out
+        # a driver that has removed its own folder may still be running
         for processes in self._started.values():
             await processes.end()
 
     def remove_dead(self, used: Collection[str]) -> None:
-        """Removes the folders of drivers that have ended, but for those of runs that have not."""
+        """Removes the folders of drivers that have ended, except those in `used`."""
         self._started = {driver: one for driver, one in self._started.items() if one.is_alive()}
         for driver in self._all():
             if driver not in used and self._processes(driver) is None:
                 self.remove(driver)
 
     def remove(self, driver: str) -> None:
-        """Removes the driver's folder, with all that Spark has left there."""
+        """Removes the driver's folder, with everything that Spark has left there."""
         shutil.rmtree(self.folder_of(driver).path, ignore_errors=True)
 
     def _all(self) -> list[str]:
-        """Newest first: their names begin with the time."""
+        """All drivers, newest first: their names begin with the time."""
         return sorted((path.name for path in self._folder.glob("*/")), reverse=True)
 
     def _waiting(self) -> list[str]:
@@ -114,7 +117,7 @@ class SparkDrivers:
         return [driver for driver, phase in phases.items() if phase is not None and phase.is_idle]
 
     def _processes(self, driver: str) -> ProcessGroup | None:
-        """The living processes of a driver for our settings."""
+        """The driver's processes; None if it has ended, or was started with other settings."""
         try:
             raw = (self.folder_of(driver).path / "driver.json").read_bytes()
             record = msgspec.json.decode(raw, type=DriverRecord)

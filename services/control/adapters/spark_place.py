@@ -24,7 +24,7 @@ class SparkPlace:
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
     def request(self, run: Run, submission: Submission, driver: Path, *, idle_s: float) -> dict[str, Any]:
-        """The content of the run's `request.json`; `driver`: the folder of the driver that begins with it."""
+        """The content of the run's `request.json`; `driver`: the folder of a driver started for this run."""
         return asdict(self) | {
             "id": run.id,
             "job": run.job,

@@ -2,8 +2,8 @@
 
 It looks (files, processes, Spark's REST), `core/runs.py` decides, and it acts. A driver whose run has
 succeeded waits for the next one (`spark_drivers.py`). A restarted control resumes all its runs, including
-those whose driver is still alive. A control that stops leaves its drivers to the next one, unless it is told
-to end them.
+those whose driver is still alive. A control that stops leaves its drivers running for the next one, unless it
+is told to end them.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class SparkRunner:
         self._kept_s = kept_s
         self._forget_at_ms = 0
         self.needed: Callable[[Sequence[Run]], Collection[str]] = lambda _: ()
-        """The runs that must not be forgotten, of all; set it before `run`."""
+        """Returns which of all runs must not be forgotten; set it before `run`."""
         self._drivers = SparkDrivers(store.folder, place, driver, idle_s)
         self._now_ms = now_ms
         self._runs = {run.id: run for run in store.load()}
@@ -116,10 +116,7 @@ class SparkRunner:
         return self._store.result(run_id) if self.run_of(run_id).state == "succeeded" else None
 
     def log_of(self, run_id: str, after: int | None) -> LogPart:
-        """A part of what the run's driver has written, from byte `after` on or (None) the last one.
-
-        Raises UnknownRun.
-        """
+        """A part of the run's log: from byte `after` on, or (None) its end. Raises UnknownRun."""
         return self._store.log(self.run_of(run_id).id, after)
 
     async def start(self, submission: Submission) -> Run:
@@ -200,7 +197,7 @@ class SparkRunner:
         self.run_of(run_id)
         watched = self._watched.get(run_id)
         if watched is not None and (seen := self._see(watched)).has_published and seen.has_released:
-            await self._look_after(watched)  # it has an outcome, and its driver may work for another run
+            await self._look_after(watched)  # it has an outcome, and its driver may work on another run
         elif watched is not None:
             watched.is_cancelled = True
             # before taking the lock: its holder may be waiting for Spark's UI
@@ -255,7 +252,7 @@ class SparkRunner:
             logger.error("processes survive SIGKILL", extra={"run": watched.run.id, "group": watched.run.pid})
 
     def _begun(self, run: Run) -> tuple[Run, ProcessGroup]:
-        """The run with a driver of its own. Raises OSError."""
+        """The run with a new driver of its own. Raises OSError."""
         processes = self._drivers.start(run.id, self._store.folder_of(run.id))
         return self._given(run, run.id, processes, is_handed_over=False)
 
@@ -263,13 +260,13 @@ class SparkRunner:
     def _given(
         run: Run, driver: str, processes: ProcessGroup, *, is_handed_over: bool = True
     ) -> tuple[Run, ProcessGroup]:
-        """The run with a driver, which may have waited for it."""
+        """The run with its driver; `is_handed_over`: the driver was waiting for a run."""
         pid, born = processes.leader, processes.born
         of_driver = {"pid": pid, "born": born, "driver": driver, "is_handed_over": is_handed_over}
         return msgspec.structs.replace(run, **of_driver), processes
 
     def _replace_driver(self, watched: _Watched, run: Run) -> None:
-        """Starts a driver for a run that one which waited has not begun."""
+        """Starts a new driver for a run that a waiting driver has not begun."""
         logger.warning("driver replaced", extra={"run": run.id, "driver": run.driver})
         try:
             watched.run, watched.processes = self._begun(run)

@@ -142,13 +142,13 @@ def runs_routes(runner: JobRunner) -> APIRouter:
 
     @routes.get(
         "/runs/{run_id}/log",
-        summary="Read what a run's driver has written",
+        summary="Read a run's log",
         responses=answers(LogPart),
     )
     async def log(
         run_id: str,
         after: Annotated[
-            int | None, Query(ge=0, description="read on from this byte; without it: the last part")
+            int | None, Query(ge=0, description="byte of the log to read from; without it: its end")
         ] = None,
     ) -> Response:
         return encoded(runner.log_of(run_id, after))

@@ -21,7 +21,7 @@ from shared.service.http import kind_for, problem
 MAX_ROWS = 10_000
 FORMATS = {"json": JSON, "csv": CSV, "parquet": PARQUET}
 RESERVED = frozenset({"columns", "sort", "limit", "after", "format"})
-"""A column of such a name is filtered by `name.eq=`."""
+"""Parameters of a page. A column with one of these names is filtered by `name.eq=`."""
 
 
 class TableList(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,9 +77,7 @@ def tables_routes(tables: TableSource, freshness: Callable[[], list[FreshnessRow
             str, Query(description="names of columns, separated by commas, `-name` for descending")
         ] = "",
         limit: Annotated[int, Query(ge=1, le=MAX_ROWS, description="maximum number of rows")] = 100,
-        after: Annotated[
-            str, Query(max_length=20_000, description="the `next` of the page before: a page that follows it")
-        ] = "",
+        after: Annotated[str, Query(max_length=20_000, description="the `next` of the page before")] = "",
         format_: Annotated[
             Literal["json", "csv", "parquet"] | None,
             Query(alias="format", description="without it, the header `Accept` decides"),

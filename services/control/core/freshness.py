@@ -1,7 +1,7 @@
-"""How far the lake is behind the sessions topics, and how long until retention would delete what it lacks.
+"""How far the lake is behind the sessions topics, and how long until retention deletes what it lacks.
 
-Pure. A lake holds the records of a partition up to an offset. What it lacks begins there, or where the log
-begins by now, and ends at the last settled record.
+Pure. A lake holds a partition's records up to an offset. It lacks the rest, up to the last settled record.
+Where retention has already removed a part of the rest, it lacks what is left of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Oldest(msgspec.Struct, frozen=True, kw_only=True):
 class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     """A sessions topic as Kafka shows it: half-open offsets, and what the lake lacks, by partition.
 
-    `retention_ms`: None if records are kept for good, or nobody knows.
+    `retention_ms`: None if records are kept forever, or if it is unknown.
     """
 
     topic_id: str
@@ -43,23 +43,23 @@ class FreshnessRow(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     behind_records: Annotated[
         int,
-        Meta(description="offsets from the oldest record that it lacks on: records, and Kafka's own markers"),
+        Meta(description="offsets that the lake lacks: records, and Kafka's own markers"),
     ]
-    behind_s: Annotated[float, Meta(description="age of that record; 0 without one")]
-    oldest_at: Annotated[int | None, Meta(description="when it was appended (ms UTC)")]
+    behind_s: Annotated[float, Meta(description="age of the oldest record that it lacks; 0: it lacks none")]
+    oldest_at: Annotated[int | None, Meta(description="when that record was appended (ms UTC)")]
     lost_records: Annotated[
         int,
-        Meta(description="offsets that the topic has deleted before the lake had them: records, and markers"),
+        Meta(description="offsets that Kafka deleted before the lake read them: records, and markers"),
     ]
-    retention_ms: Annotated[int | None, Meta(description="the topic's, in time; null: unlimited or unknown")]
+    retention_ms: Annotated[int | None, Meta(description="of the topic; null: unlimited or unknown")]
     loss_in_s: Annotated[
-        float | None, Meta(description="until retention deletes that record; null: it never does")
+        float | None, Meta(description="time until retention deletes that record; null: it never does")
     ]
     measured_at: Annotated[int, Meta(description="ms UTC")]
 
 
 def first_lacking(held: Mapping[int, int], state: TopicState) -> dict[int, int]:
-    """Where to look for the oldest record that the lake lacks, by partition; without those that it has whole.
+    """Where to look for the oldest record that the lake lacks, by partition; complete ones are left out.
 
     `held`: the offset after the last record of each partition that it holds.
     """
@@ -91,5 +91,5 @@ def row_of(group: str, topic: str, held: Mapping[int, int], state: TopicState, n
 
 
 def loss_in_s(row: FreshnessRow) -> float:
-    """The same for a gauge: without an end in sight, infinity."""
+    """The row's `loss_in_s` as a gauge shows it: infinity instead of None."""
     return math.inf if row.loss_in_s is None else row.loss_in_s

@@ -21,7 +21,7 @@ JSON_PATH = r"\$(\.[A-Za-z_][A-Za-z0-9_-]*|\[[0-9]{1,6}\]|\['[^'\\\]]{1,200}'\])
 JSON_PATHS = rf"{JSON_PATH}(, ?{JSON_PATH})*"
 REPORT_NAME = "[a-z0-9][a-z0-9-]{0,39}"
 Check = Callable[[Mapping[str, Any]], list[tuple[str, str]]]
-"""Finds what else is wrong with parameters that are right one by one: pairs of name and fault."""
+"""Finds faults of parameters that are valid on their own: pairs of name and fault."""
 _SINCE = r"[0-9]{1,6}[smhd]|[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9:.]{8,30}([Zz]|[+-][0-9:]{5})"
 
 
@@ -85,7 +85,7 @@ JOBS: Mapping[str, Job] = {
                 Parameter(
                     name="accept_loss",
                     type="integer",
-                    description="1: go on although Kafka has lost records that the lake has not read",
+                    description="1: continue although Kafka has lost records that the lake has not read",
                     default=0,
                     low=0,
                     high=1,
@@ -94,7 +94,7 @@ JOBS: Mapping[str, Job] = {
         ),
         Job(
             name="reports",
-            description="Adds the new sessions of the table `sessions` to sums, and reports from these.",
+            description="Adds the new rows of the table `sessions` to sums, and computes reports from those.",
             parameters=(
                 Parameter(
                     name="from",
@@ -102,7 +102,7 @@ JOBS: Mapping[str, Job] = {
                     description="first date (2026-01-31) or time (RFC 3339) of the report; without "
                     "`from` and `to`, the newest 31 days that have sessions",
                 ),
-                Parameter(name="to", type="string", description="the date or time before which it ends"),
+                Parameter(name="to", type="string", description="date or time before which the report ends"),
                 Parameter(
                     name="zone",
                     type="string",
@@ -112,7 +112,7 @@ JOBS: Mapping[str, Job] = {
                 Parameter(
                     name="period",
                     type="string",
-                    description="hour, day, week, or several of them with commas between them",
+                    description="hour, day or week, or several of them, separated by commas",
                     default="hour,day",
                 ),
                 Parameter(
@@ -125,7 +125,7 @@ JOBS: Mapping[str, Job] = {
                 Parameter(
                     name="item_paths",
                     type="string",
-                    description="several JSON paths instead, with commas between them",
+                    description="several JSON paths, separated by commas, instead of `item_path`",
                     pattern=JSON_PATHS,
                 ),
                 Parameter(
@@ -138,7 +138,7 @@ JOBS: Mapping[str, Job] = {
                 Parameter(
                     name="item_rules",
                     type="string",
-                    description="PATTERN=>REPLACEMENT pairs, with spaces between them, that rewrite an item",
+                    description="PATTERN=>REPLACEMENT pairs, separated by spaces, that rewrite an item",
                 ),
                 Parameter(
                     name="top",
@@ -151,7 +151,7 @@ JOBS: Mapping[str, Job] = {
                 Parameter(
                     name="report",
                     type="string",
-                    description="name of the report; a run replaces the rows of its report only",
+                    description="name of the report; a run replaces only the rows of its own report",
                     default="default",
                     pattern=REPORT_NAME,
                 ),
@@ -170,13 +170,13 @@ JOBS: Mapping[str, Job] = {
                 Parameter(
                     name="since",
                     type="string",
-                    description="judge only what began since: append time (RFC 3339), or 30m, 2h, 7d ago",
+                    description="judge only what was appended since: a time (RFC 3339), or 30m, 2h, 7d ago",
                     pattern=_SINCE,
                 ),
                 Parameter(
                     name="sample",
                     type="string",
-                    description="judge only this share of the keys, like 0.1: always the same ones",
+                    description="judge only this share of the keys, like 0.1; the same keys each time",
                     pattern=r"0?\.[0-9]{1,9}",
                 ),
             ),

@@ -1,7 +1,7 @@
 """Where the tables of a lake are.
 
-Pure. A lake is a folder or the URL of an object store. Namespaces are kept apart: the tables of `ns` are
-under `<lake>/ns`, those of Batons without a namespace right under the lake.
+Pure. A lake is a folder or the URL of an object store. Each namespace has its own folder: the tables of `ns`
+are under `<lake>/ns`. Without a namespace they are directly under the lake.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ RunState = Literal["starting", "running", "succeeded", "failed", "cancelled"]
 ENDED: frozenset[RunState] = frozenset({"succeeded", "failed", "cancelled"})
 
 TAKE_OVER_MS = 3000
-"""How long a driver that waits may take to begin another run."""
+"""How long a waiting driver may take to begin the run that it was given."""
 GRACE_MS = 10_000
 """How long a driver may take to exit after it has published its result or error."""
 
@@ -40,12 +40,12 @@ class IllegalTransition(InvariantBroken):
 
 
 class ScheduledFor(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of which schedule a run is; `core/schedules.py` explains the words."""
+    """A run's place in its schedule; `core/schedules.py` explains slot, step and attempt."""
 
     schedule: Annotated[str, Meta(description="the schedule's name")]
     slot: Annotated[int, Meta(description="when the round was due (ms UTC)")]
     step: Annotated[int, Meta(description="the job's place in the schedule, from 0")]
-    attempt: Annotated[int, Meta(description="0, or the number of the repetition")]
+    attempt: Annotated[int, Meta(description="0, or the number of the retry")]
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +94,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     progress: Progress = Progress()
     ended_at: Annotated[int | None, Meta(description="ms UTC")] = None
     error: RunError | None = None
-    scheduled: Annotated[ScheduledFor | None, Meta(description="null: a user has started it")] = None
+    scheduled: Annotated[ScheduledFor | None, Meta(description="null: a user started it")] = None
 
 
 class RunDetail(RunSummary, frozen=True, kw_only=True):
@@ -104,11 +104,11 @@ class RunDetail(RunSummary, frozen=True, kw_only=True):
 
 
 class LogPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of what a run's driver has written, as text."""
+    """A part of a run's log, as text."""
 
-    first: Annotated[int, Meta(description="where it begins, in bytes of the whole")]
-    next: Annotated[int, Meta(description="where the next part begins: the value of `after` for it")]
-    size: Annotated[int, Meta(description="bytes written so far")]
+    first: Annotated[int, Meta(description="byte of the log at which the part begins")]
+    next: Annotated[int, Meta(description="byte at which the next part begins: pass it as `after`")]
+    size: Annotated[int, Meta(description="bytes in the log so far")]
     text: Annotated[str, Meta(description="bytes that are not UTF-8 are replaced")]
 
 
@@ -116,8 +116,8 @@ class Run(RunSummary, frozen=True, kw_only=True):
     """The record of a run on disk: what the API shows, and its process.
 
     `pid` is also the number of the driver's process group; `born` distinguishes the driver from a later
-    process with the same number. `driver` names its folder. `is_handed_over`: it was given to a driver that
-    waited, which has not begun it yet.
+    process with the same number. `driver` names its folder. `is_handed_over`: the run was given to a waiting
+    driver, which has not begun it yet.
     """
 
     pid: int = 0
@@ -148,7 +148,7 @@ class DriverState(msgspec.Struct, frozen=True, kw_only=True):
 
     `is_up`: the driver has reported that Spark is up. `exit_code`: None while it is alive, or when an
     earlier control process was its parent. `published_at`: when its result or error was first seen (ms).
-    `has_released`: it waits, or works on another run.
+    `has_released`: the driver is done with this run: it waits, or works on another one.
     """
 
     at_ms: int
@@ -170,7 +170,7 @@ class DriverState(msgspec.Struct, frozen=True, kw_only=True):
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """What to do next: if `kill`, first end every process of the run's group; then save `run`.
 
-    `restart`: start a driver for it after that.
+    `restart`: then start a new driver for it.
     """
 
     run: Run
@@ -183,8 +183,8 @@ def decide(run: Run, seen: DriverState) -> Step:
 
     A published result or error decides. Without one, a dead driver is DriverLost, and a run past its limit
     is RunTimeout. A driver that is gone may leave its JVM and Python workers behind, so every end kills what
-    remains of its process group, unless it goes on with other runs. One that waited and does not begin the
-    run is replaced.
+    remains of its process group, unless the driver waits or works on another run. A waiting driver that does
+    not begin the run is replaced.
     """
     has_published = seen.has_published
     if has_published and seen.alive and seen.has_released:

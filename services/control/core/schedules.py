@@ -1,10 +1,11 @@
-"""Which runs to start by themselves: schedules such as `lake,reports every 15m; audit every 6h`.
+"""Decides which runs to start on a schedule, such as `lake,reports every 15m; audit every 6h`.
 
-Pure. Everything is derived from the runs that control remembers on disk, so a control that restarts neither
-loses nor doubles a start. Time is divided into slots of a schedule's period, which begin at 1970-01-01 00:00
-UTC: `every 1d` starts at midnight. A slot has one round: its jobs one after another, each when the one before
-has succeeded. Slots that pass during a round are left out, so rounds never overlap. A failed run is repeated
-after a pause that doubles, unless the next slot has begun. `live/scheduler.py` acts.
+Pure. Everything is derived from the runs that control keeps on disk, so a restart of control neither loses
+nor repeats a start. Time is divided into slots as long as the schedule's period, counted from 1970-01-01
+00:00 UTC: `every 1d` starts at midnight. Each slot has one round, which runs the jobs in order, each after
+the one before it has succeeded. Slots that begin during a round are skipped, so rounds never overlap. A
+failed run is retried after a pause that doubles, until the next slot begins. `live/scheduler.py` starts the
+runs.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _RULE = re.compile(
 _SECONDS: Mapping[str, int] = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 SHORTEST_S: Final = 10
 LONGEST_S: Final = 366 * 86_400
-HOW: Final = "expected `job,job every 15m` (s, m, h or d), with ` in GROUP` for another group than default"
+HOW: Final = "expected `job,job every 15m` (s, m, h or d), and ` in GROUP` for a group other than default"
 QUIET: Final = frozenset({"RunUnderWay"})
-"""Conditions that are no failure: another control has started the same."""
+"""Conditions that do not count as failures: another driver runs the same job."""
 
 ScheduleState = Literal["waiting", "running", "retrying", "failed", "cancelled"]
 
@@ -50,7 +51,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Tells it from others, also after a restart with another period.
+        """Identifies the schedule, even after its period has changed.
 
         >>> Schedule(jobs=("lake", "reports"), every_s=900).name
         'lake,reports'
@@ -67,19 +68,21 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule and how it goes, as the API shows it."""
+    """A schedule and its state, as the API shows it."""
 
     name: str
     jobs: tuple[str, ...]
     group: str
     every_s: int
-    state: Annotated[ScheduleState, Meta(description="of its last round; `waiting`: it has succeeded")]
+    state: Annotated[
+        ScheduleState, Meta(description="of its last round; `waiting`: it succeeded, or there is none yet")
+    ]
     next_at: Annotated[int, Meta(description="when the next run starts at the earliest (ms UTC)")]
     run: Annotated[str | None, Meta(description="its last run")]
     succeeded_at: Annotated[
         int | None, Meta(description="when the last job of its last good round ended (ms UTC)")
     ]
-    failures: Annotated[int, Meta(description="rounds that have failed since then")]
+    failures: Annotated[int, Meta(description="rounds that have failed since that good one")]
 
 
 def parse_schedules(text: str, jobs: Container[str]) -> tuple[Schedule, ...]:
@@ -116,23 +119,23 @@ def _faults_of(schedule: Schedule, jobs: Container[str]) -> list[str]:
     if not SHORTEST_S <= schedule.every_s <= LONGEST_S:
         faults.append(f"the period must be {SHORTEST_S} s … {LONGEST_S // 86_400} d")
     if not is_group_name(schedule.group):
-        faults.append(f"{schedule.group!r} is not a name of a group")
+        faults.append(f"{schedule.group!r} is not a valid name of a group")
     return faults
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a failed run is repeated in its round, and the first pause, which doubles."""
+    """How often a failed run is retried within its round, and the first pause; each further one doubles."""
 
     most: int
     pause_s: float
 
     def pause_ms(self, attempt: int) -> int:
-        """The pause after this attempt; the first one is 0."""
+        """The pause after this attempt, counted from 0."""
         return int(self.pause_s * 1000 * 2.0 ** min(attempt, 16))
 
 
 class _Round(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to do for a schedule: the next start and when, or nothing while a run is under way."""
+    """What to do next for a schedule: which run to start and when, or nothing while one is under way."""
 
     state: ScheduleState
     at_ms: int
@@ -177,12 +180,12 @@ def rows_of(
 
 
 def is_quiet(run: Run) -> bool:
-    """Whether the run failed only because another control has started the same."""
+    """Whether the run failed only because another driver was running the same job."""
     return run.error is not None and run.error.condition in QUIET
 
 
 def needed(schedules: Iterable[Schedule], runs: Iterable[Run]) -> set[str]:
-    """The runs from which the schedules go on: those of each one's last round, and its last good run."""
+    """The runs that the schedules still depend on: those of each one's last round, and its last good run."""
     known = list(runs)
     kept: set[str] = set()
     for schedule in schedules:
@@ -195,7 +198,7 @@ def needed(schedules: Iterable[Schedule], runs: Iterable[Run]) -> set[str]:
 
 
 def _of(schedule: Schedule, runs: Sequence[Run]) -> list[Run]:
-    """The schedule's own runs, in their order."""
+    """The schedule's own runs, oldest first."""
     own = [run for run in runs if run.scheduled is not None and run.scheduled.schedule == schedule.name]
     return sorted(own, key=lambda run: (_slot(run), _step(run), _attempt(run)))
 

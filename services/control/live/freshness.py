@@ -1,4 +1,4 @@
-"""Keeps in memory how fresh the lake is; `GET /tables` and `/metrics` show it and never wait for it."""
+"""Measures in the background how fresh the lake is, so `GET /tables` and `/metrics` answer from memory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Freshness:
             await asyncio.sleep(self._every_s)
 
     def rows(self) -> list[FreshnessRow]:
-        """By group; those of groups that cannot be measured now are as old as they say."""
+        """The last rows, by group. While measuring fails they grow old, which `measured_at` shows."""
         return [self._rows[group] for group in sorted(self._rows)]
 
     async def step(self) -> None:
@@ -57,7 +57,7 @@ class Freshness:
             groups = self._view.served(with_offsets=False).observed.cluster.groups
             positions = await asyncio.to_thread(self._lake.read)
             rows = {}
-            # without a table nobody expects one: no run of `lake` has ever made it
+            # without a table the job `lake` has never run, so nobody expects it to be fresh
             for group in groups if positions is not None else ():
                 state = await self._topics.describe(group)
                 if state is not None and positions is not None:
@@ -67,5 +67,5 @@ class Freshness:
             self._rows, self._error = rows, ""
         except BatonError as error:
             if self._error != error.detail:
-                logger.warning("freshness unmeasured", extra={"why": error.detail})
+                logger.warning("freshness not measured", extra={"why": error.detail})
             self._error = error.detail

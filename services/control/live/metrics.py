@@ -66,7 +66,7 @@ class _ControlMetrics(Collector):
 
 
 class _JobMetrics(Collector):
-    """How fresh the lake is, and how the schedules go."""
+    """How fresh the lake is, and whether the schedules succeed."""
 
     def __init__(
         self, freshness: Callable[[], list[FreshnessRow]], schedules: Callable[[], list[ScheduleRow]]
@@ -78,12 +78,12 @@ class _JobMetrics(Collector):
         gauges = {
             "baton_lake_behind_records": ("Offsets of the sessions topic that the lake lacks", _records),
             "baton_lake_behind_seconds": ("Age of the oldest session that the lake lacks", _seconds),
-            "baton_lake_lost_records": ("Offsets that were deleted before the lake had them", _lost),
+            "baton_lake_lost_records": ("Offsets that were deleted before the lake read them", _lost),
             "baton_lake_loss_in_seconds": (
-                "Until retention deletes a session that the lake lacks",
+                "Time until retention deletes a session that the lake lacks",
                 loss_in_s,
             ),
-            "baton_lake_measured_timestamp_seconds": ("When these were measured", _measured),
+            "baton_lake_measured_timestamp_seconds": ("When the baton_lake gauges were measured", _measured),
         }
         fresh = self._freshness()
         for name, (help_text, value_of) in gauges.items():
@@ -95,7 +95,7 @@ class _JobMetrics(Collector):
             "baton_schedule_failures", "Rounds that have failed since the last good one", labels=["schedule"]
         )
         succeeded = GaugeMetricFamily(
-            "baton_schedule_success_timestamp_seconds", "When it succeeded last", labels=["schedule"]
+            "baton_schedule_success_timestamp_seconds", "When a round last succeeded", labels=["schedule"]
         )
         for row in self._schedules():
             failures.add_metric([row.name], row.failures)

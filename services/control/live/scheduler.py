@@ -1,7 +1,7 @@
-"""Starts the runs of schedules: it looks at the clock and the runs, `core/schedules.py` decides, and it acts.
+"""Starts the runs that `core/schedules.py` says are due.
 
-It remembers nothing that must outlive it. A run of the same job that a user has started, or that another
-control is doing, is no fault: the scheduled one waits.
+It keeps no state that must survive a restart. If a user has already started a run of the job, the scheduled
+one waits; that is not a failure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """`run()` starts runs until cancelled; `rows()` says how the schedules go."""
+    """`run()` starts runs until cancelled; `rows()` returns the state of the schedules."""
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class Scheduler:
         self._retry = retry
         self._now_ms = now_ms
         self._refused: dict[str, str] = {}
-        """By schedule why its run cannot be started, which is logged once."""
+        """By schedule, the last reason why its run could not be started; each reason is logged once."""
         self._not_before: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"<Scheduler of {', '.join(schedule.name for schedule in self._schedules) or 'nothing'}>"
 
     async def run(self) -> None:
-        """Looks at the clock until cancelled."""
+        """Starts what is due, every LOOK_EVERY_S, until cancelled."""
         while True:
             await self.step()
             await asyncio.sleep(LOOK_EVERY_S)

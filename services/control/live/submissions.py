@@ -1,4 +1,4 @@
-"""Makes a run's submission from what a user or a schedule asks for, and from the group as it is now."""
+"""Builds a run's submission from what a user or a schedule asks for, and from the group as it is now."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from services.control.live.cluster_view import ClusterView, UnknownGroup
 from services.control.spark.reports.plan import plan_faults
 
 CHECKS: Mapping[str, Check] = {"reports": plan_faults}
-"""What jobs check of their parameters beyond the type of each."""
+"""How a job checks its parameters together, once each is valid on its own."""
 
 
 def submission_for(

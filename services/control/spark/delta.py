@@ -1,8 +1,8 @@
-"""Delta's own classes, reached through Spark's JVM: all calls into them stand here and in `lake/table.py`.
+"""Delta's own classes, reached through Spark's JVM: all calls into them are here and in `lake/table.py`.
 
-`DataFrameWriter` commits by itself. A transaction of Delta's own lets a job count what was written and check
-its lock right before the commit, and costs a third of an overwrite (docs/adr/0035, 0036). The log answers
-without the Spark job that SQL needs.
+`DataFrameWriter` commits as soon as it has written. With one of Delta's own transactions a job can count what
+was written and check its lock right before the commit, and it costs a third of an overwrite (docs/adr/0035,
+0036). Reading the log directly saves the Spark job that SQL would start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shared.errors import Conflict
 
 NO_TABLE = -1
 MOST_COMMITS: Final = 200
-"""How far back the log is searched for a note; behind that the table's state is computed instead."""
+"""How many commits to search for a note; if none has it, the table's whole state is computed instead."""
 _OVERTAKEN: Final = ("Concurrent", "MetadataChanged", "ProtocolChanged")
 
 
@@ -57,7 +57,7 @@ def commits(spark: SparkSession, log: Any, version: int) -> Iterator[Commit]:
     """The commits from this version back, newest first, as far as the log reaches."""
     for at, actions in _changes(spark, log, version):
         infos = (_commit(at, action) for kind, action in actions if kind == "CommitInfo")
-        # Spark writes it first, other writers elsewhere, and they need not write it
+        # Spark writes CommitInfo first, other writers anywhere or not at all
         yield next(infos, Commit(at, "", None))
 
 
@@ -86,7 +86,7 @@ class Transaction:
         return f"<Transaction of {self._application} on version {self.version}>"
 
     def recorded(self) -> int:
-        """The number of the application's last commit, or -1. Costs a look at the whole log."""
+        """The number of the application's last commit, or -1. Reads the state of the whole log."""
         number: int = self._transaction.txnVersion(self._application)
         return number
 
@@ -97,7 +97,7 @@ class Transaction:
     def remove(self, partition: Mapping[str, str], note: str) -> None:
         """Removes the files that the partition has now; call it after `write`.
 
-        `note`: that of the commits which replace the partition. The log is read back to the last one.
+        `note`: the note of the commits that replace the partition. The log is read back to the last of them.
         """
         now_ms = int(time.time() * 1000)
         for file in self._files_of(partition, note):
@@ -123,7 +123,7 @@ class Transaction:
         return [file for file in self._snapshot.allFiles().collect() if _is_in(file, partition)]
 
     def commit(self, note: str, number: int) -> int:
-        """Commits what was written, under the application's number, which must be new; returns the version.
+        """Commits what was written, under a new number of the application; returns the version.
 
         Raises Overtaken.
         """
@@ -150,7 +150,7 @@ def raise_if_overtaken(error: Exception) -> None:
 
 
 def quoted(text: str) -> str:
-    """The text as a constant of Spark's SQL.
+    """The text as a string literal of Spark's SQL.
 
     >>> quoted("it's")
     "'it\\\\'s'"
@@ -159,7 +159,7 @@ def quoted(text: str) -> str:
 
 
 def _changes(spark: SparkSession, log: Any, version: int) -> Iterator[tuple[int, Iterator[tuple[str, Any]]]]:
-    """The versions from this one back, as far as the log reaches, with their actions and what these are."""
+    """The versions from this one back, as far as the log reaches, each with its actions and their types."""
     nothing = spark._jvm.scala.Option.empty()
     for at in range(version, -1, -1):
         changes = log.getChanges(at, at, nothing, False)

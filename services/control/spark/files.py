@@ -1,4 +1,4 @@
-"""Files and folders of the lake, wherever it is: a folder or an object store, by Hadoop's file systems."""
+"""Files and folders of the lake, on a disk or in an object store, through Hadoop's file systems."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def folders(spark: SparkSession, path: str) -> list[str]:
 
 
 def remove(spark: SparkSession, path: str) -> None:
-    """Removes a file, or a folder with all it holds."""
+    """Removes a file, or a folder with everything in it."""
     system, at = _located(spark, path)
     system.delete(at, True)
 

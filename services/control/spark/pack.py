@@ -1,9 +1,9 @@
-"""The archive with what executors need beside Spark and Python: the jobs' code and the packages it imports.
+"""The archive with what executors need besides Spark and Python: the jobs' code and the packages it imports.
 
-Spark gives it to every executor, which unpacks it into its working folder. It holds whole distributions:
-those that the code for executors imports; Spark's own packages come with Spark. The executors' Python must be
-of the same minor version, on the same kind of machine. `baton spark pack` writes an archive; without it a
-driver makes one for each state of code and packages.
+Spark sends it to every executor, which unpacks it into its working folder. It contains the whole distribution
+of each package that the executors' code imports, except those that come with Spark. The executors' Python
+must have the same minor version and run on the same kind of machine. `baton spark pack` writes an archive.
+Without one, a driver makes one for each state of code and packages.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ EXECUTED: Final = (
     "services.control.spark.reports.job",
     "services.control.spark.audit.job",
 )
-"""What functions that run in executors belong to."""
+"""The modules whose functions run in executors."""
 WITH_SPARK: Final = frozenset({"pyspark", "py4j"})
 KEPT_S: Final = 30 * 86_400
-"""Executors that start late still fetch the archive that their driver began with."""
+"""How long unused archives stay: executors that start late still fetch the one that their driver uses."""
 PROJECT: Final = Path(__file__).resolve().parents[3]
 FOLDERS: Final = ("services", "shared")
 _LIST = "import sys, json, importlib\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
@@ -38,7 +38,7 @@ _LIST += "print(json.dumps(sorted({name.partition('.')[0] for name in sys.module
 
 
 def write_pack(target: Path) -> int:
-    """Writes the archive, which appears whole; returns its bytes. Raises SparkUnavailable, OSError."""
+    """Writes the archive, which appears whole; returns its size. Raises SparkUnavailable, OSError."""
     distributions = _distributions()
     fresh = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -52,9 +52,9 @@ def write_pack(target: Path) -> int:
 
 
 def ensure_pack(folder: Path) -> Path:
-    """The archive for the present code and packages in this folder, written if it is missing.
+    """The archive of the current code and packages in this folder, written if it is missing.
 
-    Removes archives that no driver has begun with for `KEPT_S`. Raises SparkUnavailable, OSError.
+    Removes archives that no driver has used for `KEPT_S`. Raises SparkUnavailable, OSError.
     """
     target = folder / f"baton-{_state()}.zip"
     if not target.exists():

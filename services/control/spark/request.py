@@ -22,7 +22,7 @@ Result = dict[str, Any]
 
 
 class ZooKeeperPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where ZooKeeper is, and who the driver is to it (`BATON_ZOOKEEPER…`)."""
+    """Where ZooKeeper is, and how the driver logs in there (`BATON_ZOOKEEPER…`)."""
 
     servers: str
     timeout_s: float
@@ -32,11 +32,11 @@ class ZooKeeperPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How drivers use Spark (`BATON_SPARK_…`). On a local master, `options` alone counts.
+    """How drivers use Spark (`BATON_SPARK_…`). On a local master, only `options` counts.
 
-    `driver_host`: where executors reach the driver; `python`: the executors' Python; `pack`: their archive,
-    or "" for one that the driver makes; `secret_file`: with the secret that the cluster's
-    processes share, or "". `options`: Spark's own, by name.
+    `driver_host`: where executors reach the driver. `python`: the executors' Python. `pack`: their archive;
+    "": the driver makes one. `secret_file`: the file with the secret that the cluster's processes share, or
+    "". `options`: Spark's options by name.
     """
 
     driver_host: str = ""
@@ -47,11 +47,12 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of one job. `lake`: folder or URL of the Delta tables; `jars`: folder of Spark's jars.
+    """One run of one job. `lake`: folder or URL of the Delta tables; `jars`: folders of Spark's jars.
 
     `stream_table`: the JSON of the stream table as ZooKeeper has it, or "" if control has not read one.
-    Without `zookeeper` the run takes no lock. A driver that is started for a run then waits `idle_s` for
-    others, in its own folder `driver`; without one it keeps all in the run's folder, and ends with the run.
+    Without `zookeeper` the run takes no lock. `driver`: the folder of the driver that is started for this
+    run; after the run it waits `idle_s` for others. Without `driver` it works in the run's folder, and ends
+    with the run.
     """
 
     id: str
@@ -81,8 +82,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     def lock(self) -> str:
         """The znode of the run's lock.
 
-        One for each job of a group. An object store cannot refuse the second of two commits, so there one
-        run writes at a time, whatever its job and group.
+        Each job of a group has one. On an object store all runs that write share one, because the store
+        cannot refuse the second of two commits.
         """
         if "://" in self.lake and self.job != "audit":
             return self.names.lake_lock

@@ -1,4 +1,4 @@
-"""Settings of a Spark session that hold for a block, and nothing of which the next run sees."""
+"""Changes settings of a Spark session for a block only, so the next run does not see them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 @contextlib.contextmanager
 def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Within the block the session has these settings."""
+    """Gives the session these settings during the block, and then the former ones back."""
     before = {name: spark.conf.get(name, None) for name in values}
     for name, value in values.items():
         spark.conf.set(name, value)

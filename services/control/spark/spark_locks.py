@@ -1,7 +1,7 @@
-"""What the processes of a Spark cluster demand of each other if they share a secret.
+"""The settings of a Spark cluster whose processes authenticate each other by a shared secret.
 
-The same for the driver, the master and the workers. Each reads it from a file that only its owner may read,
-because everybody can see a process's arguments.
+They are the same for the driver, the master and the workers. Each reads them from a file that only its owner
+can read, because any user can see a process's arguments.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ SPARK_LOCKS: Final = (
     "spark.network.crypto.enabled true",
     "spark.io.encryption.enabled true",
 )
-"""Lines of a file of Spark's settings."""
+"""Lines of a properties file of Spark."""
 
 
 def write_spark_locks(file: Path, secret: str) -> Path:
-    """Writes the settings that admit only who knows the secret. Raises OSError."""
+    """Writes the settings, with which only holders of the secret are admitted. Raises OSError."""
     write_private(file, "\n".join((*SPARK_LOCKS, f"spark.authenticate.secret {secret}", "")).encode())
     return file

@@ -1,7 +1,7 @@
 """Starts the Spark session of a run, on this machine or on the cluster that `master` names.
 
-Everything that Spark writes besides its results is in the run's folder. So removing the folder removes it
-all, however the run ended. Used by the driver and by the tests.
+Everything that Spark writes besides its results is in one folder. So removing the folder removes it all,
+however the run ended. Used by the driver and by the tests.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ DRIVER_MEMORY = "2g"
 ARROW_BATCH_BYTES = 16 * 1024 * 1024
 """Largest batch that goes to Python: records of the topic `sessions` may have 2 MB each."""
 LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
-"""Without its second compiler, Java reserves 48 MB for compiled code. A warm driver fills them in a few runs;
-then Java compiles nothing more, and runs become several times slower."""
+"""No second compiler, and more room for compiled code. Without that compiler Java reserves only 48 MB, which
+a warm driver fills in a few runs. Then Java stops compiling, and runs become several times slower."""
 JAVA = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 UNPACKED = "baton"
 """The archive's folder in an executor's working folder."""
@@ -43,10 +43,10 @@ def start_spark(
     properties: Mapping[str, str] | None = None,
     cluster: ClusterOptions = STANDARD,
 ) -> SparkSession:
-    """A Spark session whose temporary files lie under `work`; 5–6 s. `properties`: of every JVM.
+    """A Spark session whose temporary files are under `work`; takes 5–6 s.
 
-    `jars`: folders, separated by `:`. Raises SparkUnavailable if one of them holds none, the archive for
-    executors cannot be made, or the cluster's secret cannot be read.
+    `properties`: Java's, for every JVM. `jars`: folders, separated by `:`. Raises SparkUnavailable if one of
+    them has no jars, the archive for executors cannot be made, or the cluster's secret cannot be read.
     """
     found = _jars_in(jars)
     is_local = master.startswith("local")
@@ -59,7 +59,7 @@ def start_spark(
     options |= _local_options(work) if is_local else _cluster_options(master, cluster, packs)
     java = " ".join(f"-D{name}={value}" for name, value in (properties or {}).items())
     for option, value in cluster.options.items():
-        # a command line for Java adds to ours, anything else replaces it
+        # a user's options for Java are added to ours; any other option replaces ours
         options[option] = f"{options.get(option, '')} {value}".strip() if option in JAVA else value
     for option in JAVA:
         options[option] = f"{options.get(option, '')} {java}".strip()
@@ -92,12 +92,12 @@ def _prepare_environment(cluster: ClusterOptions, *, is_local: bool) -> None:
     if str(PROJECT) not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([str(PROJECT), *filter(None, paths)])
     if is_local or cluster.driver_host:
-        # where Spark's pages listen: only control reads them
+        # Spark's pages listen here: only control reads them
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
 def _keep_secret(folder: Path, secret_file: Path) -> None:
-    """Gives Spark the cluster's secret in a file: options are arguments of a process, which all may read."""
+    """Gives Spark the cluster's secret in a file: options are process arguments, which any user can see."""
     try:
         secret = secret_file.read_text().strip()
     except OSError as error:
@@ -130,9 +130,9 @@ def _cluster_options(master: str, cluster: ClusterOptions, packs: Path) -> dict[
     pack = cluster.pack or str(ensure_pack(packs))
     options = {
         "spark.archives": f"{pack}#{UNPACKED}",
-        # in the executor's working folder
+        # relative to the executor's working folder
         "spark.executorEnv.PYTHONPATH": UNPACKED,
-        # with the defaults, 50 and 200, a small run consists of starting tasks
+        # with the defaults, 50 and 200, a small run spends its time on starting tasks
         "spark.databricks.delta.snapshotPartitions": "8",
         "spark.sql.shuffle.partitions": "16",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "64",
@@ -140,7 +140,7 @@ def _cluster_options(master: str, cluster: ClusterOptions, packs: Path) -> dict[
     host = cluster.driver_host or ("127.0.0.1" if is_on_this_machine(master) else "")
     if host:
         options["spark.driver.host"] = host
-        # the name may be of a service or a port that is forwarded, which this machine cannot bind
+        # the name may belong to a service or a forwarded port, which this machine cannot bind
         options["spark.driver.bindAddress"] = "127.0.0.1" if host == "127.0.0.1" else "0.0.0.0"
     return options
 

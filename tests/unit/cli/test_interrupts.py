@@ -70,7 +70,7 @@ class InterruptedControl(InMemoryControl):
         (
             ("run", "lake", "--wait"),
             "GET /runs/r7",
-            "run r7 of lake goes on; `baton runs` shows it, and `baton cancel r7` ends it",
+            "run r7 of lake continues; `baton runs` shows it, and `baton cancel r7` ends it",
         ),
         (
             ("run", "lake"),

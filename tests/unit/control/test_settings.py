@@ -101,7 +101,7 @@ def test_every_option_of_spark_is_a_setting() -> None:
     [
         ("spark.x", "'spark.x' is not spark.name=value"),
         ("hadoop.x=1", "'hadoop.x=1' is not spark.name=value"),
-        ("spark.jars=/x", "spark.jars is Baton's own"),
+        ("spark.jars=/x", "Baton sets spark.jars itself"),
         ("spark.x='1", "No closing quotation"),
     ],
 )

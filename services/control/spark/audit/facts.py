@@ -1,7 +1,7 @@
-"""What the readers of topics tell the judges beside the rows: what they have read, and each stream's facts.
+"""What the topics' readers report to the judges besides the rows: what they read, and each stream's facts.
 
-Pure. Reader and judge are two stages of one Spark job, and nothing of a stream is known before it is read. So
-a reader adds its facts to the rows of every judge, which gets them before all others.
+Pure. Reader and judge are two stages of one Spark job, and nothing is known about a stream before it is read.
+So a reader adds its facts to the rows of every judge, where they sort before all others.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class TopicFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What is known of a stream before it is read, from its head and Kafka.
+    """What is known about a stream before it is read, from its head and Kafka.
 
-    `start`: where the reading begins. `head_w`: W at an offset that is not below it, or None.
+    `start`: where the reading begins. `head_w`: W at an offset at or above `start`, or None.
     """
 
     position: int = 0
@@ -94,11 +94,11 @@ def _cut(known: Given, first_a: int, future_ms: int) -> Cut:
 
 
 def _removed_until(partitions: Iterable[TopicFacts]) -> dict[int, int]:
-    """By stream, up to which append time its sessions may be missing because the topic's beginning is.
+    """By stream, the append time up to which sessions may be missing because retention removed them.
 
-    A stream delivers its sessions in order. So one that was removed closed before the first that is left, and
-    its fragments are not younger than what had been read when that one closed. A stream that is not in the
-    result has none left.
+    A stream delivers its sessions in order. So a removed session closed before the first one that is left,
+    and its fragments are no younger than what had been read when that one closed. Streams with no session
+    left are not in the result.
     """
     until: dict[int, int] = {}
     for partition in partitions:

@@ -2,8 +2,8 @@
 
 The audit's own fold, pure, and deliberately independent of `shared/model/fragments.py` and
 `services/consumer`. It is fed per key instead of per stream: every fragment comes with W and A, which are
-running maxima of the stream, and a key looks up the markers of its stream (`markers.py`), because they close
-the sessions of every key. Silence closes nothing here, because a later fragment splits the session anyway.
+running maxima of the stream. A marker closes the sessions of every key, so a key looks up all markers of its
+stream (`markers.py`). Silence closes nothing here, because a later fragment splits the session anyway.
 Used by `verdict.py`.
 """
 
@@ -80,8 +80,8 @@ class Expected:
 class KeyFold:
     """The fold of one key of one stream. Feed it every fragment of the key in offset order, then finish.
 
-    `markers` are all markers of the stream. `unsure` holds half-open offset ranges in which
-    nothing can be judged because retention removed records (the last range may be unbounded).
+    `markers` are all markers of the stream. `unsure` holds half-open offset ranges in which nothing can be
+    judged because retention removed records (the last range may be unbounded).
     """
 
     def __init__(self, settings: GroupSettings, markers: Markers, cut: Cut | None = None) -> None:
@@ -136,7 +136,7 @@ class KeyFold:
         session = self._open
         if session is None:
             return []
-        # markers between its last fragment and a later repeat have been looked up then: they close nothing
+        # may look up markers before a repeat a second time, but these have closed nothing the first time
         offset = self._markers.first(session.last_offset, before, session.last_t)
         return [] if offset is None else [self._close("gap", offset)]
 

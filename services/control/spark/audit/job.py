@@ -1,4 +1,4 @@
-"""The job `audit`: recomputes all sessions from the fragments in Kafka, and compares what was delivered.
+"""The job `audit`: recomputes all sessions from the fragments in Kafka, and compares them with the delivered.
 
 Reads the heads first, then the delivered sessions, then the fragments, each up to its end at that moment. So
 everything below a head's position is visible. One Spark job does the rest: it reads each topic once, sorts
@@ -46,14 +46,14 @@ from shared.kafka.heads import read_heads
 from shared.model.head import Head
 
 ATTEMPTS = 4
-"""How often an audit begins anew because retention has removed what it was reading."""
+"""How often an audit tries: it starts over if retention has removed what it was reading."""
 FINDINGS = ("missing", *NEVER)
 COUNTED = ("judged", "delivered", "expected", "duplicates", "not_judged", "open")
 IN_THE_LAKE = ("lake_judged", "lake_not_judged")
 
 
 class _Sources(NamedTuple):
-    """All that is read, fixed beforehand."""
+    """Everything that the audit reads, with offsets and version fixed beforehand."""
 
     heads: Mapping[int, Head]
     table: OpenTable
@@ -85,7 +85,7 @@ def audit(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlo
 def _read(
     spark: SparkSession, request: RunRequest, part: Part, owners: Sequence[int]
 ) -> tuple[_Sources, list[Any], bool]:
-    """What was read and its verdicts; whether an earlier attempt has lost records to retention."""
+    """What was read, the verdicts on it, and whether an earlier attempt has lost records to retention."""
     for attempt in range(ATTEMPTS):
         sources = _open_sources(spark, request, part)
         verdicts = _judge(spark, request, part, sources, owners)
@@ -147,11 +147,11 @@ def _judge(
         delivered_rows(spark, request, part, sources.topic, judges, with_sums=with_sums)
     )
     if sources.table.rows is not None:
-        # the row of a session with several copies may name one that is no longer there
+        # a session may have several copies, and its row may name one that retention has removed
         lowest = min(sources.topic.start.values(), default=0)
         from_offset = 0 if ground.settings.delivery == "at_least_once" else lowest
         rows = rows.union(table_rows(sources.table.rows, part, from_offset))
-    # the low bits of a hash say the stream, so the higher ones choose the judge
+    # the low bits of a hash determine the stream, so the higher ones choose the judge
     of_key = f.shiftright("hash", 12) % judges
     number = f.when(f.col("hash") < 0, -1 - f.col("hash")).otherwise(of_key).cast("int")
     in_order = rows.repartitionById(judges, number).sortWithinPartitions(

@@ -1,8 +1,8 @@
 """Judges the sorted rows of many keys in turn, in Spark's Python workers: Arrow batches in, verdicts out.
 
-First come the facts of all streams. Then the rows of a key come together: by stream, then by offset, and at
-each offset what begins there in the table, in the sessions topic and in the log. So one pass over them judges
-sessions, routing and the table.
+The facts of all streams come first. Then come the rows, key by key. Those of a key are sorted by stream and
+offset; at each offset come first the table's rows, then delivered sessions, then the fragment. So one pass
+judges sessions, routing and the table.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from shared.model.group import GroupSettings
 
 MOST_EXAMPLES = 20
 VERDICT_SCHEMA = "kind string, n long, id string, stream int, key string, detail string"
-"""An example, which the sums count too, or a sum over many keys (`id` is null), or what a reader has read:
-`kind` is LOG_READ or TOPIC_READ, `stream` the stream or partition, `n` its first offset, `detail` the first
-one after a gap."""
+"""A row is one of three: an example, which the sums count too; a sum over many keys (`id` is null); or what a
+reader has read. Then `kind` is LOG_READ or TOPIC_READ, `stream` the stream or partition, `n` its first offset
+and `detail` the first one after a gap."""
 LOG_READ, TOPIC_READ = "log read", "topic read"
 
 _VERDICT = pa.schema(
@@ -41,8 +41,9 @@ _VERDICT = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What every judgement needs. Without `owners`, the stream of each slot, no key is misrouted; without
-    `lake`, no table is compared.
+    """What every judge needs.
+
+    `owners`: the stream of each slot; empty: no key counts as misrouted. `lake`: None: no table is compared.
     """
 
     group: str
@@ -64,7 +65,7 @@ def judge_rows(batches: Iterator[pa.RecordBatch], ground: Ground) -> Iterator[pa
 
 
 class _Judge:
-    """The judgement of one row after the other."""
+    """Judges one row after the other."""
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
@@ -126,7 +127,7 @@ class _Judge:
         return rows + self._read
 
     def _learn(self, is_log: bool, *facts: Any, is_first: bool) -> None:
-        """Keeps the facts; the first judge reports them, and others what may be wrong with them."""
+        """Keeps the facts. The first judge reports all of them, the others those that hint at a loss."""
         number, first, gap, *_ = facts
         if is_first or first > 0 or gap > 0:
             kind = LOG_READ if is_log else TOPIC_READ
@@ -220,6 +221,6 @@ class _Judge:
 
 
 def _table_row(row: Mapping[str, Any]) -> TableRow:
-    # Spark leaves out what is null
+    # Spark's JSON leaves out fields that are null
     place = (row["partition"], row["offset"]) if "offset" in row else None
     return TableRow(row["id"], place, row["fields"], row["data"])

@@ -1,6 +1,6 @@
-"""The table `sessions` as the audit compares it with the topic: narrow rows, summed in Spark.
+"""The table `sessions` as the audit compares it with the topic: narrow rows, with checksums from Spark.
 
-A sum of 32 bytes stands for a session's columns and one for its fragments, computed like those of `rows.py`.
+One checksum of 32 bytes stands for a session's columns and one for its fragments, as in `rows.py`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ PLACE = ("topic_id", "topic_partition", "topic_offset")
 
 
 class OpenTable(NamedTuple):
-    """The rows of the group at one version, None where there is nothing to compare, for the reason `why`.
+    """The rows of the group at one version, or None and the reason `why` there is nothing to compare.
 
-    `position`: by partition of the topic, the offset up to which the table has come.
+    `position`: by partition of the topic, the offset after the last one in the table.
     """
 
     rows: DataFrame | None
@@ -48,7 +48,7 @@ def open_table(spark: SparkSession, request: RunRequest) -> OpenTable:
 
 
 def table_rows(table: DataFrame, part: Part, from_offset: int) -> DataFrame:
-    """The table's rows of this part in ROW_SCHEMA; the body is JSON: id, sums, and the place in the topic.
+    """The table's rows of this part in ROW_SCHEMA; the body is JSON: id, checksums, place in the topic.
 
     Leaves out rows whose place in the topic is below `from_offset`.
     """

@@ -1,8 +1,8 @@
-"""Compares the rows of the table `sessions` with the sessions topic, where both say the same session begins.
+"""Compares rows of the table `sessions` with sessions of the topic that begin at the same fragment.
 
 Pure. The table must hold each readable session below its position in the topic once, with equal columns, and
-nothing else. Sums of 32 bytes stand for the columns and for the fragments. Where the topic no longer reaches,
-or the table does not say where in the topic a row was, nothing is judged.
+nothing else. Checksums of 32 bytes stand for the columns and for the fragments. A row whose session is not in
+the topic is judged only if it names a place in the topic that the audit has read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Place = tuple[int, int]
 
 
 class TopicCopy(NamedTuple):
-    """A session in the topic: where, and the sums of its fields and of its fragments (hex)."""
+    """A session in the topic: its place, and the checksums (hex) of its fields and of its fragments."""
 
     id: str
     place: Place
@@ -102,7 +102,7 @@ def judge_lake(
 
 
 def _may_be_of_another(row: TableRow, facts: LakeFacts) -> bool:
-    """Whether the row may be of a copy of its session that was not read: at_least_once may have several."""
+    """Whether the row may come from a copy that was not read: at_least_once may deliver several copies."""
     if row.place is not None:
         return not facts.has(row.place)
     return any(facts.start.values())
@@ -113,11 +113,11 @@ def _differences(row: TableRow, copies: Sequence[TopicCopy], facts: LakeFacts) -
     if any(row.fields == copy.fields and row.data == copy.data for copy in copies):
         is_elsewhere = row.place is not None and facts.has(row.place)
         if is_elsewhere and row.place not in [copy.place for copy in copies]:
-            return ["its place in the topic is another session's"]
+            return ["its place in the topic belongs to another session"]
         return []
     faults = []
     if all(row.fields != copy.fields for copy in copies):
         faults.append("its columns differ from the topic's")
     if all(row.data != copy.data for copy in copies):
         faults.append("its fragments differ from the topic's")
-    return faults or ["columns and fragments are of two different copies"]
+    return faults or ["its columns match one copy and its fragments another"]

@@ -1,8 +1,8 @@
-"""The markers of one stream, searched by bisection: which one is the first to close a session?
+"""Finds the first marker of a stream that closes a session, by bisection.
 
 Pure. A marker closes every open session of its stream whose last time is not above its own. A key needs only
-the first such marker between two of its fragments, and there may be millions of markers: a pyramid of maxima
-finds it in the logarithm of their number. Used by `fold.py`.
+the first such marker between two of its fragments. There may be millions of markers, so a pyramid of maxima
+finds it in logarithmic time. Used by `fold.py`.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Markers:
         return self._offsets[at]
 
     def _next(self, at: int, time: int) -> int:
-        """The index of the first marker from index `at` on with a time >= `time`, or their number."""
+        """The index of the first marker from index `at` on with a time >= `time`; without one, the count."""
         levels = self._levels
         level = 0
-        # up while all of the block is too early, then down to its first that is not
+        # climb while the whole block is too early, then descend to the first marker that is not
         while at < len(levels[level]) and levels[level][at] < time:
             at += 1
             while at % 2 == 0 and level + 1 < len(levels):

@@ -1,6 +1,6 @@
 """The verdict of a whole audit, from its numbers and the delivery that the group promises.
 
-Pure. Users read it first: the command line, the demo and programs decide by it whether the run is a success.
+Pure. Users read it first, and the command line, the demo and programs decide by it whether an audit passes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ NEVER: Final = (
     *("extra", "different", "misrouted", "split_keys"),
     *("lake_missing", "lake_extra", "lake_different", "lake_duplicated"),
 )
-"""Numbers that no delivery permits to be above 0."""
+"""Numbers that must be 0 in every delivery."""
 
 
 def verdict_of(numbers: Mapping[str, int], delivery: str) -> str:
     """The verdict in words.
 
-    A difference that the delivery does not permit counts first: it stands also where nothing else was judged.
-    `at_most_once` may lose sessions, and `at_least_once` may repeat them.
+    A difference that the delivery does not permit decides, even if nothing else was judged. `at_most_once`
+    may lose sessions, and `at_least_once` may repeat them.
 
     >>> verdict_of({"judged": 9, "missing": 1}, "at_most_once")
     'within the promise of at_most_once'

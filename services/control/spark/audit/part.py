@@ -1,7 +1,7 @@
-"""The part of a log that an audit judges: some streams, what came since a time, a share of the keys.
+"""The part of a log that an audit judges: some streams, records since a time, a share of the keys.
 
-Pure. Leaving a part out never makes the rest wrong: a stream is judged by itself, a key by itself, and what
-came before `since` is treated like what retention has removed.
+Pure. Leaving out the rest never falsifies the verdict: each stream and each key is judged on its own, and
+records before `since` are treated as if retention had removed them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _CRC_VALUES = 2**32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """`streams`: those that are judged. `since`: append time (ms) from which on; `below`: see `has_key`.
+    """`streams`: those to judge. `since`: the append time (ms) to start from. `below`: see `has_key`.
 
-    None: no limit.
+    None means no limit.
     """
 
     streams: tuple[int, ...]
@@ -76,7 +76,7 @@ def _streams(text: str, count: int) -> tuple[int, ...]:
         low, _, high = one.partition("-")
         first, last = int(low), int(high or low)
         if not first <= last < count:
-            raise InvalidInput(f"`streams` has {one!r}, but there are the streams 0 … {count - 1}")
+            raise InvalidInput(f"`streams` has {one!r}, but the streams are 0 … {count - 1}")
         chosen.update(range(first, last + 1))
     return tuple(sorted(chosen))
 
@@ -88,5 +88,5 @@ def _since(text: str, now_ms: int) -> int:
         return read_timestamp(text)
     except ValueError as error:
         raise InvalidInput(
-            f"`since` is neither a time like 2026-11-23T12:00:00Z nor like 2h: {error}"
+            f"`since` is neither a time like 2026-11-23T12:00:00Z nor a span like 2h: {error}"
         ) from None

@@ -1,4 +1,4 @@
-"""A second parser of the records of a fragments topic, for the audit alone.
+"""A second parser of the records of a fragments topic, used only by the audit.
 
 Decides fragment, marker, tick or unreadable by the rules of the protocol (strict JSON, sizes, times). It uses
 the standard library and deliberately not `shared/model/fragments.py`, so the two cannot share a fault. A test
@@ -26,7 +26,7 @@ EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  UTC throughout, the offset is subt
 LATEST_MS = (datetime(9999, 12, 31, 23, 59, 59) - EPOCH) // timedelta(milliseconds=1) + 999  # noqa: DTZ001
 _LONGEST_INTEGER = 20
 _FEW_BRACKETS = 100
-"""So few can never be nested too deep for Python's own recursion limit."""
+"""With no more brackets than this, nesting cannot exceed Python's own recursion limit."""
 _TIMESTAMP = re.compile(
     r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ](?P<clock>[0-9]{2}:[0-9]{2}:)(?P<second>[0-9]{2})"
     r"(\.(?P<fraction>[0-9]+))?([Zz]|(?P<sign>[+-])(?P<hours>[0-9]{2}):(?P<minutes>[0-9]{2}))"

@@ -1,7 +1,7 @@
-"""A second computation of a key's stream, for the audit alone.
+"""A second computation of a key's stream, used only by the audit.
 
-Pure. The rule of the protocol: the low 12 bits of the CRC-32 of the key's bytes are its slot, and the stream
-table says whose slot it is. Shares no code with `shared/model/routing.py`, by which producers route; a test
+Pure. The protocol's rule: the low 12 bits of the CRC-32 of the key's bytes are its slot, and the stream table
+says which stream has the slot. Shares no code with `shared/model/routing.py`, which producers use; a test
 compares both.
 """
 
@@ -44,7 +44,7 @@ def slot_of(key: bytes) -> int:
 def read_owners(table: str) -> Sequence[int]:
     """The stream of each slot, from the JSON of the stream table. Raises NotAStreamTable.
 
-    A slot that the table gives to no stream, or to several, has the stream -1: no key may be routed by it.
+    A slot that the table gives to no stream or to several gets -1, so all keys in it count as misrouted.
     """
     owners: list[list[int]] = [[] for _ in range(SLOTS)]
     try:

@@ -21,16 +21,16 @@ from services.control.spark.kafka.delivered import LOG, NUMBERS, TEXTS, NotASess
 
 DIGEST_BYTES = 16
 SEPARATOR = "\x1f"
-"""Between what is summed: no fragment can hold it, and of the fields only the last one, the key."""
+"""Separates the values in a checksum. No fragment can contain it, and no field but the last, the key."""
 SUMMED_FIELDS = (*NUMBERS, LOG, "id", "group", "reason", "key")
 assert set(SUMMED_FIELDS) == {*NUMBERS, *TEXTS, LOG}
 
 FACTS, TABLE, DELIVERED, FRAGMENT = -1, 0, 1, 2
-"""The rank of a row, by which those at one offset are sorted."""
+"""The rank of a row, by which rows at the same offset are sorted."""
 ROW_SCHEMA = "hash long, key string, stream int, offset long, rank int, body binary"
-"""What is sorted, by all but `body`. `hash`: CRC-32 of the key; -1 - n for the facts that judge n gets.
+"""The rows to sort, by all columns but `body`. `hash`: CRC-32 of the key; -1 - n for the facts for judge n.
 `offset`: of the fragment, or of the session's first one. `body` depends on `rank`: JSON for a row of the
-table, else Python's own form of a tuple."""
+table, else a tuple by `marshal`."""
 
 _ROW = pa.schema(
     [
@@ -53,9 +53,9 @@ def read_fragment_rows(
     """Records (stream, offset, appended, key, value) as rows.
 
     Their body is (appended, t, w, a, end, id, size, digest): `t` is the effective time, `w` W before the
-    fragment, `a` A including it (ms). The batches are those of
-    whole streams, each in the order of its offsets, so the running maxima need no other pass. `has_key`:
-    whether a key belongs to the sample. Each of the judges gets the facts.
+    fragment, `a` A including it (ms). The batches hold whole streams, each in the order of its offsets, so
+    the running maxima need no other pass. `has_key`: whether a key belongs to the sample. Each of the
+    `judges` gets the facts.
     """
     reader: _LogReader | None = None
     for batch in batches:
@@ -94,7 +94,7 @@ class _LogReader:
     def read(
         self, offset: int, appended: int, key: bytes | None, value: bytes, has_key: Callable[[bytes], bool]
     ) -> tuple[Any, ...] | None:
-        """The row of a fragment of the sample."""
+        """The row of a fragment in the sample; None for other records."""
         if offset != self._next and self._gap < 0:
             self._gap = offset
         self._next = offset + 1
@@ -190,7 +190,7 @@ def _read_delivered(
 
 
 def _sums(fields: Mapping[str, Any], fragments: Sequence[str]) -> tuple[str, str] | None:
-    """Sums of fields and fragments (hex), like those of `lake_table.py`; None if no table can hold them."""
+    """Checksums of fields and fragments (hex), as in `lake_table.py`; None if no table can hold them."""
     try:
         text = SEPARATOR.join(str(fields[name]) for name in SUMMED_FIELDS).encode()
     except UnicodeEncodeError:

@@ -1,6 +1,6 @@
 """What an audit reads from Kafka: the sessions topic and the fragments topics, between fixed offsets.
 
-Retention may remove records while they are read. What the readers report shows whether that has cost any.
+Retention may remove records while the audit reads them; `count_lost` finds that in what the readers report.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from services.control.spark.request import RunRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Partitions that are read from `start` to `end`; `numbers`: how readers call them."""
+    """Partitions that are read from `start` to `end`; `numbers`: by which number readers report each."""
 
     start: Mapping[Partition, int]
     end: Mapping[Partition, int]
@@ -42,7 +42,7 @@ class Source:
     def count_lost(self, spark: SparkSession, request: RunRequest, verdicts: Sequence[Any]) -> int:
         """How many partitions may lack records that retention has removed since the start was fixed.
 
-        That is so if the partition begins later now, and the reading began later, or had a gap below that.
+        It may if it now begins above `start`, and the reader began above `start` or met a gap below that.
         """
         now = offsets(spark, request.kafka, list(self.start), "start")
         firsts: dict[int, int] = {}
@@ -94,7 +94,7 @@ def _start(
     if part.since is None:
         return begins
     since = offsets(spark, request.kafka, list(end), part.since)
-    # where nothing is as young: the end
+    # -1: no record is young enough, so start at the end
     return {one: end[one] if since[one] < 0 else min(max(since[one], begins[one]), end[one]) for one in end}
 
 

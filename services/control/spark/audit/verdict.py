@@ -50,8 +50,8 @@ class Finding(NamedTuple):
 class Tally:
     """Sums over keys.
 
-    `expected`: sessions that had to be delivered, or rightly were. `open`: not due, or closed above the
-    position. `not_judged`: retention removed what the judgement needs, or it stood in an earlier log.
+    `expected`: sessions that had to be delivered, or were rightly delivered. `open`: not due, or closed above
+    the position. `not_judged`: retention removed what the judgement needs, or the log is an earlier one.
     `duplicates`: further copies that the delivery permits. `lines`: fragments that were folded.
     """
 
@@ -71,8 +71,8 @@ class StreamFacts:
     """The facts of a stream that the judgement of its keys needs.
 
     `position`: committed, 0 without a head. `log`: number of the stream's log. `start`: the first offset that
-    is left. `w`, `a`: at the end of the log. `removed_until`: append time (ms) of fragments up to which a
-    session may be missing only because retention has removed it from the sessions topic.
+    is left. `w`, `a`: at the end of the log. `removed_until`: a session whose last fragment was not appended
+    later (ms) may be missing only because retention has removed it from the sessions topic.
     """
 
     stream: int
@@ -89,7 +89,7 @@ class StreamFacts:
 class KeyVerdict:
     """The verdict on one key of one stream. Deliver and feed in the order of offsets, then finish.
 
-    A delivered session belongs before the fragment at its `first_offset`.
+    Deliver a session before you feed the fragment at its `first_offset`.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class KeyVerdict:
         if delivered.fields is None:
             return [self._finding("extra", "", f"cannot be read: {delivered.why}")]
         first = delivered.fields["first_offset"]
-        # an earlier log: the stream was started over, and the log that the session stood in is gone
+        # of an earlier log: the stream was started over, and the log that the session came from is gone
         if delivered.fields["log"] < self._facts.log or first < self._facts.start:
             self._tally.not_judged += 1
             return []

@@ -1,9 +1,9 @@
-"""One run of one job: `python -m services.control.spark.driver <run folder>`, and others after it.
+"""Executes a run, and possibly others after it: `python -m services.control.spark.driver <run folder>`.
 
 Reads `request.json`, starts Spark, writes the address of its UI to `driver.json`, runs the job's program, and
 writes `result.json` or, with exit code 1, `error.json`. Each file appears whole, by a rename. If the request
-says so, the driver then waits for another run, which spares the start of Spark. SIGTERM ends it and its JVM
-at once. Control's runner starts it; it also runs by hand.
+says so, the driver then waits for another run, which need not start Spark. SIGTERM ends it and its JVM at
+once. Control's runner starts it; you can also start it by hand.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ logger = logging.getLogger("driver")
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the job in the folder that is the only argument, and those that follow. Returns the exit code."""
+    """Executes the run in the folder that is the only argument, and those after it. Returns the exit code."""
     is_help = arguments in (["-h"], ["--help"])
     if is_help or len(arguments) != 1 or arguments[0].startswith("-"):
         usage = "usage: python -m services.control.spark.driver <run folder>"
@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _work(run: Path, folder: DriverFolder, idle_s: float) -> int:
-    """Runs what is given until nothing more comes, or a run fails: Spark may be in any state then."""
+    """Executes runs until none follows, or one fails: after a failure Spark may be in any state."""
     spark = DriverSpark(folder.work)
     if not idle_s:
         return _one_run(run, spark)
@@ -137,7 +137,7 @@ def _end_java() -> None:
     """Kills the JVM instead of waiting for its slow shutdown: everything is committed by now."""
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None and process.poll() is None:
-        # all is said: what is left are threads that would report that the JVM is gone
+        # everything is logged by now, and the remaining threads would only report that the JVM is gone
         sys.stderr.flush()
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, 2)

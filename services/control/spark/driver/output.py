@@ -1,7 +1,7 @@
-"""Sends what the driver and its JVM write to the log of the present run.
+"""Sends the output of the driver and its JVM to the log of the current run.
 
-A JVM keeps the output that it was started with, so that output is a pipe, and a thread copies it to whichever
-log is the present one. Used by a driver that runs several jobs, one after another.
+A running JVM cannot redirect its output. So the output is a pipe, and a thread copies it to the log of the
+current run. Used by a driver that executes several runs, one after another.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Final
 
 CHUNK_BYTES: Final = 64 * 1024
 COPIED_S: Final = 1.0
-"""How long the rest of a run's output may take."""
+"""How long to wait for the rest of a run's output."""
 _POLL_S: Final = 0.005
 
 
 class RunOutput:
-    """Takes over the process's standard output and error until `close`; at first they go where they went."""
+    """Redirects the process's standard output and error until `close`; at first to where they went before."""
 
     def __init__(self) -> None:
         self._log = os.dup(1)
@@ -38,7 +38,7 @@ class RunOutput:
         return f"<RunOutput to file {self._log}>"
 
     def switch(self, log: Path) -> None:
-        """What is written from now on goes to this file. Raises OSError."""
+        """Sends everything that is written from now on to this file. Raises OSError."""
         opened = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._await_copied()
         os.dup2(opened, self._log, inheritable=False)

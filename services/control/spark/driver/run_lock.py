@@ -1,9 +1,9 @@
-"""The lock of a run: in ZooKeeper, one driver at a time for each job of a group.
+"""The lock of a run in ZooKeeper: it lets one driver at a time run a job of a group.
 
-The driver holds it for the whole run and checks it before each commit. Two controls, or a control that died
-and left its driver behind, then never commit in turns. Only a driver that stands still between its check and
-its commit, for longer than its ZooKeeper session lives, may still commit beside the next one;
-docs/reliability.md says what that does to each table.
+The driver holds it for the whole run and checks it before each commit. So the drivers of two controls, or one
+that a dead control has left behind, never write the same tables in turns. One case remains: a driver that
+freezes between its check and its commit, for longer than its ZooKeeper session lives, may commit while the
+next one runs. docs/reliability.md says what that does to each table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RELEASE_S: Final = 0.5
 T = TypeVar("T")
 _releases: set[Callable[[], None]] = set()
 CheckLock = Callable[[], None]
-"""Raises LockLost if this run may not commit any more, ZooKeeperUnavailable if that cannot be found out."""
+"""Raises LockLost if this run may no longer commit, ZooKeeperUnavailable if ZooKeeper does not answer."""
 
 
 def unlocked() -> None:
@@ -99,14 +99,14 @@ class RunLock:
         return znode is not None and znode.ephemeral_of == self._session_id
 
     async def check(self) -> None:
-        """Raises LockLost if it is lost; ZooKeeperUnavailable if ZooKeeper does not say in time."""
+        """Raises LockLost if it is lost, ZooKeeperUnavailable if ZooKeeper does not answer in time."""
         until_s = self._znodes.now_s() + ANSWER_S
         while True:
             session = self._znodes.session
             if self.is_lost or session is None or session.id != self._session_id:
                 break
             try:
-                # a write, which only the leader can answer: it proves that the session lives
+                # a write, which only the leader can answer: so it proves that the session is alive
                 await self._znodes.transact([Check(self._path, 0)], within=self._session_id)
                 if await self._is_ours():
                     return
@@ -129,10 +129,10 @@ class RunLock:
 
 @contextlib.contextmanager
 def held_lock(request: RunRequest) -> Iterator[CheckLock]:
-    """Holds the run's lock during the block, which gets its check; nothing is locked without a ZooKeeper.
+    """Holds the run's lock during the block and yields its check. Without a ZooKeeper it locks nothing.
 
-    A thread of its own keeps the ZooKeeper session. Raises RunUnderWay, ZooKeeperUnavailable. If the block
-    fails after the lock was lost, LockLost is what it raises.
+    A separate thread keeps the ZooKeeper session alive. Raises RunUnderWay, ZooKeeperUnavailable. If the
+    block fails after the lock was lost, it raises LockLost instead.
     """
     place = request.zookeeper
     if place is None:
@@ -178,6 +178,6 @@ def held_lock(request: RunRequest) -> Iterator[CheckLock]:
 
 
 def release_locks() -> None:
-    """Releases what this process holds, within `RELEASE_S`: for a process that is about to be ended."""
+    """Releases the locks of this process, which is about to be killed; takes up to `RELEASE_S` for each."""
     for release in list(_releases):
         release()

@@ -1,6 +1,6 @@
-"""The Spark of a driver: started with its first run, and a session for each run, without the others' state.
+"""A driver's Spark: it starts with the first run, and each run gets a session without the others' state.
 
-Used by `driver.py`.
+Used by `driver/__main__.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DriverSpark:
 
     @contextlib.contextmanager
     def session(self, request: RunRequest) -> Iterator[SparkSession]:
-        """A session for one run; what the run leaves in Spark is dropped. Raises SparkUnavailable."""
+        """A session for one run; drops what the run leaves behind in Spark. Raises SparkUnavailable."""
         if self._spark is None:
             self._spark = start_spark(
                 name=f"baton {request.job} {request.group} {request.id}",
@@ -50,12 +50,12 @@ class DriverSpark:
                 self._forget(self._spark)
 
     def whereabouts(self) -> dict[str, Any]:
-        """Where control finds the progress of a run that begins now; `first_job`: the first of its jobs."""
+        """Where control finds the progress of a run that begins now; `first_job`: Spark's next job number."""
         assert self._spark is not None
         context = self._spark.sparkContext
         first_job = context._jsc.sc().dagScheduler().numTotalJobs()
         page = urlsplit(context.uiWebUrl)
-        # its pages name the host at which executors find the driver, but they may listen on loopback alone
+        # the URL names the host at which executors reach the driver, but its pages may listen on loopback
         ui = f"http://{os.environ.get('SPARK_LOCAL_IP') or page.hostname}:{page.port}"
         return {"ui": ui, "application": context.applicationId, "first_job": first_job}
 

@@ -20,7 +20,7 @@ NUMBERS = (
 )
 """Integer fields of the record; times in ms."""
 LOG = "log"
-"""The number of the stream's log, which is missing for the first one, 0."""
+"""The number of the stream's log; records of the first log, 0, do not have the field."""
 
 _SPACE = " \t\n\r"
 _DATA = ',"data":['
@@ -60,8 +60,8 @@ _value = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 def _read_usual(text: str) -> tuple[dict[str, Any], list[str] | None] | None:
-    """The same in a quarter of the time, for a text without white space that ends with `data`; else None."""
-    # outside of strings: inside of them a quote is escaped
+    """What `_read_object` returns, in a quarter of the time; None if `data` is not last, or has spaces."""
+    # this cannot be inside a string, where quotes are escaped
     begin = text.find(_DATA)
     if begin < 0 or not text.endswith("]}"):
         return None
@@ -69,7 +69,7 @@ def _read_usual(text: str) -> tuple[dict[str, Any], list[str] | None] | None:
         fields, end = _value(text[:begin] + "}", 0)
         fragments, after = _slices(text, begin + len(_DATA))
     except (ValueError, IndexError, StopIteration):
-        return None  # the other way finds out what is wrong
+        return None  # `_read_object` finds out what is wrong
     is_all = after == len(text) - 1 and end == begin + 1 and type(fields) is dict and "data" not in fields
     return (fields, fragments) if is_all else None
 

@@ -46,7 +46,7 @@ def offsets(
 ) -> dict[Partition, int]:
     """The first offset of each partition, its end, or its stable end: the end for `read_committed`.
 
-    `at` a time (ms): the first offset that is not older, -1 where all are.
+    If `at` is a time (ms): the first offset that is not older, or -1 if all are older.
     """
     kafka_admin = spark._jvm.org.apache.kafka.clients.admin
     common = spark._jvm.org.apache.kafka.common
@@ -86,7 +86,7 @@ def settled_end(spark: SparkSession, kafka: Kafka, partitions: Iterable[Partitio
 
 
 def topic_id(spark: SparkSession, kafka: Kafka, topic: str) -> str:
-    """Kafka's id of the topic; one that is created anew has another. Raises NotFound, KafkaUnavailable."""
+    """Kafka's id of the topic, which changes if it is created again. Raises NotFound, KafkaUnavailable."""
     with _admin(spark, kafka) as admin:
         found = admin.describeTopics(_java_list(spark, [topic])).allTopicNames().get()
         return str(found[topic].topicId().toString())
@@ -103,7 +103,7 @@ def read_log(
     """The committed records from `start` up to `end`: topic, partition, offset, appended (ms), key, value.
 
     Each partition is read by one task, in the order of its offsets. Without `fail_on_loss`, records that
-    retention removes meanwhile are left out: ask for the start again once all is read.
+    retention removes meanwhile are left out: to notice that, ask for the start again after reading.
     """
     records = (
         spark.read.format("kafka")

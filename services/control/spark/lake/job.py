@@ -1,9 +1,10 @@
-"""The job `lake`: finished sessions from Kafka into the Delta table `<lake>/sessions`, each once.
+"""The job `lake`: copies finished sessions from Kafka to the Delta table `<lake>/sessions`, each once.
 
 The table is its own checkpoint: each commit notes up to which offsets of the sessions topic the table holds
-the group's sessions (`plan.py`). A run reads that note, appends what follows in a few large commits, and ends
-at the end that the topic had when it began. It never rewrites or compares rows unless the topic may repeat
-sessions. Delta refuses the second of two commits that were planned from the same state (`table.py`).
+the group's sessions (`plan.py`). A run reads that note, appends what follows in a few large commits, and
+stops where the topic ended when the run began. It compares rows only if the topic may repeat sessions, and
+never rewrites any. Delta refuses the second of two commits that were planned from the same state
+(`table.py`).
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ from services.control.spark.request import Result, RunRequest
 from services.control.spark.session_settings import settings
 
 MOST_OVERTAKEN: Final = 5
-"""How often in a row another writer may be first before the run fails."""
+"""How often in a row another writer may commit first before the run fails."""
 OPEN_FILES: Final = "spark.sql.maxConcurrentOutputFileWriters"
 """Lets a task write several days at once, instead of sorting its records by day."""
 MOST_OPEN_FILES: Final = "20"
 
 
 def lake(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlocked) -> Result:
-    """Brings the table up to the topic's present end. Returns what was added, and what the table holds.
+    """Brings the table up to the topic's current end. Returns what was added, and what the table holds.
 
-    Parameter `accept_loss`: 1 to go on although Kafka has lost records. Raises LostRecords otherwise, and
+    Parameter `accept_loss`: 1 to continue although Kafka has lost records. Raises LostRecords otherwise, and
     what Spark raises; the next run continues where this one stopped.
     """
     filling = _Filling(spark, request, check_lock)
@@ -69,7 +70,7 @@ def lake(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unloc
 
 
 def application_of(group: str) -> str:
-    """The name under which the group's commits are counted in the table."""
+    """Delta's application id under which the table numbers the group's commits."""
     return f"baton.lake.{group}"
 
 
@@ -145,7 +146,7 @@ class _Filling:
     def _records_of(self, batch: plan.Batch) -> DataFrame:
         if not batch.ranges:
             return self._spark.createDataFrame([], RECORD_SCHEMA)
-        # Spark's reader demands a range of every partition
+        # Spark's reader needs a range for every partition
         at = batch.note.topics[self._topic.id]
         ranges = {number: batch.ranges.get(number, (at[number], at[number])) for number in self._topic.start}
         return read_log(
@@ -156,7 +157,7 @@ class _Filling:
         )
 
     def _known(self, transaction: Transaction) -> plan.Note:
-        """The note that is true of the table as the transaction sees it."""
+        """The group's note for the version of the table that the transaction sees."""
         if self._note is None or self._noted_at != transaction.version:
             self._note = current_note(self._table, transaction.version, self._request.group)
             self._noted_at = transaction.version
@@ -185,7 +186,7 @@ class _Filling:
     def _write_unheld(
         self, transaction: Transaction, records: DataFrame, batch: plan.Batch, *, keeps_days: bool
     ) -> tuple[Counts, tuple[int, int, int]]:
-        """Writes what the table does not hold; also returns what was left out."""
+        """Writes the sessions that the table does not hold yet; also returns the counts of the others."""
         group = self._request.group
 
         def parse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -212,7 +213,7 @@ class _Filling:
         self._done["skipped"] += batch.skipped
 
     def result(self) -> Result:
-        """What the run has done, and what the table holds of the group."""
+        """What the run has done, and what the table now holds of the group."""
         note = self._note
         assert note is not None
         reached = note.topics.get(self._topic.id, {})

@@ -1,8 +1,8 @@
-"""The job `maintain`: keeps the lake's tables small in files, clustered by key, and free of old versions.
+"""The job `maintain`: compacts the lake's tables, clusters them by key and removes old versions.
 
-It rewrites a table `sessions` of an earlier version once, day by opened_at. It compacts only partitions that
-have gained files since the last time. Readers and the other jobs may go on meanwhile: compaction changes no
-row, and Delta lets appends pass.
+It rewrites a table `sessions` of an earlier version once, so that `day` is the day of `opened_at`. It
+compacts only partitions that have gained files since the last time. Readers and the other jobs can continue
+meanwhile: compaction changes no rows, and Delta accepts appends at the same time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KEEP_DAYS: Final = 7
 RETENTION: Final = "delta.deletedFileRetentionDuration"
 LOG_RETENTION: Final = "delta.logRetentionDuration"
 LOG_DAYS: Final = 30
-"""Delta's standard; the log must reach back as far as the files."""
+"""Delta's default; the log must reach back as far as the files."""
 MOST_OVERTAKEN: Final = 5
 CLUSTERED: Final = {"sessions": "key"}
 """The column that each table's files are clustered by."""
@@ -54,7 +54,7 @@ class Part(NamedTuple):
 def maintain(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlocked) -> Result:
     """Maintains every table of the lake that exists. Returns what it did to each.
 
-    Parameter `keep_days` (1 or more): for how long old versions, and files that no version names, stay.
+    Parameter `keep_days` (1 or more): for how long old versions, and files that no version uses, are kept.
     """
     keep_days = request.parameters.get("keep_days", KEEP_DAYS)
     if type(keep_days) is not int or keep_days < 1:
@@ -67,7 +67,7 @@ def maintain(spark: SparkSession, request: RunRequest, check_lock: CheckLock = u
         done[name] = {"rewritten": 0}
         if name == "sessions" and table.layout() == 1:
             done[name]["rewritten"] = rewrite(table, check_lock)
-            # which earlier versions kept beside the tables
+            # earlier versions of Baton kept Spark's checkpoints there
             remove(spark, request.table("_checkpoints"))
         done[name]["compacted"] = _compact(spark, table, CLUSTERED.get(name), check_lock)
         _vacuum(spark, table, keep_days, check_lock)
@@ -78,7 +78,7 @@ def maintain(spark: SparkSession, request: RunRequest, check_lock: CheckLock = u
 def rewrite(table: LakeTable, check_lock: CheckLock = unlocked) -> int:
     """Gives every row the day of `opened_at`, one commit a group; returns the number of groups.
 
-    A kill leaves some groups rewritten; the next run does all again, which changes nothing in them.
+    If a run is killed halfway, the next one rewrites all groups again, which is harmless.
     """
     if missing := table.missing(SESSIONS_COLUMNS):
         check_lock()
@@ -92,7 +92,7 @@ def rewrite(table: LakeTable, check_lock: CheckLock = unlocked) -> int:
 
 
 def partitions_to_compact(parts: list[Part], file_bytes: int = FILE_BYTES) -> list[Part]:
-    """Those with more files than compaction would leave, give or take one that is half full.
+    """The partitions with more files than compaction would leave if it filled each file only by half.
 
     A partition that was compacted is not chosen again before it gains files.
 
@@ -175,7 +175,7 @@ def _compact(spark: SparkSession, table: LakeTable, key: str | None, check_lock:
 
 
 def _vacuum(spark: SparkSession, table: LakeTable, keep_days: int, check_lock: CheckLock) -> None:
-    """Removes what is older. Delta obeys the table's own property, and not a number in the statement."""
+    """Removes older files. Delta takes the age from the table's property, not from the statement."""
     check_lock()
     if table.property(RETENTION, f"interval {KEEP_DAYS} days") != f"interval {keep_days} days":
         wanted = {RETENTION: keep_days, LOG_RETENTION: max(keep_days, LOG_DAYS)}

@@ -1,8 +1,9 @@
-"""Which records of the sessions topic the lake reads next, and what each commit notes about it.
+"""Decides which records of the sessions topic the lake reads next, and what each commit notes about that.
 
 Pure. Every commit of the table `sessions` carries a note: up to which offset of which topic the table holds
-the group's sessions. So the table is its own checkpoint, and the two cannot part. `plan_batch` compares the
-newest note with the topic as it is now: what was lost, what may be held already, and what comes next.
+the group's sessions. So the table is its own checkpoint, and the two cannot disagree. `plan_batch` compares
+the newest note with the topic as it is now, and finds what was lost, what the table may already hold, and
+what comes next.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ import msgspec
 from shared.errors import Conflict
 
 FIRST_RECORDS: Final = 200_000
-"""Most offsets of a run's first batch, which shows how large the sessions are."""
+"""Most offsets in a run's first batch, when the size of the sessions is not known yet."""
 MOST_RECORDS: Final = 1_000_000
 FEWEST_RECORDS: Final = 1_000
 BATCH_BYTES: Final = 1 << 30
-"""About how many bytes of records one batch reads: large commits are cheap, and a kill repeats one."""
+"""About how many bytes of records a batch reads. Larger commits cost less, but a kill repeats a whole one."""
 
 Range = tuple[int, int]
 """The offsets from the first up to the second."""
 Comparison = Literal["none", "others", "all"]
-"""Which of the table's rows a batch may repeat: none, those that came from elsewhere, or any."""
+"""Which of the table's rows a batch may repeat: none, those that came from another topic, or any."""
 
 
 class LostRecords(Conflict):
@@ -32,13 +33,13 @@ class LostRecords(Conflict):
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """What a commit says about its group.
+    """What a commit notes about its group.
 
-    `number`: of the group's commits, this one's; None if it is not known.
-    `topics`: by a topic's id and partition, the offset before which everything is in the table. `mixed`: the
-    table also holds sessions that did not come from the present topic. Below `compare_below` the present
-    topic may repeat what the table holds; if `unsure`, below its end at the next plan.
-    `sessions`, `fragments`, `bytes`: of the group in the table.
+    `number`: the commit's number among those of the group; None if it is not known.
+    `topics`: by topic id and partition, the offset below which the table holds everything. `mixed`: the table
+    also holds sessions that did not come from the current topic. `compare_below`: by partition, the offset
+    below which the current topic may repeat what the table holds. `unsure`: it may do so up to the end that
+    it has at the next plan. `sessions`, `fragments`, `bytes`: what the table holds of the group.
     """
 
     group: str
@@ -61,7 +62,7 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
-    """The sessions topic: Kafka's id of it, and the first and the settled end offset of each partition."""
+    """The sessions topic: its id in Kafka, and the first offset and settled end of each partition."""
 
     id: str
     start: dict[int, int]
@@ -69,7 +70,10 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """What to read: offsets by partition, `skipped` ones that are lost, and the note without its counts."""
+    """What to read: offsets by partition, and the note before the batch is counted.
+
+    `skipped`: how many offsets are lost.
+    """
 
     ranges: dict[int, Range]
     comparison: Comparison
@@ -78,7 +82,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """What the table holds of a group from one partition of one topic: None where rows do not name them."""
+    """What the table holds of a group from one partition of one topic; None where its rows name neither."""
 
     topic_id: str | None
     topic_partition: int | None
@@ -89,7 +93,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_note(text: str | None, group: str) -> Note | None:
-    """The note in a commit if it has one about this group."""
+    """A commit's note, if it has one about this group."""
     if not text:
         return None
     try:
@@ -100,9 +104,9 @@ def read_note(text: str | None, group: str) -> Note | None:
 
 
 def note_of(group: str, held: list[Held]) -> Note:
-    """The note that the rows themselves amount to, for a table whose commits do not say it.
+    """The note derived from the rows themselves, for a table whose commits do not have it.
 
-    Rows do not say where transactions ended, so the offsets are exact and yet may lie below a commit's.
+    Rows do not show where transactions ended, so an offset may be lower than the one that a commit notes.
     """
     topics: dict[str, dict[int, int]] = {}
     for one in held:
@@ -133,8 +137,8 @@ def plan_batch(
     A batch without ranges only notes an accepted loss.
 
     `delivers_once`: the topic holds each session once. `keeps_days`: the table's days are those of
-    `opened_at`. Raises LostRecords unless the loss is accepted: reading then goes on from the first offset
-    that is left.
+    `opened_at`. Raises LostRecords, unless `accept_loss`: then reading continues at the first offset that is
+    left.
     """
     reached = note.topics.get(topic.id, {})
     below = dict(note.compare_below) if topic.id in note.topics else {}
@@ -149,12 +153,12 @@ def plan_batch(
         losses.append(_loss(partition, at, first, end))
         skipped += max(first - at, 0)
         starts[partition] = first
-        if at > end:  # other sessions may stand where the table has read before
+        if at > end:  # these offsets may now have other sessions than those that the table has read
             below[partition] = end
     if losses and not accept_loss:
         raise LostRecords(
-            f"{'; '.join(losses)}. To go on without them, run `baton run lake -p accept_loss=1`; "
-            "docs/lake.md says what else can be done"
+            f"{'; '.join(losses)}. To continue without them, run `baton run lake -p accept_loss=1`; "
+            "docs/lake.md lists the alternatives"
         )
     ranges = _shares(starts, topic.end, records)
     if not ranges and not losses:
@@ -184,16 +188,16 @@ def records_for(records: int, read_bytes: int) -> int:
 
 
 def carries_on(operation: str, note: str | None) -> bool:
-    """Whether a commit that has no note about a group leaves the group's earlier note true.
+    """Whether a group's earlier note still holds after a commit that has no note about the group.
 
-    Rows that somebody deletes or changes stay so. But what adds rows, or brings an older state back, makes
-    the rows themselves the measure.
+    It does if somebody deletes or changes rows: the lake does not append those again. After a commit that
+    adds rows or restores an older version, only the rows themselves show what the table holds.
     """
     return operation in _HARMLESS or _is_ours(note)
 
 
 def with_counts(note: Note, sessions: int, fragments: int, size: int) -> Note:
-    """The note with so many more sessions, fragments and bytes."""
+    """The note with its counts increased by these sessions, fragments and bytes."""
     return msgspec.structs.replace(
         note,
         sessions=note.sessions + sessions,
@@ -203,7 +207,7 @@ def with_counts(note: Note, sessions: int, fragments: int, size: int) -> Note:
 
 
 def _is_ours(text: str | None) -> bool:
-    """Whether the note is a lake's, about whatever group."""
+    """Whether the job `lake` wrote the note, about any group."""
     try:
         return bool(text) and bool(msgspec.json.decode(text or "", type=_Envelope))
     except msgspec.DecodeError:
@@ -232,7 +236,7 @@ def _loss(partition: int, at: int, first: int, end: int) -> str:
 
 
 def _shares(starts: Mapping[int, int], ends: Mapping[int, int], records: int) -> dict[int, Range]:
-    """Ranges that advance all partitions by the same part of what they have left."""
+    """Ranges that advance all partitions by the same share of what they have left."""
     left = {partition: ends[partition] - first for partition, first in starts.items()}
     total = sum(left.values())
     return {

@@ -1,4 +1,4 @@
-"""Finds out up to where the table holds a group's sessions: from its commits, or else from its rows."""
+"""Finds out up to where the table holds a group's sessions: from its commits, or if need be from its rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from services.control.spark.lake.plan import (
 from services.control.spark.lake.table import LakeTable
 
 MOST_COMMITS: Final = 500
-"""How many commits to look back at most: those of other groups may come between."""
+"""How many commits to look back at most: other groups may have committed in between."""
 NO_NUMBER: Final = -1
 """The number of a group that has not committed yet."""
 EDITS: Final = frozenset({"DELETE", "UPDATE"})
@@ -30,8 +30,8 @@ _CREATED: Final = "CREATE TABLE"
 def current_note(table: LakeTable, version: int, group: str) -> Note:
     """The group's note as of this version.
 
-    Costs the commits since the group's last one. Only after a RESTORE, a foreign write or a loss of the log
-    does it read the places of the group's rows.
+    Reads the commits since the group's last one. It reads the places of the group's rows only after a
+    RESTORE, a write by another program, or a loss of the log.
     """
     edited = False
     for commit in islice(table.commits(version), MOST_COMMITS):
@@ -47,7 +47,7 @@ def current_note(table: LakeTable, version: int, group: str) -> Note:
 
 
 def still_holds(table: LakeTable, transaction: Transaction) -> None:
-    """Raises Overtaken if the table was set back, or written by strangers, since the transaction began."""
+    """Raises Overtaken if since then the table was restored, or written by a program other than Baton."""
     newest = table.version()
     if newest == transaction.version:
         return
@@ -57,7 +57,7 @@ def still_holds(table: LakeTable, transaction: Transaction) -> None:
 
 
 def _is_passed(commit: Commit) -> bool:
-    """Whether a commit that is not the group's own leaves its note true."""
+    """Whether the group's note still holds after this commit, which is not the group's own."""
     return carries_on(commit.operation, commit.note)
 
 

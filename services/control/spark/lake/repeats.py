@@ -1,7 +1,7 @@
-"""Finds the records of a batch whose sessions the table holds already, or that repeat one another.
+"""Finds the records of a batch whose sessions the table already holds, or that repeat one another.
 
-Only batches that may repeat something come here (`plan.Comparison`). Of the table it reads the column `id`
-alone, in the days of the batch and in the files whose first offsets overlap with those of the batch.
+Used only for batches that may repeat something (`plan.Comparison`). It reads only the column `id` of the
+table, in the days of the batch and in files whose first offsets overlap with those of the batch.
 """
 
 from __future__ import annotations

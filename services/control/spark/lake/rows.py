@@ -1,8 +1,8 @@
-"""A session's record as a row of the table. Runs in executors.
+"""Turns a session's record into a row of the table. Runs in executors.
 
-The usual spelling is what `shared.model.sessions` writes: the fragments come last, with nothing but commas
-between them. msgspec reads it at once. The strict reader of `delivered.py` decides about any other, so both
-accept the same records.
+Nearly all records are spelled as `shared.model.sessions` writes them: the fragments come last, with nothing
+but commas between them. msgspec reads these in one call. The strict reader of `delivered.py` decides about
+all others, so both accept the same records.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def parse_rows(
 
 
 def parse_narrow(batches: Iterator[pa.RecordBatch], group: str) -> Iterator[pa.RecordBatch]:
-    """The same rows with the columns NARROW alone."""
+    """The rows of `parse_rows`, with only the columns NARROW."""
     for batch in parse_rows(batches, group, lambda _: None):
         yield pa.RecordBatch.from_arrays([batch.column(name) for name in NARROW], schema=_NARROW_ARROW)
 
@@ -215,6 +215,6 @@ def _record_batch(
 
 
 def _strings(texts: list[bytes]) -> pa.Array:
-    """The texts, which are known to be UTF-8, without looking at each once more."""
+    """The texts as an array, without validating them again: they are known to be UTF-8."""
     ends = pa.array(accumulate(map(len, texts), initial=0), pa.int32())
     return pa.StringArray.from_buffers(len(texts), ends.buffers()[1], pa.py_buffer(b"".join(texts)))

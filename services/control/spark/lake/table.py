@@ -80,7 +80,7 @@ class LakeTable:
         return str(properties.apply(name)) if properties.contains(name) else default
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Sets properties, in a commit that makes writers who are under way begin again."""
+        """Sets properties. The commit makes concurrent writers start over."""
         listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
         self._change(f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ({listed})")
 
@@ -113,5 +113,5 @@ class LakeTable:
 
 
 def note_text(content: object) -> str:
-    """Any note as text."""
+    """Any note as the text of a commit."""
     return msgspec.json.encode(content).decode()

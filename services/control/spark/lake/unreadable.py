@@ -21,7 +21,7 @@ def set_aside(
 ) -> None:
     """Adds the unreadable ones of these records (`read_log`) that the table does not hold. Raises Overtaken.
 
-    It commits before the sessions of the batch do, so a run that dies between repeats it.
+    It commits before the batch's sessions, so the next run repeats it if this one dies in between.
     """
     group = request.group
 

@@ -27,7 +27,7 @@ def test_streams_are_numbers_and_ranges() -> None:
 @pytest.mark.parametrize("streams", ["3", "1-3", "2-1"])
 def test_streams_that_there_are_not_are_refused(streams: str) -> None:
     """The error says which there are."""
-    with pytest.raises(InvalidInput, match=r"the streams 0 … 2"):
+    with pytest.raises(InvalidInput, match=r"the streams are 0 … 2"):
         read_part({"streams": streams}, 3, NOW)
 
 
