@@ -31,6 +31,7 @@ from services.control.live.freshness import Freshness
 from services.control.live.metrics import registry_for
 from services.control.live.operations import Operations
 from services.control.live.scheduler import Scheduler
+from services.control.ports import ClusterSource, MemberSource, OffsetSource
 from services.control.settings import (
     END,
     ControlSettings,
@@ -51,10 +52,7 @@ from shared.zookeeper.secret import ensure_secrets
 
 
 async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
-    """Runs control until `stop`. Then it refuses requests, perhaps ends the drivers, and closes its clients.
-
-    `runs_at_stop` decides whether it ends them.
-    """
+    """Runs control until `stop`. Then ends the drivers if `runs_at_stop` says so, and closes its clients."""
     async with contextlib.AsyncExitStack() as stack:
         zookeeper = ZooKeeper(settings.zookeeper, settings.zookeeper_timeout_s, settings.zookeeper_access)
         stack.push_async_callback(zookeeper.close)
@@ -62,15 +60,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         http = await stack.enter_async_context(http_client(settings.tls))
         feed = EventFeed()
         cluster = ZooKeeperCluster(zookeeper, settings.names)
-        view = ClusterView(
-            cluster,
-            offsets,
-            HttpMembers(http),
-            settings.names,
-            refresh_s=settings.refresh_s,
-            status_window_s=settings.status_window_s,
-            ownership_history=feed.recent_events.ownership_history,
-        )
+        view = _view(settings, cluster, offsets, HttpMembers(http), feed)
         drain = HttpDrain(http, partial(_secrets, settings, zookeeper), settings.namespace)
         operations = _operations(settings, view, ZooKeeperPins(zookeeper, settings.names), drain)
         store = RunStore(Path(settings.runs))
@@ -84,9 +74,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             idle_s=settings.spark_idle_s,
             kept_s=settings.runs_kept_days * 86_400,
         )
-        retry = Retry(most=settings.schedule_retries, pause_s=settings.schedule_retry_s)
-        scheduler = Scheduler(parse_schedules(settings.schedules, JOBS), runner, view, retry)
-        runner.needed = scheduler.needed
+        scheduler = _scheduler(settings, runner, view)
         events = KafkaEvents(settings.kafka_access, settings.names, feed, replication=settings.replication)
         lake = Lake(lake_for(settings, os.environ), settings.namespace)
         tables = TableReader(lake)
@@ -101,7 +89,6 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             freshness=freshness.rows,
             schedules=scheduler.rows,
         )
-        hosts = own_hosts_for(settings)
         app = create_app(
             view=view,
             feed=feed,
@@ -111,7 +98,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             freshness=freshness.rows,
             scheduler=scheduler,
             registry=registry,
-            hosts=hosts,
+            hosts=own_hosts_for(settings),
         )
 
         async def keep_view() -> None:
@@ -132,6 +119,31 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
                     task.cancel()
                 if settings.runs_at_stop == END:
                     await runner.stop()
+
+
+def _view(
+    settings: ControlSettings,
+    cluster: ClusterSource,
+    offsets: OffsetSource,
+    members: MemberSource,
+    feed: EventFeed,
+) -> ClusterView:
+    return ClusterView(
+        cluster,
+        offsets,
+        members,
+        settings.names,
+        refresh_s=settings.refresh_s,
+        status_window_s=settings.status_window_s,
+        ownership_history=feed.recent_events.ownership_history,
+    )
+
+
+def _scheduler(settings: ControlSettings, runner: SparkRunner, view: ClusterView) -> Scheduler:
+    retry = Retry(most=settings.schedule_retries, pause_s=settings.schedule_retry_s)
+    scheduler = Scheduler(parse_schedules(settings.schedules, JOBS), runner, view, retry)
+    runner.needed = scheduler.needed
+    return scheduler
 
 
 def _operations(

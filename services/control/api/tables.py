@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from services.control.api.openapi import Content, answers, encoded, refuses
+from services.control.api.openapi import Content, Responses, answers, encoded, refuses
 from services.control.api.pages import INVALID
 from services.control.core.freshness import FreshnessRow
 from services.control.ports import TableSource
@@ -54,19 +54,10 @@ def tables_routes(tables: TableSource, freshness: Callable[[], list[FreshnessRow
     async def all_tables() -> Response:
         return encoded(TableList(tables=list(await tables.tables()), freshness=freshness()))
 
-    responses = (
-        answers(TablePage, description="A page; the header `Link` leads to the next one")
-        | INVALID
-        | refuses(404, "There is no such table")
-        | refuses(409, "The version of the table that the first page was read from is gone")
-    )
-    for kind in (CSV, PARQUET):
-        responses[200]["content"][kind] = {"schema": {"type": "string"}}
-
     @routes.get(
         "/tables/{name:path}",
         summary="Read a page of a table",
-        responses=responses,
+        responses=_page_responses(),
         openapi_extra={"parameters": [_FILTERS]},
     )
     async def rows(
@@ -99,13 +90,28 @@ def tables_routes(tables: TableSource, freshness: Callable[[], list[FreshnessRow
         except QueryInvalid as error:
             faults = [{"in": f"query.{where}", "detail": fault} for where, fault in error.faults]
             return problem(422, kind_for(error), error.detail, errors=faults)
-        headers = {"Vary": "Accept"}
-        if page.next:
-            others = [(parameter, value) for parameter, value in given if parameter != "after"]
-            headers["Link"] = f'<?{urlencode([*others, ("after", page.next)])}>; rel="next"'
-        return Response(page.body, media_type=kind, headers=headers)
+        link = {"Link": _link_to(page.next, given)} if page.next else {}
+        return Response(page.body, media_type=kind, headers={"Vary": "Accept"} | link)
 
     return routes
+
+
+def _page_responses() -> Responses:
+    responses = (
+        answers(TablePage, description="A page; the header `Link` leads to the next one")
+        | INVALID
+        | refuses(404, "There is no such table")
+        | refuses(409, "The version of the table that the first page was read from is gone")
+    )
+    for kind in (CSV, PARQUET):
+        responses[200]["content"][kind] = {"schema": {"type": "string"}}
+    return responses
+
+
+def _link_to(after: str, given: Sequence[tuple[str, str]]) -> str:
+    """The header `Link` to the page that follows `after`, with the other parameters as they are."""
+    others = [(parameter, value) for parameter, value in given if parameter != "after"]
+    return f'<?{urlencode([*others, ("after", after)])}>; rel="next"'
 
 
 def _accepted(accept: str) -> str:

@@ -170,7 +170,7 @@ JOBS: Mapping[str, Job] = {
                 Parameter(
                     name="since",
                     type="string",
-                    description="judge only what was appended since: a time (RFC 3339), or 30m, 2h, 7d ago",
+                    description="judge only what was appended since a time (RFC 3339) or an age (30m, 2h)",
                     pattern=_SINCE,
                 ),
                 Parameter(

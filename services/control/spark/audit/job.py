@@ -1,4 +1,4 @@
-"""The job `audit`: recomputes all sessions from the fragments in Kafka, and compares them with the delivered.
+"""The job `audit`: recomputes all sessions from their fragments, and compares them with those delivered.
 
 Reads the heads first, then the delivered sessions, then the fragments, each up to its end at that moment. So
 everything below a head's position is visible. One Spark job does the rest: it reads each topic once, sorts

@@ -9,7 +9,7 @@ what comes next.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -81,6 +81,18 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     note: Note
 
 
+class _Resumption(NamedTuple):
+    """Where reading resumes, by partition, and the losses in words with their number of offsets.
+
+    `below`: as `compare_below` of a note.
+    """
+
+    starts: dict[int, int]
+    below: dict[int, int]
+    skipped: int
+    losses: list[str]
+
+
 class Held(msgspec.Struct, frozen=True, kw_only=True):
     """What the table holds of a group from one partition of one topic; None where its rows name neither."""
 
@@ -140,21 +152,7 @@ def plan_batch(
     `opened_at`. Raises LostRecords, unless `accept_loss`: then reading continues at the first offset that is
     left.
     """
-    reached = note.topics.get(topic.id, {})
-    below = dict(note.compare_below) if topic.id in note.topics else {}
-    if note.unsure:
-        below = dict(topic.end)
-    starts, skipped, losses = {}, 0, []
-    for partition, first in topic.start.items():
-        at, end = reached.get(partition), topic.end[partition]
-        starts[partition] = first if at is None else at
-        if at is None or first <= at <= end:
-            continue
-        losses.append(_loss(partition, at, first, end))
-        skipped += max(first - at, 0)
-        starts[partition] = first
-        if at > end:  # these offsets may now have other sessions than those that the table has read
-            below[partition] = end
+    starts, below, skipped, losses = _resume(note, topic)
     if losses and not accept_loss:
         raise LostRecords(
             f"{'; '.join(losses)}. To continue without them, run `baton run lake -p accept_loss=1`; "
@@ -177,6 +175,26 @@ def plan_batch(
             note, topics=note.topics | {topic.id: after}, mixed=mixed, compare_below=below, unsure=False
         ),
     )
+
+
+def _resume(note: Note, topic: Topic) -> _Resumption:
+    """Where reading resumes, as if every loss were accepted."""
+    reached = note.topics.get(topic.id, {})
+    below = dict(note.compare_below) if topic.id in note.topics else {}
+    if note.unsure:
+        below = dict(topic.end)
+    starts, skipped, losses = {}, 0, []
+    for partition, first in topic.start.items():
+        at, end = reached.get(partition), topic.end[partition]
+        starts[partition] = first if at is None else at
+        if at is None or first <= at <= end:
+            continue
+        losses.append(_loss(partition, at, first, end))
+        skipped += max(first - at, 0)
+        starts[partition] = first
+        if at > end:  # these offsets may now have other sessions than those that the table has read
+            below[partition] = end
+    return _Resumption(starts, below, skipped, losses)
 
 
 def records_for(records: int, read_bytes: int) -> int:
