@@ -96,7 +96,7 @@ class StackOptions:
         return f"spark://{LOOPBACK}:{self.spark_master_port}" if self.spark_workers else ""
 
     def spark_worker_port(self, index: int) -> int:
-        """The port of Spark's worker `index` (0 …), and that of its pages 20 higher."""
+        """The port of Spark's worker `index` (0 …)."""
         return 7080 + index + self.port_offset
 
     @property
