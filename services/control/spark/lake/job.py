@@ -4,7 +4,7 @@ The table is its own checkpoint: each commit notes up to which offsets of the se
 the group's sessions (`plan.py`). A run reads that note, appends what follows in a few large commits, and
 stops where the topic ended when the run began. It compares rows only if the topic may repeat sessions, and
 never rewrites any. Delta refuses the second of two commits that were planned from the same state
-(`table.py`).
+(`spark/delta.py`).
 """
 
 from __future__ import annotations
