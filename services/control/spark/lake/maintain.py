@@ -85,9 +85,9 @@ def rewrite(table: LakeTable, check_lock: CheckLock = unlocked) -> int:
         table.add_columns(missing)
     groups = sorted({part.values["group"] or "" for part in _parts(table)})
     for group in groups:
-        _until_first(functools.partial(_rewrite_group, table, group, check_lock))
+        _retry_overtaken(functools.partial(_rewrite_group, table, group, check_lock))
     check_lock()
-    _until_first(functools.partial(table.set_properties, PROPERTIES))
+    _retry_overtaken(functools.partial(table.set_properties, PROPERTIES))
     return len(groups)
 
 
@@ -141,7 +141,8 @@ def _newest_note(table: LakeTable, group: str) -> Any:
     return None
 
 
-def _until_first(work: Callable[[], None]) -> None:
+def _retry_overtaken(work: Callable[[], None]) -> None:
+    """Repeats the work until no other writer commits first. Raises Overtaken after MOST_OVERTAKEN times."""
     for attempt in range(MOST_OVERTAKEN):
         try:
             work()
@@ -179,7 +180,7 @@ def _vacuum(spark: SparkSession, table: LakeTable, keep_days: int, check_lock: C
     check_lock()
     if table.property(RETENTION, f"interval {KEEP_DAYS} days") != f"interval {keep_days} days":
         wanted = {RETENTION: keep_days, LOG_RETENTION: max(keep_days, LOG_DAYS)}
-        _until_first(
+        _retry_overtaken(
             functools.partial(
                 table.set_properties, {name: f"interval {days} days" for name, days in wanted.items()}
             )
