@@ -59,6 +59,8 @@ RUN BATON_CACHE=/cache python -c "from cli.stack.jars import fetch_jars; fetch_j
 
 FROM java AS control
 COPY --from=jars /cache/jars/spark /opt/spark-jars
+# where a driver keeps the archive for executors
+RUN install --directory --owner=baton /opt/packs
 COPY shared shared
 COPY services services
 # drivers end with the container that they run in

@@ -1,0 +1,89 @@
+"""Transactions of Delta's own on real Spark: what replaces a partition leaves nothing of it, and no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from services.control.spark import delta
+from services.control.spark.delta import Overtaken, Transaction, delta_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Table:
+    """A table of numbers, partitioned by `report`."""
+
+    def __init__(self, spark: SparkSession, path: Path) -> None:
+        self._spark = spark
+        self.path = str(path)
+        self._number = 0
+        spark.sql(
+            f"CREATE TABLE delta.`{path}` (report STRING, n BIGINT) USING delta PARTITIONED BY (report)"
+        )
+
+    def begin(self, report: str, *numbers: int) -> Transaction:
+        """A transaction that has written the report's new rows and not committed them."""
+        transaction = Transaction(self._spark, delta_log(self._spark, self.path), report)
+        transaction.write(
+            self._spark.createDataFrame([(report, n) for n in numbers], "report STRING, n BIGINT")
+        )
+        transaction.remove({"report": report}, report)
+        return transaction
+
+    def commit(self, transaction: Transaction, report: str) -> None:
+        """Raises Overtaken."""
+        self._number += 1
+        transaction.commit(report, self._number)
+
+    def replace(self, report: str, *numbers: int) -> None:
+        self.commit(self.begin(report, *numbers), report)
+
+    def sql(self, statement: str) -> None:
+        self._spark.sql(statement.format(f"delta.`{self.path}`"))
+
+    def rows(self) -> dict[str, list[int]]:
+        """The numbers of each report, sorted."""
+        found: dict[str, list[int]] = {}
+        for row in self._spark.read.format("delta").load(self.path).orderBy("n").collect():
+            found.setdefault(row.report, []).append(row.n)
+        return found
+
+
+@pytest.mark.parametrize("most_commits", [200, 0])
+def test_a_partition_is_replaced_whatever_others_have_done_to_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_commits: int
+) -> None:
+    """Rows appended, deleted, compacted or restored since; with and without the search in the log."""
+    monkeypatch.setattr(delta, "MOST_COMMITS", most_commits)
+    table = Table(spark, tmp_path / "table")
+    table.replace("a", 1, 2)
+    table.replace("b", 3)
+    table.sql("INSERT INTO {} VALUES ('a', 4), ('b', 5)")
+    table.sql("DELETE FROM {} WHERE n = 1")
+    table.sql("OPTIMIZE {}")
+    table.replace("a", 6)
+    assert table.rows() == {"a": [6], "b": [3, 5]}
+
+    table.sql("RESTORE {} TO VERSION AS OF 3")
+    assert table.rows() == {"a": [1, 2, 4], "b": [3, 5]}
+    table.replace("b", 7)
+    table.replace("a", 8)
+
+    assert table.rows() == {"a": [8], "b": [7]}
+
+
+def test_of_two_that_replace_the_same_partition_one_commits(spark: SparkSession, tmp_path: Path) -> None:
+    """Also the first two, which find nothing to remove. Transactions on different partitions do not meet."""
+    table = Table(spark, tmp_path / "table")
+    first, second, other = table.begin("a", 1), table.begin("a", 2), table.begin("b", 3)
+
+    table.commit(second, "a")
+    table.commit(other, "b")
+    with pytest.raises(Overtaken):
+        table.commit(first, "a")
+
+    assert table.rows() == {"a": [2], "b": [3]}
