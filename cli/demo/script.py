@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
+from cli.commands.control import follow
 from cli.commands.jobs import run_job
-from cli.commands.runs import failure_of
+from cli.commands.runs import failure_of, path_of, progress_of
 from cli.demo import report
 from cli.demo.incidents import Quarters, run_incidents
 from cli.demo.log import DemoLog
@@ -46,12 +47,16 @@ async def run_demo(log: DemoLog, options: StackOptions) -> list[str]:
     report.step(f"{log.path} is a log of about {log.lines:,} lines ({log.form}, key {log.fields.key}){known}")
     report.step("starting ZooKeeper, Kafka, producer, consumers and control")
     async with LocalStack(options, _print_change) as stack:
+        # as a schedule would, while fragments arrive; its driver then waits for the other jobs
+        report.step("starting a run of the Spark job lake, which takes the sessions delivered so far")
+        early = await run_job(stack.control_url, "lake", DEFAULT_GROUP, {}, wait=False)
         outcome = await _import(stack, log)
         # with lines missing, every later count would differ as well: one reason is enough
         if outcome.failure or not outcome.ok:
             return [outcome.failure or "not every line was accepted: " + "; ".join(outcome.tally.sentences())]
         streams = await _settled(stack)
         report.print_ownership(streams["streams"])
+        _check(await follow(stack.control_url, path_of(early["id"]), progress_of))
         results = await _run_jobs(stack, log.item_path)
         report.print_reports(results["reports"])
         read, findings = await _read_delivered(stack, log)
@@ -135,11 +140,16 @@ async def _run_jobs(stack: LocalStack, item_path: str) -> dict[str, dict[str, An
         report.step(f"running the Spark job {job}")
         began = time.monotonic()
         ended = await run_job(stack.control_url, job, DEFAULT_GROUP, parameters, wait=True)
-        if ended["state"] != "succeeded":
-            raise BatonError(f"the job {job} failed: {failure_of(ended)}")
+        _check(ended)
         click.echo(f"  {job} took {time.monotonic() - began:.0f} s")
         results[job] = ended["result"]
     return results
+
+
+def _check(run: dict[str, Any]) -> None:
+    """Raises BatonError if the run has not succeeded."""
+    if run["state"] != "succeeded":
+        raise BatonError(f"the job {run['job']} failed: {failure_of(run)}")
 
 
 async def _read_delivered(stack: LocalStack, log: DemoLog) -> tuple[Amount, Findings | None]:
