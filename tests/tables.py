@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from shared.model.sessions import parse_session
 
@@ -58,13 +58,14 @@ def session(number: int, key: str = "ann", **fields: Any) -> dict[str, Any]:
     } | fields
 
 
-def write_sessions(lake: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Appends the rows in one commit."""
+def write_sessions(lake: Path, rows: Iterable[Mapping[str, Any]], note: str = "") -> None:
+    """Appends the rows in one commit, with a note if there is one."""
     write_deltalake(
         lake / "sessions",
         pa.Table.from_pylist(list(rows), SESSIONS),
         mode="append",
         partition_by=["group", "day"],
+        commit_properties=CommitProperties(custom_metadata={"userMetadata": note}) if note else None,
     )
 
 
