@@ -24,7 +24,7 @@ from services.control.core.runs import Run
 from shared.model.names import DEFAULT_GROUP, Names
 from shared.zookeeper.connection import ZooKeeper
 from tests.lake import DAY_MS, NOON_MS, session_record
-from tests.spark import Pipeline, fragment
+from tests.spark import Pipeline, closed_log
 from tests.spark_control import Control
 from tests.tables import write_old_sessions
 
@@ -32,7 +32,6 @@ KEYS = 7
 FRAGMENTS = 350
 DAYS = 3
 MINUTE_MS = 60_000
-BEGAN_MS = 1_700_000_000_000
 IN_CI = (("lake", "commit", "driver"), ("lake", "batch", "control"), ("audit", "lock", "driver"))
 JOBS = {"lake": "", "reports": "", "audit": "", "maintain": "OPTIMIZE", "rewrite": "WRITE"}
 """Each with the operation whose commit is the moment `commit`; "" for any.
@@ -93,10 +92,9 @@ class Moments:
         return sum(1 for log in logs if not wanted or wanted in log.read_text())
 
 
-async def closed_log(pipeline: Pipeline) -> list[tuple[bytes, bytes]]:
+async def records_of_log(pipeline: Pipeline) -> list[tuple[bytes, bytes]]:
     """A log whose heads are at its end; the records of its sessions, which nobody has delivered."""
-    await pipeline.send([fragment(f"k{n % KEYS}", BEGAN_MS + n * MINUTE_MS) for n in range(FRAGMENTS)])
-    await pipeline.send([(None, b'{"time": %d}' % (BEGAN_MS + FRAGMENTS * MINUTE_MS))])
+    await pipeline.send(closed_log(FRAGMENTS, KEYS, MINUTE_MS))
     sessions, positions = await pipeline.sessions()
     await pipeline.commit(positions)
     return [(session.key.encode(), value) for session, value in sessions]
@@ -116,7 +114,7 @@ async def prepare(job: str, control: Control, pipeline: Pipeline) -> int:
     """Makes what the job works on; returns the number of the group's sessions."""
     await pipeline.create()
     is_upkeep = job in ("maintain", "rewrite")
-    records = days_of_sessions(DEFAULT_GROUP) if is_upkeep else await closed_log(pipeline)
+    records = days_of_sessions(DEFAULT_GROUP) if is_upkeep else await records_of_log(pipeline)
     if job == "rewrite":
         old = [value for group in GROUPS for _, value in days_of_sessions(group)]
         write_old_sessions(Path(control.lake) / pipeline.namespace, old)
