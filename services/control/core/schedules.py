@@ -83,7 +83,7 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
         int | None, Meta(description="when the last job of its last good round ended (ms UTC)")
     ]
     failures: Annotated[
-        int, Meta(description="rounds that have failed since that good one, or since another control took one")
+        int, Meta(description="rounds that have failed since it, or since another control took one")
     ]
 
 
