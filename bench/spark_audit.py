@@ -22,6 +22,7 @@ from typing import Any
 
 from bench.report import Row
 from shared.model.names import Names
+from tests.spark import Pipeline
 
 STREAMS = 12
 PARTITIONS = 4
@@ -41,16 +42,18 @@ def names_of(fragments: int) -> Names:
     return Names(f"bench-audit-{fragments}")
 
 
+def pipeline_of(kafka: str, fragments: int) -> Pipeline:
+    return Pipeline(kafka=kafka, namespace=names_of(fragments).namespace, streams=STREAMS)
+
+
 async def fill(kafka: str, fragments: int) -> None:
     """Writes a log, the sessions that owners close in it, and the heads."""
-    from aiokafka import AIOKafkaProducer, TopicPartition
-    from aiokafka.structs import OffsetAndMetadata
+    from aiokafka import AIOKafkaProducer
 
     from services.consumer.core.commits.delivery import delivered
     from services.consumer.core.sessions.assembly import Assembler
     from shared.kafka.topics import MAX_RECORD_BYTES, ensure_topics, fragments_topics, sessions_topic
     from shared.model.group import GroupSettings
-    from shared.model.head import Head
     from tests.reference import Rec
 
     names = names_of(fragments)
@@ -86,14 +89,7 @@ async def fill(kafka: str, fragments: int) -> None:
                         )
             positions[stream] = assembler.position
         await producer.flush()
-    async with AIOKafkaProducer(bootstrap_servers=kafka, transactional_id=f"fill-{fragments}") as producer:
-        for stream, position in positions.items():
-            head = Head(epoch=1, seq=1, position=position, safe_offset=position)
-            offsets = {
-                TopicPartition(names.fragments(stream), 0): OffsetAndMetadata(position, head.metadata())
-            }
-            async with producer.transaction():
-                await producer.send_offsets_to_transaction(offsets, names.kafka_group(GROUP))
+    await pipeline_of(kafka, fragments).commit(positions)
 
 
 def _keys() -> list[Any]:
@@ -123,22 +119,8 @@ def _value(key: str, turn: int) -> bytes:
 
 def _audit(spark: Any, kafka: str, fragments: int, folder: Path) -> None:
     from services.control.spark.audit.job import audit
-    from services.control.spark.request import RunRequest
-    from shared.model.group import GroupSettings
-    from shared.model.routing import initial_table
 
-    request = RunRequest(
-        id="bench",
-        job="audit",
-        kafka=kafka,
-        namespace=names_of(fragments).namespace,
-        lake=str(folder / "lake"),
-        jars="",
-        group_settings=GroupSettings(),
-        streams=STREAMS,
-        stream_table=initial_table(STREAMS).encode().decode(),
-    )
-    result = audit(spark, request)
+    result = audit(spark, pipeline_of(kafka, fragments).request("audit", folder / "lake"))
     sessions = result["fragments"] // PER_SESSION
     assert (result["verdict"], result["judged"]) == ("exact", sessions), result
 

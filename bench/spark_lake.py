@@ -21,7 +21,7 @@ from bench.machine import machine
 from bench.report import Row
 from shared.kafka.topics import ensure_topics, sessions_topic
 from shared.model.names import Names
-from shared.model.sessions import Session, encode_session, session_id
+from tests.lake import record_of
 from tests.servers import KafkaServer, temporary_home
 
 SESSIONS = 1_000_000
@@ -59,24 +59,8 @@ def _record(stream: int, number: int, opened_at: int) -> tuple[bytes, bytes]:
         raw = msgspec.json.encode(fields)
         pad = f'"pad":"{number * 2654435761 % 2**64:x}{"x" * (SIZE - len(raw) - 25)}",'.encode()
         data.append(raw[:1] + pad + raw[1:])
-    session = Session(
-        id=session_id("default", stream, key, number),
-        group="default",
-        key=key,
-        stream=stream,
-        epoch=1,
-        first_offset=FRAGMENTS * (number // STREAMS),
-        last_offset=FRAGMENTS * (number // STREAMS) + FRAGMENTS - 1,
-        first_time=opened_at,
-        last_time=opened_at + 1000 * (FRAGMENTS - 1),
-        opened_at=opened_at,
-        closed_at=opened_at + 1_800_000,
-        fragments=FRAGMENTS,
-        bytes=sum(map(len, data)),
-        reason="gap",
-        data=[],
-    )
-    return key.encode(), encode_session(session, data)
+    times = (opened_at, opened_at + 1000 * (FRAGMENTS - 1), opened_at)
+    return record_of(key, data, FRAGMENTS * (number // STREAMS), times, stream=stream)
 
 
 def run(kafka: str, home: Path, sessions: int = SESSIONS, batch: int = BATCH) -> list[Row]:

@@ -14,7 +14,7 @@ import httpx
 
 from bench.report import Row
 from services.control.core.runs import Run
-from tests.spark import Pipeline, fragment
+from tests.spark import Pipeline, closed_log
 from tests.spark_control import Control
 
 FRAGMENTS = 30_000
@@ -32,12 +32,8 @@ def run(kafka: str, zookeeper: str) -> list[Row]:
 async def _run(home: Path, kafka: str, zookeeper: str) -> list[Row]:
     pipeline = Pipeline(kafka=kafka, namespace="bench-spark-runs")
     await pipeline.create()
-    began = 1_700_000_000_000
-    records = [fragment(f"k{n % KEYS}", began + n, data={"path": f"/{n % 97}"}) for n in range(FRAGMENTS)]
-    await pipeline.send([*records, (None, b'{"time": %d}' % (began + FRAGMENTS))])
-    sessions, positions = await pipeline.sessions()
-    await pipeline.deliver([(session.key.encode(), value) for session, value in sessions])
-    await pipeline.commit(positions)
+    await pipeline.send(closed_log(FRAGMENTS, KEYS, step_ms=1))
+    await pipeline.deliver_all()
     warm: dict[str, list[float]] = {job: [] for job in JOBS}
     async with httpx.AsyncClient() as http:
         control = Control(home, kafka, zookeeper, pipeline.namespace, http)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from shared.model.sessions import Session, encode_session, session_id
+from shared.model.sessions import Reason, Session, encode_session, session_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,21 +31,37 @@ def session_record(
     """A session's record: one fragment per path. `first_time` is `opened_at` unless given (ms UTC)."""
     data = [msgspec.json.encode({"key": key, "data": {"path": path}}) for path in paths]
     began = opened_at if first_time is None else first_time
+    times = (began, began + seconds * 1000, opened_at)
+    return record_of(key, data, first_offset, times, group=group, reason="end" if key == "ender" else "gap")
+
+
+def record_of(
+    key: str,
+    data: Sequence[bytes],
+    first_offset: int,
+    times: tuple[int, int, int],
+    *,
+    stream: int = 0,
+    group: str = "default",
+    reason: Reason = "gap",
+) -> tuple[bytes, bytes]:
+    """The record of a session; `times`: `first_time`, `last_time` and `opened_at` (ms UTC)."""
+    first_time, last_time, opened_at = times
     session = Session(
-        id=session_id(group, 0, key, first_offset),
+        id=session_id(group, stream, key, first_offset),
         group=group,
         key=key,
-        stream=0,
+        stream=stream,
         epoch=1,
         first_offset=first_offset,
         last_offset=first_offset + len(data) - 1,
-        first_time=began,
-        last_time=began + seconds * 1000,
+        first_time=first_time,
+        last_time=last_time,
         opened_at=opened_at,
         closed_at=opened_at,
         fragments=len(data),
-        bytes=sum(len(raw) for raw in data),
-        reason="end" if key == "ender" else "gap",
+        bytes=sum(map(len, data)),
+        reason=reason,
         data=[],
     )
     return key.encode(), encode_session(session, data)

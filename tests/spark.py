@@ -34,6 +34,8 @@ from shared.model.sessions import Session, parse_session
 from tests.topics import records_of
 
 WEEK_MS = 7 * 86_400_000
+BEGAN_MS = 1_700_000_000_000
+PAGES = 97
 DEFAULTS = GroupSettings()
 
 
@@ -41,6 +43,14 @@ def fragment(key: str, time: int | None = None, **more: Any) -> tuple[bytes, byt
     """A fragment as a record's key and value."""
     body = {"key": key} | ({} if time is None else {"time": time}) | more
     return key.encode(), msgspec.json.encode(body)
+
+
+def closed_log(count: int, keys: int, step_ms: int) -> list[tuple[bytes | None, bytes | None]]:
+    """So many fragments of these keys in turn, `step_ms` apart, and a marker after the last one."""
+    fragments = [
+        fragment(f"k{n % keys}", BEGAN_MS + n * step_ms, data={"path": f"/{n % PAGES}"}) for n in range(count)
+    ]
+    return [*fragments, (None, b'{"time": %d}' % (BEGAN_MS + count * step_ms))]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +103,13 @@ class Pipeline:
             closed += [self._session(stream, one, log) for one in done]
             positions[stream] = assembler.position
         return closed, positions
+
+    async def deliver_all(self) -> list[tuple[Session, bytes]]:
+        """Delivers what owners close over the whole log, and commits their heads; returns the sessions."""
+        sessions, positions = await self.sessions()
+        await self.deliver([(session.key.encode(), value) for session, value in sessions])
+        await self.commit(positions)
+        return sessions
 
     async def deliver(self, values: Sequence[tuple[bytes, bytes]], *, partition: int = 0) -> None:
         """Appends records to the sessions topic."""

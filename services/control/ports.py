@@ -5,7 +5,7 @@ The adapters implement these on ZooKeeper, Kafka, HTTP and processes; tests use 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from services.control.core.freshness import Positions, TopicState
@@ -88,8 +88,8 @@ class TableSource(Protocol):
 class HeldPositions(Protocol):
     """Reads up to where the lake holds the sessions topics."""
 
-    def read(self) -> Positions | None:
-        """The positions, or None if there is no table `sessions` that names them. Blocks.
+    def read(self, groups: Collection[str]) -> Positions | None:
+        """The positions of at least these groups, or None if no table `sessions` names them. Blocks.
 
         Raises Unavailable.
         """

@@ -1,4 +1,4 @@
-"""How far a lake is behind a real sessions topic: by its own rows, without Spark."""
+"""How far a lake is behind a real sessions topic: by its commits' notes or its rows, without Spark."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from services.control.adapters.kafka_sessions import KafkaSessions
 from services.control.live.feed import EventFeed
 from services.control.live.freshness import Freshness
 from services.control.live.metrics import registry_for
+from services.control.spark.lake.plan import Note
 from services.control.tables.lake import Lake
-from services.control.tables.positions import LakePositions
+from services.control.tables.positions import COMMITS, LakePositions
 from shared.model.names import Names
 from tests.tables import session, write_sessions
 from tests.topics import admin_client, delete_below
@@ -39,24 +40,34 @@ async def deliver(kafka: str, topic: str, partition: int, values: Sequence[bytes
     return [(one.offset, one.timestamp) for one in sent]
 
 
+async def create(kafka: str, topic: str) -> None:
+    """A sessions topic with two partitions."""
+    async with admin_client(kafka) as admin:
+        configs = {"retention.ms": str(RETENTION_MS), "message.timestamp.type": "LogAppendTime"}
+        await admin.create_topics([NewTopic(topic, 2, 1, topic_configs=configs)])
+
+
+async def id_of_topic(topics: KafkaSessions) -> str:
+    """Kafka's id of the default group's topic."""
+
+    async def find_id() -> str:
+        state = await topics.describe("default")
+        return state.topic_id if state else ""
+
+    return await until(find_id)
+
+
 async def test_the_lake_is_behind_by_what_it_lacks(kafka: str, namespace: str, tmp_path: Path) -> None:
     """Records and age of the oldest; markers of transactions alone are nothing; deleted records are lost."""
     names = Names(namespace)
     topic = names.sessions("default")
-    async with admin_client(kafka) as admin:
-        configs = {"retention.ms": str(RETENTION_MS), "message.timestamp.type": "LogAppendTime"}
-        await admin.create_topics([NewTopic(topic, 2, 1, topic_configs=configs)])
+    await create(kafka, topic)
     view = small_baton().view()
     await view.step()
     clock = [0]
     positions = LakePositions(Lake(str(tmp_path), namespace))
     async with KafkaSessions(kafka, names) as topics:
-
-        async def find_id() -> str:
-            state = await topics.describe("default")
-            return state.topic_id if state else ""
-
-        topic_id = await until(find_id)
+        topic_id = await id_of_topic(topics)
         freshness = Freshness(positions, topics, view, names, every_s=1, now_ms=lambda: clock[0])
         registry = registry_for(view, InMemoryRunner(), EventFeed(), freshness=freshness.rows)
 
@@ -114,6 +125,41 @@ async def test_the_lake_is_behind_by_what_it_lacks(kafka: str, namespace: str, t
 def gauge(registry: CollectorRegistry, name: str) -> float | None:
     """The gauge of the default group."""
     return registry.get_sample_value(name, {"group": "default"})
+
+
+async def test_what_a_commit_notes_is_exact(kafka: str, namespace: str, tmp_path: Path) -> None:
+    """A deleted marker of a transaction is no lost record; a note holds until a stranger adds rows."""
+    names, lake = Names(namespace), tmp_path / namespace
+    topic = names.sessions("default")
+    await create(kafka, topic)
+    view = small_baton().view()
+    await view.step()
+    async with KafkaSessions(kafka, names) as topics:
+        topic_id = await id_of_topic(topics)
+        freshness = Freshness(LakePositions(Lake(str(tmp_path), namespace)), topics, view, names, every_s=1)
+
+        def append(offset: int, group: str = "default", note: Note | None = None) -> None:
+            place: dict[str, Any] = {"topic_id": topic_id, "topic_partition": 0, "topic_offset": offset}
+            row = session(offset, group=group, **place)
+            write_sessions(lake, [row], note.encode() if note else "")
+
+        async def lost() -> int:
+            await freshness.step()
+            (row,) = freshness.rows()
+            return row.lost_records
+
+        ((offset, _),) = await deliver(kafka, topic, 0, [b"a"])
+        await delete_below(kafka, topic, offset + 2)  # with the marker
+        append(offset, note=Note(group="default", topics={topic_id: {0: offset + 2, 1: 0}}))
+        assert await lost() == 0
+
+        for number in range(COMMITS[0]):
+            append(number, group="other", note=Note(group="other", topics={topic_id: {0: number + 1}}))
+        DeltaTable(lake / "sessions").optimize.compact()
+        assert await lost() == 0
+
+        append(offset)
+        assert await lost() == 1  # rows do not say where transactions ended
 
 
 async def test_a_failure_keeps_the_last_numbers_and_is_logged_once(

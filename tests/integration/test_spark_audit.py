@@ -65,9 +65,7 @@ async def test_an_honest_delivery_has_no_differences(
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     await pipeline.send(_log(1, 3000))
-    sessions, positions = await pipeline.sessions()
-    await pipeline.deliver([(session.key.encode(), value) for session, value in sessions])
-    await pipeline.commit(positions)
+    sessions = await pipeline.deliver_all()
 
     result = await asyncio.to_thread(audit, spark, pipeline.request("audit", tmp_path))
 
@@ -91,9 +89,7 @@ async def test_faults_of_the_table_are_found(
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     await pipeline.send([fragment(f"k{n}", data=n, end=True) for n in range(12)])
-    sessions, positions = await pipeline.sessions()
-    await pipeline.deliver([(session.key.encode(), value) for session, value in sessions])
-    await pipeline.commit(positions)
+    await pipeline.deliver_all()
     request = pipeline.request("audit", tmp_path)
 
     def plant(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

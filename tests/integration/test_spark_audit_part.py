@@ -32,9 +32,7 @@ async def test_sessions_cut_by_retention_are_counted_but_not_judged(
     pipeline = Pipeline(kafka=kafka, namespace=namespace, streams=1)
     await pipeline.create()
     await pipeline.send([fragment(f"k{n % 4}", data=n, end=n % 10 == 9) for n in range(100)])
-    sessions, positions = await pipeline.sessions()
-    await pipeline.deliver([(session.key.encode(), value) for session, value in sessions])
-    await pipeline.commit(positions)
+    sessions = await pipeline.deliver_all()
     await delete_below(kafka, pipeline.names.fragments(0), 50)
 
     result = await asyncio.to_thread(audit, spark, pipeline.request("audit", tmp_path))
@@ -77,9 +75,7 @@ async def test_retention_that_deletes_during_the_run_does_not_fail_it(
 ) -> None:
     """Before the records are read or after: what is surely there is judged, and the rest is named."""
     pipeline, before = await _two_batches(kafka, namespace)
-    sessions, positions = await pipeline.sessions()
-    await pipeline.deliver([(session.key.encode(), value) for session, value in sessions])
-    await pipeline.commit(positions)
+    sessions = await pipeline.deliver_all()
     deleted: list[str] = []
     judge = job._judge
 

@@ -12,7 +12,7 @@ import pytest
 from cli.stack.jars import fetch_jars
 from services.control.core.runs import Run
 from services.control.spark.request import ClusterOptions
-from tests.spark import Pipeline, fragment
+from tests.spark import Pipeline, closed_log
 from tests.spark_cluster import MEMORY, SparkCluster, spark_cluster
 from tests.spark_control import Control
 
@@ -43,28 +43,14 @@ async def control(
         await control.runner.stop()
 
 
-async def delivered(kafka: str, namespace: str) -> Pipeline:
-    """A log with its sessions and heads."""
-    pipeline = Pipeline(kafka=kafka, namespace=namespace)
-    await pipeline.create()
-    await pipeline.send(
-        [
-            fragment(f"k{n % KEYS}", 1_700_000_000_000 + n * 1000, data={"path": f"/{n % 7}"})
-            for n in range(400)
-        ]
-        + [(None, b'{"time": 1700000900000}')]
-    )
-    sessions, positions = await pipeline.sessions()
-    await pipeline.deliver([(session.key.encode(), value) for session, value in sessions])
-    await pipeline.commit(positions)
-    return pipeline
-
-
 async def test_all_jobs_run_where_nothing_of_ours_is(
     control: Control, cluster: SparkCluster, kafka: str, namespace: str
 ) -> None:
     """Code and packages come with the archive; an executor that is killed in each job changes nothing."""
-    await delivered(kafka, namespace)
+    pipeline = Pipeline(kafka=kafka, namespace=namespace)
+    await pipeline.create()
+    await pipeline.send(closed_log(400, KEYS, step_ms=1000))
+    await pipeline.deliver_all()
     runs: list[Run] = []
     killed: list[int] = []
 

@@ -7,74 +7,126 @@ Three cells of the matrix run in every CI; `make kill-matrix` runs all. Executor
 from __future__ import annotations
 
 import asyncio
+import datetime
 import itertools
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from deltalake import DeltaTable
 
 from services.control.core.runs import Run
 from shared.model.names import DEFAULT_GROUP, Names
 from shared.zookeeper.connection import ZooKeeper
-from tests.spark import Pipeline, fragment
+from tests.lake import DAY_MS, NOON_MS, session_record
+from tests.spark import Pipeline, closed_log
 from tests.spark_control import Control
+from tests.tables import write_old_sessions
 
 KEYS = 7
 FRAGMENTS = 350
+DAYS = 3
 MINUTE_MS = 60_000
-BEGAN_MS = 1_700_000_000_000
 IN_CI = (("lake", "commit", "driver"), ("lake", "batch", "control"), ("audit", "lock", "driver"))
-JOBS = ("lake", "reports", "audit")
-MOMENTS = ("lock", "batch", "commit", "result")
+JOBS = {"lake": "", "reports": "", "audit": "", "maintain": "OPTIMIZE", "rewrite": "WRITE"}
+"""Each with the operation whose commit is the moment `commit`; "" for any.
+
+`rewrite` is `maintain` on a table of Baton before `layout` 2, which has two groups.
+"""
+MOMENTS = ("lock", "batch", "files", "commit", "result")
 VICTIMS = ("driver", "control")
 CELLS = [
     pytest.param(*cell, marks=[] if cell in IN_CI else [pytest.mark.soak])
     for cell in itertools.product(JOBS, MOMENTS, VICTIMS)
-    if cell[:2] != ("audit", "commit")  # it writes no table
+    if cell[0] != "audit" or cell[1] not in ("files", "commit")  # it writes no table
 ]
+GROUPS = (DEFAULT_GROUP, "other")
 STEP_S = 0.01
 LIMIT_S = 200.0
 
 
 class Moments:
-    """Whether a moment of a job has come."""
+    """Whether a moment of a job has come. `operation`: of the commits that count, or "" for all."""
 
-    def __init__(self, control: Control, job: str, znodes: ZooKeeper, names: Names) -> None:
+    def __init__(self, control: Control, lock: str, operation: str, znodes: ZooKeeper) -> None:
         self._control = control
-        self._job = job
+        self._lock = lock
+        self._operation = operation
         self._znodes = znodes
-        self._lock = names.run_lock(DEFAULT_GROUP, job)
-        self._commits = self._count()
+        self._commits, self._files = self._count_commits(), self._count_files()
 
-    async def wait(self, moment: str, run: Run) -> None:
-        """Returns at this moment, or when the run has ended before anybody saw it."""
+    async def wait(self, moment: str, run: Run) -> bool:
+        """Returns True at this moment, or False when the run has ended before anybody saw it."""
         has_come: dict[str, Callable[[], Any]] = {
             "lock": lambda: self._znodes.get(self._lock),
             "batch": self._is_active,
-            "commit": self._has_committed,
+            "files": lambda: self._count_files() > self._files,
+            "commit": lambda: self._count_commits() > self._commits,
             "result": lambda: self._control.store.has_result(run.id),
         }
         async with asyncio.timeout(LIMIT_S):
             while not self._control.runner.run_of(run.id).has_ended:
                 found = has_come[moment]()
                 if await found if asyncio.iscoroutine(found) else found:
-                    return
+                    return True
                 await asyncio.sleep(STEP_S)
                 await self._control.runner.step()
+        return False
 
     def _is_active(self) -> bool:
         return any(run.progress.active for run in self._control.runner.runs() if not run.has_ended)
 
-    def _has_committed(self) -> bool:
-        return self._count() > self._commits
+    def _count_files(self) -> int:
+        """Files with rows of all tables, whether or not a commit names them."""
+        return sum(1 for _ in Path(self._control.lake).rglob("part-*.parquet"))
 
-    def _count(self) -> int:
+    def _count_commits(self) -> int:
         """Commits of all tables so far."""
-        return sum(1 for _ in Path(self._control.lake).rglob("_delta_log/*.json"))
+        wanted = f'"operation":"{self._operation}"' if self._operation else ""
+        logs = Path(self._control.lake).rglob("_delta_log/*.json")
+        return sum(1 for log in logs if not wanted or wanted in log.read_text())
+
+
+async def records_of_log(pipeline: Pipeline) -> list[tuple[bytes, bytes]]:
+    """A log whose heads are at its end; the records of its sessions, which nobody has delivered."""
+    await pipeline.send(closed_log(FRAGMENTS, KEYS, MINUTE_MS))
+    sessions, positions = await pipeline.sessions()
+    await pipeline.commit(positions)
+    return [(session.key.encode(), value) for session, value in sessions]
+
+
+def days_of_sessions(group: str) -> list[tuple[bytes, bytes]]:
+    """Records of sessions that arrived on several days, long after they began."""
+    return [
+        session_record(
+            f"k{n}", n, opened_at=NOON_MS + n % DAYS * DAY_MS, first_time=NOON_MS - 9 * DAY_MS, group=group
+        )
+        for n in range(DAYS * KEYS)
+    ]
+
+
+async def prepare(job: str, control: Control, pipeline: Pipeline) -> int:
+    """Makes what the job works on; returns the number of the group's sessions."""
+    await pipeline.create()
+    is_upkeep = job in ("maintain", "rewrite")
+    records = days_of_sessions(DEFAULT_GROUP) if is_upkeep else await records_of_log(pipeline)
+    if job == "rewrite":
+        old = [value for group in GROUPS for _, value in days_of_sessions(group)]
+        write_old_sessions(Path(control.lake) / pipeline.namespace, old)
+    if job in ("lake", "audit", "rewrite"):
+        await pipeline.deliver(records)
+        return len(records)
+    half = len(records) // 2
+    for jobs, some in ((("lake", "reports"), records[:half]), (("lake",), records[half:])):
+        await pipeline.deliver(some)
+        for one in jobs:
+            assert (await control.done(one)).state == "succeeded"
+    return len(records)
 
 
 @pytest.mark.parametrize(("job", "moment", "victim"), CELLS)
@@ -83,26 +135,15 @@ async def test_a_kill_at_any_moment_changes_nothing(
 ) -> None:
     """A killed driver's run fails, and the next does its work; a killed control's run goes on without it."""
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
-    await pipeline.create()
-    await pipeline.send([fragment(f"k{n % KEYS}", BEGAN_MS + n * MINUTE_MS) for n in range(FRAGMENTS)])
-    await pipeline.send([(None, b'{"time": %d}' % (BEGAN_MS + FRAGMENTS * MINUTE_MS))])
-    sessions, positions = await pipeline.sessions()
-    records = [(session.key.encode(), value) for session, value in sessions]
+    program = "maintain" if job == "rewrite" else job
     async with httpx.AsyncClient() as http, ZooKeeper(zookeeper, 10.0) as znodes:
         control = Control(tmp_path, kafka, zookeeper, namespace, http)
-        if job == "reports":
-            await pipeline.deliver(records[: len(records) // 2])
-            assert (await control.done("lake")).state == "succeeded"
-            assert (await control.done("reports")).state == "succeeded"
-            await pipeline.deliver(records[len(records) // 2 :])
-            assert (await control.done("lake")).state == "succeeded"
-        else:
-            await pipeline.deliver(records)
-        await pipeline.commit(positions)
-        moments = Moments(control, job, znodes, pipeline.names)
-        run = await control.begin(job)
+        expected = await prepare(job, control, pipeline)
+        lock = Names(namespace).run_lock(DEFAULT_GROUP, program)
+        moments = Moments(control, lock, JOBS[job], znodes)
+        run = await control.begin(program)
 
-        await moments.wait(moment, run)
+        has_come = await moments.wait(moment, run)
         killed: list[Control] = []
         if victim == "driver":
             os.killpg(control.runner.run_of(run.id).pid, signal.SIGKILL)
@@ -110,15 +151,22 @@ async def test_a_kill_at_any_moment_changes_nothing(
             killed.append(control)
             control = Control(tmp_path, kafka, zookeeper, namespace, http)  # finds the run of the one before
         ended = await control.ended(run)
-        again = await control.done(job)
-        result = control.runner.result_of(again.id)
+        again = await control.done(program)
+        after = await control.done("lake") if program == "maintain" else again
+        result = control.runner.result_of(after.id)
         for one in (control, *killed):
             await one.runner.stop()
 
-    assert again.state == "succeeded", control.log(again)
+    assert again.state == after.state == "succeeded", control.log(again)
     if victim == "control":
         assert ended.state == "succeeded", control.log(ended)
-    assert counted(job, result) == len(records)
+    assert counted(job, result) == expected
+    if program == "maintain":
+        assert has_come or moment == "batch"  # Spark's progress is only asked now and then
+        assert (result["added"], result["layout"]) == (0, 2)
+        table = DeltaTable(Path(control.lake) / namespace / "sessions")
+        groups = GROUPS if job == "rewrite" else (DEFAULT_GROUP,)
+        check_maintained(table, expected * len(groups), len(groups) * DAYS)
 
 
 def counted(job: str, result: dict[str, Any]) -> int:
@@ -126,3 +174,13 @@ def counted(job: str, result: dict[str, Any]) -> int:
     if job == "reports":
         return sum(day["sessions"] for day in result["days"])
     return int(result["judged"] if result.get("verdict") == "exact" else result["sessions"])
+
+
+def check_maintained(table: DeltaTable, sessions: int, partitions: int) -> None:
+    """Each session once, in the partition of its `opened_at`, which is one file."""
+    columns = ["id", "group", "day", "opened_at"]
+    rows = table.to_pyarrow_table(columns=columns).to_pylist()
+    assert Counter(Counter(row["id"] for row in rows).values()) == {1: sessions}
+    for row in rows:
+        assert row["day"] == datetime.datetime.fromtimestamp(row["opened_at"] / 1000, datetime.UTC).date()
+    assert len({(row["group"], row["day"]) for row in rows}) == len(table.file_uris()) == partitions

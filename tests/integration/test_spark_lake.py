@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from services.control.spark.lake.job import lake
+from services.control.tables.lake import Lake
+from services.control.tables.positions import LakePositions
 from shared.model.group import GroupSettings
 from tests.lake import DAY_MS, NOON_MS, session_record
 from tests.spark import Pipeline
@@ -61,6 +63,9 @@ async def test_the_table_holds_every_session_once_and_as_delivered(
     sums = table.selectExpr("sum(fragments) AS fragments", "sum(bytes) AS bytes").first()
     assert sums is not None
     assert (third["fragments"], third["bytes"]) == (sums.fragments, sums.bytes)
+    held = LakePositions(Lake(str(tmp_path), namespace)).read({"default"})
+    offsets = {int(partition): offset for partition, offset in third["offsets"].items()}
+    assert held == {("default", third["topic_id"]): offsets}
 
 
 async def test_a_driver_killed_at_any_moment_leaves_each_session_once(

@@ -12,30 +12,10 @@ from services.control.spark.lake.job import lake
 from services.control.spark.lake.maintain import maintain
 from tests.lake import DAY_MS, NOON_MS, session_record, table_keys
 from tests.spark import Pipeline
+from tests.tables import write_old_sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-OLD_COLUMNS = (
-    "`id` STRING, `group` STRING, `key` STRING, `reason` STRING, `stream` LONG, `epoch` LONG, "
-    "`first_offset` LONG, `last_offset` LONG, `first_time` LONG, `last_time` LONG, `opened_at` LONG, "
-    "`closed_at` LONG, `fragments` LONG, `bytes` LONG, `data` ARRAY<STRING>, `day` DATE"
-)
-
-
-def _fill_old_table(spark: SparkSession, table: Path, values: list[bytes]) -> None:
-    """The table as the version before kept it: days of first_time, no place in the topic, filled by MERGE."""
-    spark.sql(f"CREATE TABLE delta.`{table}` ({OLD_COLUMNS}) USING delta PARTITIONED BY (`group`, `day`)")
-    rows = spark.createDataFrame([(value.decode(),) for value in values], "value STRING")
-    columns = OLD_COLUMNS.removesuffix(", `day` DATE")
-    parsed = rows.selectExpr(f"from_json(value, '{columns}') AS one").selectExpr(
-        "one.*", "date(timestamp_millis(one.first_time)) AS day"
-    )
-    parsed.createOrReplaceTempView("old_sessions")
-    spark.sql(
-        f"MERGE INTO delta.`{table}` t USING old_sessions s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *"
-    )
-    (table.parent / "_checkpoints" / "sessions.default").mkdir(parents=True)
 
 
 async def test_a_table_of_the_version_before_is_taken_over_and_rewritten_once(
@@ -51,7 +31,7 @@ async def test_a_table_of_the_version_before_is_taken_over_and_rewritten_once(
     ]
     await pipeline.deliver(records)
     table = Path(request.table("sessions"))
-    _fill_old_table(spark, table, [value for _, value in records[:3]])
+    write_old_sessions(table.parent, [value for _, value in records[:3]])
 
     taken_over = await asyncio.to_thread(lake, spark, request)
     await pipeline.deliver([session_record("late", 9)])

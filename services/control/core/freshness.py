@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 Positions = Mapping[tuple[str, str], Mapping[int, int]]
-"""By group and topic id: for each partition the offset after the last one that the lake holds."""
+"""By group and topic id: for each partition the offset up to which the lake holds its sessions."""
 
 
 class Oldest(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class FreshnessRow(msgspec.Struct, frozen=True, kw_only=True):
 def first_lacking(held: Mapping[int, int], state: TopicState) -> dict[int, int]:
     """Where to look for the oldest record that the lake lacks, by partition; complete ones are left out.
 
-    `held`: the offset after the last record of each partition that it holds.
+    `held`: up to which offset it holds each partition.
     """
     wanted = {number: max(first, held.get(number, 0)) for number, (first, _) in state.bounds.items()}
     return {number: at for number, at in wanted.items() if at < state.bounds[number][1]}

@@ -82,7 +82,9 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     succeeded_at: Annotated[
         int | None, Meta(description="when the last job of its last good round ended (ms UTC)")
     ]
-    failures: Annotated[int, Meta(description="rounds that have failed since that good one")]
+    failures: Annotated[
+        int, Meta(description="rounds that have failed since it, or since another control took one")
+    ]
 
 
 def parse_schedules(text: str, jobs: Container[str]) -> tuple[Schedule, ...]:
@@ -161,7 +163,8 @@ def rows_of(
         now = _round(schedule, own, now_ms, retry)
         good = [run for run in own if run.state == "succeeded" and _step(run) == len(schedule.jobs) - 1]
         succeeded_at = max((run.ended_at or 0 for run in good), default=None)
-        since = max((_slot(run) for run in good), default=-1)
+        # of a round that another control took, that one says how it went
+        since = max((_slot(run) for run in own if run in good or is_quiet(run)), default=-1)
         failed = {_slot(run) for run in own if run.state == "failed" and not is_quiet(run)}
         rows.append(
             ScheduleRow(

@@ -55,7 +55,7 @@ class Freshness:
         """Measures once. A failure keeps the last rows and is logged once."""
         try:
             groups = self._view.served(with_offsets=False).observed.cluster.groups
-            positions = await asyncio.to_thread(self._lake.read)
+            positions = await asyncio.to_thread(self._lake.read, frozenset(groups))
             rows = {}
             # without a table the job `lake` has never run, so nobody expects it to be fresh
             for group in groups if positions is not None else ():

@@ -116,11 +116,17 @@ def test_a_failed_run_is_repeated_after_a_pause_that_doubles() -> None:
 
 
 def test_what_another_control_does_is_no_failure() -> None:
-    """Its run holds the lock: no repetition, no failing schedule; nor is a cancelled run repeated."""
+    """Its run holds the lock: no repetition, no failing schedule; nor is a cancelled run repeated.
+
+    How often rounds failed before is over too: whoever took one counts the failures from there.
+    """
+    failed = run_of("lake", "failed", at=SLOT - 15 * MINUTE, slot=SLOT - 15 * MINUTE, attempt=2)
     refused = run_of("lake", "failed", at=SLOT, condition="RunUnderWay")
-    (row,) = rows_of([CHAIN], [refused], SLOT + 5 * MINUTE, RETRY)
+    (before,) = rows_of([CHAIN], [failed], SLOT - 5 * MINUTE, RETRY)
+    (row,) = rows_of([CHAIN], [failed, refused], SLOT + 5 * MINUTE, RETRY)
 
     assert due_at(SLOT + 14 * MINUTE, refused) == []
+    assert (before.state, before.failures) == ("failed", 1)
     assert (row.state, row.failures, row.next_at) == ("waiting", 0, SLOT + 15 * MINUTE)
     assert due_at(SLOT + 14 * MINUTE, run_of("lake", "cancelled", at=SLOT)) == []
 

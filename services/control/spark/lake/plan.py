@@ -104,15 +104,18 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-def read_note(text: str | None, group: str) -> Note | None:
-    """A commit's note, if it has one about this group."""
-    if not text:
-        return None
+def parse_note(text: str | None) -> Note | None:
+    """A commit's note about any group, or None if it has none."""
     try:
-        note = msgspec.json.decode(text, type=_Envelope).baton
+        return msgspec.json.decode(text or "", type=_Envelope).baton
     except msgspec.DecodeError:
         return None
-    return note if note.group == group else None
+
+
+def read_note(text: str | None, group: str) -> Note | None:
+    """A commit's note, if it has one about this group."""
+    note = parse_note(text)
+    return note if note is not None and note.group == group else None
 
 
 def note_of(group: str, held: list[Held]) -> Note:
@@ -211,7 +214,7 @@ def carries_on(operation: str, note: str | None) -> bool:
     It does if somebody deletes or changes rows: the lake does not append those again. After a commit that
     adds rows or restores an older version, only the rows themselves show what the table holds.
     """
-    return operation in _HARMLESS or _is_ours(note)
+    return operation in _HARMLESS or parse_note(note) is not None
 
 
 def with_counts(note: Note, sessions: int, fragments: int, size: int) -> Note:
@@ -222,14 +225,6 @@ def with_counts(note: Note, sessions: int, fragments: int, size: int) -> Note:
         fragments=note.fragments + fragments,
         bytes=note.bytes + size,
     )
-
-
-def _is_ours(text: str | None) -> bool:
-    """Whether the job `lake` wrote the note, about any group."""
-    try:
-        return bool(text) and bool(msgspec.json.decode(text or "", type=_Envelope))
-    except msgspec.DecodeError:
-        return False
 
 
 _HARMLESS: Final = frozenset(
