@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -61,7 +62,10 @@ async def control(tmp_path: Path, kafka: str, zookeeper: str, namespace: str) ->
 
 
 async def test_one_driver_runs_several_jobs(control: Control, kafka: str, namespace: str) -> None:
-    """Each with its own result, log and progress; what arrives in between is in the next one."""
+    """Each with its own result, log and progress; what arrives in between is in the next one.
+
+    The driver works at a lower priority than the services.
+    """
     pipeline = Pipeline(kafka=kafka, namespace=namespace)
     await pipeline.create()
     await pipeline.deliver([session_record("a", 1), session_record("b", 2)])
@@ -73,6 +77,8 @@ async def test_one_driver_runs_several_jobs(control: Control, kafka: str, namesp
     runs = first, second, third
     assert [run.state for run in runs] == ["succeeded"] * 3, [control.log(run) for run in runs]
     assert {run.pid for run in runs} == {first.pid}
+    assert first.pid is not None
+    assert os.getpriority(os.PRIO_PROCESS, first.pid) > os.getpriority(os.PRIO_PROCESS, 0)
     assert [control.runner.result_of(run.id)["sessions"] for run in (first, second)] == [2, 3]
     assert control.runner.result_of(third.id)["days"][0]["sessions"] == 3
     assert all(run.progress.tasks > 0 for run in runs)

@@ -9,6 +9,7 @@ once. Control's runner starts it; you can also start it by hand.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -43,6 +44,8 @@ PROGRAMS: dict[str, Callable[[SparkSession, RunRequest, CheckLock], Result]] = {
     "maintain": maintain,
 }
 MOST_MESSAGE = 600
+NICE = 5
+"""Priority of a driver that does all of Spark's work itself: a third of what a service beside it gets."""
 logger = logging.getLogger("driver")
 
 
@@ -59,6 +62,8 @@ def main(arguments: list[str]) -> int:
         first = read_request(run)
     except BatonError as error:
         return _fail(run, error)
+    if first.master.startswith("local"):
+        _give_way()
     folder = DriverFolder(Path(first.driver) if first.driver else run)
     signal.signal(signal.SIGTERM, lambda number, frame: _leave(folder))
     try:
@@ -66,6 +71,14 @@ def main(arguments: list[str]) -> int:
     finally:
         _end_java()
         _remove(folder)
+
+
+def _give_way() -> None:
+    """Lets the services on this machine go first, above all while they hand over streams."""
+    os.nice(NICE)
+    # where Linux gives every session of processes the same share, niceness only counts within the session
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(NICE))
 
 
 def _work(run: Path, folder: DriverFolder, idle_s: float) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import accumulate
+from operator import attrgetter
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -22,6 +23,7 @@ LATEST_MS: Final = 253_402_300_799_999
 DAY_MS: Final = 86_400_000
 MOST_WHY: Final = 200
 _BEGIN_DATA: Final = b'"data":['
+_END: Final = b"]}"
 _TIMES: Final = ("first_time", "last_time", "opened_at", "closed_at")
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -98,6 +100,7 @@ class _Usual(msgspec.Struct, frozen=True, gc=False):
 _usual = msgspec.json.Decoder(_Usual).decode
 Fields = tuple[Any, ...]
 """The values of TEXT_COLUMNS and NUMBER_COLUMNS."""
+_fields_of: Final[Callable[[_Usual], Fields]] = attrgetter(*TEXT_COLUMNS, *NUMBER_COLUMNS)
 
 
 def read_row(raw: bytes, group: str) -> tuple[Fields, list[bytes]]:
@@ -106,23 +109,13 @@ def read_row(raw: bytes, group: str) -> tuple[Fields, list[bytes]]:
         one = _usual(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _read_strictly(raw, group)
-    data: list[bytes] = [bytes(fragment) for fragment in one.data]
+    data = list(map(bytes, one.data))
     start = raw.find(_BEGIN_DATA) + len(_BEGIN_DATA)
-    if raw[start:] != b",".join(data) + b"]}" or one.group != group or not _is_text(raw):
+    # the fragments lie in this order behind `start`, so their lengths leave room for nothing but the commas
+    end = start + sum(map(len, data)) + max(0, len(data) - 1)
+    if end + len(_END) != len(raw) or not raw.endswith(_END) or one.group != group or not _is_text(raw):
         return _read_strictly(raw, group)
-    return (
-        *(
-            one.id,
-            one.key,
-            one.reason,
-            one.stream,
-            one.epoch,
-            one.first_offset,
-            one.last_offset,
-            one.first_time,
-        ),
-        *(one.last_time, one.opened_at, one.closed_at, one.fragments, one.bytes, one.log),
-    ), data
+    return _fields_of(one), data
 
 
 def _read_strictly(raw: bytes, group: str) -> tuple[Fields, list[bytes]]:
