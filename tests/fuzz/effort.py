@@ -1,9 +1,9 @@
 """What a request may cost: CPU time, compared with an ordinary request of the same size.
 
 Ordinary means fragments of 400 bytes in one array, the fastest of a few. The door may spend three times as
-long on anything else, and 10 ms more. The first time counts, in which nothing is cached yet. Other processes
-disturb the measurement, so a request that takes too long is repeated once, with another body of the same
-shape (respelling.py): a cache that knows the first body cannot hide its cost. Used by `run.py`.
+long on anything else, and 20 ms more. The first time counts, in which nothing is cached yet. Other processes
+disturb the measurement, so a request that takes too long is repeated a few times, each time with another body
+of the same shape (respelling.py): a cache that knows a body cannot hide its cost. Used by `run.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from tests.fuzz.face import Face
 from tests.fuzz.posts import MAX_DECODED_BYTES, Post
 from tests.fuzz.respelling import respelled
 
-SPARE_S = 0.010
+SPARE_S = 0.020
+"""Thousands of tiny items, each refused with its reason, take 10 ms on a slow machine."""
 FACTOR = 3
+REPETITIONS = 3
+"""Of a request that takes too long."""
 ATTEMPTS = 15
 """For an ordinary request, whose fastest time is the measure."""
 _FRAGMENT = (
@@ -46,8 +49,14 @@ async def measure_allowance(face: Face) -> Allowance:
 
 
 async def confirmed_s(face: Face, post: Post, first_s: float, allowed_s: float) -> float:
-    """The CPU time of a request whose first time took `first_s`: the lesser of two if that was too long."""
-    return first_s if first_s <= allowed_s else min(first_s, await _cpu_s(face, respelled(post)))
+    """The CPU time of a request whose first time took `first_s`: the least of several if that was too long."""
+    least_s = first_s
+    for _ in range(REPETITIONS):
+        if least_s <= allowed_s:
+            break
+        post = respelled(post)
+        least_s = min(least_s, await _cpu_s(face, post))
+    return least_s
 
 
 async def _cpu_s(face: Face, post: Post) -> float:

@@ -110,9 +110,16 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> set[object]:
 
 
 async def test_a_reader_overtaken_by_retention_continues_at_the_logs_start(
-    kafka: str, zookeeper: str, namespace: str, tmp_path: Path, hanging: set[object]
+    kafka: str,
+    zookeeper: str,
+    namespace: str,
+    tmp_path: Path,
+    hanging: set[object],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every fragment is in a session or counted as cut."""
+    # another reader, opened meanwhile, would read what retention is about to delete
+    monkeypatch.setattr(watchdog, "STALLED_S", 600.0)
     async with group(kafka, zookeeper, namespace, tmp_path, streams=1) as found:
         where = found.fleet.where
         one = await found.join("a")

@@ -28,6 +28,8 @@ LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 """No second compiler, and more room for compiled code. Without that compiler Java reserves only 48 MB, which
 a warm driver fills in a few runs. Then Java stops compiling, and runs become several times slower."""
 JAVA = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+UI_ANSWERS = "org.glassfish.jersey.server.ServerRuntime$Responder"
+"""The logger that reports a client of Spark's UI who left before the answer."""
 UNPACKED = "baton"
 """The archive's folder in an executor's working folder."""
 STANDARD = ClusterOptions()
@@ -66,7 +68,11 @@ def start_spark(
     builder = SparkSession.builder.appName(name).master(master).config("spark.jars", ",".join(found))
     for option, value in options.items():
         builder = builder.config(option, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    # a reader of progress that gives up is no error of the run, and not worth a stack trace in its log
+    log4j = spark._jvm.org.apache.logging.log4j
+    log4j.core.config.Configurator.setLevel(UI_ANSWERS, log4j.Level.OFF)
+    return spark
 
 
 def _jars_in(folders: str) -> list[str]:
