@@ -49,7 +49,7 @@ async def measure_allowance(face: Face) -> Allowance:
 
 
 async def confirmed_s(face: Face, post: Post, first_s: float, allowed_s: float) -> float:
-    """The CPU time of a request whose first time took `first_s`: the least of several if that was too long."""
+    """The CPU time of a request whose first one was `first_s`: the least of several if that was too long."""
     least_s = first_s
     for _ in range(REPETITIONS):
         if least_s <= allowed_s:
