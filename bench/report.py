@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -14,3 +16,14 @@ class Row:
     baton: list[float]
     baseline: list[float]
     target: str
+
+
+def growth_row(name: str, seconds: Sequence[float]) -> Row:
+    """Runs that follow each other, each over as much new: do the last ones take longer than the first?"""
+    return Row(
+        name=f"{name}: the last three; baseline: runs 3 to 5",
+        unit="s",
+        baton=[statistics.median(seconds[-3:])],
+        baseline=[statistics.median(seconds[2:5])],
+        target="≤ 1.3",
+    )

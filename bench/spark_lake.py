@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ import msgspec
 from rich.console import Console
 
 from bench.machine import machine
-from bench.report import Row
+from bench.report import Row, growth_row
 from shared.kafka.topics import ensure_topics, sessions_topic
 from shared.model.names import Names
 from tests.lake import record_of
@@ -118,13 +117,7 @@ def run(kafka: str, home: Path, sessions: int = SESSIONS, batch: int = BATCH) ->
             baseline=plain,
             target="≤ 1.5",
         ),
-        Row(
-            name=f"lake, {BATCHES} runs of {batch:,} sessions: the last three; baseline: runs 3 to 5",
-            unit="s",
-            baton=[statistics.median(steps[-3:])],
-            baseline=[statistics.median(steps[2:5])],
-            target="≤ 1.3",
-        ),
+        growth_row(f"lake, {BATCHES} runs of {batch:,} sessions", steps),
     ]
 
 

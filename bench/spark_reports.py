@@ -10,7 +10,6 @@ with `python -m bench.spark_reports 20000 2000`.
 from __future__ import annotations
 
 import shutil
-import statistics
 import sys
 import tempfile
 import time
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from bench.machine import machine
-from bench.report import Row
+from bench.report import Row, growth_row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -183,13 +182,7 @@ def run(home: Path, sessions: int = SESSIONS, batch: int = BATCH) -> list[Row]:
             baseline=other,
             target="≤ 1.5",
         ),
-        Row(
-            name=f"reports, {BATCHES} runs of {batch:,} new sessions: the last three; baseline: runs 3 to 5",
-            unit="s",
-            baton=[statistics.median(steps[-3:])],
-            baseline=[statistics.median(steps[2:5])],
-            target="≤ 1.3",
-        ),
+        growth_row(f"reports, {BATCHES} runs of {batch:,} new sessions", steps),
     ]
 
 

@@ -8,7 +8,7 @@ was written and check its lock right before the commit, and it costs a third of 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -20,6 +20,8 @@ from shared.errors import Conflict
 NO_TABLE = -1
 MOST_COMMITS: Final = 200
 """How many commits to search for a note; if none has it, the table's whole state is computed instead."""
+MOST_OVERTAKEN: Final = 5
+"""How often in a row another writer may commit first before the run fails."""
 _OVERTAKEN: Final = ("Concurrent", "MetadataChanged", "ProtocolChanged")
 
 
@@ -147,6 +149,18 @@ def raise_if_overtaken(error: Exception) -> None:
         name = str(error.java_exception.getClass().getSimpleName())
         if name.startswith(_OVERTAKEN):
             raise Overtaken(f"another writer has committed to the table ({name})") from None
+
+
+def retry_overtaken(work: Callable[[], object]) -> None:
+    """Repeats the work until no other writer commits first. Raises Overtaken after MOST_OVERTAKEN times."""
+    for attempt in range(MOST_OVERTAKEN):
+        try:
+            work()
+        except Overtaken:
+            if attempt + 1 == MOST_OVERTAKEN:
+                raise
+        else:
+            return
 
 
 def quoted(text: str) -> str:

@@ -18,7 +18,7 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from services.control.spark.delta import Overtaken, Transaction
+from services.control.spark.delta import MOST_OVERTAKEN, Overtaken, Transaction
 from services.control.spark.driver.run_lock import CheckLock, unlocked
 from services.control.spark.kafka.log import (
     RECORD_SCHEMA,
@@ -41,8 +41,6 @@ from services.control.spark.lake.unreadable import set_aside
 from services.control.spark.request import Result, RunRequest
 from services.control.spark.session_settings import settings
 
-MOST_OVERTAKEN: Final = 5
-"""How often in a row another writer may commit first before the run fails."""
 OPEN_FILES: Final = "spark.sql.maxConcurrentOutputFileWriters"
 """Lets a task write several days at once, instead of sorting its records by day."""
 MOST_OPEN_FILES: Final = "20"

@@ -10,14 +10,14 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from services.control.spark.delta import Overtaken, quoted, raise_if_overtaken
+from services.control.spark.delta import Overtaken, quoted, raise_if_overtaken, retry_overtaken
 from services.control.spark.driver.run_lock import CheckLock, unlocked
 from services.control.spark.files import folders, remove
 from services.control.spark.lake.columns import SESSIONS_COLUMNS
@@ -38,7 +38,6 @@ RETENTION: Final = "delta.deletedFileRetentionDuration"
 LOG_RETENTION: Final = "delta.logRetentionDuration"
 LOG_DAYS: Final = 30
 """Delta's default; the log must reach back as far as the files."""
-MOST_OVERTAKEN: Final = 5
 CLUSTERED: Final = {"sessions": "key"}
 """The column that each table's files are clustered by."""
 
@@ -85,9 +84,9 @@ def rewrite(table: LakeTable, check_lock: CheckLock = unlocked) -> int:
         table.add_columns(missing)
     groups = sorted({part.values["group"] or "" for part in _parts(table)})
     for group in groups:
-        _retry_overtaken(functools.partial(_rewrite_group, table, group, check_lock))
+        retry_overtaken(functools.partial(_rewrite_group, table, group, check_lock))
     check_lock()
-    _retry_overtaken(functools.partial(table.set_properties, PROPERTIES))
+    retry_overtaken(functools.partial(table.set_properties, PROPERTIES))
     return len(groups)
 
 
@@ -141,18 +140,6 @@ def _newest_note(table: LakeTable, group: str) -> Any:
     return None
 
 
-def _retry_overtaken(work: Callable[[], None]) -> None:
-    """Repeats the work until no other writer commits first. Raises Overtaken after MOST_OVERTAKEN times."""
-    for attempt in range(MOST_OVERTAKEN):
-        try:
-            work()
-        except Overtaken:
-            if attempt + 1 == MOST_OVERTAKEN:
-                raise
-        else:
-            return
-
-
 def _compact(spark: SparkSession, table: LakeTable, key: str | None, check_lock: CheckLock) -> int:
     """Compacts what needs it; returns the number of partitions."""
     chosen = partitions_to_compact(_parts(table))
@@ -180,7 +167,7 @@ def _vacuum(spark: SparkSession, table: LakeTable, keep_days: int, check_lock: C
     check_lock()
     if table.property(RETENTION, f"interval {KEEP_DAYS} days") != f"interval {keep_days} days":
         wanted = {RETENTION: keep_days, LOG_RETENTION: max(keep_days, LOG_DAYS)}
-        _retry_overtaken(
+        retry_overtaken(
             functools.partial(
                 table.set_properties, {name: f"interval {days} days" for name, days in wanted.items()}
             )

@@ -16,10 +16,10 @@ from pyspark.sql import functions as f
 
 from services.control.spark.delta import (
     NO_TABLE,
-    Overtaken,
     Transaction,
     delta_log,
     newest_snapshot,
+    retry_overtaken,
 )
 from services.control.spark.driver.run_lock import CheckLock
 from services.control.spark.reports.counting import REASONS
@@ -42,8 +42,6 @@ POSITIONS = {"any": "items", "entry": "entries", "exit": "exits"}
 CHECKPOINT_EVERY = 100
 """Commits of a table: its log is short to read, and a checkpoint costs as much as a commit."""
 PARTITIONS = ("group", "report")
-MOST_OVERTAKEN = 3
-"""How often another writer may be first before the run fails."""
 AT_ONCE = 3
 """How many tables are written side by side: much of a small commit is waiting."""
 
@@ -91,13 +89,8 @@ class Publisher:
             local = f.date_format(f.from_utc_timestamp(start, self._zone), "yyyy-MM-dd HH:mm")
             told += [f.lit(self._zone).alias("zone"), start.alias("start"), local.alias("local_start")]
         published = rows.select(*told, *columns)
-        for attempt in range(MOST_OVERTAKEN):
-            try:
-                self._replace(self._tables[name], published)
-                return
-            except Overtaken:  # by another report or group
-                if attempt == MOST_OVERTAKEN - 1:
-                    raise
+        # other reports and groups have the same tables
+        retry_overtaken(lambda: self._replace(self._tables[name], published))
 
     def _replace(self, path: str, rows: DataFrame) -> None:
         """Raises Overtaken."""
