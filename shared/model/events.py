@@ -12,9 +12,12 @@ import msgspec
 
 from shared.errors import InvalidInput
 
-Kind = Literal["join", "leave", "claim", "release", "handover", "expiry", "fence", "reset", "cut", "rewind"]
+Kind = Literal[
+    "join", "leave", "claim", "release", "handover", "expiry", "fence", "reset", "cut", "rewind", "action"
+]
 """`expiry`: a ZooKeeper session ended; `fence`: a later owner wrote; `reset`: ZooKeeper lost its data, Kafka
-did not; `cut`: retention deleted records before they were accounted for; `rewind`: the log lost its end."""
+did not; `cut`: retention deleted records before they were accounted for; `rewind`: the log lost its end;
+`action`: somebody told control to do something."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MAX_EVENT_BYTES = 16 * 1024
 """Far above the size of any event; bounds the memory of control, which keeps thousands of them."""
@@ -25,6 +28,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `source` and `target` (in JSON `from` and `to`) are members. `pause_ms` is the time from the donor's last
     record to the recipient's first. `warm` means that the owner continued from memory, without a replay.
+    Of an action: `who` did it, `what` it was (`drain`, `run lake`, …), and the id of the operation or run.
 
     >>> encode_event(Event(at=5, group="default", kind="join", member="m1"))
     b'{"at":5,"group":"default","kind":"join","member":"m1"}'
@@ -44,6 +48,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     copy_ms: float | None = None
     pause_ms: float | None = None
     warm: bool | None = None
+    who: str = ""
+    what: str = ""
+    operation: str = ""
+    run: str = ""
 
 
 _encode = msgspec.json.Encoder().encode

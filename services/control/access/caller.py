@@ -1,0 +1,28 @@
+"""Who makes a request, and what they may do."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from starlette.requests import HTTPConnection
+
+Role = Literal["view", "operate", "admin"]
+"""Each may do what those before it may."""
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """Whoever makes a request: the name of their token, and its role."""
+
+    name: str
+    role: Role
+
+
+ANYBODY = Caller(name="anybody", role="admin")
+"""Whoever reaches a control that has no tokens."""
+
+
+def caller_of(request: HTTPConnection) -> Caller:
+    """Who makes this request, as the guard of the roles found out."""
+    found: Caller = request.scope.get("state", {}).get("caller", ANYBODY)
+    return found
