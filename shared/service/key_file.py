@@ -78,22 +78,19 @@ class KeyFile:
     """The file at `path`, which the setting `variable` names; `run()` rereads it every second.
 
     `load` puts its entries in force, or raises InvalidInput and changes nothing. It returns counts for the
-    log, where `what` names the keys.
+    log.
     """
 
-    def __init__(
-        self, path: Path, variable: str, what: str, load: Callable[[Entries], Mapping[str, int]]
-    ) -> None:
+    def __init__(self, path: Path, variable: str, load: Callable[[Entries], Mapping[str, int]]) -> None:
         self._path = path
         self._variable = variable
-        self._what = what
         self._load = load
         self._content: bytes | None = None
         self._counts: Mapping[str, int] = {}
-        self._fault = f"the file of {what} has not been read yet"
+        self._fault = f"{variable} has not been read yet"
 
     def __repr__(self) -> str:
-        return f"<KeyFile of {self._what}: {self._fault or 'in force'}>"
+        return f"<KeyFile of {self._variable}: {self._fault or 'in force'}>"
 
     @property
     def is_read(self) -> bool:
@@ -122,14 +119,14 @@ class KeyFile:
             if content != self._content:
                 self._counts = self._load(_entries_in(content))
                 self._content = content
-                logger.info("%s loaded", self._what, extra=dict(self._counts))
+                logger.info("keys loaded", extra={"variable": self._variable, **self._counts})
             fault = ""
         except OSError as error:
             fault = f"{self._variable}: {error.strerror}"
         except InvalidInput as error:
             fault = f"{self._variable}: {error.detail}"
         if fault and fault != self._fault:
-            logger.warning("%s not loaded", self._what, extra={"why": fault, **self._counts})
+            logger.warning("keys not loaded", extra={"why": fault, **self._counts})
         self._fault = fault
 
 

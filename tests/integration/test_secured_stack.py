@@ -185,7 +185,7 @@ def no_secret_shows(stack: Running) -> list[str]:
     """The files of the home in which others may read a secret; none should be."""
     secrets = [file.read_bytes().strip() for file in stack.locks.folder.glob("*.password")]
     secrets += [file.read_bytes().strip() for file in stack.locks.folder.glob("*.key")]
-    assert len(secrets) == 13
+    assert len(secrets) == 16
     found = []
     for file in stack.options.home.rglob("*"):
         if file.is_file() and stat.S_IMODE(file.stat().st_mode) & 0o077:

@@ -58,7 +58,7 @@ class Tokens:
     """The tokens in force; `run()` rereads the file."""
 
     def __init__(self, file: Path) -> None:
-        self.file = KeyFile(file, "BATON_CONTROL_TOKENS_FILE", "tokens", self._load)
+        self.file = KeyFile(file, "BATON_CONTROL_TOKENS_FILE", self._load)
         self._in_force: tuple[Token, ...] = ()
 
     def __repr__(self) -> str:

@@ -109,3 +109,21 @@ def test_an_option_that_cannot_be_meant_is_a_fault(options: str, fault: str) -> 
     """Control says so when it starts."""
     with pytest.raises(SettingsInvalid, match=re.escape(f"BATON_SPARK_OPTIONS: {fault}")):
         load(ControlSettings, {"BATON_SPARK_OPTIONS": options})
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({}, None),
+        ({"BATON_CONTROL_OPEN": "1"}, "BATON_CONTROL_OPEN=1: everybody"),
+        ({"BATON_HOST": "0.0.0.0", "BATON_CONTROL_OPEN": "1"}, "BATON_CONTROL_OPEN=1: everybody"),
+        ({"BATON_HOST": "0.0.0.0"}, "BATON_HOST=0.0.0.0: control has no tokens"),
+        ({"BATON_HOST": "0.0.0.0", "BATON_CONTROL_TOKENS_FILE": "tokens"}, None),
+        ({"BATON_CONTROL_OPEN": "1", "BATON_CONTROL_TOKENS_FILE": "tokens"}, None),
+    ],
+)
+def test_a_control_without_tokens_says_so_at_its_start(environment: dict[str, str], said: str | None) -> None:
+    """Loudly if it is open to everybody; and if it refuses those for whom its address is meant."""
+    remarks = load(ControlSettings, environment).remarks()
+
+    assert [(said or "no remark") in remark for remark in remarks] == [True] * (said is not None)

@@ -99,7 +99,7 @@ async def test_a_broken_file_keeps_the_last_good_tokens(
 
     assert tokens.find(ANN.secret) == ANN
     assert (len(tokens.file.remarks()), tokens.file.complaint()) == (1, "")
-    assert [record.message for record in caplog.records] == ["tokens not loaded"]
+    assert [record.message for record in caplog.records] == ["keys not loaded"]
     shown = (repr(tokens), *tokens.file.remarks(), *(str(vars(record)) for record in caplog.records))
     assert "0123456789" not in "".join(shown)
 

@@ -111,9 +111,7 @@ class WriteKeys:
 
     def __init__(self, keys: Iterable[Grant] = (), file: Path | None = None, *, workers: int = 1) -> None:
         self._own = tuple(keys)
-        self._file = (
-            None if file is None else KeyFile(file, "BATON_WRITE_KEYS_FILE", "write keys", self._load)
-        )
+        self._file = None if file is None else KeyFile(file, "BATON_WRITE_KEYS_FILE", self._load)
         self._share = 1 / workers
         self.use = KeyUse()
         self._in_force: dict[bytes, WriteKey] = {}
