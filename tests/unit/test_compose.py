@@ -150,7 +150,7 @@ def test_every_variable_is_a_setting_that_the_service_knows(service: str) -> Non
 
 
 def test_control_is_open_to_its_host_until_it_has_tokens() -> None:
-    """Nobody in the containers' network is on loopback. The port is published on the host's loopback alone."""
+    """Nobody in the containers' network is on loopback. The port is published on that of the host alone."""
     settings = load(ControlSettings, variables_in("control", {}))
     ports = COMPOSE["services"]["control"]["ports"]
 
