@@ -111,6 +111,7 @@ async def strangers_get_nothing(stack: Running, folder: Path) -> None:
     trusting = TlsFiles(ca=str(stack.locks.folder / "ca.pem"))
     forged = replace(trusting, certificate=str(foreign.certificate), key=str(foreign.key))
     await _services_refuse(stack, trusting, forged)
+    await _control_wants_a_token(stack)
 
     (folder / "wrong").write_text("wrong")
     wrong = replace(stack.kafka, password_file=str(folder / "wrong"))
@@ -179,6 +180,18 @@ async def _services_refuse(stack: Running, *strangers: TlsFiles) -> None:
             async with httpx.AsyncClient(verify=client_context(stranger), trust_env=False) as client:
                 with pytest.raises(httpx.TransportError):
                     await client.get(f"https://127.0.0.1:{port}{path}")
+
+
+async def _control_wants_a_token(stack: Running) -> None:
+    url = stack.options.control_url
+    async with httpx.AsyncClient(verify=client_context(stack.locks.tls), trust_env=False) as operator:
+        assert (await operator.get(f"{url}/livez")).status_code == 200
+        for token in ("", stack.locks.spark_secret.read_text().strip()):
+            headers = {"authorization": f"Bearer {token}"} if token else {}
+            assert (await operator.get(f"{url}/members", headers=headers)).status_code == 401
+        form = await operator.post(f"{url}/login", data={"token": stack.locks.token_file.read_text().strip()})
+        assert "Secure" in form.headers["set-cookie"]
+        assert (await operator.get(f"{url}/me")).json()["role"] == "admin"
 
 
 def no_secret_shows(stack: Running) -> list[str]:
