@@ -151,9 +151,12 @@ def test_wrong_tokens_are_limited_by_address() -> None:
     attempts = Attempts(lambda: now_s)
     for _ in range(AT_ONCE):
         attempts.limit_of("2001:db8::1").admit()
+        attempts.limit_of("::ffff:192.0.2.9").admit()
 
     with pytest.raises(RateLimited) as refused:
         attempts.limit_of("2001:db8::2").admit()
+    with pytest.raises(RateLimited):
+        attempts.limit_of("192.0.2.9").admit()
     for address in ("2001:db8:0:1::1", "192.0.2.7", "::ffff:192.0.2.8"):
         attempts.limit_of(address).admit()
     now_s = 1.0
