@@ -12,8 +12,6 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from services.control.access.access import Access
-from services.control.access.tokens import Tokens
 from services.control.adapters.http_drain import HttpDrain
 from services.control.adapters.http_members import HttpMembers, http_client
 from services.control.adapters.kafka_events import KafkaEvents
@@ -24,6 +22,8 @@ from services.control.adapters.spark_place import SparkPlace
 from services.control.adapters.spark_runner import SparkRunner
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
+from services.control.api.access.access import Access
+from services.control.api.access.tokens import Tokens
 from services.control.app import create_app
 from services.control.core.jobs import JOBS
 from services.control.core.schedules import Retry, parse_schedules

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 import prometheus_client
 from fastapi import FastAPI
 
-from services.control.access.access import Access
-from services.control.access.gate import Gate
 from services.control.api import cluster, events, jobs, login, streams, tables
 from services.control.api import operations as operations_api
+from services.control.api.access.access import Access
+from services.control.api.access.gate import Gate
 from services.control.api.guard import Guard
 from services.control.api.openapi import install_schemas
 from services.control.api.pages import MISDIRECTED, REFUSED

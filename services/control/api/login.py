@@ -16,9 +16,9 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from services.control.access.access import Access, TokensUnread, WrongToken
-from services.control.access.caller import Role, caller_of
-from services.control.access.cookie import COOKIE, LASTS_S, cookie_for
+from services.control.api.access.access import Access, TokensUnread, WrongToken
+from services.control.api.access.caller import Role, caller_of
+from services.control.api.access.cookie import COOKIE, LASTS_S, cookie_for
 from services.control.api.openapi import answers, encoded
 from shared.service.rate_limit import RateLimited
 

@@ -15,8 +15,8 @@ from cli.http.control import connect_to_control
 from cli.stack.identity import Identity
 from cli.stack.state import StackState, lock_home, save_state
 from cli.terminal.local_stack import token_for
-from services.control.access.access import Access
-from services.control.access.tokens import Tokens
+from services.control.api.access.access import Access
+from services.control.api.access.tokens import Tokens
 from shared.errors import InvalidInput
 from tests.unit.cli.fake_services import served
 from tests.unit.control.sources import small_baton

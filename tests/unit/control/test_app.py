@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from services.control.access.access import Access
+from services.control.api.access.access import Access
 from services.control.app import create_app
 from services.control.core.jobs import JOBS, parse_parameters
 from services.control.core.runs import JobAlreadyRunning, LogPart, Run, Submission, UnknownRun

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from services.control.access.access import Access
-from services.control.access.attempts import AT_ONCE, Attempts
-from services.control.access.cookie import COOKIE, LASTS_S
-from services.control.access.tokens import Tokens
+from services.control.api.access.access import Access
+from services.control.api.access.attempts import AT_ONCE, Attempts
+from services.control.api.access.cookie import COOKIE, LASTS_S
+from services.control.api.access.tokens import Tokens
 from services.control.api.login import HOME, MAX_FORM_BYTES, login_page, own_path
 from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of

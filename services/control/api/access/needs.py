@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from services.control.access.caller import Role
+from services.control.api.access.caller import Role
 
 OPEN = frozenset({"/livez", "/readyz", "/login", "/logout"})
 """Paths that need no role: probes have no token, and a login is there to show one."""

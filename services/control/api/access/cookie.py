@@ -1,4 +1,4 @@
-"""The cookie that a browser gets for a token: `EXPIRES.NAME.MAC`. Pure; used by access.py and api/login.py.
+"""The cookie that a browser gets for a token: `EXPIRES.NAME.MAC`. Pure; used by access.py and ../login.py.
 
 It is not the token, and nothing can be computed from it. Its MAC has a key derived from the token: the cookie
 ends when the token leaves the file, has the role that the token has now, and survives a restart of control,
@@ -12,7 +12,7 @@ import hmac
 import re
 from collections.abc import Callable, Iterable
 
-from services.control.access.tokens import Token
+from services.control.api.access.tokens import Token
 
 COOKIE = "baton"
 LASTS_S = 12 * 3600

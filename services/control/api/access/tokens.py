@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from services.control.access.caller import ROLES, Caller, Role
+from services.control.api.access.caller import ROLES, Caller, Role
 from shared.errors import InvalidInput
 from shared.service.key_file import NAME, Entries, KeyFile, check_key, digest_of, find_key
 

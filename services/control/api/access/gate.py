@@ -11,9 +11,9 @@ from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from services.control.access.access import Access, ElsewhereRefused, MissingToken, WrongToken
-from services.control.access.caller import Role, note_caller
-from services.control.access.needs import acts, needed_role
+from services.control.api.access.access import Access, ElsewhereRefused, MissingToken, WrongToken
+from services.control.api.access.caller import Role, note_caller
+from services.control.api.access.needs import acts, needed_role
 from shared.errors import BatonError
 from shared.service.http import kind_for, problem, problem_for
 from shared.service.rate_limit import RateLimited

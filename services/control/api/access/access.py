@@ -1,7 +1,7 @@
 """Who is let in, and as whom: decides from the tokens in force and from what a request shows.
 
 With tokens, a request shows one as a bearer, or the cookie that a login made of one. Without tokens control
-serves this machine alone, or everybody if BATON_CONTROL_OPEN says so. Used by gate.py and `api/login.py`.
+serves this machine alone, or everybody if BATON_CONTROL_OPEN says so. Used by gate.py and ../login.py.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 from starlette.requests import HTTPConnection
 
-from services.control.access.attempts import Attempts
-from services.control.access.caller import ANYBODY, Caller
-from services.control.access.cookie import COOKIE, token_of
-from services.control.access.tokens import Token, Tokens
+from services.control.api.access.attempts import Attempts
+from services.control.api.access.caller import ANYBODY, Caller
+from services.control.api.access.cookie import COOKIE, token_of
+from services.control.api.access.tokens import Token, Tokens
 from shared.errors import BatonError, Unavailable
 from shared.service.loopback import is_loopback
 
