@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -93,6 +94,20 @@ async def test_control_gets_the_token_and_the_producer_does_not(monkeypatch: pyt
             await producer.get("/livez")
 
     assert sent == ["Bearer s3cret", "Bearer key"]
+
+
+def test_every_command_that_asks_control_shows_the_token() -> None:
+    """`connect` alone shows nothing: a call of it says which write key goes to a producer."""
+    bare = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sorted((ROOT / "cli").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "connect"
+        and "bearer" not in {keyword.arg for keyword in node.keywords}
+    ]
+
+    assert bare == []
 
 
 async def test_a_refusal_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

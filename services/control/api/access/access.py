@@ -85,13 +85,13 @@ class Access:
 
     def token_for(self, secret: str, request: HTTPConnection) -> Token:
         """The token in force with this secret. Raises WrongToken, RateLimited, TokensUnread."""
+        if self._tokens is None or not self._tokens.file.is_read:
+            raise TokensUnread
         address = request.client.host if request.client else ""
         limit = self._attempts.limit_of(address)
         limit.admit()
-        token = self._tokens.find(secret.encode()) if self._tokens else None
+        token = self._tokens.find(secret.encode())
         if token is None:
-            if self._tokens and not self._tokens.file.is_read:
-                raise TokensUnread
             logger.warning("token refused", extra={"address": address})
             raise WrongToken
         limit.take(-1)  # only wrong ones count

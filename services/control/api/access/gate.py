@@ -43,7 +43,7 @@ class Gate:
         try:
             caller = self._access.caller_for(request)
         except MissingToken as error:
-            if method == "GET" and "text/html" in request.headers.get("accept", ""):
+            if is_for_a_page(request):
                 return RedirectResponse(f"/login?next={quote(_place_of(request), safe='/')}", 303)
             return refusal_for(error)
         except BatonError as error:
@@ -54,6 +54,12 @@ class Gate:
             return _role_missing(caller.name, caller.role, needed)
         note_caller(request.scope, caller)
         return None
+
+
+def is_for_a_page(request: HTTPConnection) -> bool:
+    """Whether a browser wants to show the answer as a page, and not to put it into one (htmx)."""
+    wants_html = "text/html" in request.headers.get("accept", "")
+    return request.scope["method"] == "GET" and wants_html and "hx-request" not in request.headers
 
 
 def refusal_for(error: BatonError) -> ASGIApp:
