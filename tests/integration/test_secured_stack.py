@@ -19,17 +19,19 @@ import pytest
 from cli.kafka.delivered import open_sessions
 from cli.stack.certificates import make_authority
 from cli.stack.options import StackOptions
-from cli.stack.secured import FOLDER, OPERATOR, StackLocks
+from cli.stack.secured import FOLDER, OPERATOR, TOKENS, StackLocks
 from cli.stack.spark_servers import spark_environment, spark_worker_argv
 from shared.errors import KafkaUnavailable, ZooKeeperRefused, ZooKeeperUnavailable
 from shared.kafka.access import KafkaAccess
 from shared.kafka.topics import list_topics
 from shared.model.names import DEFAULT_GROUP, Names
+from shared.service.private_files import write_private
 from shared.service.tls import TlsFiles, client_context
 from shared.zookeeper.access import access_source
 from shared.zookeeper.connection import ZooKeeper
 from tests.servers import free_port_offset
 from tests.spark_cluster import await_line
+from tests.waiting import until
 
 ZOOKEEPER_TIMEOUT_S = 6.0
 
@@ -192,6 +194,17 @@ async def _control_wants_a_token(stack: Running) -> None:
         form = await operator.post(f"{url}/login", data={"token": stack.locks.token_file.read_text().strip()})
         assert "Secure" in form.headers["set-cookie"]
         assert (await operator.get(f"{url}/me")).json()["role"] == "admin"
+
+        # the running control rereads its file: the old token, and the cookie made of it, end together
+        file = stack.locks.folder / TOKENS
+        kept, rotated = file.read_bytes(), b"rotated-0123456789 view name=rotated\n"
+        for content, status in ((rotated, 401), (kept, 200)):
+            write_private(file, content)
+
+            async def is_reread(expected: int = status) -> bool:
+                return (await operator.get(f"{url}/me")).status_code == expected
+
+            await until(is_reread)
 
 
 def no_secret_shows(stack: Running) -> list[str]:
