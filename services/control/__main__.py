@@ -14,6 +14,7 @@ from pathlib import Path
 
 from services.control.adapters.http_drain import HttpDrain
 from services.control.adapters.http_members import HttpMembers, http_client
+from services.control.adapters.http_producers import HttpProducers
 from services.control.adapters.kafka_events import KafkaEvents
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.adapters.kafka_sessions import KafkaSessions
@@ -31,7 +32,7 @@ from services.control.live.freshness import Freshness
 from services.control.live.metrics import registry_for
 from services.control.live.operations import Operations
 from services.control.live.scheduler import Scheduler
-from services.control.ports import ClusterSource, MemberSource, OffsetSource
+from services.control.ports import ClusterSource, MemberSource, OffsetSource, ProducerSource
 from services.control.settings import (
     END,
     ControlSettings,
@@ -60,7 +61,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         http = await stack.enter_async_context(http_client(settings.tls))
         feed = EventFeed()
         cluster = ZooKeeperCluster(zookeeper, settings.names)
-        view = _view(settings, cluster, offsets, HttpMembers(http), feed)
+        view = _view(settings, cluster, offsets, HttpMembers(http), HttpProducers(http), feed)
         drain = HttpDrain(http, partial(_secrets, settings, zookeeper), settings.namespace)
         operations = _operations(settings, view, ZooKeeperPins(zookeeper, settings.names), drain)
         store = RunStore(Path(settings.runs))
@@ -126,12 +127,14 @@ def _view(
     cluster: ClusterSource,
     offsets: OffsetSource,
     members: MemberSource,
+    producers: ProducerSource,
     feed: EventFeed,
 ) -> ClusterView:
     return ClusterView(
         cluster,
         offsets,
         members,
+        producers,
         settings.names,
         refresh_s=settings.refresh_s,
         status_window_s=settings.status_window_s,
