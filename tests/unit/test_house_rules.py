@@ -21,7 +21,7 @@ INNER = [
 CORE = [path for path in SOURCES if {"core", "model"} & {*path.relative_to(ROOT).parts}]
 
 PURE = {
-    *("__future__", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "enum"),
+    *("__future__", "array", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "enum"),
     *("functools", "hashlib", "heapq", "itertools", "math", "msgspec", "operator", "re", "types"),
     *("typing", "zlib"),
     *("shared.errors", "shared.service.signing"),

@@ -15,7 +15,9 @@ from services.control.core.jobs import JOBS, parse_parameters
 from services.control.core.runs import JobAlreadyRunning, LogPart, Run, Submission, UnknownRun
 from services.control.core.schedules import Retry, Schedule
 from services.control.live.feed import EventFeed
+from services.control.live.history import History
 from services.control.live.metrics import registry_for
+from services.control.live.problems import Problems
 from services.control.live.scheduler import Scheduler
 from services.control.ports import JobRunner
 from services.control.tables.lake import Lake
@@ -108,6 +110,8 @@ async def app_of(
         await view.step()
         await world.look()
     registry = registry_for(view, runner, feed)
+    history = History(view, list, lambda _: None, writer="here")
+    history.step()
     return create_app(
         view=view,
         feed=feed,
@@ -115,6 +119,8 @@ async def app_of(
         runner=runner,
         lake=TableReader(Lake(lake, "")),
         freshness=list,
+        history=history,
+        problems=Problems(view, runner, list),
         scheduler=Scheduler(schedules, runner, view, Retry(most=2, pause_s=60), now_ms=lambda: 7_200_000),
         registry=registry,
         hosts=["control", "testserver"],  # the second one is schemathesis
