@@ -59,7 +59,7 @@ NEAR = 0.1
 """Retention is near when less than this part of the log lies before the safe offset."""
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong, and what it is about; null and an empty list: it is not about such a thing."""
 
     kind: Kind
@@ -95,10 +95,10 @@ class Facts:
     failed: Sequence[Run] = ()
 
 
-def problems_in(facts: Facts) -> list[Problem]:
+def problems_in(facts: Facts) -> list[ProblemRow]:
     """All that is wrong, in no order, without its time."""
     found = [
-        Problem(kind="source-unread", severity="bad", what=f"{complaint}.", todo=texts.SOURCE)
+        ProblemRow(kind="source-unread", severity="bad", what=f"{complaint}.", todo=texts.SOURCE)
         for complaint in facts.complaints
     ]
     found += _of_the_jobs(facts)
@@ -107,18 +107,18 @@ def problems_in(facts: Facts) -> list[Problem]:
     return found
 
 
-def _of_the_group(facts: Facts) -> Iterable[Problem]:
+def _of_the_group(facts: Facts) -> Iterable[ProblemRow]:
     if facts.is_paused:
-        yield Problem(kind="group-paused", severity="warn", what=texts.PAUSED, todo=texts.RESUME)
+        yield ProblemRow(kind="group-paused", severity="warn", what=texts.PAUSED, todo=texts.RESUME)
     if not any(member.state != "draining" for member in facts.members):
         what = texts.ALL_DRAINING if facts.members else texts.NO_MEMBERS
-        yield Problem(kind="no-members", severity="bad", what=what, todo=texts.START_MEMBER)
+        yield ProblemRow(kind="no-members", severity="bad", what=what, todo=texts.START_MEMBER)
     elif unowned := [row.stream for row in facts.rows if row.owner is None]:
         what = texts.count(len(unowned), "stream waits", "streams wait") + " for an owner."
-        yield Problem(kind="unowned", severity="bad", what=what, todo=texts.UNOWNED, streams=unowned)
+        yield ProblemRow(kind="unowned", severity="bad", what=what, todo=texts.UNOWNED, streams=unowned)
 
 
-def _of_the_streams(facts: Facts) -> Iterable[Problem]:
+def _of_the_streams(facts: Facts) -> Iterable[ProblemRow]:
     owned = [row for row in facts.rows if row.owner is not None]
     for why in dict.fromkeys(row.why for row in owned if row.state == "retrying"):
         failing = [row for row in owned if row.state == "retrying" and row.why == why]
@@ -146,12 +146,12 @@ _BY_STATUS: tuple[tuple[str, Kind, Severity], ...] = (
 
 def _about(
     kind: Kind, severity: Severity, rows: Sequence[StreamRow], why: str = "", count: int | None = None
-) -> Problem:
+) -> ProblemRow:
     streams = [row.stream for row in sorted(rows, key=lambda row: (-row.lag, row.stream))]
     waiting = sum(row.lag for row in rows) if count is None else count
     owner = rows[0].owner if len(rows) == 1 else None
     what, todo = texts.of_streams(kind, streams, waiting, owner, why)
-    return Problem(kind=kind, severity=severity, what=what, todo=todo, streams=streams, reason=why or None)
+    return ProblemRow(kind=kind, severity=severity, what=what, todo=todo, streams=streams, reason=why or None)
 
 
 def _is_retention_near(row: StreamRow, first: int) -> bool:
@@ -160,25 +160,27 @@ def _is_retention_near(row: StreamRow, first: int) -> bool:
     return is_judged and row.safe_offset - first < NEAR * (row.end - first)
 
 
-def _of_the_processes(facts: Facts) -> Iterable[Problem]:
+def _of_the_processes(facts: Facts) -> Iterable[ProblemRow]:
     for member in facts.members:
         if not member.answers:
             what, todo = texts.silent_member(member.id, len(member.streams))
-            yield Problem(kind="member-silent", severity="warn", what=what, todo=todo, member=member.id)
+            yield ProblemRow(kind="member-silent", severity="warn", what=what, todo=todo, member=member.id)
         elif member.state == "draining":
             what, todo = texts.draining_member(member.id, len(member.streams))
-            yield Problem(kind="member-draining", severity="warn", what=what, todo=todo, member=member.id)
+            yield ProblemRow(kind="member-draining", severity="warn", what=what, todo=todo, member=member.id)
     if not facts.producers:
-        yield Problem(
+        yield ProblemRow(
             kind="no-producers", severity="warn", what=texts.NO_PRODUCERS, todo=texts.START_PRODUCER
         )
     for producer in facts.producers:
         if not producer.answers:
             what, todo = texts.silent_producer(producer.id)
-            yield Problem(kind="producer-silent", severity="warn", what=what, todo=todo, producer=producer.id)
+            yield ProblemRow(
+                kind="producer-silent", severity="warn", what=what, todo=todo, producer=producer.id
+            )
         for reason, per_s in (producer.refused_per_s or {}).items():
             what, todo = texts.refusals(producer.id, reason, per_s)
-            yield Problem(
+            yield ProblemRow(
                 kind="refusals",
                 severity="warn",
                 what=what,
@@ -188,30 +190,30 @@ def _of_the_processes(facts: Facts) -> Iterable[Problem]:
             )
 
 
-def _of_the_jobs(facts: Facts) -> Iterable[Problem]:
+def _of_the_jobs(facts: Facts) -> Iterable[ProblemRow]:
     if (lake := facts.lake) is not None:
         if lake.lost_records:
             what = texts.lake_lost(lake.lost_records)
-            yield Problem(kind="lake-lost", severity="bad", what=what, todo=texts.RUN_LAKE_OFTENER)
+            yield ProblemRow(kind="lake-lost", severity="bad", what=what, todo=texts.RUN_LAKE_OFTENER)
         if lake.loss_in_s is not None and lake.loss_in_s < lake.behind_s:
             # more than half of the time for which Kafka keeps it is over
             severity: Severity = "bad" if lake.loss_in_s * 3 < lake.behind_s else "warn"
             what = texts.lake_behind(lake.behind_s, lake.loss_in_s)
-            yield Problem(kind="lake-behind", severity=severity, what=what, todo=texts.RUN_LAKE)
+            yield ProblemRow(kind="lake-behind", severity=severity, what=what, todo=texts.RUN_LAKE)
     audit = facts.last_audit
     if audit is not None and audit.is_sound is False:
         what, todo = texts.unsound(audit.run, audit.differences)
-        yield Problem(
+        yield ProblemRow(
             kind="audit-unsound", severity="bad", what=what, todo=todo, run=audit.run, since=audit.at
         )
     for run in facts.failed:
         what, todo = texts.failed_run(run.job, run.id, run.error.message if run.error else "")
-        yield Problem(
+        yield ProblemRow(
             kind="run-failed", severity="warn", what=what, todo=todo, run=run.id, since=run.ended_at or 0
         )
 
 
-def _identity(problem: Problem) -> tuple[str | None, ...]:
+def _identity(problem: ProblemRow) -> tuple[str | None, ...]:
     """What makes it the same problem although its numbers change."""
     about = problem.what if problem.kind == "source-unread" else None
     return problem.kind, problem.member, problem.producer, problem.reason, problem.run, about
@@ -226,7 +228,7 @@ class ProblemLog:
     def __repr__(self) -> str:
         return f"<ProblemLog of {len(self._since)} problems>"
 
-    def observe(self, found: Iterable[Problem], now_ms: int) -> list[Problem]:
+    def observe(self, found: Iterable[ProblemRow], now_ms: int) -> list[ProblemRow]:
         """The problems with their times, the worst first, without those that may be over in a moment."""
         known = {_identity(problem): problem for problem in found}
         self._since = {
@@ -241,5 +243,5 @@ class ProblemLog:
         return sorted(lasting, key=_order)
 
 
-def _order(problem: Problem) -> tuple[bool, int, int, int]:
+def _order(problem: ProblemRow) -> tuple[bool, int, int, int]:
     return problem.severity != "bad", RANK[problem.kind], -len(problem.streams), problem.since

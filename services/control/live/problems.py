@@ -12,7 +12,7 @@ import msgspec
 
 from services.control.core.freshness import FreshnessRow
 from services.control.core.last_runs import LastAudit, failed_last, last_audit, last_audit_run
-from services.control.core.problems import Facts, Problem, ProblemLog, problems_in
+from services.control.core.problems import Facts, ProblemLog, ProblemRow, problems_in
 from services.control.core.report import owner_statuses
 from services.control.core.runs import Run
 from services.control.live.cluster_view import ClusterView, Served
@@ -27,7 +27,7 @@ class ProblemList(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong in a group, the worst first, and the last audit of it."""
 
     group: str
-    problems: list[Problem]
+    problems: list[ProblemRow]
     last_audit: LastAudit | None
     stale_ms: int
 

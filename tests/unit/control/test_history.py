@@ -34,14 +34,16 @@ from tests.unit.control.sources import Sources, small_baton
 NOW_MS = 1_000_000 * STEP_MS
 
 
-def sample(slot: int, writer: str = "a", *, lag: list[Number] | None = None, **totals: float) -> Sample:
+def sample(
+    slot: int, writer: str = "a", *, lag: list[Number] | None = None, sessions: Number = None
+) -> Sample:
     """A sample of the slot with this number before now."""
     lags: list[Number] = [1.0, 2.0] if lag is None else lag
     return Sample(
         at=NOW_MS - slot * STEP_MS,
         group="g",
         writer=writer,
-        totals=GroupSample(**{"lag": 3.0, **totals}),
+        totals=GroupSample(lag=3.0, sessions_per_s=sessions),
         lag=lags,
         rate=[None] * len(lags),
         open_sessions=[None] * len(lags),
@@ -141,7 +143,7 @@ def test_a_thousand_streams_fit_into_a_small_record_and_a_few_megabytes() -> Non
 
 def test_a_record_is_read_back_as_it_was_written() -> None:
     """With its writer; unknown fields are those of a later version."""
-    written = sample(3, "http://control:8000", lag=[None, 1.5], sessions_per_s=2.0)
+    written = sample(3, "http://control:8000", lag=[None, 1.5], sessions=2.0)
     raw = encode_sample(written)
 
     assert parse_sample(raw) == written

@@ -16,8 +16,8 @@ from services.control.core.problems import (
     RANK,
     Facts,
     Kind,
-    Problem,
     ProblemLog,
+    ProblemRow,
     problems_in,
 )
 from services.control.core.report import report_on
@@ -79,7 +79,7 @@ def lake(**fields: Any) -> FreshnessRow:
     return msgspec.structs.replace(LAKE, **fields)
 
 
-def found_in(**facts: Any) -> list[Problem]:
+def found_in(**facts: Any) -> list[ProblemRow]:
     """The problems in what is fine except for these facts."""
     return problems_in(Facts(**(FINE | facts)))
 
@@ -264,11 +264,11 @@ def test_a_problem_says_since_when_it_exists(kind: Kind) -> None:
     """Its numbers may change. Once it was gone, it begins anew; what may be over in a moment waits."""
     log, grace_ms = ProblemLog(), GRACE_MS.get(kind, 0)
 
-    def problem(what: str) -> Problem:
+    def problem(what: str) -> ProblemRow:
         words = "the same" if kind == "source-unread" else what
-        return Problem(kind=kind, severity="warn", what=words, todo="", member="m")
+        return ProblemRow(kind=kind, severity="warn", what=words, todo="", member="m")
 
-    def observed(at_ms: int, found: Sequence[Problem]) -> list[int]:
+    def observed(at_ms: int, found: Sequence[ProblemRow]) -> list[int]:
         return [one.since for one in log.observe(found, at_ms)]
 
     assert observed(1_000, [problem("1")]) == ([] if grace_ms else [1_000])
