@@ -226,6 +226,22 @@ def test_streams_of_a_paused_group_stand_still_on_purpose() -> None:
     assert kinds == ["group-paused", "stream-retrying"]
 
 
+def test_streams_that_fail_for_one_reason_are_one_problem() -> None:
+    """And all of them are one, if there are too many reasons to read."""
+
+    def retrying(reasons: int) -> list[ProblemRow]:
+        return found_in(
+            rows=[row(n, state="retrying", why=f"reason {n % reasons}", lag=n) for n in range(40)]
+        )
+
+    assert [(problem.reason, len(problem.streams)) for problem in retrying(2)] == [
+        ("reason 0", 20),
+        ("reason 1", 20),
+    ]
+    (together,) = retrying(40)
+    assert together.what == "Streams 39, 38, 37 and 37 more fail again and again."
+
+
 def test_before_the_cluster_was_read_nothing_is_known_to_be_missing() -> None:
     """Neither members nor producers; only what cannot be read is said."""
     found = problems_in(Facts(complaints=["ZooKeeper cannot be read: no answer yet"], is_read=False))
