@@ -40,6 +40,7 @@ class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
     position: Annotated[int, Meta(description="committed: every record before it is accounted for")]
     end: Annotated[int, Meta(description="offset of the next record that will be written")]
     lag: Annotated[int, Meta(description="records between position and end")]
+    rate: float | None = None
     safe_offset: Annotated[int, Meta(description="where a replay would begin")]
     open_sessions: int
     state_bytes: Annotated[int, Meta(description="memory of the open sessions' fragments")]
