@@ -88,6 +88,8 @@
   }
 
   // ---- the map ----
+  const LOST_MS = 2000;
+  const losing = new Map(); // stream -> timer that shows it in the row of nobody
   function placeBead(stream, [member, step, status, isMoving, isPinned, text, words], moved) {
     const bead = document.getElementById("b" + stream);
     if (!bead) return;
@@ -99,9 +101,13 @@
     setText($("span", bead), text);
     $(".i", bead)?.remove();
     if (status !== "OK") bead.prepend(icon(status));
+    clearTimeout(losing.get(stream));
     const row = bead.closest("[data-member]");
     if (row.dataset.member === (member ?? "")) return;
-    const target = $(`[data-member="${CSS.escape(member ?? "")}"]`, map);
+    // between two owners a stream has none for a moment: that is no loss yet
+    if (member === null) losing.set(stream, setTimeout(redraw, LOST_MS));
+    if (member === null) return bead.classList.add("moving");
+    const target = $(`[data-member="${CSS.escape(member)}"]`, map);
     if (!target) return redraw();
     const before = bead.getBoundingClientRect();
     if (map.dataset.map === "wires") $(`[data-w="${stream}"]`, target).append(bead);
@@ -119,8 +125,7 @@
   }
 
   function showMoves(moved) {
-    const named = moved.filter((move) => move.to);
-    if (named.length) announce(movesInWords(named));
+    announce(movesInWords(moved));
     if (moved.length > 12 || calm.matches) {
       for (const move of moved) ring(move);
       return;
