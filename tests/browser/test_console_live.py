@@ -29,7 +29,7 @@ def test_a_paused_page_changes_only_when_it_goes_on(page: Page, baton: RunningBa
     page.press("p")
     before = page.run(f"return {ROW.format(stream=5)}")
     target = baton.move(5)
-    page.until("document.querySelector('#strip').textContent.includes('waits')")
+    page.until("document.querySelector('#strip').textContent.includes('wait')")
     assert page.run(f"return {ROW.format(stream=5)}") == before
     page.press("p")
     page.until(f"{ROW.format(stream=5)} === '{target}'")

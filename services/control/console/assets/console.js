@@ -187,8 +187,8 @@
     heardAt = performance.now();
     staleMs = reading.stale_ms;
     if (!isPaused) return applyReading(reading);
-    changes += Object.keys(reading.beads ?? {}).length;
     waiting = waiting && !reading.whole ? merged(waiting, reading) : reading;
+    changes = Object.keys(waiting.beads ?? {}).length;
   }
 
   function merged(older, newer) {
