@@ -199,12 +199,12 @@
 
   function happened(detail) {
     const event = JSON.parse(detail.data);
-    if (event.kind !== "handover" || event.stream === undefined) return;
-    if (event.pause_ms === undefined) return;
+    if (event.kind !== "handover" || event.pause_ms === undefined) return;
     pauses.set(event.stream, event.pause_ms);
     setTimeout(() => pauses.delete(event.stream), 10000);
     const bead = document.getElementById("b" + event.stream);
-    if (bead?.classList.contains("arrived")) ring({ stream: event.stream, bead });
+    // the recipient tells the pause after its first record, so the bead has often arrived before
+    if (bead?.closest("[data-member]").dataset.member === event.to) ring({ stream: event.stream, bead });
   }
 
   if (feed) {
