@@ -21,6 +21,7 @@ def stream_row(stream: int, owner: str | None = "m0", *, lag: int = 0, status: s
         position=100,
         end=100 + lag,
         lag=lag,
+        lag_ms=0,
         rate=1.5,
         safe_offset=90,
         open_sessions=7,

@@ -25,9 +25,9 @@ WEIGHT_MOST = 120_000
 """Bytes of a first visit, packed: page, styles, scripts and fonts."""
 
 
-async def browser_of(**given: bool) -> httpx.AsyncClient:
+async def browser_of(*, is_read: bool = True) -> httpx.AsyncClient:
     """A client of the small Baton's console."""
-    app = await app_of(small_baton(), InMemoryRunner(), **given)
+    app = await app_of(small_baton(), InMemoryRunner(), is_read=is_read)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control")
 
 
@@ -66,8 +66,8 @@ async def test_a_page_before_the_first_reading_says_so() -> None:
 def test_the_vendored_files_are_those_of_their_packages() -> None:
     """SHA256SUMS lists the digests of the published files."""
     for folder in (FOLDER / "vendor", Path(__file__).parents[4] / "tests" / "browser" / "axe"):
-        sums = dict(reversed(line.split()) for line in (folder / "SHA256SUMS").read_text().splitlines())
-        for name, digest in sums.items():
+        for line in (folder / "SHA256SUMS").read_text().splitlines():
+            digest, name = line.split()
             packed = folder / f"{name}.gz"
             content = (
                 gzip.decompress(packed.read_bytes()) if packed.exists() else (folder / name).read_bytes()
