@@ -27,6 +27,8 @@ from services.control.adapters.zookeeper_pins import ZooKeeperPins
 from services.control.api.access.access import Access
 from services.control.api.access.tokens import Tokens
 from services.control.app import create_app
+from services.control.console.live import LiveHub
+from services.control.console.routes import scene_of
 from services.control.core.jobs import JOBS
 from services.control.core.schedules import Retry, parse_schedules
 from services.control.live.cluster_view import ClusterView
@@ -100,9 +102,11 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         )
         access = _access(settings)
         await access.step()
+        hub = LiveHub(scene_of(view), feed, every_s=settings.refresh_s)
         app = create_app(
             view=view,
             feed=feed,
+            hub=hub,
             operations=operations,
             runner=runner,
             lake=tables,
@@ -129,7 +133,9 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
                 host, port, tls = settings.host, settings.port, settings.tls
                 async with http_server(app, host, port, tls=tls, ws="none", lifespan="off"):
                     await stop.wait()
-                    feed.close()  # otherwise the server would wait for the followers to leave
+                    # otherwise the server would wait for the followers to leave
+                    feed.close()
+                    hub.close()
             finally:
                 for task in tasks:
                     task.cancel()

@@ -21,6 +21,10 @@ from services.control.api.access.gate import Gate
 from services.control.api.guard import Guard
 from services.control.api.openapi import install_schemas
 from services.control.api.pages import MISDIRECTED, REFUSED
+from services.control.console.assets import Assets
+from services.control.console.live import LiveHub
+from services.control.console.pages import Pages
+from services.control.console.routes import Console, console_routes
 from services.control.core.freshness import FreshnessRow
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
@@ -37,6 +41,7 @@ def create_app(
     *,
     view: ClusterView,
     feed: EventFeed,
+    hub: LiveHub,
     operations: Operations,
     runner: JobRunner,
     lake: TableSource,
@@ -71,6 +76,8 @@ def create_app(
     app.include_router(jobs.runs_routes(runner))
     app.include_router(jobs.schedules_routes(scheduler))
     app.include_router(tables.tables_routes(lake, freshness))
+    assets = Assets()
+    app.include_router(console_routes(Console(view, feed, hub, history, problems, Pages(assets)), assets))
     app.include_router(history_api.history_routes(history))
     app.include_router(problems_api.problems_routes(problems))
     resources = (streams, cluster, events, operations_api, jobs, tables, login, history_api, problems_api)

@@ -12,9 +12,12 @@ from fastapi import FastAPI
 
 from services.control.api.access.access import Access
 from services.control.app import create_app
+from services.control.console.live import LiveHub
+from services.control.console.routes import scene_of
 from services.control.core.jobs import JOBS, parse_parameters
 from services.control.core.runs import JobAlreadyRunning, LogPart, Run, RunState, Submission, UnknownRun
 from services.control.core.schedules import Retry, Schedule
+from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
 from services.control.live.history import History
 from services.control.live.metrics import registry_for
@@ -111,12 +114,28 @@ async def app_of(
         feed.mark_current()
         await view.step()
         await world.look()
+    return app_on(view, feed, runner, world=world, lake=lake, schedules=schedules, access=access)
+
+
+def app_on(
+    view: ClusterView,
+    feed: EventFeed,
+    runner: JobRunner,
+    *,
+    world: OperatorsWorld | None = None,
+    lake: str = "no-lake",
+    schedules: Sequence[Schedule] = (),
+    access: Access | None = None,
+) -> FastAPI:
+    """The app on a view and a feed."""
+    world = world or OperatorsWorld()
     registry = registry_for(view, runner, feed)
     history = History(view, list, lambda _: None, writer="here")
     history.step()
     return create_app(
         view=view,
         feed=feed,
+        hub=LiveHub(scene_of(view, lambda: 7), feed, every_s=0.01),
         operations=world.operations,
         runner=runner,
         lake=TableReader(Lake(lake, "")),
