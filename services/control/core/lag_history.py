@@ -74,13 +74,18 @@ class _Samples:
     """The samples of one stream: those of the window, and before them older ones, oldest first.
 
     The oldest waiting record was written after the first older sample and before the second. Without older
-    ones it was written within the window.
+    ones it was written within the window. `log_since_ms`: the log was lost then, and ends before that are of
+    other records.
     """
 
     recent: deque[Sample] = field(default_factory=deque)
     older: list[Sample] = field(default_factory=list)
+    log_since_ms: int = 0
 
     def add(self, sample: Sample, window_ms: int) -> None:
+        if self.recent and sample.end < self.recent[-1].end:
+            self.older.clear()
+            self.log_since_ms = sample.at_ms
         self.recent.append(sample)
         # keep one sample that is at least a window old: without it the rest would not span the window
         while len(self.recent) > 1 and sample.at_ms - self.recent[1].at_ms >= window_ms:
@@ -92,8 +97,7 @@ class _Samples:
 
     def _keep(self, sample: Sample) -> None:
         older = self.older
-        if self.recent[0].end < sample.end:
-            older.clear()  # the log was lost: the ends before that are of other records
+        if sample.at_ms < self.log_since_ms:
             return
         if older:
             spanned_ms = older[-1].at_ms - older[0].at_ms

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from shared.model.rejects import FRAGMENT_REASONS
+
 NAMED: Final = 3
 """Streams that a sentence names; the others are only counted."""
 
@@ -79,9 +81,12 @@ _REFUSALS: Final[Mapping[str, str]] = {
     "request-too-large": "Let the sender send less at once, or raise BATON_MAX_REQUEST_BYTES.",
     "kafka-unavailable": "Look at Kafka: `baton doctor`.",
     "zookeeper-unavailable": "Look at ZooKeeper: `baton doctor`.",
+    "keys-unread": "Mend BATON_WRITE_KEYS_FILE; the producer's log says what is wrong with it.",
+    "leaving": "The producer is stopping; clients send again to another one.",
     "unstored": "Look at Kafka: `baton doctor`. Clients send these fragments again.",
 }
-_REJECTED: Final = "`baton rejected` shows what was refused and why."
+_REJECTED: Final = "`baton rejected` shows what was rejected and why."
+_OTHER_REFUSAL: Final = "The sender has to change its requests: docs/protocol.md says what each answer means."
 _KINDS_OF_DIFFERENCE: Final[Mapping[str, tuple[str, str]]] = {
     "missing": ("session is missing", "sessions are missing"),
     "duplicates": ("session was delivered twice", "sessions were delivered twice"),
@@ -176,7 +181,8 @@ def silent_producer(producer: str) -> Text:
 def refusals(producer: str, reason: str, per_s: float) -> Text:
     """A producer that refuses fragments or requests for this reason."""
     rate = f"{per_s:,.1f}" if per_s >= 0.1 else "less than 0.1"
-    return f"Producer {producer} refuses {rate} a second: {reason}.", _REFUSALS.get(reason, _REJECTED)
+    other = _REJECTED if reason in FRAGMENT_REASONS else _OTHER_REFUSAL
+    return f"Producer {producer} refuses {rate} a second: {reason}.", _REFUSALS.get(reason, other)
 
 
 def lake_lost(records: int) -> Text:

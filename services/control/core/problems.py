@@ -167,7 +167,7 @@ def _about(
 
 def _is_retention_near(row: StreamRow, first: int) -> bool:
     # a log that begins at 0 has not met retention yet
-    is_judged = first > 0 and row.end - first >= LEAST_HELD and row.end > row.safe_offset
+    is_judged = first > 0 and row.end - first >= LEAST_HELD
     return is_judged and row.safe_offset - first < NEAR * (row.end - first)
 
 
