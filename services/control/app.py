@@ -1,7 +1,7 @@
 """Control's HTTP face: `create_app` makes it from the view, feed, operations, runner and lake.
 
 Every list is served from memory, except the lake's tables, which are read from their files. Only
-`POST /operations`, `POST /jobs/…/runs` and `DELETE /runs/…` act. The guard stands in front and refuses what
+`POST` and `DELETE` act. The guard stands in front and refuses what
 pages of other sites send.
 """
 
@@ -18,6 +18,7 @@ from services.control.api.guard import Guard
 from services.control.api.openapi import install_schemas
 from services.control.api.pages import MISDIRECTED
 from services.control.core.freshness import FreshnessRow
+from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
 from services.control.live.operations import Operations
@@ -32,6 +33,7 @@ def create_app(
     view: ClusterView,
     feed: EventFeed,
     operations: Operations,
+    actions: Actions,
     runner: JobRunner,
     lake: TableSource,
     freshness: Callable[[], list[FreshnessRow]],
@@ -56,8 +58,8 @@ def create_app(
     app.include_router(cluster.cluster_routes(view))
     app.include_router(events.events_routes(feed, view.check_group))
     app.include_router(operations_api.operations_routes(operations))
-    app.include_router(jobs.jobs_routes(view, runner))
-    app.include_router(jobs.runs_routes(runner))
+    app.include_router(jobs.jobs_routes(view, runner, actions))
+    app.include_router(jobs.runs_routes(runner, actions))
     app.include_router(jobs.schedules_routes(scheduler))
     app.include_router(tables.tables_routes(lake, freshness))
     resources = (streams, cluster, events, operations_api, jobs, tables)

@@ -15,13 +15,13 @@ from fastapi import FastAPI
 from cli.http.client import connect
 from cli.http.sse import ServerSentEvent
 from services.consumer.adapters.kafka import events as consumer_events
-from services.consumer.adapters.kafka.events import KafkaEventSink
 from services.control.adapters import kafka_events
 from services.control.adapters.kafka_events import KafkaEvents
 from services.control.api.events import events_routes
 from services.control.core.recent_events import EventFilter
 from services.control.live.feed import EventFeed
 from shared.kafka.cluster import Cluster
+from shared.kafka.event_sink import KafkaEventSink
 from shared.kafka.topics import ensure_topics, events_topic
 from shared.model.names import Names
 from shared.service.http import install_problems

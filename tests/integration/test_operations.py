@@ -11,9 +11,15 @@ from services.control.adapters.http_drain import HttpDrain
 from services.control.adapters.http_members import HttpMembers, http_client
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
+from services.control.adapters.zookeeper_operations import ZooKeeperOperations
+from services.control.adapters.zookeeper_pause import ZooKeeperPause
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
-from services.control.core.operations import Operation, Wish
+from services.control.core.causes import Cause
+from services.control.core.operations import Operation
+from services.control.core.wishes import Wish
+from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
+from services.control.live.effects import Effects
 from services.control.live.operations import Operations
 from shared.zookeeper.connection import ZooKeeper
 from shared.zookeeper.secret import ensure_secrets
@@ -39,14 +45,14 @@ class Control:
             return bool(answers.statuses) and not answers.silent
 
         await until(is_seen, lambda: f"{self._view.complaints()}")
-        return await self.operations.start(wish)
+        return await self.operations.start(wish, Cause(who="ann"))
 
     async def ended(self, operation: Operation) -> Operation:
         """Waits for the operation's end, and returns it as it ended."""
 
         async def has_ended() -> bool:
             await self._view.step()
-            self.operations.step()
+            await self.operations.step()
             return self.operations.operation_of(operation.id).has_ended
 
         await until(has_ended, lambda: f"{self.operations.operation_of(operation.id)}")
@@ -65,7 +71,9 @@ async def control(found: Group, zookeeper: str) -> AsyncIterator[Control]:
         members, pins = HttpMembers(http), ZooKeeperPins(znodes, where.names)
         drain = HttpDrain(http, lambda: ensure_secrets(znodes, where.names, ""), where.names.namespace)
         view = ClusterView(cluster, offsets, members, where.names, refresh_s=0.1, status_window_s=20.0)
-        yield Control(view, Operations(view, pins, drain, timeout_s=60.0, look_every_s=0.1))
+        store, actions = ZooKeeperOperations(znodes, where.names), Actions(lambda event: None)
+        effects = Effects(view, pins, drain, ZooKeeperPause(znodes, where.names))
+        yield Control(view, Operations(view, effects, store, actions, timeout_s=60.0, look_every_s=0.1))
 
 
 async def test_a_pin_moves_a_stream_and_a_rebalance_moves_it_back(

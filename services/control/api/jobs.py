@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
+from services.control.access.caller import caller_of
 from services.control.api.openapi import Content, answers, encoded, read_body, refuses, takes_json
 from services.control.api.pages import (
     BAD_BODY,
@@ -16,8 +17,11 @@ from services.control.api.pages import (
     UNAVAILABLE,
     AfterName,
     Group,
+    IdempotencyKey,
     Limit,
+    Reason,
 )
+from services.control.core.causes import Cause, cause_of
 from services.control.core.jobs import (
     JOBS,
     MAX_TEXT,
@@ -26,8 +30,9 @@ from services.control.core.jobs import (
     ParametersInvalid,
     job_named,
 )
-from services.control.core.runs import LogPart, RunDetail, RunSummary, detail_of, summary_of
+from services.control.core.runs import LogPart, Run, RunDetail, RunSummary, detail_of, summary_of
 from services.control.core.schedules import ScheduleRow
+from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.scheduler import Scheduler
 from services.control.live.submissions import submission_for
@@ -74,7 +79,7 @@ def schema_for(parameter: Parameter) -> Content:
     return schema | ({"pattern": f"^({parameter.pattern})$"} if parameter.pattern else {})
 
 
-def jobs_routes(view: ClusterView, runner: JobRunner) -> APIRouter:
+def jobs_routes(view: ClusterView, runner: JobRunner, actions: Actions) -> APIRouter:
     """The routes that list and start jobs."""
     routes = APIRouter(tags=["jobs"])
 
@@ -93,7 +98,7 @@ def jobs_routes(view: ClusterView, runner: JobRunner) -> APIRouter:
         | INVALID
         | NOT_FOUND
         | UNAVAILABLE
-        | refuses(409, "A run of this job is still under way in this group"),
+        | refuses(409, "`run` of this job is still under way in this group"),
     )
     async def start(
         request: Request,
@@ -103,17 +108,32 @@ def jobs_routes(view: ClusterView, runner: JobRunner) -> APIRouter:
             float | None,
             Query(gt=0, allow_inf_nan=False, description="a shorter limit than that of all runs"),
         ] = None,
+        reason: Reason = "",
+        idempotency_key: IdempotencyKey = None,
     ) -> Response:
         job_named(name)
         parameters = await read_body(request, dict[str, Any] | None) or {}
+        requested = [name, group, timeout_s, sorted(parameters.items())]
+        cause = cause_of(caller_of(request).name, reason, idempotency_key, requested)
+        if (repeated := _run_under(runner, cause)) is not None:
+            return encoded(detail_of(repeated), 202, location=f"/runs/{repeated.id}")
         try:
-            submission = submission_for(view, name, group, parameters, timeout_s=timeout_s)
+            submission = submission_for(view, name, group, parameters, timeout_s=timeout_s, cause=cause)
         except ParametersInvalid as error:
             return _refusal(error)
         run = await runner.start(submission)
+        actions.report_run(run, cause, "run")
         return encoded(detail_of(run), 202, location=f"/runs/{run.id}")
 
     return routes
+
+
+def _run_under(runner: JobRunner, cause: Cause) -> Run | None:
+    """The run that this request has already started. Raises KeyReused if its key started another one."""
+    found = next((run for run in runner.runs() if cause.key and run.key == cause.key), None)
+    if found is not None:
+        cause.check_same(found.request)
+    return found
 
 
 def _refusal(error: ParametersInvalid) -> Response:
@@ -121,7 +141,7 @@ def _refusal(error: ParametersInvalid) -> Response:
     return problem(422, kind_for(error), error.detail, errors=faults)
 
 
-def runs_routes(runner: JobRunner) -> APIRouter:
+def runs_routes(runner: JobRunner, actions: Actions) -> APIRouter:
     """The routes that show and cancel runs."""
     routes = APIRouter(tags=["jobs"], responses=INVALID | NOT_FOUND)
 
@@ -158,8 +178,11 @@ def runs_routes(runner: JobRunner) -> APIRouter:
         summary="Cancel a run",
         responses=answers(RunDetail, description="The run has ended; no process of it is left") | GUARDED,
     )
-    async def cancel(run_id: str) -> Response:
-        await runner.cancel(run_id)
+    async def cancel(request: Request, run_id: str, reason: Reason = "") -> Response:
+        had_ended = runner.run_of(run_id).has_ended
+        found = await runner.cancel(run_id)
+        if not had_ended:
+            actions.report_run(found, cause_of(caller_of(request).name, reason, None, None), "cancel")
         return await run(run_id)
 
     return routes

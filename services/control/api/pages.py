@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
-from fastapi import Query, Response
+from fastapi import Header, Query, Response
 
 from services.control.api.openapi import JSON, refuses
 
@@ -15,6 +15,18 @@ MAX_LIMIT = 5000
 Group = Annotated[str, Query(description="the group to look at", max_length=100)]
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="maximum number of rows")]
 AfterName = Annotated[str, Query(max_length=300, description="return only rows that follow this name or id")]
+
+MAX_REASON = 500
+Reason = Annotated[str, Query(max_length=MAX_REASON, description="why, in your words; an event keeps it")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=255,
+        description="a name for this request: repeated under it, nothing happens twice and the answer is "
+        "what it began; for at least a day, unless a thousand others follow",
+    ),
+]
 
 StaleMs = Annotated[int, msgspec.Meta(description="age of the oldest reading behind this answer")]
 

@@ -9,8 +9,8 @@ import pytest
 from click.testing import Result
 
 from tests.unit.cli.fake_services import baton
+from tests.unit.control.desk import Desk
 from tests.unit.control.operators_world import TIMEOUT_S
-from tests.unit.control.test_operations import Desk
 
 
 class Control:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from fastapi import FastAPI
 
@@ -38,8 +39,9 @@ class InMemoryRunner:
     submissions: list[Submission] = field(default_factory=list)
 
     async def start(self, submission: Submission) -> Run:
-        if any(run.job == submission.job and not run.has_ended for run in self.known.values()):
-            raise JobAlreadyRunning("a run of it has not ended yet")
+        for run in self.known.values():
+            if run.job == submission.job and not run.has_ended:
+                raise JobAlreadyRunning(run.id, run.job)
         run = Run(
             id=f"r{len(self.known)}",
             job=submission.job,
@@ -48,6 +50,7 @@ class InMemoryRunner:
             state="starting",
             started_at=5,
             timeout_s=submission.timeout_s or 60,
+            **msgspec.structs.asdict(submission.cause),
         )
         self.known[run.id] = run
         self.submissions.append(submission)
@@ -81,6 +84,7 @@ class Face:
 
     sources: Sources
     runner: InMemoryRunner
+    events: list[Event]
     http: httpx.AsyncClient
 
     async def get(self, path: str, **query: str | int) -> dict[str, Any]:
@@ -98,9 +102,10 @@ async def app_of(
     is_read: bool = True,
     lake: str = "no-lake",
     schedules: Sequence[Schedule] = (),
+    events: list[Event] | None = None,
 ) -> FastAPI:
     """The app on the sources, after one reading of them."""
-    feed, world = EventFeed(), OperatorsWorld()
+    feed, world = EventFeed(), OperatorsWorld(events=events)
     view = sources.view(ownership_history=feed.recent_events.ownership_history)
     if is_read:
         feed.receive(enumerate((b"not an event", encode_event(HANDOVER))))
@@ -112,6 +117,7 @@ async def app_of(
         view=view,
         feed=feed,
         operations=world.operations,
+        actions=world.actions,
         runner=runner,
         lake=TableReader(Lake(lake, "")),
         freshness=list,
@@ -124,9 +130,10 @@ async def app_of(
 async def face_of(sources: Sources, *, is_read: bool = True) -> Face:
     """The app on the sources, and a client."""
     runner = InMemoryRunner()
-    app = await app_of(sources, runner, is_read=is_read)
+    events: list[Event] = []
+    app = await app_of(sources, runner, is_read=is_read, events=events)
     http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control")
-    return Face(sources, runner, http)
+    return Face(sources, runner, events, http)
 
 
 @pytest.fixture
@@ -273,6 +280,39 @@ async def test_a_second_run_of_a_job_is_a_conflict(face: Face) -> None:
 
     assert (first.status_code, second.status_code) == (202, 409)
     assert second.json()["type"] == "urn:baton:job-already-running"
+    assert second.json()["run"] == first.json()["id"]
+    assert second.headers["link"] == f'<{first.headers["location"]}>; rel="related"'
+
+
+async def test_a_run_is_started_once_under_one_key(face: Face) -> None:
+    """The same request returns the same run, whatever has become of it; another request is refused."""
+    path, key = "/jobs/reports/runs", {"Idempotency-Key": "k"}
+    first = await face.http.post(path, json={"top": 3}, headers=key)
+    await face.http.delete(f"/runs/{first.json()['id']}")
+    again = await face.http.post(path, json={"top": 3}, headers=key)
+    other = await face.http.post(path, json={"top": 4}, headers=key)
+    new = await face.http.post(path, json={"top": 4}, headers={"Idempotency-Key": "l"})
+
+    assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
+    assert again.headers["location"] == first.headers["location"]
+    assert (other.status_code, other.json()["type"]) == (422, "urn:baton:key-reused")
+    assert (new.status_code, len(face.runner.known)) == (202, 2)
+
+
+async def test_starting_and_cancelling_a_run_are_events(face: Face) -> None:
+    """Who did what, and why; a repeated request does nothing, so it is no event."""
+    key = {"Idempotency-Key": "k"}
+    for _ in range(2):
+        run = (await face.http.post("/jobs/lake/runs?reason=late", headers=key)).json()
+    for _ in range(2):
+        await face.http.delete(f"/runs/{run['id']}", params={"reason": "enough"})
+
+    told = [(event.kind, event.who, event.what, event.why, event.run) for event in face.events]
+    assert told == [
+        ("action", "anybody", "run lake", "late", run["id"]),
+        ("action", "anybody", "cancel lake", "enough", run["id"]),
+    ]
+    assert (run["who"], run["reason"]) == ("anybody", "late")
 
 
 @pytest.mark.parametrize(
