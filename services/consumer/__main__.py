@@ -238,7 +238,7 @@ def reception_of(settings: ConsumerSettings, member: Member, prepared: Prepared)
         hint_store=member.hint_store,
         secrets=prepared.secrets,
         nonces=Nonces(wall_ms()),
-        drain=member.drain,
+        departure=member.departure,
         wall_ms=wall_ms,
     )
 
