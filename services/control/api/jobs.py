@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from services.control.access.caller import caller_of
 from services.control.api.openapi import Content, answers, encoded, read_body, refuses, takes_json
@@ -13,13 +13,16 @@ from services.control.api.pages import (
     BAD_BODY,
     GUARDED,
     INVALID,
+    LISTED,
     NOT_FOUND,
     UNAVAILABLE,
     AfterName,
     Group,
     IdempotencyKey,
-    Limit,
+    Name,
+    NextCursor,
     Reason,
+    ShortPaging,
 )
 from services.control.core.causes import Cause, cause_of
 from services.control.core.jobs import (
@@ -30,7 +33,16 @@ from services.control.core.jobs import (
     ParametersInvalid,
     job_named,
 )
-from services.control.core.runs import LogPart, Run, RunDetail, RunSummary, detail_of, summary_of
+from services.control.core.paging import Listing, columns_of, select
+from services.control.core.runs import (
+    LogPart,
+    Run,
+    RunDetail,
+    RunState,
+    RunSummary,
+    detail_of,
+    summary_of,
+)
 from services.control.core.schedules import ScheduleRow
 from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
@@ -48,9 +60,10 @@ class JobList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of the runs, newest first."""
+    """A page of the runs, newest first unless sorted otherwise."""
 
     runs: list[RunSummary]
+    next: NextCursor
 
 
 class ScheduleList(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +73,10 @@ class ScheduleList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ANSWERED = (JobList, RunPage, RunDetail, LogPart, ScheduleList)
+RUNS: Listing[Run] = Listing(
+    columns=columns_of("id", "job", "group", "state", "who", "started_at", "ended_at"),
+    default="-started_at,-id",
+)
 
 
 def parameters_schema() -> Content:
@@ -145,12 +162,22 @@ def runs_routes(runner: JobRunner, actions: Actions) -> APIRouter:
     """The routes that show and cancel runs."""
     routes = APIRouter(tags=["jobs"], responses=INVALID | NOT_FOUND)
 
-    @routes.get("/runs", summary="List the runs, newest first", responses=answers(RunPage))
-    async def runs(limit: Limit = 100, after: AfterName = "") -> Response:
-        found = list(runner.runs())
+    @routes.get(
+        "/runs", summary="List the runs, newest first", responses=answers(RunPage), dependencies=LISTED
+    )
+    async def runs(
+        paging: Annotated[ShortPaging, Depends()],
+        after: AfterName = "",
+        job: Annotated[list[Name] | None, Query(description="only runs of this job")] = None,
+        group: Annotated[list[Name] | None, Query(description="only runs in this group")] = None,
+        state: Annotated[list[RunState] | None, Query(description="only runs in this state")] = None,
+    ) -> Response:
+        every = list(runner.runs())
         if after:
-            found = found[found.index(runner.run_of(after)) + 1 :]
-        return encoded(RunPage(runs=[summary_of(run) for run in found[:limit]]))
+            every = every[every.index(runner.run_of(after)) + 1 :]
+        found = select(every, job=job, group=group, state=state)
+        page, cursor = paging.page(RUNS, found, (after, job, group, state))
+        return encoded(RunPage(runs=[summary_of(run) for run in page], next=cursor))
 
     @routes.get(
         "/runs/{run_id}",

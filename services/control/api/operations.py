@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import Meta
 
 from services.control.access.caller import caller_of
@@ -17,22 +17,26 @@ from services.control.api.pages import (
     BAD_BODY,
     GUARDED,
     INVALID,
+    LISTED,
     MAX_REASON,
     NOT_FOUND,
     IdempotencyKey,
+    Name,
+    NextCursor,
     Reason,
+    ShortPaging,
 )
 from services.control.core.causes import cause_of
 from services.control.core.forecasts import Forecast
-from services.control.core.operations import Operation
-from services.control.core.wishes import Wish
+from services.control.core.operations import Operation, OperationState
+from services.control.core.paging import Listing, columns_of, select
+from services.control.core.wishes import Kind, Wish
 from services.control.live.operations import Operations
 from shared.model.names import DEFAULT_GROUP
 
-LISTED = 100
 UNANSWERED = refuses(503, "ZooKeeper or the member does not answer")
 
-Name = Annotated[str, Meta(min_length=1, max_length=300)]
+MemberName = Annotated[str, Meta(min_length=1, max_length=300)]
 
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -53,7 +57,7 @@ class MoveRequest(_Request, frozen=True, kw_only=True, tag="move"):
     """Pin a stream to a member, so that it moves there."""
 
     stream: Annotated[int, Meta(ge=0)]
-    to: Annotated[Name, Meta(description="the member that gets the stream")]
+    to: Annotated[MemberName, Meta(description="the member that gets the stream")]
 
 
 class UnpinRequest(_Request, frozen=True, kw_only=True, tag="unpin"):
@@ -65,13 +69,13 @@ class UnpinRequest(_Request, frozen=True, kw_only=True, tag="unpin"):
 class DrainRequest(_Request, frozen=True, kw_only=True, tag="drain"):
     """Make a member hand over all its streams and leave."""
 
-    member: Name
+    member: MemberName
 
 
 class UndrainRequest(_Request, frozen=True, kw_only=True, tag="undrain"):
     """Make a member that is still draining take streams again."""
 
-    member: Name
+    member: MemberName
 
 
 class RebalanceRequest(_Request, frozen=True, kw_only=True, tag="rebalance"):
@@ -98,12 +102,19 @@ OperationRequest = (
 
 
 class OperationPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of the operations, newest first."""
+    """A page of the operations, newest first unless sorted otherwise."""
 
     operations: list[Operation]
+    next: NextCursor
 
 
 ANSWERED = (Forecast, Operation, OperationPage)
+OPERATIONS: Listing[Operation] = Listing(
+    columns=columns_of(
+        *("id", "kind", "group", "state", "who", "since", "ended_at", "done", "total", "sessions", "bytes")
+    ),
+    default="-since,-id",
+)
 
 
 def wish_of(request: OperationRequest) -> Wish:
@@ -135,17 +146,29 @@ def operations_routes(operations: Operations) -> APIRouter:
         operation = await operations.start(wish, cause, if_plan=requested.if_plan)
         return encoded(operation, 202, location=f"/operations/{operation.id}")
 
-    @routes.get("/operations", summary="List the operations, newest first", responses=answers(OperationPage))
+    @routes.get(
+        "/operations",
+        summary="List the operations, newest first",
+        responses=answers(OperationPage),
+        dependencies=LISTED,
+    )
     async def listed(
-        limit: Annotated[int, Query(ge=1, le=1000, description="maximum number of rows")] = LISTED,
+        paging: Annotated[ShortPaging, Depends()],
         after: Annotated[
             str, Query(max_length=100, description="return only operations older than this one")
         ] = "",
+        group: Annotated[list[Name] | None, Query(description="only operations on this group")] = None,
+        kind: Annotated[list[Kind] | None, Query(description="only operations of this kind")] = None,
+        state: Annotated[
+            list[OperationState] | None, Query(description="only operations in this state")
+        ] = None,
     ) -> Response:
-        found = list(operations.all())
+        every = operations.all()
         if after:
-            found = found[found.index(operations.operation_of(after)) + 1 :]
-        return encoded(OperationPage(operations=found[:limit]))
+            every = every[every.index(operations.operation_of(after)) + 1 :]
+        found = select(every, group=group, kind=kind, state=state)
+        page, cursor = paging.page(OPERATIONS, found, (after, group, kind, state))
+        return encoded(OperationPage(operations=list(page), next=cursor))
 
     @routes.get(
         "/operations/{operation_id}",

@@ -176,6 +176,99 @@ async def test_pages_add_up_to_the_whole_list(face: Face) -> None:
 
 
 @pytest.mark.parametrize(
+    ("query", "streams"),
+    [
+        ("sort=-lag", [3, 2, 0, 1]),
+        ("sort=open_sessions", [0, 1, 2, 3]),
+        ("owner=m1", [0, 1]),
+        ("owner=m1&owner=m2&sort=-stream", [2, 1, 0]),
+        ("state=unowned", [3]),
+        ("state=running&state=unowned", [0, 3]),
+        ("pinned=true", []),
+        ("pinned=false&limit=2", [0, 1]),
+    ],
+)
+async def test_streams_are_filtered_and_sorted(face: Face, query: str, streams: list[int]) -> None:
+    """By the server; what is unknown comes last, and the totals stay those of the group."""
+    answer = (await face.http.get(f"/streams?{query}")).json()
+
+    assert [row["stream"] for row in answer["streams"]] == streams
+    assert answer["totals"]["streams"] == 4
+
+
+@pytest.mark.parametrize("path", ["/streams", "/members", "/runs", "/operations"])
+async def test_a_list_continues_after_a_cursor(face: Face, path: str) -> None:
+    """`next` of each page; null at the end. Of another list, order or filter it is refused."""
+    for job in ("lake", "reports", "audit"):
+        await face.http.post(f"/jobs/{job}/runs", json={})
+    for _ in range(3):
+        await face.http.post("/operations", json={"kind": "rebalance"})
+    name = path[1:]
+    whole = (await face.get(path))[name]
+    page = await face.get(path, limit=1)
+    found = page[name]
+    while page["next"] is not None:
+        before, page = page, await face.get(path, limit=1, cursor=page["next"])
+        found += page[name]
+    other = await face.http.get(path, params={"cursor": before["next"], "state": "running"})
+
+    assert found == whole
+    assert len(whole) > 1
+    assert other.status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("path", "where", "known"),
+    [
+        ("/streams?sort=-size", "query.sort", "open_sessions"),
+        ("/members?sort=rates", "query.sort", "fragments_per_s"),
+        ("/runs?sort=x", "query.sort", "started_at"),
+        ("/operations?sort=x", "query.sort", "since"),
+        ("/streams?onwer=m1", "query.onwer", "owner"),
+        ("/events?strem=1", "query.strem", "stream"),
+    ],
+)
+async def test_unknown_columns_and_parameters_are_refused_with_the_known_ones(
+    face: Face, path: str, where: str, known: str
+) -> None:
+    """A misspelt filter would select everything unnoticed."""
+    answer = await face.http.get(path)
+    (fault,) = answer.json()["errors"]
+
+    assert (answer.status_code, fault["in"]) == (422, where)
+    assert known in fault["detail"]
+
+
+async def test_members_and_runs_are_filtered_and_sorted(face: Face) -> None:
+    """Members by what they do; runs by job and state, newest first."""
+    for job in ("lake", "reports"):
+        await face.http.post(f"/jobs/{job}/runs", json={})
+    await face.http.delete("/runs/r0")
+
+    async def ids(path: str) -> list[str]:
+        return [row["id"] for row in (await face.http.get(path)).json()[path[1:].partition("?")[0]]]
+
+    assert await ids("/members?sort=-streams") == ["m1", "m2"]
+    assert await ids("/members?sort=-lease_ms,-id") == ["m1", "m2"]
+    assert await ids("/members?answering=false") == ["m2"]
+    assert await ids("/runs?sort=job") == ["r0", "r1"]
+    assert await ids("/runs?job=reports") == await ids("/runs?state=starting") == ["r1"]
+
+
+async def test_what_an_owner_does_not_say_is_null(face: Face) -> None:
+    """Of a silent member, and of a stream whose owner has not reported its epoch yet."""
+    rows = (await face.get("/streams"))["streams"]
+    members = {row["id"]: row for row in (await face.get("/members"))["members"]}
+    detail = await face.get("/streams/2")
+
+    assert [row["open_sessions"] for row in rows] == [7, None, None, None]
+    assert [row["state_bytes"] for row in rows] == [700, None, None, None]
+    assert (detail["covered"], detail["cut"], detail["failures"]) == (None, None, None)
+    assert (members["m2"]["rates"], members["m2"]["paused"], members["m2"]["lease_ms"]) == (None, None, None)
+    assert members["m1"]["rates"] is not None
+
+
+@pytest.mark.parametrize(
     ("path", "name", "ids"),
     [("/members", "id", ["m1", "m2"]), ("/producers", "id", ["p1"]), ("/groups", "name", ["default"])],
 )

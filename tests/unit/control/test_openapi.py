@@ -33,6 +33,7 @@ from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner, app_of
 
 EXAMPLES = 12
+LISTS = ("/operations", "/streams", "/members", "/runs", "/events")
 MOVE = {"kind": "move", "stream": 1, "to": "b"}
 
 
@@ -74,7 +75,7 @@ def test_every_answer_is_documented(is_read: bool) -> None:
     checks = {"use_after_free": off}  # DELETE cancels a run, which GET still shows
     if not is_read:
         checks["not_a_server_error"] = off
-    # one schema for the parameters of all jobs, the columns of all tables; and keys that were used before
+    # one schema for the parameters of all jobs, the columns and cursors of all lists; keys used before
     one_schema = {"positive_data_acceptance": off}
     config: dict[str, Any] = {
         "seed": 1,
@@ -83,7 +84,7 @@ def test_every_answer_is_documented(is_read: bool) -> None:
         "checks": checks,
         "operations": [
             {"include-path": path, "checks": checks | one_schema}
-            for path in ("/jobs/{name}/runs", "/tables/{name}", "/operations")
+            for path in ("/jobs/{name}/runs", "/tables/{name}", *LISTS)
         ],
     }
     document = schemathesis.openapi.from_asgi(
