@@ -161,6 +161,7 @@ async def test_the_least_rights_suffice_and_each_is_used(stack: LockedStack) -> 
 
     await until(are_delivered, lambda: stack.services["consumer"].tail())
     await compare_with_the_lake(stack)
+    await operate(stack)
     await use_command_line(stack)
 
     for principal in USED:
@@ -192,6 +193,19 @@ async def compare_with_the_lake(stack: LockedStack) -> None:
             return any(row["behind_records"] > 0 and row["retention_ms"] for row in rows)
 
         await until(is_behind, lambda: stack.services["control"].tail())
+
+
+async def operate(stack: LockedStack) -> None:
+    """Control writes what an operator does to the topic that it reads the events from."""
+    async with httpx.AsyncClient(base_url=stack.urls["control"]) as http:
+        answer = await http.post("/operations", json={"kind": "rebalance", "reason": "to see it"})
+        assert answer.status_code == 202, answer.text
+
+        async def is_told() -> bool:
+            told = (await http.get("/events?kind=action")).json()["events"]
+            return [(event["what"], event["why"]) for event in told] == [("rebalance", "to see it")]
+
+        await until(is_told, lambda: stack.services["control"].tail())
 
 
 async def use_command_line(stack: LockedStack) -> None:

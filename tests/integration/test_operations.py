@@ -73,7 +73,8 @@ async def control(found: Group, zookeeper: str) -> AsyncIterator[Control]:
         view = ClusterView(cluster, offsets, members, where.names, refresh_s=0.1, status_window_s=20.0)
         store, actions = ZooKeeperOperations(znodes, where.names), Actions(lambda event: None)
         effects = Effects(view, pins, drain, ZooKeeperPause(znodes, where.names))
-        yield Control(view, Operations(view, effects, store, actions, timeout_s=60.0, look_every_s=0.1))
+        operations = Operations(view, effects, store, actions, timeout_s=60.0, look_every_s=0.1)
+        yield Control(view, operations)
 
 
 async def test_a_pin_moves_a_stream_and_a_rebalance_moves_it_back(
@@ -134,6 +135,32 @@ async def test_a_drained_member_hands_everything_over_and_leaves(
         assert (drained.state, drained.done, drained.total) == ("done", 2, 2), drained
         assert b.running == [0, 1, 2, 3]
         assert (sorted(view.members), view.pins) == (["b"], {})
+        await found.fleet.close_all()
+        await found.end()
+        assert await judged(found) == []
+
+
+async def test_a_paused_group_reads_nothing_until_it_is_resumed_by_another_control(
+    kafka: str, zookeeper: str, namespace: str, tmp_path: Path
+) -> None:
+    """Who paused it, and why, stands in ZooKeeper, and so do the operations: the next control shows both."""
+    visits = Visits(random.Random(5))
+    async with group(kafka, zookeeper, namespace, tmp_path, streams=2) as found:
+        a = await found.join("a")
+        await found.until(lambda: a.running == [0, 1])
+        await found.fleet.write(visits, 200)
+        async with control(found, zookeeper) as operators:
+            pause = await operators.ended(await operators.start(Wish(kind="pause", group="default")))
+        before = {worker.stream: worker.position for worker in a.member.workers}
+        await found.fleet.write(visits, 200)
+        async with control(found, zookeeper) as operators:
+            while_paused = {worker.stream: worker.position for worker in a.member.workers}
+            resume = await operators.start(Wish(kind="resume", group="default"))
+            kept = operators.operations.operation_of(pause.id)
+            resumed = await operators.ended(resume)
+
+        assert (pause.state, kept, resumed.state) == ("done", pause, "done")
+        assert while_paused == before
         await found.fleet.close_all()
         await found.end()
         assert await judged(found) == []
