@@ -265,10 +265,7 @@ class Member:
             async with asyncio.timeout(self._drain_s):
                 await self._hand_over_everything()
         except TimeoutError:
-            logger.warning(
-                "drain timed out",
-                extra={"streams": [worker.stream for worker in self.workers]},
-            )
+            logger.warning("drain timed out", extra={"streams": [one.stream for one in self.workers]})
         if self.departure.is_wanted:
             self.departure.is_final = True
             return True

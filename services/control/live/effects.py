@@ -8,7 +8,7 @@ from services.control.core.operations import Operation
 from services.control.core.wishes import Wish, pins_after, pins_restored
 from services.control.live.cluster_view import ClusterView
 from services.control.ports import MemberDrain, PauseStore, PinStore
-from shared.errors import PeerUnavailable
+from shared.errors import Conflict, PeerUnavailable
 from shared.model.cluster import PauseNode
 
 MemberCall = Callable[[str, str, str, str], Awaitable[None]]
@@ -62,6 +62,6 @@ class Effects:
     async def _ask(self, wish: Operation, what: str, ask: MemberCall) -> None:
         members = self._view.group(wish.group).view.members
         if wish.member is None or wish.member not in members:
-            raise PeerUnavailable(f"{wish.member} has left")
+            raise Conflict(f"{wish.member} has left; a restart makes it join again")
         why = f"{what} by {wish.who or 'an operator'}" + (f": {wish.reason}" if wish.reason else "")
         await ask(wish.group, wish.member, members[wish.member].address, why)

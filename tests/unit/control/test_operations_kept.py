@@ -181,6 +181,17 @@ async def test_a_failed_cancel_changes_nothing(desk: Desk) -> None:
     assert (await desk.get(operation))["state"] == "pending"
 
 
+async def test_a_drain_cannot_be_cancelled_once_its_member_has_left(desk: Desk) -> None:
+    """409: only a restart makes it join again, and what it owned has moved."""
+    operation = (await desk.post(**DRAIN)).json()
+    desk.group.act()
+    desk.sources.cluster.cluster = desk.group.cluster
+    await desk.view.step()
+    refused = await desk.cancel(operation)
+
+    assert (refused.status_code, "a has left" in refused.json()["detail"]) == (409, True)
+
+
 async def test_an_undrained_member_takes_streams_again(desk: Desk) -> None:
     """The drain under way fails, and says why; a member that does not drain has nothing to undo."""
     drain = (await desk.post(**DRAIN)).json()
