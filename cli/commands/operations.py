@@ -17,7 +17,8 @@ from rich.filesize import decimal
 from cli.commands.control import Progress, get_list, print_list, start
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
-from cli.terminal.options import control_options, group_options, together
+from cli.terminal.lists import list_options
+from cli.terminal.options import group_options, together, url_option
 from cli.terminal.output import Columns, print_json, print_objects, time_text
 from shared.errors import NotFound
 
@@ -65,10 +66,11 @@ def rebalance(dry_run: bool, wait: bool, group: str, url: str, output: str) -> N
 
 
 @click.command("operations")
-@control_options
-def operations(url: str, output: str) -> None:
+@url_option
+@list_options("state")
+def operations(url: str, output: str, chosen: Mapping[str, str]) -> None:
     """List the moves, drains and rebalances that control remembers, newest first."""
-    print_list(get_list(url, "operations", "id"), "operations", output, OPERATION_COLUMNS)
+    print_list(get_list(url, "operations", "id", chosen), "operations", output, OPERATION_COLUMNS)
 
 
 def request_text(request: Mapping[str, Any]) -> str:

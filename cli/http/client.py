@@ -152,7 +152,8 @@ class BatonClient:
             if len(rows) < PAGE:
                 # the other fields, such as totals, are about the whole list on every page
                 return {**page, name: every}
-            cursor = {"after": rows[-1][after]}
+            # a list that control sorts names its next page itself
+            cursor = {"after": page.get("next") or rows[-1][after]}
 
     async def start_run(
         self, job: str, group: str, parameters: Mapping[str, Any], timeout_s: float | None = None

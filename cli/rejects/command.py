@@ -14,6 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from cli.commands.control import print_list
 from cli.http.client import connect
 from cli.importing.lanes import PATIENCE_S, BatchLimits
 from cli.kafka.rejects import RejectedLog, open_rejected
@@ -23,6 +24,7 @@ from cli.rejects.single import dismiss, parse_reason, show
 from cli.terminal.escaping import escaped
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
+from cli.terminal.lists import formats_option
 from cli.terminal.options import kafka_options, output_option, producer_options
 from cli.terminal.output import Columns, print_json, print_objects, time_text
 from cli.terminal.since import parse_since
@@ -60,7 +62,7 @@ REJECT_COLUMNS: Columns = {
 )
 @click.option("--limit", type=click.IntRange(0, 10_000), default=20, help="Most rejects to show.")
 @kafka_options
-@output_option
+@formats_option
 @click.pass_context
 def rejected(
     ctx: click.Context,
@@ -84,17 +86,16 @@ def rejected(
             raise click.UsageError(f"put the options after {ctx.invoked_subcommand}")
         return
     listing = asyncio.run(_list(kafka, names, since_ms, limit=limit, reason=reason))
-    if output == "json":
-        print_json(
-            {
-                "rejected": listing.rows(),
-                "reasons": listing.by_reason(),
-                "total": listing.total,
-                "dismissed": listing.dismissed,
-            }
-        )
-    else:
+    if output == "text":
         _print_listing(listing)
+        return
+    answer = {
+        "rejected": listing.rows(),
+        "reasons": listing.by_reason(),
+        "total": listing.total,
+        "dismissed": listing.dismissed,
+    }
+    print_list(answer, "rejected", output, REJECT_COLUMNS)
 
 
 @rejected.command("replay")
