@@ -129,6 +129,12 @@ class BatonClient:
         markers: Markers = _decode(await self._send("POST", "/markers", json={"time": time_ms}), Markers)
         return markers.markers
 
+    # any service
+
+    async def headers(self, path: str) -> Mapping[str, str]:
+        """The headers of the response at `path`, by names in lower case."""
+        return (await self._send("GET", path)).headers
+
     # control
 
     async def get(
