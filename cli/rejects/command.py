@@ -22,6 +22,7 @@ from cli.rejects.listing import Listing
 from cli.rejects.replay import Replayed, count, read_open, replay
 from cli.rejects.single import dismiss, parse_reason, show
 from cli.terminal.escaping import escaped
+from cli.terminal.exit_codes import ExitCode, exit_code_for
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
 from cli.terminal.lists import formats_option
@@ -138,16 +139,17 @@ def replay_command(
     else:
         _print_replayed(replayed, reason, is_dry=is_dry)
     if failure:
-        click.echo(f"rejected replay: {failure}", err=True)
-    # also 1 if some were rejected again: a script must not take that for done
-    sys.exit(0 if not failure and (is_dry or replayed.all_accepted) else 1)
+        click.echo(f"rejected replay: {failure.detail}", err=True)
+        sys.exit(exit_code_for(failure))
+    # also if some were rejected again: a script must not take that for done
+    sys.exit(ExitCode.DONE if is_dry or replayed.all_accepted else ExitCode.FAILED)
 
 
 rejected.add_command(show)
 rejected.add_command(dismiss)
 
 
-def summary(replayed: Replayed, reason: str, failure: str | None, *, is_dry: bool) -> dict[str, Any]:
+def summary(replayed: Replayed, reason: str, failure: BatonError | None, *, is_dry: bool) -> dict[str, Any]:
     """The outcome as `-o json` prints it."""
     tally = replayed.tally
     return {
@@ -166,7 +168,7 @@ def summary(replayed: Replayed, reason: str, failure: str | None, *, is_dry: boo
             {"reason": again, "count": found.count, "offset": found.line, "detail": found.detail}
             for again, found in tally.reasons.items()
         ],
-        "failure": failure,
+        "failure": failure.detail if failure else None,
     }
 
 
@@ -194,7 +196,7 @@ async def _replay(
     write_key: str,
     *,
     is_dry: bool,
-) -> str | None:
+) -> BatonError | None:
     """Why the replay failed; None when it is complete."""
     try:
         async with opened as log:
@@ -206,7 +208,7 @@ async def _replay(
                 await replay(log, producer, reason, limits=BatchLimits(), replayed=replayed)
     except BatonError as error:
         # returned, not raised: the counts up to here are printed first
-        return error.detail
+        return error
     return None
 
 

@@ -53,6 +53,11 @@ class Replicas:
     in_sync: int
 
 
+async def hear_from(cluster: Cluster, node: int) -> None:
+    """Returns if this broker answers. Raises KafkaUnavailable."""
+    await cluster.request(node, "ask", MetadataRequest([]))
+
+
 async def list_all(cluster: Cluster) -> list[str]:
     """The names of all topics. Raises KafkaUnavailable."""
     answer = await cluster.ask_any(MetadataRequest(None))

@@ -13,7 +13,7 @@ from cli.commands.checks.findings import Finding, ok, wrong
 from cli.kafka.connection import connected
 from shared.errors import KafkaUnavailable
 from shared.kafka.access import Kafka
-from shared.kafka.catalog import Replicas, TopicSpec, list_all, read_replicas, read_settings
+from shared.kafka.catalog import Replicas, TopicSpec, hear_from, list_all, read_replicas, read_settings
 from shared.kafka.cluster import Cluster
 from shared.kafka.topics import (
     MIN_INSYNC,
@@ -24,7 +24,6 @@ from shared.kafka.topics import (
     rejected_topic,
     sessions_topic,
 )
-from shared.kafka.wire.metadata import MetadataRequest
 from shared.model.names import Names
 
 EXACT = ("cleanup.policy", "message.timestamp.type")
@@ -47,7 +46,7 @@ async def check_brokers(kafka: Kafka) -> list[Finding]:
         for node in cluster.nodes:
             about = f"kafka {cluster.name_of(node)}"
             try:
-                await cluster.request(node, "ask", MetadataRequest([]))
+                await hear_from(cluster, node)
             except KafkaUnavailable as error:
                 findings.append(
                     wrong(about, error.detail, "start it, or make its advertised address reachable")

@@ -7,8 +7,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from rich.filesize import decimal
-
 from cli.commands.checks.findings import Finding, ok, unknown, wrong
 from cli.stack.faults import JavaMissing
 from cli.stack.java import find_java
@@ -33,7 +31,7 @@ async def check_disk(
 ) -> list[Finding]:
     """Whether the file system of the folder, which need not exist yet, has room."""
     total, _, free = usage_of(_existing(folder))
-    about, says = f"disk of {folder}", f"{decimal(free)} free of {decimal(total)}"
+    about, says = f"disk of {folder}", f"{free / 1e9:,.1f} GB free of {total / 1e9:,.1f} GB"
     if free < LEAST_FREE_BYTES or free < LEAST_FREE_SHARE * total:
         return [wrong(about, says, "make room: a full disk stops Kafka and the jobs")]
     return [ok(about, says)]

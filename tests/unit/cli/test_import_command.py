@@ -18,6 +18,7 @@ from cli.http.receipts import MarkerPosition
 from cli.importing.command import import_command
 from cli.importing.delivery import await_delivery
 from cli.importing.lanes import PATIENCE_S
+from cli.terminal.exit_codes import ExitCode
 from shared.errors import Unavailable
 from tests.unit.cli.fake_services import InMemoryProducer, problem, served
 from tests.unit.cli.importing import NDJSON, both, control_with, imported, importing
@@ -136,7 +137,7 @@ def test_a_key_that_may_not_mark_is_refused_before_anything_is_sent(
     if option == "--no-marker":
         assert (result.exit_code, sum(producer.requests)) == (0, 100)
         return
-    assert result.exit_code == 2
+    assert result.exit_code == ExitCode.REFUSED
     assert "it lacks the scope `mark`" in result.stderr
     assert "leave the sessions open with --no-marker" in result.stderr
     assert producer.requests == []
