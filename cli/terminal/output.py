@@ -8,7 +8,7 @@ which of them fit the terminal.
 from __future__ import annotations
 
 import csv
-import sys
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -50,11 +50,14 @@ def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
     if not rows:
         return
     # in order of appearance: a row may leave out what does not apply to it
-    writer = csv.DictWriter(
-        sys.stdout, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n"
-    )
-    writer.writeheader()
-    writer.writerows({name: _csv_value(value) for name, value in row.items()} for row in rows)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    for row in [dict(zip(names, names, strict=True)), *rows]:
+        line = io.StringIO()
+        # with this end, a carriage return within a text is quoted, too
+        csv.DictWriter(line, names, lineterminator="\r\n").writerow(
+            {name: _csv_value(value) for name, value in row.items()}
+        )
+        click.echo(line.getvalue().removesuffix("\r\n"))
 
 
 def _csv_value(value: Any) -> Any:

@@ -96,15 +96,15 @@ def test_wait_returns_when_every_marker_is_committed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "says", "code"),
     [
-        (("--wait", "--group", "nope"), "there is no group 'nope'; control knows default"),
-        (("--control", "http://127.0.0.1:1"), "correct --control"),
-        (("--url", "http://127.0.0.1:1"), "does not answer"),
+        (("--wait", "--group", "nope"), "there is no group 'nope'; control knows default", ExitCode.REFUSED),
+        (("--control", "http://127.0.0.1:1"), "correct --control", ExitCode.UNREACHABLE),
+        (("--url", "http://127.0.0.1:1"), "does not answer", ExitCode.UNREACHABLE),
     ],
 )
 def test_a_wrong_address_or_group_is_reported_before_anything_is_sent(
-    tmp_path: Path, options: tuple[str, ...], says: str
+    tmp_path: Path, options: tuple[str, ...], says: str, code: ExitCode
 ) -> None:
     """Within seconds, not after the minutes for which requests with fragments are retried."""
     producer = InMemoryProducer(2)
@@ -112,7 +112,7 @@ def test_a_wrong_address_or_group_is_reported_before_anything_is_sent(
 
     result = imported(log_file(tmp_path), producer, *options)
 
-    assert result.exit_code == 1
+    assert result.exit_code == code
     assert says in result.stderr
     assert producer.requests == []
     assert time.monotonic() - began < PATIENCE_S / 4
@@ -188,7 +188,7 @@ def test_a_process_that_waits_for_input_ends_after_an_error() -> None:
         assert process.stdin is not None
         process.stdin.write(b"k\tt\na\t1\n")
         process.stdin.flush()
-        assert process.wait(timeout=30) == 1
+        assert process.wait(timeout=30) == ExitCode.REFUSED
         assert process.stderr is not None
         assert b"no column 'nothing'" in process.stderr.read()
         assert producer.requests == []
