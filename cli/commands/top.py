@@ -19,7 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.commands.show import failure_lines
-from cli.http.client import BatonClient, connect
+from cli.http.client import BatonClient
+from cli.http.control import connect_to_control
 from cli.terminal.interrupts import interruptible
 from cli.terminal.options import group_option, url_option
 from cli.terminal.output import cell_text, pick
@@ -77,7 +78,7 @@ def top(every_s: float, group: str, url: str) -> None:
 
 
 async def _show(console: Console, url: str, group: str, every_s: float) -> None:
-    async with connect(url) as control:
+    async with connect_to_control(url) as control:
         # before the screen is taken, so that a wrong address or group is one sentence
         seen = await _look(control, group, console)
         if not console.is_terminal:

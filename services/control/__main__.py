@@ -22,6 +22,8 @@ from services.control.adapters.spark_place import SparkPlace
 from services.control.adapters.spark_runner import SparkRunner
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
+from services.control.api.access.access import Access
+from services.control.api.access.tokens import Tokens
 from services.control.app import create_app
 from services.control.core.jobs import JOBS
 from services.control.core.schedules import Retry, parse_schedules
@@ -89,6 +91,8 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             freshness=freshness.rows,
             schedules=scheduler.rows,
         )
+        access = _access(settings)
+        await access.step()
         app = create_app(
             view=view,
             feed=feed,
@@ -99,6 +103,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             scheduler=scheduler,
             registry=registry,
             hosts=own_hosts_for(settings),
+            access=access,
         )
 
         async def keep_view() -> None:
@@ -106,7 +111,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             await view.run()
 
         loops = {"view": keep_view, "events": events.run, "operations": operations.run, "runs": runner.run}
-        loops |= {"schedules": scheduler.run, "freshness": freshness.run}
+        loops |= {"schedules": scheduler.run, "freshness": freshness.run, "tokens": access.run}
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop(), name=name) for name, loop in loops.items()]
             try:
@@ -119,6 +124,12 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
                     task.cancel()
                 if settings.runs_at_stop == END:
                     await runner.stop()
+
+
+def _access(settings: ControlSettings) -> Access:
+    tokens = None if settings.tokens_file is None else Tokens(settings.tokens_file)
+    is_open, is_read_only = settings.control_open == "1", settings.read_only == "1"
+    return Access(tokens, is_open=is_open, is_read_only=is_read_only)
 
 
 def _view(

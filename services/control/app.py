@@ -2,7 +2,7 @@
 
 Every list is served from memory, except the lake's tables, which are read from their files. Only
 `POST /operations`, `POST /jobs/…/runs` and `DELETE /runs/…` act. The guard stands in front and refuses what
-pages of other sites send.
+pages of other sites send. Behind it, the gate refuses callers that lack the role for their request.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable
 import prometheus_client
 from fastapi import FastAPI
 
-from services.control.api import cluster, events, jobs, streams, tables
+from services.control.api import cluster, events, jobs, login, streams, tables
 from services.control.api import operations as operations_api
+from services.control.api.access.access import Access
+from services.control.api.access.gate import Gate
 from services.control.api.guard import Guard
 from services.control.api.openapi import install_schemas
-from services.control.api.pages import MISDIRECTED
+from services.control.api.pages import MISDIRECTED, REFUSED
 from services.control.core.freshness import FreshnessRow
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
@@ -38,20 +40,23 @@ def create_app(
     scheduler: Scheduler,
     registry: prometheus_client.CollectorRegistry,
     hosts: Iterable[str],
+    access: Access,
 ) -> FastAPI:
-    """Control as an ASGI app, reached under loopback names, IP addresses and `hosts`."""
+    """Control as an ASGI app under loopback names, IP addresses and `hosts`, for whom `access` lets in."""
     app = FastAPI(
         title="Baton control",
         description="Who owns which stream, how far it is, and the operations and jobs on it.",
         version="1",
-        responses=MISDIRECTED,
+        responses=MISDIRECTED | REFUSED,
         **NO_DOCS,
     )
     app.add_middleware(HeadAnswers)
+    app.add_middleware(Gate, access=access)
     app.add_middleware(Guard, hosts=hosts)  # the last one stands in front
     install_problems(app)
     install_docs(app)
-    install_health(app, view.complaints, registry)
+    install_health(app, lambda: [*view.complaints(), *access.complaints()], registry, remarks=access.remarks)
+    app.include_router(login.access_routes(access))
     app.include_router(streams.streams_routes(view))
     app.include_router(cluster.cluster_routes(view))
     app.include_router(events.events_routes(feed, view.check_group))
@@ -60,7 +65,7 @@ def create_app(
     app.include_router(jobs.runs_routes(runner))
     app.include_router(jobs.schedules_routes(scheduler))
     app.include_router(tables.tables_routes(lake, freshness))
-    resources = (streams, cluster, events, operations_api, jobs, tables)
+    resources = (streams, cluster, events, operations_api, jobs, tables, login)
     install_schemas(
         app,
         answered=[struct for resource in resources for struct in resource.ANSWERED],

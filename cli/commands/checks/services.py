@@ -14,6 +14,7 @@ from typing import Any
 
 from cli.commands.checks.findings import Finding, ok, unknown, wrong
 from cli.http.client import BatonClient, connect
+from cli.http.control import connect_to_control
 from shared.errors import BatonError
 
 MOST_SKEW_S = 2.0
@@ -23,7 +24,7 @@ STALE_MS = 10_000
 
 async def check_control(url: str) -> list[Finding]:
     """Whether control answers, reads the cluster, and hears from each member. Raises Unavailable."""
-    async with connect(url) as control:
+    async with connect_to_control(url) as control:
         skew = judge_clock(f"control {url}", await _clock_ahead_s(control))
         members = await control.pages("/members", "members", "id")
         producers = await control.pages("/producers", "producers", "id")

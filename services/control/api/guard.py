@@ -1,9 +1,9 @@
 """The guard in front of control: refuses what a foreign web page can make a visitor's browser send.
 
-Control has no password: it trusts everybody who reaches its port. A browser reaches it on behalf of any page
-that it shows, so three headers decide before a route sees the request. `Host` stops pages that point a name
-of their own at control's address and then read its answers (DNS rebinding). `Origin` and the type of the body
-stop forms and scripts of other sites that start or cancel something. Used by `app.py`.
+A browser reaches control on behalf of any page that it shows, and may send what control trusts: its address,
+or a cookie. So three headers decide before anything else sees the request. `Host` stops pages that point a
+name of their own at control's address and then read its answers (DNS rebinding). `Origin` and the type of the
+body stop forms and scripts of other sites that start or cancel something. Used by `app.py`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from shared.service.http import problem
 
 READING = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that change nothing here."""
+FORMS = frozenset({"/login", "/logout"})
+"""Paths that take a form, from control's own pages."""
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::([0-9]{0,5}))?")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -35,10 +37,10 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = self._app
         if scope["type"] == "http":
-            answer = self._refusal(scope["method"], Headers(scope=scope)) or answer
+            answer = self._refusal(scope["method"], scope["path"], Headers(scope=scope)) or answer
         await answer(scope, receive, send)
 
-    def _refusal(self, method: str, headers: Headers) -> ASGIApp | None:
+    def _refusal(self, method: str, path: str, headers: Headers) -> ASGIApp | None:
         """The problem document that refuses the request; None if it may pass."""
         named = headers.getlist("host")
         if len(named) != 1 or not is_own_host(named[0], self._hosts):
@@ -48,7 +50,7 @@ class Guard:
             return None
         if not is_same_origin(headers, named[0]):
             return problem(403, "origin-refused", "pages of another origin may not change anything here")
-        if not is_json_or_empty(headers):
+        if path not in FORMS and not is_json_or_empty(headers):
             detail = f"a body must have the content type {JSON}"
             return problem(415, "unsupported-type", detail, headers={"Accept": JSON})
         return None

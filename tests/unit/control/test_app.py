@@ -10,6 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from services.control.api.access.access import Access
 from services.control.app import create_app
 from services.control.core.jobs import JOBS, parse_parameters
 from services.control.core.runs import JobAlreadyRunning, LogPart, Run, Submission, UnknownRun
@@ -98,6 +99,7 @@ async def app_of(
     is_read: bool = True,
     lake: str = "no-lake",
     schedules: Sequence[Schedule] = (),
+    access: Access | None = None,
 ) -> FastAPI:
     """The app on the sources, after one reading of them."""
     feed, world = EventFeed(), OperatorsWorld()
@@ -118,6 +120,7 @@ async def app_of(
         scheduler=Scheduler(schedules, runner, view, Retry(most=2, pause_s=60), now_ms=lambda: 7_200_000),
         registry=registry,
         hosts=["control", "testserver"],  # the second one is schemathesis
+        access=access or Access(is_open=True),  # schemathesis has no address
     )
 
 
