@@ -155,11 +155,13 @@ class BatonClient:
             if not isinstance(rows, list):
                 raise BatonError(f"{self._http.base_url}{path} does not return a list named {name!r}")
             every += rows
-            if len(rows) < PAGE:
+            # a list that control can sort names its next page itself
+            own = "next" in page
+            following = page["next"] if own else rows[-1][after] if len(rows) == PAGE else None
+            if following is None:
                 # the other fields, such as totals, are about the whole list on every page
                 return {**page, name: every}
-            # a list that control sorts names its next page itself
-            cursor = {"after": page.get("next") or rows[-1][after]}
+            cursor = {"cursor" if own else "after": following}
 
     async def start_run(
         self, job: str, group: str, parameters: Mapping[str, Any], timeout_s: float | None = None

@@ -15,9 +15,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from cli.commands.settings import SERVICES
+from services.control.api.access.tokens import parse_token
 from services.control.api.guard import is_own_host
 from services.control.settings import ControlSettings, own_hosts_for
-from shared.errors import SettingsInvalid
+from shared.errors import InvalidInput, SettingsInvalid
 from shared.service.settings import load, variable_for
 from tests.unit.test_compose import COMPOSE, FOREIGN, image_environment
 
@@ -235,6 +236,18 @@ def test_control_answers_to_the_names_of_its_service() -> None:
     assert is_own_host("10.0.0.7:8000", hosts)
     assert settings.runs.startswith("/data/")
     assert {"name": "data", "mountPath": "/data"} in container("control")["volumeMounts"]
+
+
+def test_no_token_in_the_repository_opens_control(tmp_path: Path) -> None:
+    """Only control mounts them, and it refuses them: they can be guessed."""
+    ((name, tokens),) = the("Secret", "baton-control-tokens")["stringData"].items()
+    (mount,) = (one for one in container("control")["volumeMounts"] if one["name"] == "tokens")
+
+    assert environment("control")["BATON_CONTROL_TOKENS_FILE"] == f"{mount['mountPath']}/{name}"
+    assert all(one["name"] != "tokens" for one in container("consumer")["volumeMounts"])
+    for line in tokens.splitlines():
+        with pytest.raises(InvalidInput, match="it can be guessed"):
+            parse_token(line, 1)
 
 
 def test_nothing_starts_with_the_secret_in_the_repository(tmp_path: Path) -> None:

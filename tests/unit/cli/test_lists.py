@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 
 import click
+import httpx
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -100,15 +101,30 @@ def test_sorting_and_filters_are_controls_work() -> None:
     baton(control.answer, "streams", *options)
     baton(control.answer, "runs", "--job", "lake", "--state", "failed")
     baton(control.answer, "operations", "--state", "running")
-    baton(control.answer, "producers")
 
     page = {"limit": "1000"}
     assert control.queries == [
         ("/streams", {"group": "default", **chosen, **page}),
         ("/runs", {"job": "lake", "state": "failed", **page}),
         ("/operations", {"state": "running", **page}),
-        ("/producers", page),
     ]
+
+
+def test_a_sorted_list_goes_on_at_its_own_cursor() -> None:
+    """Control names the next page, however short this one is; the query stays the same."""
+    pages = {None: ([{"id": "b"}], "x"), "x": ([{"id": "a"}], "y"), "y": ([{"id": "c"}], None)}
+    asked = []
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(dict(request.url.params))
+        rows, following = pages[request.url.params.get("cursor")]
+        return httpx.Response(200, json={"operations": rows, "next": following})
+
+    listed = baton(answer, "operations", "--sort", "-id", "-o", "json")
+
+    assert [row["id"] for row in json.loads(listed.stdout)["operations"]] == ["b", "a", "c"]
+    assert [query.get("cursor") for query in asked] == [None, "x", "y"]
+    assert {query["sort"] for query in asked} == {"-id"}
 
 
 @pytest.mark.parametrize("name", FILTERS)
