@@ -34,9 +34,9 @@ def judge_servers(answers: Mapping[str, str]) -> list[Finding]:
     findings = []
     for address, answer in answers.items():
         about = f"zookeeper {address}"
-        mode, version = (re.search(rf"{name}: (\S+)", answer) for name in ("Mode", "version"))
+        mode, version = (re.search(pattern, answer) for pattern in (r"Mode: (\w+)", r"version: ([\d.]+)"))
         if mode is not None:
-            findings.append(ok(about, f"{mode[1]}, version {version[1].rstrip(',') if version else '?'}"))
+            findings.append(ok(about, f"{mode[1]}, version {version[1] if version else 'unknown'}"))
         elif NOT_SERVING in answer:
             todo = "start the other servers of its ensemble, and look at its log for why it finds no leader"
             findings.append(wrong(about, "it runs, but has no leader", todo))
