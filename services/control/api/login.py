@@ -22,7 +22,7 @@ from services.control.api.access.cookie import COOKIE, LASTS_S, cookie_for
 from services.control.api.openapi import answers, encoded
 from shared.service.rate_limit import RateLimited
 
-HOME = "/docs"
+HOME = "/"
 """Where a login leads that was not sent from a page."""
 MAX_FORM_BYTES = 8192
 _HEADERS = {

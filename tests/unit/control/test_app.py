@@ -12,11 +12,16 @@ from fastapi import FastAPI
 
 from services.control.api.access.access import Access
 from services.control.app import create_app
+from services.control.console.live import LiveHub
+from services.control.console.routes import scene_of
 from services.control.core.jobs import JOBS, parse_parameters
-from services.control.core.runs import JobAlreadyRunning, LogPart, Run, Submission, UnknownRun
+from services.control.core.runs import JobAlreadyRunning, LogPart, Run, RunState, Submission, UnknownRun
 from services.control.core.schedules import Retry, Schedule
+from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
+from services.control.live.history import History
 from services.control.live.metrics import registry_for
+from services.control.live.problems import Problems
 from services.control.live.scheduler import Scheduler
 from services.control.ports import JobRunner
 from services.control.tables.lake import Lake
@@ -109,14 +114,34 @@ async def app_of(
         feed.mark_current()
         await view.step()
         await world.look()
+    return app_on(view, feed, runner, world=world, lake=lake, schedules=schedules, access=access)
+
+
+def app_on(
+    view: ClusterView,
+    feed: EventFeed,
+    runner: JobRunner,
+    *,
+    world: OperatorsWorld | None = None,
+    lake: str = "no-lake",
+    schedules: Sequence[Schedule] = (),
+    access: Access | None = None,
+) -> FastAPI:
+    """The app on a view and a feed."""
+    world = world or OperatorsWorld()
     registry = registry_for(view, runner, feed)
+    history = History(view, list, lambda _: None, writer="here")
+    history.step()
     return create_app(
         view=view,
         feed=feed,
+        hub=LiveHub(scene_of(view, lambda: 7), feed, every_s=0.01),
         operations=world.operations,
         runner=runner,
         lake=TableReader(Lake(lake, "")),
         freshness=list,
+        history=history,
+        problems=Problems(view, runner, list),
         scheduler=Scheduler(schedules, runner, view, Retry(most=2, pause_s=60), now_ms=lambda: 7_200_000),
         registry=registry,
         hosts=["control", "testserver"],  # the second one is schemathesis
@@ -395,3 +420,50 @@ async def test_metrics_report_lag_and_runs(face: Face) -> None:
     assert "baton_unreadable_znodes 0.0" in text
     assert "baton_events_unreadable_total 1.0" in text
     assert "baton_event_followers 0.0" in text
+
+
+async def test_the_last_hour_is_columns_of_equal_length(face: Face) -> None:
+    """Of the group and of a stream; what was not sampled is null."""
+    group, stream = await face.get("/history"), await face.get("/streams/0/history")
+
+    columns = [*(group[name] for name in ("lag", "fragments_per_s", "unowned")), stream["lag"]]
+    assert {len(column) for column in columns} == {240}
+    assert (group["lag"][-1], group["lag"][-2], stream["lag"][-1]) == (150, None, 10)
+    assert (group["step_ms"], group["from"] % 15_000, group["from"]) == (15_000, 0, stream["from"])
+    for path in (
+        "/history?group=no",
+        "/streams/0/history?group=no",
+        "/streams/9/history",
+        "/problems?group=no",
+    ):
+        assert (await face.http.get(path)).status_code == 404
+
+
+async def test_problems_are_answered_before_the_cluster_was_read() -> None:
+    """That it cannot be read is the problem; the history has nothing to show yet."""
+    face = await face_of(small_baton(), is_read=False)
+    async with face.http:
+        answer = await face.get("/problems")
+        history = await face.http.get("/history")
+
+    assert {problem["kind"] for problem in answer["problems"]} == {"source-unread"}
+    assert answer["last_audit"] is None
+    assert history.status_code == 503
+
+
+async def test_the_last_audit_is_named(face: Face) -> None:
+    """With its run; a run that fails is a problem until the next one of its job."""
+    ends: list[tuple[str, RunState]] = [
+        ("audit", "succeeded"),
+        ("lake", "failed"),
+        ("reports", "failed"),
+        ("reports", "succeeded"),
+    ]
+    for job, state in ends:
+        run_id = (await face.http.post(f"/jobs/{job}/runs")).json()["id"]
+        face.runner.known[run_id] = face.runner.known[run_id].ended(state, 9)
+
+    answer = await face.get("/problems")
+
+    assert (answer["last_audit"]["run"], answer["last_audit"]["is_sound"]) == ("r0", None)
+    assert [problem["run"] for problem in answer["problems"] if problem["kind"] == "run-failed"] == ["r1"]

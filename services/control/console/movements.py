@@ -1,0 +1,137 @@
+"""The time line of streams that changed owner: handovers, and take-overs after a death. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from services.control.core.recent_events import StoredEvent
+from shared.model.events import Event
+
+TOGETHER_MS = 5_000
+"""Moves with the same cause belong together if no more than this lies between one and the next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Movement:
+    """A stream that got an owner. `source` is "" after a death, or for a stream that nobody had owned."""
+
+    id: int
+    at: int
+    stream: int
+    source: str
+    target: str
+    why: str
+    sessions: int | None
+    bytes: int | None
+    copy_ms: float | None
+    pause_ms: float | None
+    is_warm: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Movements of one cause, newest first."""
+
+    why: str
+    moves: Sequence[Movement]
+
+    @property
+    def at(self) -> int:
+        """When the last of them happened, ms UTC."""
+        return self.moves[0].at
+
+    @property
+    def sources(self) -> list[str]:
+        """Who gave streams, sorted."""
+        return sorted({move.source for move in self.moves if move.source})
+
+    @property
+    def targets(self) -> list[str]:
+        """Who got them, sorted."""
+        return sorted({move.target for move in self.moves})
+
+    @property
+    def longest_ms(self) -> float | None:
+        """The longest pause that is known."""
+        return max((move.pause_ms for move in self.moves if move.pause_ms is not None), default=None)
+
+    @property
+    def is_warm(self) -> bool | None:
+        """Whether all went on from memory; None if that is not known of any."""
+        known = [move.is_warm for move in self.moves if move.is_warm is not None]
+        return all(known) if known else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovementCounts:
+    """Sums over movements; None is what no event reported."""
+
+    handovers: int
+    warm: int
+    taken_over: int
+    median_ms: float | None
+    longest_ms: float | None
+    sessions: int
+    bytes: int
+
+
+def movements(events: Iterable[StoredEvent]) -> list[Movement]:
+    """The movements among these events (oldest first), newest first.
+
+    Two members report a handover: the donor as `handover`, the recipient as `claim`. The claim is left out
+    then, because the handover says more.
+    """
+    found: dict[tuple[int, int], Movement] = {}
+    for stored in events:
+        event = stored.event
+        if event.kind not in ("handover", "claim") or event.stream is None:
+            continue
+        key = (event.stream, event.epoch if event.epoch is not None else -stored.id)
+        if event.kind == "handover" or key not in found:
+            found[key] = _movement(stored.id, event)
+    return sorted(found.values(), key=lambda move: (move.at, move.id), reverse=True)
+
+
+def by_cause(moves: Sequence[Movement]) -> list[Cause]:
+    """The movements (newest first) with those of one cause together."""
+    causes: list[list[Movement]] = []
+    for move in moves:
+        last = causes[-1][-1] if causes else None
+        if last is not None and last.why == move.why and last.at - move.at <= TOGETHER_MS:
+            causes[-1].append(move)
+        else:
+            causes.append([move])
+    return [Cause(why=group[0].why, moves=group) for group in causes]
+
+
+def counts_of(moves: Sequence[Movement]) -> MovementCounts:
+    """The sums over the movements."""
+    handed = [move for move in moves if move.source]
+    pauses = [move.pause_ms for move in handed if move.pause_ms is not None]
+    return MovementCounts(
+        handovers=len(handed),
+        warm=sum(move.is_warm is True for move in handed),
+        taken_over=len(moves) - len(handed),
+        median_ms=median(pauses) if pauses else None,
+        longest_ms=max(pauses, default=None),
+        sessions=sum(move.sessions or 0 for move in handed),
+        bytes=sum(move.bytes or 0 for move in handed),
+    )
+
+
+def _movement(event_id: int, event: Event) -> Movement:
+    return Movement(
+        id=event_id,
+        at=event.at,
+        stream=event.stream if event.stream is not None else -1,
+        source=event.source,
+        target=event.target or event.member,
+        why=event.why,
+        sessions=event.sessions,
+        bytes=event.bytes,
+        copy_ms=event.copy_ms,
+        pause_ms=event.pause_ms,
+        is_warm=event.warm,
+    )
