@@ -20,6 +20,7 @@ from shared.kafka.topics import (
     checkpoints_topic,
     events_topic,
     fragments_topics,
+    history_topic,
     needed_insync,
     rejected_topic,
     sessions_topic,
@@ -94,8 +95,9 @@ def expected_topics(names: Names, existing: set[str]) -> dict[str, TopicSpec]:
     specs = fragments_topics(names, count, 0)
     for group in groups:
         specs += [sessions_topic(names, group, 1, 0), checkpoints_topic(names, group, count)]
-    # made by the first event, and by the first reject
-    specs += [spec for spec in (events_topic(names), rejected_topic(names)) if spec.name in existing]
+    # made by whoever first has something for them
+    rest = (events_topic(names), history_topic(names), rejected_topic(names))
+    specs += [spec for spec in rest if spec.name in existing]
     checkpoints = {names.checkpoints(group) for group in groups}
     return {
         spec.name: replace(spec, configs=_judged(spec, is_kept=spec.name in checkpoints)) for spec in specs
