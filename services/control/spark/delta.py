@@ -55,6 +55,11 @@ def newest_version(spark: SparkSession, table: str) -> int:
     return version
 
 
+def files_of(spark: SparkSession, snapshot: Any) -> DataFrame:
+    """Its files, as Delta's log describes them: `path`, `partitionValues`, `size` (bytes), `stats`."""
+    return DataFrame(snapshot.allFiles().toDF(), spark)
+
+
 def commits(spark: SparkSession, log: Any, version: int) -> Iterator[Commit]:
     """The commits from this version back, newest first, as far as the log reaches."""
     for at, actions in _changes(spark, log, version):
