@@ -116,35 +116,25 @@ def list_rows(steps: DataFrame, within: Range, periods: Sequence[str], top: int)
     `any`, `entry` and `exit`: the most frequent items, anywhere or as the first or last one of a session.
     PAIR: the most frequent pairs of items that follow each other in a session.
     """
-    exits = "if(next IS NULL, fragments, 0L) AS exits"
-    of_item = "struct(CAST(NULL AS STRING) AS next, false AS is_pair)"
-    both = f"array({of_item}, struct(next, true AS is_pair))"
+    # a step counts for its item, and for its pair if there is one
+    item = "named_struct('pair', false, 'next', CAST(NULL AS STRING))"
+    pair = "named_struct('pair', true, 'next', next)"
+    each = within.of(steps).selectExpr(
+        *("path", "start", "item", *SUMS["steps"], "if(next IS NULL, fragments, 0L) AS exits"),
+        f"inline(if(next IS NULL, array({item}), array({item}, {pair})))",
+    )
+    named = ["period_start", "period", "path"]
     counted = (
-        within.in_periods(
-            within.of(steps).selectExpr(
-                *("path", "rules", "start", "item", *SUMS["steps"], exits),
-                f"inline(if(next IS NULL, array({of_item}), {both})) AS (next, is_pair)",
-            ),
-            periods,
-        )
-        .groupBy("path", "rules", "period", "period_start", "item", "next", "is_pair")
+        within.in_periods(each, periods)
+        .groupBy(*named, "item", "pair", "next")
         .agg(*(f.sum(name).alias(name) for name in (*SUMS["steps"], "exits")))
     )
-    lists = "array({})".format(
-        ", ".join(
-            f"struct('{position}' AS position, {count} AS count, {sessions} AS sessions)"
-            for position, count, sessions in (
-                ("any", "fragments", "sessions"),
-                ("entry", "entries", "entries"),
-                ("exit", "exits", "exits"),
-            )
-        )
-    )
-    pair = f"array(struct('{PAIR}' AS position, fragments AS count, sessions))"
-    named = ["path", "rules", "period", "period_start"]
-    listed = counted.selectExpr(*named, "item", "next", f"inline(if(is_pair, {pair}, {lists}))").where(
-        "count > 0"
-    )
+    of_pair = _at(PAIR, "fragments", "sessions")
+    of_item = ", ".join([_at("any", "fragments", "sessions"), _at("entry", "entries"), _at("exit", "exits")])
+    listed = counted.selectExpr(
+        *named, "item", "next", f"inline(if(pair, array({of_pair}), array({of_item})))"
+    ).where("count > 0")
+    # Spark sorts by the first column fastest if that is a number and not always the same
     order = [f.desc("count"), f.col("item"), f.col("next")]
     return top_of(listed, [*named, "position"], order, top)
 
@@ -179,6 +169,10 @@ def _percentiles(name: str) -> list[Column]:
     return [
         f.kll_sketch_get_quantile_bigint(sketch, f.lit(p / 100)).alias(f"{name}_p{p}") for p in PERCENTILES
     ]
+
+
+def _at(position: str, count: str, sessions: str = "") -> str:
+    return f"named_struct('position', '{position}', 'count', {count}, 'sessions', {sessions or count})"
 
 
 def _sum_of_first(most: int, numbers: Column) -> Column:

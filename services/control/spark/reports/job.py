@@ -49,8 +49,8 @@ SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.files.minPartitionNum": "1",
 }
-"""For a state up to SMALL_BYTES, where starting a task takes longer than its work: one task for each step, and no
-new plan after each of them."""
+"""For a state up to SMALL_BYTES, where starting a task takes longer than its work: each step is one task, and
+Spark does not plan again after it."""
 
 
 def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = unlocked) -> Result:

@@ -1,7 +1,7 @@
 """The figures of one report, computed once for its tables and for the result of the run.
 
-Planning a query costs more than computing a small one. So one frame has the rows of all tables but `keys`, which has
-a row for each key, and each table is a part of that frame.
+Planning a query costs more than computing a small one. So one frame has the rows of all tables but `keys`
+(one row for each key), and each table is a part of it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def computed(state: State, plan: ReportPlan, within: Range) -> Iterator[Report]:
     ).persist()
     figures = {
         "periods": period_rows(state.rows("quarters"), by_key, within, periods),
-        "lists": list_rows(functools.reduce(DataFrame.unionAll, steps), within, periods, plan.top),
+        "lists": list_rows(functools.reduce(DataFrame.unionAll, steps), within, periods, plan.top).withColumn(
+            "rules", f.lit(plan.rules.text)
+        ),
         "retention": retention_rows(by_key, within),
     }
     report = Report(figures, key_rows(by_key))
