@@ -82,8 +82,7 @@ def reports(spark: SparkSession, request: RunRequest, check_lock: CheckLock = un
                 # computes the report, so it precedes the tables, which are written side by side
                 result = shown(report, plan.zone, plan.periods)
                 publisher.publish(report.tables())
-        if upkeep.counted == "new":
-            compact(state)
+        compact(state, upkeep.batches)
     return {
         "group": request.group,
         "report": plan.report,

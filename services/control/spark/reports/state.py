@@ -26,7 +26,7 @@ from services.control.spark.delta import (
 )
 from services.control.spark.driver.run_lock import CheckLock
 from services.control.spark.reports.batches import Batch, merged_level
-from services.control.spark.reports.counting import COLUMNS, add_up, in_state
+from services.control.spark.reports.counting import COLUMNS, add_up
 
 PARTITIONS = {"group": "STRING", "part": "STRING", "since": "BIGINT", "version": "BIGINT"}
 MARKER = {"level": "INT", "lineage": "STRING", "table_id": "STRING", "commit": "STRING"}
@@ -42,7 +42,7 @@ class State:
         self._path = path
         self._group = group
         self._check_lock = check_lock
-        self._listed: dict[str, list[str]] | None = None
+        self._listed: dict[str, dict[str, int]] | None = None
 
     def __repr__(self) -> str:
         return f"<State of group {self._group} in {self._path}>"
@@ -60,9 +60,8 @@ class State:
         )
 
     def size(self) -> int:
-        """Bytes of the table, of all groups."""
-        size: int = newest_snapshot(self._spark, delta_log(self._spark, self._path)).sizeInBytes()
-        return size
+        """Bytes of the group's files."""
+        return sum(size for files in self._files().values() for size in files.values())
 
     def batches(self) -> dict[str, list[Batch]]:
         """The batches of every part, sorted."""
@@ -114,14 +113,14 @@ class State:
         written = self._in_partitions(rows, dict.fromkeys(parts, merged))
         self._overwrite(written, f"`group` = '{self._group}' AND `part` IN ({_quoted(parts)}) AND {where}")
 
-    def _files(self) -> dict[str, list[str]]:
-        """The paths of each part's files, as of this run's last commit."""
+    def _files(self) -> dict[str, dict[str, int]]:
+        """The paths of each part's files with their sizes, as of this run's last commit."""
         if self._listed is None:
             snapshot = newest_snapshot(self._spark, delta_log(self._spark, self._path))
-            files = files_of(self._spark, snapshot).select("path", "partitionValues")
+            files = files_of(self._spark, snapshot).select("path", "partitionValues", "size")
             self._listed = {}
-            for path, values in files.where(f.col("partitionValues")["group"] == self._group).collect():
-                self._listed.setdefault(values["part"], []).append(f"{self._path}/{unquote(path)}")
+            for path, values, size in files.where(f.col("partitionValues")["group"] == self._group).collect():
+                self._listed.setdefault(values["part"], {})[f"{self._path}/{unquote(path)}"] = size
         return self._listed
 
     def _read(self, *parts: str) -> DataFrame:
@@ -140,23 +139,25 @@ class State:
 
     def _in_partitions(self, rows: Mapping[str, DataFrame], batches: Mapping[str, Batch]) -> DataFrame:
         """The rows of all parts with their markers. In a file by time, so that a range reads little of it."""
-        every: DataFrame | None = None
-        nothing = [f.lit(None).cast(kind).alias(name) for name, kind in MARKER.items()]
+        every = self._markers(batches)
         for part, of_part in rows.items():
             batch = batches[part]
-            place = [
-                f.lit(self._group).alias("group"),
-                f.lit(part).alias("part"),
-                *(f.lit(getattr(batch, name)).cast("bigint").alias(name) for name in ("since", "version")),
-            ]
-            marks = [f.lit(getattr(batch, name)).cast(kind).alias(name) for name, kind in MARKER.items()]
-            marker = self._spark.range(1).select(
-                *place, *marks, *(f.lit(None).cast(kind).alias(name) for name, kind in COLUMNS.items())
+            place = {"group": self._group, "part": part, "since": batch.since, "version": batch.version}
+            placed = of_part.withColumns(
+                {name: f.lit(value).cast(PARTITIONS[name]) for name, value in place.items()}
             )
-            both = in_state(of_part).select(*place, *nothing, *COLUMNS).unionAll(marker)
-            every = both if every is None else every.unionAll(both)
-        assert every is not None
-        return every.sortWithinPartitions(*PARTITIONS, "start")
+            every = every.unionByName(placed, allowMissingColumns=True)
+        return every.select(*SCHEMA).sortWithinPartitions(*PARTITIONS, "start")
+
+    def _markers(self, batches: Mapping[str, Batch]) -> DataFrame:
+        """A row for each batch, without sums."""
+        columns = PARTITIONS | MARKER
+        rows = [msgspec.structs.asdict(one) | {"group": self._group, "part": p} for p, one in batches.items()]
+        values = (", ".join(quoted(str(row[name])) for name in columns) for row in rows)
+        markers = self._spark.sql(
+            f"SELECT * FROM VALUES ({'), ('.join(values)}) AS marker({', '.join(columns)})"
+        )
+        return markers.select(*(f.col(name).cast(kind) for name, kind in columns.items()))
 
 
 def _quoted(parts: Iterable[str]) -> str:
