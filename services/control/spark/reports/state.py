@@ -157,7 +157,12 @@ class State:
         markers = self._spark.sql(
             f"SELECT * FROM VALUES ({'), ('.join(values)}) AS marker({', '.join(columns)})"
         )
-        return markers.select(*(f.col(name).cast(kind) for name, kind in columns.items()))
+        return markers.select(
+            *(
+                (f.col(name) if name in columns else f.lit(None)).cast(kind).alias(name)
+                for name, kind in SCHEMA.items()
+            )
+        )
 
 
 def _quoted(parts: Iterable[str]) -> str:
