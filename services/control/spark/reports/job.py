@@ -43,7 +43,7 @@ NO_STATISTICS = {"spark.databricks.delta.stats.collect": "false"}
 """A report is one file or few, so nothing is skipped by statistics, and collecting them takes a third of the
 write's time."""
 
-SMALL_BYTES = 16 << 20
+SMALL_BYTES = 512 << 10
 SMALL = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
