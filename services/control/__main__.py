@@ -14,10 +14,13 @@ from pathlib import Path
 
 from services.control.adapters.http_drain import HttpDrain
 from services.control.adapters.http_members import HttpMembers, http_client
+from services.control.adapters.http_owners import HttpOwners
 from services.control.adapters.kafka_events import KafkaEvents
 from services.control.adapters.kafka_offsets import KafkaOffsets
+from services.control.adapters.kafka_records import KafkaRecords
 from services.control.adapters.kafka_sessions import KafkaSessions
 from services.control.adapters.run_store import RunStore
+from services.control.adapters.signed_requests import SignedRequests
 from services.control.adapters.spark_place import SparkPlace
 from services.control.adapters.spark_runner import SparkRunner
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
@@ -30,6 +33,7 @@ from services.control.core.schedules import Retry, parse_schedules
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
 from services.control.live.freshness import Freshness
+from services.control.live.lookup import LookUp
 from services.control.live.metrics import registry_for
 from services.control.live.operations import Operations
 from services.control.live.scheduler import Scheduler
@@ -83,6 +87,9 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         stack.callback(tables.close)
         topics = await stack.enter_async_context(KafkaSessions(settings.kafka_access, settings.names))
         freshness = Freshness(LakePositions(lake), topics, view, settings.names, every_s=settings.freshness_s)
+        records = await stack.enter_async_context(KafkaRecords(settings.kafka_access, settings.names))
+        signed = SignedRequests(http, partial(_secrets, settings, zookeeper), settings.namespace)
+        look_up = LookUp(view, HttpOwners(signed), records, tables, freshness.rows)
         registry = registry_for(
             view,
             runner,
@@ -99,6 +106,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             operations=operations,
             runner=runner,
             lake=tables,
+            look_up=look_up,
             freshness=freshness.rows,
             scheduler=scheduler,
             registry=registry,

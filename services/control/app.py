@@ -1,6 +1,7 @@
 """Control's HTTP face: `create_app` makes it from the view, feed, operations, runner and lake.
 
-Every list is served from memory, except the lake's tables, which are read from their files. Only
+Every list is served from memory, except the lake's tables, which are read from their files, and look-ups,
+which ask the owner of a stream, Kafka and the lake. Only
 `POST /operations`, `POST /jobs/…/runs` and `DELETE /runs/…` act. The guard stands in front and refuses what
 pages of other sites send.
 """
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable
 import prometheus_client
 from fastapi import FastAPI
 
-from services.control.api import cluster, events, jobs, streams, tables
+from services.control.api import cluster, events, jobs, lookup, streams, tables
 from services.control.api import operations as operations_api
 from services.control.api.guard import Guard
 from services.control.api.openapi import install_schemas
@@ -24,6 +25,7 @@ from services.control.console.routes import Console, console_routes
 from services.control.core.freshness import FreshnessRow
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
+from services.control.live.lookup import LookUp
 from services.control.live.operations import Operations
 from services.control.live.scheduler import Scheduler
 from services.control.ports import JobRunner, TableSource
@@ -39,6 +41,7 @@ def create_app(
     operations: Operations,
     runner: JobRunner,
     lake: TableSource,
+    look_up: LookUp,
     freshness: Callable[[], list[FreshnessRow]],
     scheduler: Scheduler,
     registry: prometheus_client.CollectorRegistry,
@@ -65,9 +68,10 @@ def create_app(
     app.include_router(jobs.runs_routes(runner))
     app.include_router(jobs.schedules_routes(scheduler))
     app.include_router(tables.tables_routes(lake, freshness))
+    app.include_router(lookup.lookup_routes(look_up))
     assets = Assets()
-    app.include_router(console_routes(Console(view, feed, hub, Pages(assets)), assets))
-    resources = (streams, cluster, events, operations_api, jobs, tables)
+    app.include_router(console_routes(Console(view, feed, hub, look_up, Pages(assets)), assets))
+    resources = (streams, cluster, events, operations_api, jobs, tables, lookup)
     install_schemas(
         app,
         answered=[struct for resource in resources for struct in resource.ANSWERED],

@@ -9,10 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from services.control.core.freshness import Positions, TopicState
+from services.control.core.lookup import RecordPage
 from services.control.core.observed import Answers, Cluster, Offsets
 from services.control.core.runs import LogPart, Run, Submission
 from services.control.tables.rows import Asked, Page, TableRow
 from shared.model.cluster import MemberNode
+from shared.model.open_sessions import HeldKey, HeldStream
 
 
 class ClusterSource(Protocol):
@@ -34,6 +36,23 @@ class MemberSource(Protocol):
 
     async def read(self, members: Mapping[tuple[str, str], MemberNode]) -> Answers:
         """The members' statuses, a plan per group, and which members are silent."""
+
+
+class OwnerSource(Protocol):
+    """Asks the owners of streams what they hold in memory."""
+
+    async def key(self, group: str, member: str, address: str, stream: int, key: str) -> HeldKey:
+        """What the member holds of the key. Raises PeerUnavailable."""
+
+    async def stream(self, group: str, member: str, address: str, stream: int) -> HeldStream:
+        """What the member holds of the stream. Raises PeerUnavailable."""
+
+
+class RecordSource(Protocol):
+    """Reads the logs of streams."""
+
+    async def newest(self, stream: int, limit: int, before: int | None) -> RecordPage:
+        """The last `limit` records below offset `before` (None: the end). Raises Unavailable."""
 
 
 class PinStore(Protocol):

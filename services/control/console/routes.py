@@ -23,6 +23,7 @@ from services.control.core.recent_events import EventFilter
 from services.control.core.rows import StreamRow
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
+from services.control.live.lookup import LookUp
 from shared.model.names import DEFAULT_GROUP
 
 PAGE = 50
@@ -47,6 +48,7 @@ class Console:
         view: ClusterView,
         feed: EventFeed,
         hub: LiveHub,
+        look_up: LookUp,
         pages: Pages,
         *,
         now_ms: Callable[[], int] = wall_ms,
@@ -54,6 +56,7 @@ class Console:
         self.view = view
         self.feed = feed
         self.hub = hub
+        self.look_up = look_up
         self.pages = pages
         self.now_ms = now_ms
 

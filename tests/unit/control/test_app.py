@@ -18,13 +18,15 @@ from services.control.core.runs import JobAlreadyRunning, LogPart, Run, Submissi
 from services.control.core.schedules import Retry, Schedule
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
+from services.control.live.lookup import LookUp
 from services.control.live.metrics import registry_for
 from services.control.live.scheduler import Scheduler
-from services.control.ports import JobRunner
+from services.control.ports import JobRunner, OwnerSource, RecordSource
 from services.control.tables.lake import Lake
 from services.control.tables.reader import TableReader
 from shared.model.events import Event, encode_event
 from shared.model.group import GroupSettings
+from tests.unit.control.looked_up import InMemoryOwners, InMemoryRecords
 from tests.unit.control.operators_world import OperatorsWorld
 from tests.unit.control.sources import Sources, small_baton
 
@@ -101,6 +103,8 @@ async def app_of(
     is_read: bool = True,
     lake: str = "no-lake",
     schedules: Sequence[Schedule] = (),
+    owners: OwnerSource | None = None,
+    records: RecordSource | None = None,
 ) -> FastAPI:
     """The app on the sources, after one reading of them."""
     feed, world = EventFeed(), OperatorsWorld()
@@ -110,7 +114,17 @@ async def app_of(
         feed.mark_current()
         await view.step()
         await world.look()
-    return app_on(view, feed, runner, world=world, lake=lake, schedules=schedules)
+
+    return app_on(
+        view,
+        feed,
+        runner,
+        world=world,
+        lake=lake,
+        schedules=schedules,
+        owners=owners,
+        records=records,
+    )
 
 
 def app_on(
@@ -121,9 +135,11 @@ def app_on(
     world: OperatorsWorld | None = None,
     lake: str = "no-lake",
     schedules: Sequence[Schedule] = (),
+    owners: OwnerSource | None = None,
+    records: RecordSource | None = None,
 ) -> FastAPI:
     """The app on a view and a feed."""
-    world = world or OperatorsWorld()
+    world, tables = world or OperatorsWorld(), TableReader(Lake(lake, ""))
     registry = registry_for(view, runner, feed)
     return create_app(
         view=view,
@@ -131,7 +147,8 @@ def app_on(
         hub=LiveHub(scene_of(view, lambda: 7), feed, every_s=0.01),
         operations=world.operations,
         runner=runner,
-        lake=TableReader(Lake(lake, "")),
+        lake=tables,
+        look_up=LookUp(view, owners or InMemoryOwners(), records or InMemoryRecords(), tables, list),
         freshness=list,
         scheduler=Scheduler(schedules, runner, view, Retry(most=2, pause_s=60), now_ms=lambda: 7_200_000),
         registry=registry,
