@@ -20,6 +20,7 @@ from services.control.api.openapi import install_schemas
 from services.control.api.pages import MISDIRECTED
 from services.control.console.assets import Assets
 from services.control.console.live import LiveHub
+from services.control.console.look_up import look_up_routes
 from services.control.console.pages import Pages
 from services.control.console.routes import Console, console_routes
 from services.control.core.freshness import FreshnessRow
@@ -70,7 +71,9 @@ def create_app(
     app.include_router(tables.tables_routes(lake, freshness))
     app.include_router(lookup.lookup_routes(look_up))
     assets = Assets()
-    app.include_router(console_routes(Console(view, feed, hub, look_up, Pages(assets)), assets))
+    console = Console(view, feed, hub, look_up, Pages(assets))
+    app.include_router(console_routes(console, assets))
+    app.include_router(look_up_routes(console))
     resources = (streams, cluster, events, operations_api, jobs, tables, lookup)
     install_schemas(
         app,

@@ -28,6 +28,7 @@ VIEWS: Final = (
     ("overview", "Overview", "/"),
     ("ownership", "Ownership", "/console/ownership"),
     ("movements", "Movements", "/console/movements"),
+    ("sessions", "Sessions", "/console/sessions"),
 )
 
 

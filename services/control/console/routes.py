@@ -166,6 +166,7 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
             "stream.html",
             **console.common(scene, "ownership", streams=[stream]),
             **stream_page(row, scene.now_ms),
+            held=await console.look_up.open(group, stream),
             streams=len(scene.rows),
         )
 

@@ -26,6 +26,7 @@ from services.control.tables.lake import Lake
 from services.control.tables.reader import TableReader
 from shared.model.events import Event, encode_event
 from shared.model.group import GroupSettings
+from shared.model.routing import initial_table
 from tests.unit.control.looked_up import InMemoryOwners, InMemoryRecords
 from tests.unit.control.operators_world import OperatorsWorld
 from tests.unit.control.sources import Sources, small_baton
@@ -299,7 +300,8 @@ async def test_a_run_is_started_followed_and_cancelled(face: Face) -> None:
     assert (await face.get(f"/runs/{run['id']}")) == run
     assert (await face.http.delete(f"/runs/{run['id']}")).json()["state"] == "cancelled"
     (submission,) = face.runner.submissions
-    assert (submission.settings, submission.streams, submission.stream_table) == (GroupSettings(), 4, "{}")
+    table = initial_table(4).encode().decode()
+    assert (submission.settings, submission.streams, submission.stream_table) == (GroupSettings(), 4, table)
 
 
 async def test_a_second_run_of_a_job_is_a_conflict(face: Face) -> None:
