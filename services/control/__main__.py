@@ -51,6 +51,7 @@ from services.control.spark.request import ClusterOptions, ZooKeeperPlace
 from services.control.tables.lake import Lake
 from services.control.tables.positions import LakePositions
 from services.control.tables.reader import TableReader
+from services.control.tables.sessions import LakeSessions
 from shared.model.secrets import Secrets
 from shared.service.runtime import http_server, main
 from shared.zookeeper.connection import ZooKeeper
@@ -89,7 +90,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         freshness = Freshness(LakePositions(lake), topics, view, settings.names, every_s=settings.freshness_s)
         records = await stack.enter_async_context(KafkaRecords(settings.kafka_access, settings.names))
         signed = SignedRequests(http, partial(_secrets, settings, zookeeper), settings.namespace)
-        look_up = LookUp(view, HttpOwners(signed), records, tables, freshness.rows)
+        look_up = LookUp(view, HttpOwners(signed), records, LakeSessions(tables), freshness.rows)
         registry = registry_for(
             view,
             runner,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from services.control.core.freshness import Positions, TopicState
-from services.control.core.lookup import RecordPage
+from services.control.core.lookup import RecordPage, SessionRow
 from services.control.core.observed import Answers, Cluster, Offsets
 from services.control.core.runs import LogPart, Run, Submission
 from services.control.tables.rows import Asked, Page, TableRow
@@ -53,6 +53,21 @@ class RecordSource(Protocol):
 
     async def newest(self, stream: int, limit: int, before: int | None) -> RecordPage:
         """The last `limit` records below offset `before` (None: the end). Raises Unavailable."""
+
+
+class SessionSource(Protocol):
+    """Reads finished sessions. Both raise NotFound while there are none at all, and Unavailable."""
+
+    async def of_key(
+        self, group: str, key: str, *, limit: int, after: str, with_data: bool
+    ) -> tuple[list[SessionRow], str | None]:
+        """A page of the key's sessions, newest first, and the `after` of the next one.
+
+        Raises QueryInvalid for an `after` of something else, TableChanged for one that is too old.
+        """
+
+    async def by_id(self, session_id: str) -> SessionRow | None:
+        """The session, with its fragments; None if it is not there."""
 
 
 class PinStore(Protocol):

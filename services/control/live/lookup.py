@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-import msgspec
-
 from services.control.core.freshness import FreshnessRow
 from services.control.core.lookup import (
     Finished,
@@ -23,14 +21,11 @@ from services.control.core.lookup import (
 )
 from services.control.core.rows import MemberRow, StreamDetail
 from services.control.live.cluster_view import ClusterView
-from services.control.ports import OwnerSource, RecordSource, TableSource
-from services.control.tables.rows import Asked
+from services.control.ports import OwnerSource, RecordSource, SessionSource
 from shared.errors import NotFound, PeerUnavailable, Unavailable
 from shared.model.names import DEFAULT_GROUP
 from shared.model.routing import parse_table, slot_for
 
-SESSIONS = "sessions"
-COLUMNS = ",".join(name for name in SessionRow.__struct_fields__ if name != "data")
 COUNTED = 500
 """Records among which the keys of a stream are counted."""
 NO_TABLE = "the lake has no table of sessions yet; `baton run lake` makes it"
@@ -46,10 +41,6 @@ class NoStreams(Unavailable):
     """There is no stream table yet; the first producer creates it."""
 
 
-class _Rows(msgspec.Struct):
-    rows: list[SessionRow]
-
-
 class LookUp:
     """Answers look-ups by what `view` knows of the streams; `freshness` says what the lake lacks."""
 
@@ -58,7 +49,7 @@ class LookUp:
         view: ClusterView,
         owners: OwnerSource,
         records: RecordSource,
-        lake: TableSource,
+        lake: SessionSource,
         freshness: Callable[[], Sequence[FreshnessRow]],
     ) -> None:
         self._view = view
@@ -95,14 +86,14 @@ class LookUp:
     async def session(self, session_id: str) -> SessionRow:
         """The finished session, with its fragments. Raises UnknownSession, Unavailable."""
         try:
-            page = await self._lake.page(_asked_of_lake([("id.eq", session_id)], 1))
+            found = await self._lake.by_id(session_id)
         except NotFound:
             raise UnknownSession(NO_TABLE) from None
-        if not (rows := msgspec.json.decode(page.body, type=_Rows).rows):
+        if found is None:
             raise UnknownSession(
                 f"the lake has no session {session_id}: it may be open, or not added yet (`baton run lake`)"
             )
-        return rows[0]
+        return found
 
     async def open(self, group: str, stream: int) -> OpenRow:
         """What is open in the stream. Raises UnknownGroup, UnknownStream, Unavailable."""
@@ -162,18 +153,17 @@ class LookUp:
             return None, error.reason
 
     async def _finished(self, group: str, key: str, limit: int, after: str, with_data: bool) -> Finished:
-        asked = _asked_of_lake(
-            [("group.eq", group), ("key.eq", key)], limit, after, columns="" if with_data else COLUMNS
-        )
         behind = next((row.behind_records for row in self._freshness() if row.group == group), None)
+        sessions, following, why = None, None, ""
         try:
-            page = await self._lake.page(asked)
+            sessions, following = await self._lake.of_key(
+                group, key, limit=limit, after=after, with_data=with_data
+            )
         except NotFound:
-            return Finished(sessions=None, next=None, behind_records=behind, why=NO_TABLE)
+            why = NO_TABLE
         except Unavailable as error:
-            return Finished(sessions=None, next=None, behind_records=behind, why=error.reason)
-        rows = msgspec.json.decode(page.body, type=_Rows).rows
-        return Finished(sessions=rows, next=page.next, behind_records=behind, why="")
+            why = error.reason
+        return Finished(sessions=sessions, next=following, behind_records=behind, why=why)
 
 
 def silence_of(member: MemberRow) -> str:
@@ -183,18 +173,4 @@ def silence_of(member: MemberRow) -> str:
     return (
         f"{member.id} does not answer; its lease had {max(0, round(member.lease_ms / 1000))} s left when it "
         "last did, and after its end others take its streams over"
-    )
-
-
-def _asked_of_lake(
-    filters: list[tuple[str, str]], limit: int, after: str = "", *, columns: str = ""
-) -> Asked:
-    return Asked(
-        name=SESSIONS,
-        filters=filters,
-        columns=columns,
-        sort="-first_time",
-        limit=limit,
-        after=after,
-        kind="application/json",
     )

@@ -24,6 +24,7 @@ from services.control.live.scheduler import Scheduler
 from services.control.ports import JobRunner, OwnerSource, RecordSource
 from services.control.tables.lake import Lake
 from services.control.tables.reader import TableReader
+from services.control.tables.sessions import LakeSessions
 from shared.model.events import Event, encode_event
 from shared.model.group import GroupSettings
 from shared.model.routing import initial_table
@@ -149,7 +150,9 @@ def app_on(
         operations=world.operations,
         runner=runner,
         lake=tables,
-        look_up=LookUp(view, owners or InMemoryOwners(), records or InMemoryRecords(), tables, list),
+        look_up=LookUp(
+            view, owners or InMemoryOwners(), records or InMemoryRecords(), LakeSessions(tables), list
+        ),
         freshness=list,
         scheduler=Scheduler(schedules, runner, view, Retry(most=2, pause_s=60), now_ms=lambda: 7_200_000),
         registry=registry,
