@@ -70,6 +70,8 @@ class SignedRequests:
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             why = tls_fault(error) or str(error) or type(error).__name__
             raise PeerUnavailable(f"{to.member} does not answer", cause=why) from None
+        if response.status_code == 404:
+            raise PeerUnavailable(f"{to.member} does not know this request: it may be of an earlier version")
         if not response.is_success:
             raise PeerUnavailable(words_of(response))
         return response.content

@@ -116,19 +116,34 @@ async def test_only_control_and_members_may_look(target: str) -> None:
     assert "private" not in unsigned.text
 
 
-async def test_no_answer_is_unavailable_and_names_no_address() -> None:
-    """Strangers read the reason; the log has the cause."""
+@pytest.mark.parametrize(
+    ("answer", "reason", "cause"),
+    [
+        pytest.param(None, "a does not answer", "10.0.0.7 refused", id="refused"),
+        pytest.param(httpx.Response(404), "a does not know this request", "", id="an earlier version"),
+        pytest.param(httpx.Response(500), "it answers 500", "", id="fails"),
+        pytest.param(httpx.Response(302, headers={"location": "http://evil"}), "answers 302", "", id="moved"),
+        pytest.param(httpx.Response(200, content=b"<html>"), "cannot be read", "malformed", id="not JSON"),
+    ],
+)
+async def test_any_other_answer_is_unavailable_with_a_reason_for_strangers(
+    answer: httpx.Response | None, reason: str, cause: str
+) -> None:
+    """The reason names no address; the log has the cause."""
 
-    def refuse(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("10.0.0.7 refused", request=request)
+    def respond(request: httpx.Request) -> httpx.Response:
+        if answer is None:
+            raise httpx.ConnectError("10.0.0.7 refused", request=request)
+        return answer
 
     async def known() -> Secrets:
         return SECRETS
 
-    async with httpx.AsyncClient(transport=httpx.MockTransport(refuse)) as http:
+    async with httpx.AsyncClient(transport=httpx.MockTransport(respond)) as http:
         owners = HttpOwners(SignedRequests(http, known))
         with pytest.raises(PeerUnavailable) as error:
             await owners.stream("default", "a", ADDRESS, 0)
 
-    assert error.value.reason == "a does not answer"
-    assert "10.0.0.7 refused" in error.value.detail
+    assert reason in error.value.reason
+    assert cause in error.value.detail
+    assert "10.0.0.7" not in error.value.reason
