@@ -5,8 +5,10 @@ Pure, and without a trace in the stream. `member/lookup.py` answers control with
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from heapq import nlargest, nsmallest
+from operator import attrgetter
 
 from services.consumer.core.commits.stream import Stream
 from services.consumer.core.sessions.state import OpenSession
@@ -21,6 +23,8 @@ from shared.model.open_sessions import (
     OpenSessionRow,
     Unreadable,
 )
+
+_offset, _bytes = attrgetter("first_offset"), attrgetter("bytes")
 
 
 def held_key(stream: Stream, key: str) -> HeldKey:
@@ -41,14 +45,15 @@ def held_key(stream: Stream, key: str) -> HeldKey:
 def looking_over(stream: Stream) -> Steps[HeldStream]:
     """What the stream holds, in slices between which it may continue."""
     state = stream.assembler
-    keys = list(state.open.keys())  # all at once: between slices, a session may change its place
+    everything = list(state.open.unordered())  # all at once: between slices, sessions come and go
     yield
     oldest: list[OpenSession] = []
     heaviest: list[OpenSession] = []
-    for part in sliced(keys):
-        found = [session for key in part if (session := state.open.get(key)) is not None]
-        oldest = nsmallest(SHOWN, [*oldest, *found], key=lambda session: session.first_offset)
-        heaviest = nlargest(SHOWN, [*heaviest, *found], key=lambda session: session.bytes)
+    for part in sliced(everything):
+        # few of a slice can change the ten, and only those are sorted
+        before, above = _bounds(oldest, heaviest)
+        oldest = nsmallest(SHOWN, [*oldest, *(one for one in part if one.first_offset < before)], key=_offset)
+        heaviest = nlargest(SHOWN, [*heaviest, *(one for one in part if one.bytes > above)], key=_bytes)
         yield
 
     def rows(sessions: Sequence[OpenSession]) -> list[OpenSessionRow]:
@@ -67,6 +72,13 @@ def looking_over(stream: Stream) -> Steps[HeldStream]:
         heaviest=rows(heaviest),
         last_unreadable=Unreadable(offset=unreadable[0], why=unreadable[1]) if unreadable else None,
     )
+
+
+def _bounds(oldest: Sequence[OpenSession], heaviest: Sequence[OpenSession]) -> tuple[float, float]:
+    """Below which first offset, and above which size, a session belongs to the ten."""
+    if len(oldest) < SHOWN:
+        return math.inf, -math.inf
+    return oldest[-1].first_offset, heaviest[-1].bytes
 
 
 def row_of(session: OpenSession, settings: GroupSettings) -> OpenSessionRow:
