@@ -19,7 +19,7 @@ from services.control.console.sessions import (
     open_sentence,
 )
 from services.control.live.lookup import UnknownSession
-from shared.errors import Unavailable
+from shared.errors import BatonError, Unavailable
 from shared.model.names import DEFAULT_GROUP
 
 SESSIONS: Final = 20
@@ -45,11 +45,17 @@ def look_up_routes(console: Console) -> APIRouter:
     ) -> Response:
         scene = read(group)
         number = int(stream) if stream.isdecimal() else None
-        values: Values = {"find": find, "stream": number, "session": None, "found": None, "log": None}
-        if find:
-            values |= await _found(console, scene, find, after)
-        elif number is not None:
-            values |= await _stream(console, scene, number, before)
+        values: Values = {"find": find, "stream": number, "session": None, "found": None}
+        values |= {"keys": None, "log": None, "sentence": ""}
+        try:
+            if find:
+                values |= await _found(console, scene, find, after)
+            elif number is not None:
+                values |= await _stream(console, scene, number, before)
+        except BatonError as error:
+            values["sentence"] = (
+                f"Not found: {error.reason if isinstance(error, Unavailable) else error.detail}."
+            )
         return console.pages.page(
             request, "sessions.html", **console.common(scene, "sessions"), **values, ended_by=ENDED_BY
         )
@@ -85,9 +91,8 @@ async def _found(console: Console, scene: Scene, text: str, after: str) -> Value
 
 async def _stream(console: Console, scene: Scene, stream: int, before: int | None) -> Values:
     """The newest records of a stream, and its heaviest keys."""
+    keys = await console.look_up.keys(scene.group, stream)
     try:
-        log = await console.look_up.fragments(stream, RECORDS, before)
-        keys = await console.look_up.keys(scene.group, stream)
+        return {"keys": keys, "log": await console.look_up.fragments(stream, RECORDS, before)}
     except Unavailable as error:
-        return {"log": None, "log_sentence": f"The log cannot be read: {error.reason}."}
-    return {"log": log, "keys": keys}
+        return {"keys": keys, "log_sentence": f"The log cannot be read: {error.reason}."}

@@ -130,7 +130,11 @@ class StreamKeys(msgspec.Struct, frozen=True, kw_only=True):
     answered: Annotated[bool, Meta(description="whether the owner answered; else `heaviest` is not known")]
     why: Why
     heaviest: Annotated[list[OpenSessionRow] | None, Meta(description="by bytes, at most 10")]
-    recent: Annotated[list[RecentKey], Meta(description="by fragments among the newest records, at most 10")]
+    recent: Annotated[
+        list[RecentKey] | None,
+        Meta(description="by fragments among the newest records, at most 10; null: the log cannot be read"),
+    ]
+    recent_why: Why
     records: Annotated[int, Meta(description="how many records were counted")]
     since: Annotated[int | None, Meta(description="when the oldest of them was appended (ms UTC)")]
 

@@ -6,6 +6,7 @@ of them cannot be had, the others are still answered, and a sentence says what i
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -66,8 +67,11 @@ class LookUp:
     ) -> KeyRow:
         """The key. Raises UnknownGroup, TableChanged, QueryInvalid (a wrong `after`), Unavailable."""
         slot, row = slot_for(key.encode()), self._stream_of(group, key)
-        held, why = await self._asked(
-            row, lambda member, address: self._owners.key(group, member, address, row.stream, key)
+        (held, why), finished = await asyncio.gather(
+            self._asked(
+                row, lambda member, address: self._owners.key(group, member, address, row.stream, key)
+            ),
+            self._finished(group, key, limit, after, with_data),
         )
         return KeyRow(
             group=group,
@@ -80,7 +84,7 @@ class LookUp:
             why=why,
             open=held.open if held is not None else None,
             data=held.data if held is not None and held.open is not None else None,
-            finished=await self._finished(group, key, limit, after, with_data),
+            finished=finished,
         )
 
     async def session(self, session_id: str) -> SessionRow:
@@ -120,15 +124,20 @@ class LookUp:
     async def keys(self, group: str, stream: int) -> StreamKeys:
         """The keys that weigh most. Raises UnknownGroup, UnknownStream, Unavailable."""
         held = await self.open(group, stream)
-        newest = (await self.fragments(stream, COUNTED)).fragments
+        newest, recent_why = None, ""
+        try:
+            newest = (await self._records.newest(stream, COUNTED, None)).fragments
+        except Unavailable as error:
+            recent_why = error.reason
         return StreamKeys(
             stream=stream,
             owner=held.owner,
             answered=held.answered,
             why=held.why,
             heaviest=held.heaviest,
-            recent=recent_keys(newest),
-            records=len(newest),
+            recent=recent_keys(newest) if newest is not None else None,
+            recent_why=recent_why,
+            records=len(newest or ()),
             since=newest[-1].appended_at if newest else None,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from services.control.core.lookup import RecordPage, record_row
-from shared.errors import PeerUnavailable
+from shared.errors import KafkaDenied, PeerUnavailable
 from shared.model.open_sessions import SHOWN, HeldKey, HeldStream, OpenSessionRow, Unreadable
 
 NOON = 1_700_049_600_000
@@ -59,8 +59,11 @@ class InMemoryRecords:
     """A `RecordSource`: the records (key and value) of each stream, at their offsets, one a second."""
 
     logs: dict[int, list[tuple[bytes | None, bytes]]] = field(default_factory=dict)
+    is_denied: bool = False
 
     async def newest(self, stream: int, limit: int, before: int | None) -> RecordPage:
+        if self.is_denied:
+            raise KafkaDenied("a right is missing")
         log = self.logs.get(stream, [])
         until = len(log) if before is None else min(before, len(log))
         since = max(0, until - limit)

@@ -153,6 +153,30 @@ async def test_a_stream_shows_its_keys_and_pages_through_its_records() -> None:
     assert "tick" in rest
 
 
+async def test_a_log_that_cannot_be_read_or_is_empty_is_said() -> None:
+    """What the owner answers is shown all the same."""
+    async with baton("no-lake") as one:
+        empty = text_of(await page(one, stream=1))
+        one.records.is_denied = True
+        denied = text_of(await page(one, stream=0))
+
+    assert "The log is empty." in empty
+    assert "The log cannot be read: a right is missing." in denied
+    assert "Not known: a right is missing." in denied
+    assert OURS.replace("&", "&amp;") in denied
+
+
+async def test_what_does_not_exist_is_said_on_the_page() -> None:
+    """A stream, and any key before the first producer."""
+    async with baton("no-lake") as one:
+        stream = text_of(await page(one, stream=99))
+    async with baton("no-lake", table="") as one:
+        key = text_of(await page(one, find=OURS))
+
+    assert "Not found: there is no stream 99; there are 0 … 3." in stream
+    assert "Not found: there is no stream table yet; the first producer creates it." in key
+
+
 async def test_the_page_of_a_stream_shows_its_oldest_sessions_and_what_it_set_aside() -> None:
     """With a link to the record; an owner that does not answer is named."""
     async with baton("no-lake") as one:

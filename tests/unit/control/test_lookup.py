@@ -239,6 +239,18 @@ async def test_the_keys_of_a_stream_weigh_by_open_sessions_and_by_newest_records
     assert found["records"] == 8
 
 
+async def test_without_kafka_the_owner_still_answers(lake: Path) -> None:
+    """Control may lack the right to read fragments."""
+    async with baton(lake) as one:
+        one.records.is_denied = True
+        keys = await one.get("/streams/0/keys")
+        records = await one.http.get("/streams/0/fragments")
+
+    assert [row["key"] for row in keys["heaviest"]] == [OURS]
+    assert (keys["recent"], keys["recent_why"], keys["records"]) == (None, "a right is missing", 0)
+    assert (records.status_code, records.json()["detail"]) == (503, "a right is missing")
+
+
 @dataclass(frozen=True)
 class Read:
     """How a record is shown."""
