@@ -14,7 +14,9 @@ import prometheus_client
 from fastapi import FastAPI
 
 from services.control.api import cluster, events, jobs, lookup, streams, tables
+from services.control.api import history as history_api
 from services.control.api import operations as operations_api
+from services.control.api import problems as problems_api
 from services.control.api.guard import Guard
 from services.control.api.openapi import install_schemas
 from services.control.api.pages import MISDIRECTED
@@ -26,8 +28,10 @@ from services.control.console.routes import Console, console_routes
 from services.control.core.freshness import FreshnessRow
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
+from services.control.live.history import History
 from services.control.live.lookup import LookUp
 from services.control.live.operations import Operations
+from services.control.live.problems import Problems
 from services.control.live.scheduler import Scheduler
 from services.control.ports import JobRunner, TableSource
 from shared.service.api_docs import NO_DOCS, install_docs
@@ -44,6 +48,8 @@ def create_app(
     lake: TableSource,
     look_up: LookUp,
     freshness: Callable[[], list[FreshnessRow]],
+    history: History,
+    problems: Problems,
     scheduler: Scheduler,
     registry: prometheus_client.CollectorRegistry,
     hosts: Iterable[str],
@@ -71,13 +77,16 @@ def create_app(
     app.include_router(tables.tables_routes(lake, freshness))
     app.include_router(lookup.lookup_routes(look_up))
     assets = Assets()
-    console = Console(view, feed, hub, look_up, Pages(assets))
+    app.include_router(history_api.history_routes(history))
+    app.include_router(problems_api.problems_routes(problems))
+    console = Console(view, feed, hub, history, problems, look_up, Pages(assets))
     app.include_router(console_routes(console, assets))
     app.include_router(look_up_routes(console))
     resources = (streams, cluster, events, operations_api, jobs, tables, lookup)
+    more = (history_api, problems_api)
     install_schemas(
         app,
-        answered=[struct for resource in resources for struct in resource.ANSWERED],
+        answered=[struct for resource in (*resources, *more) for struct in resource.ANSWERED],
         taken=[operations_api.OperationRequest],
     )
     return app

@@ -10,6 +10,7 @@ import msgspec
 
 from services.control.adapters.http_members import HttpMembers, http_client
 from services.control.adapters.http_owners import HttpOwners
+from services.control.adapters.http_producers import HttpProducers
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.adapters.kafka_records import KafkaRecords
 from services.control.adapters.signed_requests import SignedRequests
@@ -63,7 +64,10 @@ async def finder(found: Group, zookeeper: str, lake: Path) -> AsyncIterator[Find
         records = await stack.enter_async_context(KafkaRecords(where.kafka, where.names))
         http = await stack.enter_async_context(http_client())
         cluster, members = ZooKeeperCluster(znodes, where.names), HttpMembers(http)
-        view = ClusterView(cluster, offsets, members, where.names, refresh_s=0.1, status_window_s=20.0)
+        producers = HttpProducers(http)
+        view = ClusterView(
+            cluster, offsets, members, producers, where.names, refresh_s=0.1, status_window_s=20.0
+        )
         signed = SignedRequests(http, lambda: ensure_secrets(znodes, where.names, ""), where.names.namespace)
         tables = TableReader(Lake(str(lake), ""))
         stack.callback(tables.close)

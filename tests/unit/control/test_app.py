@@ -18,8 +18,10 @@ from services.control.core.runs import JobAlreadyRunning, LogPart, Run, Submissi
 from services.control.core.schedules import Retry, Schedule
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
+from services.control.live.history import History
 from services.control.live.lookup import LookUp
 from services.control.live.metrics import registry_for
+from services.control.live.problems import Problems
 from services.control.live.scheduler import Scheduler
 from services.control.ports import JobRunner, OwnerSource, RecordSource
 from services.control.tables.lake import Lake
@@ -143,6 +145,8 @@ def app_on(
     """The app on a view and a feed."""
     world, tables = world or OperatorsWorld(), TableReader(Lake(lake, ""))
     registry = registry_for(view, runner, feed)
+    history = History(view, list, lambda _: None, writer="here")
+    history.step()
     return create_app(
         view=view,
         feed=feed,
@@ -154,6 +158,8 @@ def app_on(
             view, owners or InMemoryOwners(), records or InMemoryRecords(), LakeSessions(tables), list
         ),
         freshness=list,
+        history=history,
+        problems=Problems(view, runner, list),
         scheduler=Scheduler(schedules, runner, view, Retry(most=2, pause_s=60), now_ms=lambda: 7_200_000),
         registry=registry,
         hosts=["control", "testserver"],  # the second one is schemathesis
