@@ -119,5 +119,5 @@ def finished_sentence(found: KeyRow) -> str:
     if finished.sessions is None:
         return f"Not known: {finished.why}."
     behind = finished.behind_records
-    late = f" The lake lacks {plural(behind, 'newer record')}: baton run lake adds them." if behind else ""
+    late = f" The lake lacks {plural(behind, 'newer record')}: `baton run lake` adds them." if behind else ""
     return ("" if finished.sessions else "The lake has no finished session of this key.") + late

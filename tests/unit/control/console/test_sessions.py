@@ -123,7 +123,7 @@ async def test_what_is_not_known_is_said(key: str, sentence: str) -> None:
         shown = text_of(await page(one, find=key))
 
     assert sentence in shown
-    assert "Not known: the lake has no table of sessions yet; `baton run lake` makes it." in shown
+    assert "Not known: the lake has no table of sessions yet; baton run lake makes it." in shown
 
 
 async def test_an_id_shows_its_session_and_other_hex_is_a_key(tmp_path: Path) -> None:
