@@ -99,6 +99,18 @@ async def test_a_member_says_why_it_cannot_answer() -> None:
 
 
 @virtual_time
+async def test_a_member_that_opens_a_stream_again_does_not_know_what_is_open() -> None:
+    """While it replays, sessions are missing; after a failure, what it remembers may no longer be true."""
+    world = StreamWorld(LONG)
+    worker, _ = await world.running()
+    for state in ("replaying", "retrying", "rewind"):
+        worker.state = state
+        async with face([worker]) as (_, owners):
+            with pytest.raises(PeerUnavailable, match=f"does not know yet .*: it is {state}"):
+                await owners.stream("default", "a", ADDRESS, 0)
+
+
+@virtual_time
 @pytest.mark.parametrize("target", ["/open/0", "/open/0/session?key=k"])
 async def test_only_control_and_members_may_look(target: str) -> None:
     """What is open is users' data."""
