@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from services.control.core.observed import (
     Answers,
@@ -28,6 +30,7 @@ from shared.model.events import Event, encode_event
 from shared.model.group import GroupSettings
 from shared.model.head import Counts, Head
 from shared.model.names import DEFAULT_GROUP
+from shared.model.routing import initial_table
 
 REFRESH_S = 0.5
 MOVES_PER_S = 0.5
@@ -73,7 +76,7 @@ class SimulatedCluster:
         )
         return Cluster(
             count=self._streams,
-            stream_table="{}",
+            stream_table=initial_table(self._streams).encode().decode(),
             groups={DEFAULT_GROUP: Group(settings=GroupSettings(), view=view)},
             producers={"web-1": ProducerNode(address="http://10.0.4.2:8000", pid=7, since=self._since)},
         )
@@ -176,6 +179,7 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
     """Serves control on loopback until it is cancelled."""
     import uvicorn
 
+    from bench.simulated_lookup import SimulatedOwners, SimulatedRecords, write_lake
     from services.control.live.cluster_view import ClusterView
     from shared.model.names import Names
     from tests.unit.control.sources import InMemoryProducers
@@ -196,11 +200,14 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
         ownership_history=feed.recent_events.ownership_history,
     )
     await view.step()
-    app = app_on(view, feed, InMemoryRunner())
-    config = uvicorn.Config(app, "127.0.0.1", port, log_level="warning", lifespan="off", loop="uvloop")
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(view.run())
-        await uvicorn.Server(config).serve()
+    with tempfile.TemporaryDirectory() as lake:
+        write_lake(Path(lake), streams)
+        owners, records = SimulatedOwners(), SimulatedRecords()
+        app = app_on(view, feed, InMemoryRunner(), lake=lake, owners=owners, records=records)
+        config = uvicorn.Config(app, "127.0.0.1", port, log_level="warning", lifespan="off", loop="uvloop")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(view.run())
+            await uvicorn.Server(config).serve()
 
 
 def main(arguments: Sequence[str]) -> int:

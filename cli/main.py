@@ -40,6 +40,8 @@ COMMANDS = {
     "demo": LazyCommand("cli.demo.command:demo", "Run the whole pipeline on a log and prove the result."),
     "import": LazyCommand("cli.importing.command:import_command", "Send a log file as fragments over HTTP."),
     "rejected": LazyCommand("cli.rejects.command:rejected", "List rejected fragments, or send them again."),
+    "find": LazyCommand("cli.commands.lookup:find", "Find a key: its stream, owner and sessions."),
+    "session": LazyCommand("cli.commands.lookup:session", "Show a finished session with its fragments."),
     "sessions": LazyCommand("cli.commands.sessions:sessions", "Show delivered sessions, or follow new ones."),
     "generate": LazyCommand("cli.visits.command:generate_command", "Generate a log of web visits."),
     "top": LazyCommand("cli.commands.top:top", "Watch a group live: its members, its lag, its rates."),

@@ -34,7 +34,7 @@ def rights_of(principal: str, names: Names, group: str = DEFAULT_GROUP) -> list[
             Right("transactional-id", f"{names.kafka_group(group)}.", "prefixed", ("write",)),
         ],
         "control": [
-            Right("topic", fragments, "prefixed", ("describe",)),
+            Right("topic", fragments, "prefixed", ("read",)),
             Right("topic", sessions, "prefixed", ("read", "describe-configs")),
             Right("topic", names.events, "literal", ("read", "write", *_OWN)),
             Right("topic", names.history, "literal", ("read", "write", *_OWN)),

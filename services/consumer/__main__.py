@@ -83,6 +83,7 @@ async def serve(settings: ConsumerSettings, stop: asyncio.Event) -> None:
         complaints=lambda: complaints_of(joined, zookeeper, waiting),
         metrics=ConsumerMetrics(joined),
         reception=lambda: receptions[0] if receptions else None,
+        workers=lambda: joined[0].workers if joined else [],
     )
     listeners = TcpListeners(settings.tls)
     # asked before this process listens there itself

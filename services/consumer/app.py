@@ -1,15 +1,17 @@
-"""The HTTP face of a member: its status, its plan, handovers, health and metrics."""
+"""The HTTP face of a member: its status, its plan, handovers, look-ups, health and metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Response
 
 from services.consumer.handover.routes import Reception, install_handovers
+from services.consumer.member.lookup import install_lookup
 from services.consumer.member.metrics import ConsumerMetrics
+from services.consumer.stream.worker import StreamWorker
 from shared.service.api_docs import NO_DOCS, install_docs
 from shared.service.http import HeadAnswers, install_health, install_problems
 
@@ -21,14 +23,19 @@ def create_app(
     complaints: Callable[[], list[str]],
     metrics: ConsumerMetrics,
     reception: Callable[[], Reception | None],
+    workers: Callable[[], Sequence[StreamWorker]] = list,
 ) -> FastAPI:
-    """The app over a member; it calls `status`, `plan` and `reception` (None: not joined yet) per request."""
+    """The app over a member; it calls `status`, `plan` and `reception` (None: not joined yet) per request.
+
+    `workers`: those that run now.
+    """
     app = FastAPI(title="Baton consumer", summary="One member of a group", version="1", **NO_DOCS)
     app.add_middleware(HeadAnswers)
     install_problems(app)
     install_docs(app)
     install_health(app, complaints, metrics.registry)
     install_handovers(app, reception)
+    install_lookup(app, reception, workers)
 
     @app.get("/status", tags=["member"], summary="Report what this member is and runs")
     async def get_status() -> Response:

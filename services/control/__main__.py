@@ -15,12 +15,15 @@ from pathlib import Path
 
 from services.control.adapters.http_drain import HttpDrain
 from services.control.adapters.http_members import HttpMembers, http_client
+from services.control.adapters.http_owners import HttpOwners
 from services.control.adapters.http_producers import HttpProducers
 from services.control.adapters.kafka_events import KafkaEvents
 from services.control.adapters.kafka_history import KafkaHistory
 from services.control.adapters.kafka_offsets import KafkaOffsets
+from services.control.adapters.kafka_records import KafkaRecords
 from services.control.adapters.kafka_sessions import KafkaSessions
 from services.control.adapters.run_store import RunStore
+from services.control.adapters.signed_requests import SignedRequests
 from services.control.adapters.spark_place import SparkPlace
 from services.control.adapters.spark_runner import SparkRunner
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
@@ -40,6 +43,7 @@ from services.control.live.effects import Effects
 from services.control.live.feed import EventFeed
 from services.control.live.freshness import Freshness
 from services.control.live.history import History
+from services.control.live.lookup import LookUp
 from services.control.live.metrics import registry_for
 from services.control.live.operations import Operations
 from services.control.live.problems import Problems
@@ -58,6 +62,7 @@ from services.control.spark.request import ClusterOptions, ZooKeeperPlace
 from services.control.tables.lake import Lake
 from services.control.tables.positions import LakePositions
 from services.control.tables.reader import TableReader
+from services.control.tables.sessions import LakeSessions
 from shared.kafka.cluster import Cluster
 from shared.kafka.event_sink import KafkaEventSink
 from shared.model.secrets import Secrets
@@ -101,6 +106,9 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         samples = KafkaHistory(settings.kafka_access, settings.names, replication=settings.replication)
         history = History(view, freshness.rows, samples.write, writer=settings.address)
         problems = Problems(view, runner, freshness.rows)
+        records = await stack.enter_async_context(KafkaRecords(settings.kafka_access, settings.names))
+        signed = SignedRequests(http, partial(_secrets, settings, zookeeper), settings.namespace)
+        look_up = LookUp(view, HttpOwners(signed), records, LakeSessions(tables), freshness.rows)
         registry = registry_for(
             view,
             runner,
@@ -120,6 +128,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             actions=actions,
             runner=runner,
             lake=tables,
+            look_up=look_up,
             freshness=freshness.rows,
             history=history,
             problems=problems,

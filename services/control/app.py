@@ -1,8 +1,9 @@
 """Control's HTTP face: `create_app` makes it from the view, feed, operations, runner and lake.
 
-Every list is served from memory, except the lake's tables, which are read from their files. Only
-`POST` and `DELETE` act. The guard stands in front and refuses what pages of other sites send. Behind it, the
-gate refuses callers that lack the role for their request.
+Every list is served from memory, except the lake's tables, which are read from their files, and look-ups,
+which ask the owner of a stream, Kafka and the lake. Only `POST` and `DELETE` act. The guard stands in front
+and refuses what pages of other sites send. Behind it, the gate refuses callers that lack the role for their
+request.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable
 import prometheus_client
 from fastapi import FastAPI
 
-from services.control.api import cluster, events, jobs, login, streams, tables
+from services.control.api import cluster, events, jobs, login, lookup, streams, tables
 from services.control.api import history as history_api
 from services.control.api import operations as operations_api
 from services.control.api import problems as problems_api
@@ -23,6 +24,7 @@ from services.control.api.openapi import install_schemas
 from services.control.api.pages import MISDIRECTED, REFUSED
 from services.control.console.assets import Assets
 from services.control.console.live import LiveHub
+from services.control.console.look_up import look_up_routes
 from services.control.console.pages import Pages
 from services.control.console.routes import Console, console_routes
 from services.control.core.freshness import FreshnessRow
@@ -30,6 +32,7 @@ from services.control.live.actions import Actions
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
 from services.control.live.history import History
+from services.control.live.lookup import LookUp
 from services.control.live.operations import Operations
 from services.control.live.problems import Problems
 from services.control.live.scheduler import Scheduler
@@ -47,6 +50,7 @@ def create_app(
     actions: Actions,
     runner: JobRunner,
     lake: TableSource,
+    look_up: LookUp,
     freshness: Callable[[], list[FreshnessRow]],
     history: History,
     problems: Problems,
@@ -78,14 +82,18 @@ def create_app(
     app.include_router(jobs.runs_routes(runner, actions))
     app.include_router(jobs.schedules_routes(scheduler))
     app.include_router(tables.tables_routes(lake, freshness))
+    app.include_router(lookup.lookup_routes(look_up))
     assets = Assets()
-    app.include_router(console_routes(Console(view, feed, hub, history, problems, Pages(assets)), assets))
     app.include_router(history_api.history_routes(history))
     app.include_router(problems_api.problems_routes(problems))
-    resources = (streams, cluster, events, operations_api, jobs, tables, login, history_api, problems_api)
+    console = Console(view, feed, hub, history, problems, look_up, Pages(assets))
+    app.include_router(console_routes(console, assets))
+    app.include_router(look_up_routes(console))
+    resources = (streams, cluster, events, operations_api, jobs, tables, lookup, login)
+    more = (history_api, problems_api)
     install_schemas(
         app,
-        answered=[struct for resource in resources for struct in resource.ANSWERED],
+        answered=[struct for resource in (*resources, *more) for struct in resource.ANSWERED],
         taken=[operations_api.OperationRequest],
     )
     return app

@@ -9,12 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from services.control.core.freshness import Positions, TopicState
+from services.control.core.lookup import RecordPage, SessionRow
 from services.control.core.observed import Answers, Cluster, Offsets
 from services.control.core.operations import Operation, OperationNode
 from services.control.core.producer_rates import ProducerCounts
 from services.control.core.runs import LogPart, Run, Submission
 from services.control.tables.rows import Asked, Page, TableRow
 from shared.model.cluster import MemberNode, PauseNode, ProducerNode
+from shared.model.open_sessions import HeldKey, HeldStream
 
 
 class ClusterSource(Protocol):
@@ -43,6 +45,38 @@ class ProducerSource(Protocol):
 
     async def read(self, producers: Mapping[str, ProducerNode]) -> dict[str, ProducerCounts]:
         """What each of those that answer has counted, by id."""
+
+
+class OwnerSource(Protocol):
+    """Asks the owners of streams what they hold in memory."""
+
+    async def key(self, group: str, member: str, address: str, stream: int, key: str) -> HeldKey:
+        """What the member holds of the key. Raises PeerUnavailable."""
+
+    async def stream(self, group: str, member: str, address: str, stream: int) -> HeldStream:
+        """What the member holds of the stream. Raises PeerUnavailable."""
+
+
+class RecordSource(Protocol):
+    """Reads the logs of streams."""
+
+    async def newest(self, stream: int, limit: int, before: int | None) -> RecordPage:
+        """The last `limit` records below offset `before` (None: the end). Raises Unavailable."""
+
+
+class SessionSource(Protocol):
+    """Reads finished sessions. Both raise NotFound while there are none at all, and Unavailable."""
+
+    async def of_key(
+        self, group: str, key: str, *, limit: int, after: str, with_data: bool
+    ) -> tuple[list[SessionRow], str | None]:
+        """A page of the key's sessions, newest first, and the `after` of the next one.
+
+        Raises QueryInvalid for an `after` of something else, TableChanged for one that is too old.
+        """
+
+    async def by_id(self, session_id: str) -> SessionRow | None:
+        """The session, with its fragments; None if it is not there."""
 
 
 class PinStore(Protocol):

@@ -11,6 +11,8 @@ VIEWS = {
     "ownership": "/console/ownership",
     "stream": "/console/streams/3",
     "movements": "/console/movements?since=all",
+    "sessions": "/console/sessions?find=visitor-3",
+    "records": "/console/sessions?stream=3",
 }
 
 

@@ -188,7 +188,7 @@ async def send_fragments(stack: LockedStack) -> None:
 
 
 async def compare_with_the_lake(stack: LockedStack) -> None:
-    """Control reads the sessions that a lake lacks, once there is one."""
+    """Control reads the sessions that a lake lacks, once there is one, and the newest fragments."""
     write_sessions(stack.home / "lake" / stack.names.namespace, [session(0)])
     async with httpx.AsyncClient(base_url=stack.urls["control"]) as http:
 
@@ -197,6 +197,8 @@ async def compare_with_the_lake(stack: LockedStack) -> None:
             return any(row["behind_records"] > 0 and row["retention_ms"] for row in rows)
 
         await until(is_behind, lambda: stack.services["control"].tail())
+        pages = [(await http.get(f"/streams/{n}/fragments")).json() for n in range(2)]
+        assert any(page["fragments"] for page in pages)
 
 
 async def restart_control(stack: LockedStack) -> None:

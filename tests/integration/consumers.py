@@ -116,6 +116,7 @@ class Group:
                 complaints=member.complaints,
                 metrics=ConsumerMetrics([member]),
                 reception=lambda: reception,
+                workers=lambda: member.workers,
             )
             server = http_server(app, settings.host, settings.port, tls=settings.tls, lifespan="off")
             await around.enter_async_context(server)

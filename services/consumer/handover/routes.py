@@ -109,7 +109,7 @@ def install_handovers(app: FastAPI, reception: Callable[[], Reception | None]) -
     @app.put("/handover/{group}/{stream}", tags=["handover"], status_code=204, summary="Receive a first copy")
     async def put_copy(request: Request) -> Response:
         at = here()
-        envelope = _envelope_of(request, at)
+        envelope = envelope_of(request, at)
         offer = parse_message(envelope, Offer)
         async with arriving.receive(request, envelope, *_limits(at)) as body:
             await in_slices(at.hint_store.receiving_copy(offer, body, _known_digest(envelope)))
@@ -122,7 +122,7 @@ def install_handovers(app: FastAPI, reception: Callable[[], Reception | None]) -
     )
     async def post_delta(request: Request) -> Response:
         at = here()
-        envelope = _envelope_of(request, at)
+        envelope = envelope_of(request, at)
         completion = parse_message(envelope, Completion)
         async with arriving.receive(request, envelope, *_limits(at)) as body:
             await in_slices(at.hint_store.receiving_delta(completion, body, _known_digest(envelope)))
@@ -131,7 +131,7 @@ def install_handovers(app: FastAPI, reception: Callable[[], Reception | None]) -
     @app.get("/handover/{group}/{stream}", tags=["handover"], summary="Give a frozen bundle")
     async def get_bundle(request: Request) -> Response:
         at = here()
-        return await _bundle_response(request, at, _envelope_of(request, at))
+        return await _bundle_response(request, at, envelope_of(request, at))
 
     async def gone(_: Request, __: Exception) -> Response:
         # the client that would read this answer is gone
@@ -146,7 +146,7 @@ def _install_drain(app: FastAPI, reception: Callable[[], Reception | None], arri
         at = reception()
         if at is None:
             raise Conflict("this member has not joined its group yet: it has nothing to hand over")
-        envelope = _envelope_of(request, at)
+        envelope = envelope_of(request, at)
         async with arriving.receive(request, envelope, MAX_DRAIN_BYTES, _limits(at)[1]) as body:
             try:
                 why = msgspec.json.decode(body, type=DrainRequest).why if body else ""
@@ -167,7 +167,7 @@ def _install_drain(app: FastAPI, reception: Callable[[], Reception | None], arri
         return Response(b'{"state":"active"}', 202, media_type="application/json")
 
 
-def _envelope_of(request: Request, at: Reception) -> Envelope:
+def envelope_of(request: Request, at: Reception) -> Envelope:
     """The envelope of a request, accepted once. Raises Unauthorized, Unavailable."""
     now_ms = at.wall_ms()
     envelope = open_envelope(

@@ -29,6 +29,7 @@ VIEWS: Final = (
     ("overview", "Overview", "/"),
     ("ownership", "Ownership", "/console/ownership"),
     ("movements", "Movements", "/console/movements"),
+    ("sessions", "Sessions", "/console/sessions"),
 )
 
 

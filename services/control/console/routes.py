@@ -25,6 +25,7 @@ from services.control.core.rows import StreamRow
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
 from services.control.live.history import History
+from services.control.live.lookup import LookUp
 from services.control.live.problems import Problems
 from shared.model.names import DEFAULT_GROUP
 
@@ -52,6 +53,7 @@ class Console:
         hub: LiveHub,
         history: History,
         problems: Problems,
+        look_up: LookUp,
         pages: Pages,
         *,
         now_ms: Callable[[], int] = wall_ms,
@@ -61,6 +63,7 @@ class Console:
         self.hub = hub
         self.history = history
         self.problems = problems
+        self.look_up = look_up
         self.pages = pages
         self.now_ms = now_ms
 
@@ -176,6 +179,7 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
             **console.common(scene, "ownership", streams=[stream]),
             **stream_page(row, scene.now_ms),
             tiles=stream_tiles(console.history.of_stream(group, stream)),
+            held=await console.look_up.open(group, stream),
             streams=len(scene.rows),
         )
 

@@ -15,6 +15,7 @@ from shared.model.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode
 from shared.model.group import GroupSettings
 from shared.model.head import Counts, Head
 from shared.model.names import DEFAULT_GROUP, Names
+from shared.model.routing import initial_table
 
 
 @dataclass
@@ -152,7 +153,7 @@ def small_baton(count: int = 4) -> Sources:
         cluster=InMemoryCluster(
             Cluster(
                 count=count,
-                stream_table="{}",
+                stream_table=initial_table(count).encode().decode(),
                 groups={DEFAULT_GROUP: Group(settings=GroupSettings(), view=view)},
                 producers={"p1": ProducerNode(address="http://p1", pid=21, since=7)},
             )

@@ -21,14 +21,18 @@ from services.control.core.schedules import Retry, Schedule
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
 from services.control.live.history import History
+from services.control.live.lookup import LookUp
 from services.control.live.metrics import registry_for
 from services.control.live.problems import Problems
 from services.control.live.scheduler import Scheduler
-from services.control.ports import JobRunner
+from services.control.ports import JobRunner, OwnerSource, RecordSource
 from services.control.tables.lake import Lake
 from services.control.tables.reader import TableReader
+from services.control.tables.sessions import LakeSessions
 from shared.model.events import Event, encode_event
 from shared.model.group import GroupSettings
+from shared.model.routing import initial_table
+from tests.unit.control.looked_up import InMemoryOwners, InMemoryRecords
 from tests.unit.control.operators_world import OperatorsWorld
 from tests.unit.control.sources import Sources, small_baton
 
@@ -110,6 +114,8 @@ async def app_of(
     schedules: Sequence[Schedule] = (),
     access: Access | None = None,
     events: list[Event] | None = None,
+    owners: OwnerSource | None = None,
+    records: RecordSource | None = None,
 ) -> FastAPI:
     """The app on the sources, after one reading of them."""
     feed, world = EventFeed(), OperatorsWorld(events=events)
@@ -119,7 +125,17 @@ async def app_of(
         feed.mark_current()
         await view.step()
         await world.look()
-    return app_on(view, feed, runner, world=world, lake=lake, schedules=schedules, access=access)
+    return app_on(
+        view,
+        feed,
+        runner,
+        world=world,
+        lake=lake,
+        schedules=schedules,
+        access=access,
+        owners=owners,
+        records=records,
+    )
 
 
 def app_on(
@@ -131,9 +147,11 @@ def app_on(
     lake: str = "no-lake",
     schedules: Sequence[Schedule] = (),
     access: Access | None = None,
+    owners: OwnerSource | None = None,
+    records: RecordSource | None = None,
 ) -> FastAPI:
     """The app on a view and a feed."""
-    world = world or OperatorsWorld()
+    world, tables = world or OperatorsWorld(), TableReader(Lake(lake, ""))
     registry = registry_for(view, runner, feed)
     history = History(view, list, lambda _: None, writer="here")
     history.step()
@@ -144,7 +162,10 @@ def app_on(
         operations=world.operations,
         actions=world.actions,
         runner=runner,
-        lake=TableReader(Lake(lake, "")),
+        lake=tables,
+        look_up=LookUp(
+            view, owners or InMemoryOwners(), records or InMemoryRecords(), LakeSessions(tables), list
+        ),
         freshness=list,
         history=history,
         problems=Problems(view, runner, list),
@@ -392,7 +413,8 @@ async def test_a_run_is_started_followed_and_cancelled(face: Face) -> None:
     assert (await face.get(f"/runs/{run['id']}")) == run
     assert (await face.http.delete(f"/runs/{run['id']}")).json()["state"] == "cancelled"
     (submission,) = face.runner.submissions
-    assert (submission.settings, submission.streams, submission.stream_table) == (GroupSettings(), 4, "{}")
+    table = initial_table(4).encode().decode()
+    assert (submission.settings, submission.streams, submission.stream_table) == (GroupSettings(), 4, table)
 
 
 async def test_a_second_run_of_a_job_is_a_conflict(face: Face) -> None:

@@ -23,6 +23,7 @@ from services.control.api.streams import StreamPage
 from services.control.api.tables import TableList
 from services.control.core.forecasts import Forecast
 from services.control.core.history import GroupHistory, StreamHistory
+from services.control.core.lookup import KeyRow, OpenRow, RecordPage, SessionRow, StreamKeys
 from services.control.core.operations import Operation
 from services.control.core.rows import PlanRow, StreamDetail
 from services.control.core.runs import RunDetail
@@ -86,7 +87,7 @@ def test_every_answer_is_documented(is_read: bool) -> None:
         "checks": checks,
         "operations": [
             {"include-path": path, "checks": checks | one_schema}
-            for path in ("/jobs/{name}/runs", "/tables/{name}", *LISTS)
+            for path in ("/jobs/{name}/runs", "/tables/{name}", "/keys", *LISTS)
         ],
     }
     document = schemathesis.openapi.from_asgi(
@@ -112,8 +113,9 @@ def test_every_struct_is_what_is_sent(document: Any) -> None:
     """Real answers conform to the document and hold no field besides: a struct is the only description."""
     operations = operations_of(document)
 
-    def answer_to(label: str, struct: type, body: Any = None, **path: str) -> Any:
+    def answer_to(label: str, struct: type, body: Any = None, query: Any = None, **path: str) -> Any:
         sent = {"body": body, "media_type": "application/json"} if body else {}
+        sent |= {"query": query} if query else {}
         answer = operations[label].Case(path_parameters=path, **sent).call_and_validate()
         assert answer.status_code < 300
         as_struct = msgspec.json.encode(msgspec.json.decode(answer.content, type=struct))
@@ -139,6 +141,11 @@ def test_every_struct_is_what_is_sent(document: Any) -> None:
     answer_to("DELETE /runs/{run_id}", RunDetail, run_id=run["id"])
     answer_to("GET /tables", TableList)
     answer_to("GET /tables/{name}", TablePage, name="sessions")
+    answer_to("GET /keys", KeyRow, query={"key": "ann"})
+    answer_to("GET /sessions/{session_id}", SessionRow, session_id=f"{1:032x}")
+    answer_to("GET /streams/{stream}/open", OpenRow, stream="0")
+    answer_to("GET /streams/{stream}/keys", StreamKeys, stream="0")
+    answer_to("GET /streams/{stream}/fragments", RecordPage, stream="0")
     answer_to("GET /operations", OperationPage)
     answer_to("GET /operations/{operation_id}", Operation, operation_id=operation["id"])
     assert operation["moves"] == forecast["moves"] != []

@@ -1,0 +1,107 @@
+"""`baton find KEY | session ID`: where a key's sessions are, and one finished session, by control."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from cli.commands.control import get
+from cli.terminal.escaping import escaped
+from cli.terminal.layout import Column
+from cli.terminal.options import control_options, group_options
+from cli.terminal.output import Columns, cell_text, print_json, print_objects, print_table, time_text
+
+ENDED_BY = {"end": "its end fragment", "gap": "silence", "limit": "a limit"}
+FINISHED_COLUMNS: Columns = {
+    "FIRST FRAGMENT": lambda row: time_text(row["first_time"]),
+    "LAST FRAGMENT": Column(lambda row: time_text(row["last_time"]), rank=3),
+    "FRAGMENTS": Column("fragments", rank=1),
+    "BYTES": Column("bytes", rank=4),
+    "ENDED BY": Column(lambda row: ENDED_BY.get(row["reason"], row["reason"]), rank=2),
+    "FIRST OFFSET": Column("first_offset", rank=5),
+    "ID": "id",
+}
+
+
+@click.command("find")
+@click.argument("key")
+@click.option("-n", "--limit", type=click.IntRange(1, 100), default=20, help="Maximum of finished sessions.")
+@group_options
+def find(key: str, limit: int, group: str, url: str, output: str) -> None:
+    """Find a KEY: its slot, stream and owner, its open session, and its finished ones.
+
+    The open session is asked of the owner; the finished ones are those in the lake, newest first.
+    """
+    found = get(url, "/keys", {"group": group, "key": key, "limit": limit})
+    if output == "json":
+        print_json(found)
+        return
+    owner = found["owner"] or "nobody"
+    click.echo(f"key {_text(key)}: slot {found['slot']:,}, stream {found['stream']}, owner {owner}")
+    click.echo(open_line(found))
+    finished = found["finished"]
+    if finished["sessions"]:
+        print_objects(FINISHED_COLUMNS, finished["sessions"], title="Finished, newest first")
+    elif finished["sessions"] is not None:
+        click.echo("The lake has no finished session of this key.")
+    else:
+        click.echo(f"Finished sessions are not known: {finished['why']}.")
+    if finished["next"] is not None:
+        click.echo(f"There are more than {limit}: --limit, or `baton table sessions key={_text(key)}`.")
+    if finished["behind_records"]:
+        records = f"{finished['behind_records']:,} newer records"
+        click.echo(f"The lake lacks {records} of the group: `baton run lake` adds them.")
+
+
+def open_line(found: Mapping[str, Any]) -> str:
+    """What there is to say of the key's open session.
+
+    >>> open_line({"answered": False, "why": "c-2 does not answer", "open": None})
+    'Not known whether a session is open: c-2 does not answer.'
+    """
+    if not found["answered"]:
+        return f"Not known whether a session is open: {found['why']}."
+    if (one := found["open"]) is None:
+        return "No session is open."
+    return (
+        f"Open since {time_text(one['opened_at'])}: {cell_text(one['fragments'])} fragments, "
+        f"{cell_text(one['bytes'])} bytes, from offset {cell_text(one['first_offset'])}; "
+        f"last fragment {time_text(one['last_time'])}, silence ends it after "
+        f"{time_text(one['silent_after'])} at the earliest"
+    )
+
+
+@click.command("session")
+@click.argument("session_id", metavar="ID")
+@control_options
+def session(session_id: str, url: str, output: str) -> None:
+    """Show a finished session by its ID, with its fragments as they were posted.
+
+    It is read from the lake, so it is found once the job `lake` has added it.
+    """
+    found = get(url, f"/sessions/{quote(session_id, safe='')}")
+    if output == "json":
+        print_json(found)
+        return
+    fields = {
+        "key": _text(found["key"]),
+        "group": found["group"],
+        "stream": str(found["stream"]),
+        "epoch": str(found["epoch"]),
+        "offsets": f"{found['first_offset']:,} to {found['last_offset']:,}",
+        "first fragment": time_text(found["first_time"]),
+        "last fragment": time_text(found["last_time"]),
+        "ended by": ENDED_BY.get(found["reason"], found["reason"]),
+        "fragments": cell_text(found["fragments"]),
+        "bytes": cell_text(found["bytes"]),
+    }
+    print_table(("SESSION", found["id"]), fields.items())
+    for data in found["data"]:
+        click.echo(_text(data))
+
+
+def _text(text: str) -> str:
+    return escaped(text.encode(errors="replace"))
