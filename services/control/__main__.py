@@ -24,7 +24,8 @@ from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
 from services.control.app import create_app
 from services.control.console.live import LiveHub
-from services.control.console.routes import scene_of
+from services.control.console.routes import scene_of, wall_ms
+from services.control.console.work import WorkLog, work_in
 from services.control.core.jobs import JOBS
 from services.control.core.schedules import Retry, parse_schedules
 from services.control.live.cluster_view import ClusterView
@@ -91,7 +92,8 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             freshness=freshness.rows,
             schedules=scheduler.rows,
         )
-        hub = LiveHub(scene_of(view), feed, every_s=settings.refresh_s)
+        work = WorkLog(lambda: work_in(runner.runs(), operations.all(), wall_ms()))
+        hub = LiveHub(scene_of(view), feed, every_s=settings.refresh_s, work=work)
         app = create_app(
             view=view,
             feed=feed,

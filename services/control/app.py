@@ -17,7 +17,9 @@ from services.control.api import operations as operations_api
 from services.control.api.guard import Guard
 from services.control.api.openapi import install_schemas
 from services.control.api.pages import MISDIRECTED
+from services.control.console.action_pages import ActionPages, action_pages_routes
 from services.control.console.assets import Assets
+from services.control.console.job_pages import JobPages, job_pages_routes
 from services.control.console.live import LiveHub
 from services.control.console.pages import Pages
 from services.control.console.routes import Console, console_routes
@@ -66,7 +68,10 @@ def create_app(
     app.include_router(jobs.schedules_routes(scheduler))
     app.include_router(tables.tables_routes(lake, freshness))
     assets = Assets()
-    app.include_router(console_routes(Console(view, feed, hub, Pages(assets)), assets))
+    console = Console(view, feed, hub, Pages(assets))
+    app.include_router(console_routes(console, assets))
+    app.include_router(job_pages_routes(JobPages(console, runner, scheduler)))
+    app.include_router(action_pages_routes(ActionPages(console, operations)))
     resources = (streams, cluster, events, operations_api, jobs, tables)
     install_schemas(
         app,

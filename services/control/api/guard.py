@@ -21,6 +21,9 @@ from shared.service.http import problem
 
 READING = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that change nothing here."""
+FORM = "application/x-www-form-urlencoded"
+FORM_PATHS = "/console/"
+"""Where forms are taken: the pages of the console work without scripts."""
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::([0-9]{0,5}))?")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -35,10 +38,10 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = self._app
         if scope["type"] == "http":
-            answer = self._refusal(scope["method"], Headers(scope=scope)) or answer
+            answer = self._refusal(scope["method"], scope["path"], Headers(scope=scope)) or answer
         await answer(scope, receive, send)
 
-    def _refusal(self, method: str, headers: Headers) -> ASGIApp | None:
+    def _refusal(self, method: str, path: str, headers: Headers) -> ASGIApp | None:
         """The problem document that refuses the request; None if it may pass."""
         named = headers.getlist("host")
         if len(named) != 1 or not is_own_host(named[0], self._hosts):
@@ -48,7 +51,7 @@ class Guard:
             return None
         if not is_same_origin(headers, named[0]):
             return problem(403, "origin-refused", "pages of another origin may not change anything here")
-        if not is_json_or_empty(headers):
+        if not is_json_or_empty(headers) and not is_own_form(path, headers):
             detail = f"a body must have the content type {JSON}"
             return problem(415, "unsupported-type", detail, headers={"Accept": JSON})
         return None
@@ -70,6 +73,15 @@ def is_own_host(authority: str, hosts: Iterable[str]) -> bool:
         ipaddress.ip_address(name)
         return True
     return False
+
+
+def is_own_form(path: str, headers: Headers) -> bool:
+    """Whether the body is a form for a page of the console, from a browser that names its origin.
+
+    `is_same_origin` has compared the origin; a form without one may come from anywhere.
+    """
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return path.startswith(FORM_PATHS) and kind == FORM and bool(headers.getlist("origin"))
 
 
 def is_same_origin(headers: Headers, authority: str) -> bool:

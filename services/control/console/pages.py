@@ -28,6 +28,8 @@ VIEWS: Final = (
     ("overview", "Overview", "/"),
     ("ownership", "Ownership", "/console/ownership"),
     ("movements", "Movements", "/console/movements"),
+    ("jobs", "Jobs", "/console/jobs"),
+    ("reports", "Reports", "/console/reports"),
 )
 
 

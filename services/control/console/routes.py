@@ -19,6 +19,7 @@ from services.control.console.pages import Pages
 from services.control.console.scene import Scene, facts, stream_cells, worst_first
 from services.control.console.stream import stream_page
 from services.control.console.words import clock
+from services.control.console.work import Kind
 from services.control.core.recent_events import EventFilter
 from services.control.core.rows import StreamRow
 from services.control.live.cluster_view import ClusterView
@@ -205,10 +206,11 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
         group: Group = DEFAULT_GROUP,
         colour: Colour = "lag",
         rows: Annotated[str, Query(max_length=1000, pattern=r"^(\d+(,\d+)*)?$")] = "",
+        work: Kind | None = None,
     ) -> Response:
         seen = request.headers.get("last-event-id", "")
         streams = [int(number) for number in rows.split(",") if number]
-        chunks = console.hub.follow(group, colour, streams, int(seen) if seen.isdecimal() else None)
+        chunks = console.hub.follow(group, colour, streams, int(seen) if seen.isdecimal() else None, work)
         return EventStream(chunks, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
 
     return routes

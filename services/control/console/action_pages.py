@@ -1,0 +1,158 @@
+"""The pages of operations: what one would do, its confirmation, and how it goes on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+from fastapi import APIRouter, HTTPException, Request, Response
+
+from services.control.access.caller import caller_of
+from services.control.api.operations import OperationRequest, wish_of
+from services.control.console.actions import curl, dry_run, title_of
+from services.control.console.following import following
+from services.control.console.forms import MAX_REASON, led_to, may, read_form, refused
+from services.control.console.movements import counts_of
+from services.control.console.ownership import ownership_map
+from services.control.console.routes import Console, scene_of
+from services.control.console.work import drawn_of
+from services.control.core.operations import Kind, Wish
+from services.control.live.operations import Operations
+from shared.errors import BatonError
+from shared.model.names import DEFAULT_GROUP
+
+RECENT: Final = 100
+"""Movements whose pauses say how long the next ones are likely to be."""
+NEEDS: Final[Mapping[Kind, tuple[str, ...]]] = {
+    "move": ("stream", "to"),
+    "drain": ("member",),
+    "rebalance": (),
+}
+"""What an operation needs to know besides its group."""
+TITLES: Final[Mapping[Kind, str]] = {
+    "move": "Move a stream",
+    "drain": "Drain a member",
+    "rebalance": "Rebalance",
+}
+
+logger = logging.getLogger(__name__)
+
+
+class ActionPages:
+    """What the pages need of the operations."""
+
+    def __init__(self, console: Console, operations: Operations) -> None:
+        self._console = console
+        self._operations = operations
+        self._read = scene_of(console.view, console.now_ms)
+
+    def __repr__(self) -> str:
+        return f"<ActionPages of {self._console!r}>"
+
+    def ask(self, request: Request, kind: Kind) -> Response:
+        """The first two steps: what would happen, and the form that confirms it."""
+        fields = {name: value.strip() for name, value in request.query_params.items() if value.strip()}
+        scene = self._read(fields.get("group", DEFAULT_GROUP))
+        common, pages = self._console.common(scene, "ownership"), self._console.pages
+        if not all(name in fields for name in NEEDS[kind]):
+            return pages.page(
+                request,
+                "choose.html",
+                **common,
+                kind=kind,
+                title=TITLES[kind],
+                needs=NEEDS[kind],
+                fields=fields,
+                members=[row.id for row in scene.members if row.state == "active"],
+                streams=len(scene.rows),
+            )
+        wish = wish_in(kind, fields)
+        try:
+            found = self._operations.forecast(wish)
+        except BatonError as error:
+            return refused(pages, request, error, common, what=f"{title_of(wish)}: this cannot be done")
+        recent = counts_of(self._console.movements(scene.group)[:RECENT])
+        return pages.page(
+            request,
+            "action.html",
+            **common,
+            wish=wish,
+            found=found,
+            dry=dry_run(found, scene, recent),
+            may_act=may(request, "operate"),
+            most_reason=MAX_REASON,
+        )
+
+    async def start(self, request: Request) -> Response:
+        """Starts the operation that the form confirms, and leads to its page."""
+        fields = await read_form(request)
+        reason = fields.pop("reason", "")[:MAX_REASON]
+        kind: Any = fields.pop("kind", "")
+        wish = wish_in(kind, fields)
+        try:
+            operation = await self._operations.start(wish)
+        except BatonError as error:
+            common = self._console.common(self._read(wish.group), "ownership")
+            what = f"{title_of(wish)}: nothing was done"
+            return refused(self._console.pages, request, error, common, what=what, back=path_of(wish))
+        logger.info(
+            "operation confirmed",
+            extra={"operation": operation.id, "who": caller_of(request).name, "why": reason},
+        )
+        return led_to(request, f"/console/operations/{operation.id}")
+
+    def follow(self, request: Request, operation_id: str) -> Response:
+        """The third step: the operation as it goes on. Raises UnknownOperation."""
+        operation = self._operations.operation_of(operation_id)
+        scene = self._read(operation.group)
+        return self._console.pages.page(
+            request,
+            "operation.html",
+            **self._console.common(scene, "ownership", live="&work=operation"),
+            operation=operation,
+            drawn=drawn_of(operation),
+            follow=following(operation, scene, self._console.movements(scene.group)),
+            map=ownership_map(scene, "lag"),
+            curl=curl("GET", f"/operations/{operation_id}"),
+            baton="baton operations",
+        )
+
+
+def wish_in(kind: str, fields: Mapping[str, str]) -> Wish:
+    """The operation that a form or a query asks for. Raises HTTPException (422) if it is none."""
+    wanted: dict[str, Any] = {
+        name: fields[name] for name in ("stream", "to", "member", "group") if name in fields
+    }
+    try:
+        return wish_of(msgspec.convert({"kind": kind, **wanted}, OperationRequest, strict=False))
+    except msgspec.ValidationError as error:
+        raise HTTPException(422, str(error)) from None
+
+
+def path_of(wish: Wish) -> str:
+    """The page of its dry run."""
+    fields = {name: getattr(wish, name) for name in ("stream", "to", "member", "group")}
+    query = urlencode({name: value for name, value in fields.items() if value is not None})
+    return f"/console/actions/{wish.kind}?{query}"
+
+
+def action_pages_routes(pages: ActionPages) -> APIRouter:
+    """The routes of these pages."""
+    routes = APIRouter(include_in_schema=False)
+
+    @routes.get("/console/actions/{kind}")
+    async def ask(request: Request, kind: Kind) -> Response:
+        return pages.ask(request, kind)
+
+    @routes.post("/console/operations")
+    async def start(request: Request) -> Response:
+        return await pages.start(request)
+
+    @routes.get("/console/operations/{operation_id}")
+    async def follow(request: Request, operation_id: str) -> Response:
+        return pages.follow(request, operation_id)
+
+    return routes
