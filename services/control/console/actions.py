@@ -197,12 +197,12 @@ def curl(method: str, path: str, body: Mapping[str, Any] | None = None) -> str:
     >>> print(curl("POST", "/operations", {"kind": "drain", "member": "it's"}))
     curl -X POST "$BATON_URL/operations" \\
       -H "content-type: application/json" \\
-      -d '{"kind":"drain","member":"it'"'"'s"}'
+      -d '{"kind": "drain", "member": "it'"'"'s"}'
     """
     line = f'curl -X {method} "$BATON_URL{path}"' if method != "GET" else f'curl "$BATON_URL{path}"'
     if body is None:
         return line
-    data = shlex.quote(msgspec.json.encode(body).decode())
+    data = shlex.quote(msgspec.json.format(msgspec.json.encode(body), indent=0).decode())
     return f'{line} \\\n  -H "content-type: application/json" \\\n  -d {data}'
 
 

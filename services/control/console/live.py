@@ -173,7 +173,8 @@ class LiveHub:
     ) -> AsyncGenerator[bytes]:
         """Messages `reading` and `event` for a page that shows these streams in a table.
 
-        `after`: id of the last event that the page saw. `work`: also messages of this kind. Raises TooManyViewers, UnknownGroup, Unavailable.
+        `after`: id of the last event that the page saw. `work`: also messages of this kind. Raises
+        TooManyViewers, UnknownGroup, Unavailable.
         """
         self._scene_of(group)
         if self.viewers >= MOST_VIEWERS:

@@ -1,7 +1,7 @@
 """Geometry of charts over periods: where a period's bar stands, and how high. Pure.
 
-x is in percent of the drawing, y in pixels from its top. A chart shows the newest SLOTS periods at most. A period
-without sessions has no row, and leaves a gap.
+x is in percent of the drawing, y in pixels from its top. A chart shows the newest SLOTS periods at most. A
+period without sessions has no row, and leaves a gap.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Slots:
         every = max(1, math.ceil(self.number / LABELS))
         shown = [(row, at) for row, at in self.rows if (self.number - 1 - at) % every == 0]
         return [
-            (rounded(self.x(at) + self.width / 2), label(row, is_by_hour=self._is_by_hour)) for row, at in shown
+            (rounded(self.x(at) + self.width / 2), label(row, is_by_hour=self._is_by_hour))
+            for row, at in shown
         ]
 
     def bar(self, at: int, low: float, high: float, kind: str) -> Bar:

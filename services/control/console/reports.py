@@ -148,7 +148,7 @@ def _durations(slots: Slots) -> Chart:
         times=slots.times(),
         lines=_apart(
             [
-                (name, y_of(share(points[-1][0])), _points(slots, [(share(value), at) for value, at in points]))
+                (name, y_of(share(points[-1][0])), _points(slots, [(share(ms), at) for ms, at in points]))
                 for name, points in found.items()
             ]
         ),

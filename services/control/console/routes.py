@@ -12,6 +12,7 @@ from services.control.api.events import EventStream
 from services.control.console import charts
 from services.control.console.assets import Assets, assets_routes
 from services.control.console.beads import Colour, legend
+from services.control.console.forms import may
 from services.control.console.live import LiveHub, shape_of
 from services.control.console.movements import Movement, by_cause, counts_of, movements
 from services.control.console.ownership import ownership_map
@@ -146,6 +147,7 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
             ),
             map=drawn,
             legend=legend(drawn.beads, drawn.scale),
+            may_act=may(request, "operate"),
             find=find,
             rows=shown,
             cells={row.stream: _cells(row, scene.now_ms) for row in shown},
@@ -165,6 +167,7 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
             **console.common(scene, "ownership", streams=[stream]),
             **stream_page(row, scene.now_ms),
             streams=len(scene.rows),
+            may_act=may(request, "operate"),
         )
 
     @routes.get("/console/movements")

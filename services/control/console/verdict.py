@@ -35,13 +35,15 @@ _FINDINGS: Final = {
 class Verdict:
     """What an audit found. `is_sound` is None if it judged nothing.
 
-    `numbers` pairs each count of differences with its name; `limits` are sentences about what was left out.
+    `delivery` is what the group promises, `took` how long the audit was. `numbers` pairs each count of differences with its name; `limits` are sentences about what was left out.
     """
 
     run: Run
     is_sound: bool | None
     title: str
     sentence: str
+    delivery: str
+    took: str
     scope: str
     numbers: Sequence[tuple[int, str]]
     limits: Sequence[str]
@@ -56,7 +58,9 @@ def verdict_of(run: Run, result: Mapping[str, Any], now_ms: int) -> Verdict:
         is_sound=is_sound(result),
         title=_title(result, delivery),
         sentence=_sentence(run, result, now_ms),
-        scope=_scope(run, result, delivery),
+        delivery=delivery,
+        took=span(run.ended_at - run.started_at) if run.ended_at is not None else "",
+        scope=_scope(result),
         numbers=[(result.get(name, 0), name) for name in ("missing", "extra", "different")],
         limits=_limits(result),
         examples=result.get("examples", ()),
@@ -108,19 +112,13 @@ def _sentence(run: Run, result: Mapping[str, Any], now_ms: int) -> str:
     )
 
 
-def _scope(run: Run, result: Mapping[str, Any], delivery: str) -> str:
-    took = f", {span(run.ended_at - run.started_at)}" if run.ended_at is not None else ""
+def _scope(result: Mapping[str, Any]) -> str:
     part = result.get("part", WHOLE)
-    only = f" Only {part} was judged." if part != WHOLE else ""
+    only = f"Only {part} was judged. " if part != WHOLE else ""
     left = result.get("not_judged", 0) + result.get("lake_not_judged", 0)
-    judged = (
-        f"{plural(left, 'session was', 'sessions were')} left unjudged"
-        if left
-        else "Nothing was left unjudged"
-    )
+    judged = plural(left, "session was", "sessions were") if left else "Nothing was"
     cut = result.get("cut_streams", 0)
-    kept = f"retention has cut {plural(cut, 'stream') if cut else 'no stream'}"
-    return f"Group {run.group}, {delivery}. Run {run.id}{took}.{only} {judged}; {kept}."
+    return f"{only}{judged} left unjudged; retention has cut {plural(cut, 'stream') if cut else 'no stream'}."
 
 
 def _limits(result: Mapping[str, Any]) -> list[str]:

@@ -61,9 +61,7 @@ def drawn_of(operation: Operation) -> str:
     return f"{operation.state} {operation.done} {operation.why}"
 
 
-def work_in(
-    runs: Sequence[RunSummary], operations: Sequence[Operation], now_ms: int
-) -> list[Work]:
+def work_in(runs: Sequence[RunSummary], operations: Sequence[Operation], now_ms: int) -> list[Work]:
     """What pages may show of these (newest first): all that is under way, and the newest of the rest."""
     shown = [run for n, run in enumerate(runs) if n < NEWEST or run.ended_at is None]
     asked = [one for n, one in enumerate(operations) if n < NEWEST or not one.has_ended]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,12 +13,14 @@ from fastapi import FastAPI
 from services.control.app import create_app
 from services.control.console.live import LiveHub
 from services.control.console.routes import scene_of
+from services.control.console.work import WorkLog, work_in
 from services.control.core.jobs import JOBS, parse_parameters
 from services.control.core.runs import JobAlreadyRunning, LogPart, Run, Submission, UnknownRun
 from services.control.core.schedules import Retry, Schedule
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
 from services.control.live.metrics import registry_for
+from services.control.live.operations import Operations
 from services.control.live.scheduler import Scheduler
 from services.control.ports import JobRunner
 from services.control.tables.lake import Lake
@@ -110,7 +112,7 @@ async def app_of(
         feed.mark_current()
         await view.step()
         await world.look()
-    return app_on(view, feed, runner, world=world, lake=lake, schedules=schedules)
+    return app_on(view, feed, runner, operations=world.operations, lake=lake, schedules=schedules)
 
 
 def app_on(
@@ -118,22 +120,24 @@ def app_on(
     feed: EventFeed,
     runner: JobRunner,
     *,
-    world: OperatorsWorld | None = None,
+    operations: Operations | None = None,
     lake: str = "no-lake",
     schedules: Sequence[Schedule] = (),
+    now_ms: Callable[[], int] = lambda: 7_200_000,
 ) -> FastAPI:
-    """The app on a view and a feed."""
-    world = world or OperatorsWorld()
+    """The app on a view and a feed; `operations` may be those of another world."""
+    operations = operations or OperatorsWorld().operations
     registry = registry_for(view, runner, feed)
+    work = WorkLog(lambda: work_in(runner.runs(), operations.all(), now_ms()))
     return create_app(
         view=view,
         feed=feed,
-        hub=LiveHub(scene_of(view, lambda: 7), feed, every_s=0.01),
-        operations=world.operations,
+        hub=LiveHub(scene_of(view, now_ms), feed, every_s=0.01, work=work),
+        operations=operations,
         runner=runner,
         lake=TableReader(Lake(lake, "")),
         freshness=list,
-        scheduler=Scheduler(schedules, runner, view, Retry(most=2, pause_s=60), now_ms=lambda: 7_200_000),
+        scheduler=Scheduler(schedules, runner, view, Retry(most=2, pause_s=60), now_ms=now_ms),
         registry=registry,
         hosts=["control", "testserver"],  # the second one is schemathesis
     )
