@@ -132,7 +132,7 @@ def _ends(slots: Slots) -> Chart:
 def _durations(slots: Slots) -> Chart:
     found = {name: [(row[f"duration_ms_{name}"], at) for row, at in slots.rows] for name in PERCENTILES}
     every = [max(1_000, value) for points in found.values() for value, _ in points if value is not None]
-    low = max((edge for edge in DURATIONS_MS if edge <= min(every, default=1)), default=DURATIONS_MS[0])
+    low = max((edge for edge in DURATIONS_MS[:-1] if edge <= min(every, default=1)), default=DURATIONS_MS[0])
     high = min(
         (edge for edge in DURATIONS_MS if edge >= max(every, default=1) and edge > low),
         default=max(DURATIONS_MS),

@@ -35,7 +35,8 @@ _FINDINGS: Final = {
 class Verdict:
     """What an audit found. `is_sound` is None if it judged nothing.
 
-    `delivery` is what the group promises, `took` how long the audit was. `numbers` pairs each count of differences with its name; `limits` are sentences about what was left out.
+    `delivery` is what the group promises, `took` how long the audit was. `numbers` pairs each count of
+    differences with its name; `limits` are sentences about what was left out.
     """
 
     run: Run
