@@ -1,0 +1,294 @@
+"""The pages of operations: the dry run, its confirmation, and how the operation is followed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.control.access.caller import Caller, Role
+from services.control.console.actions import curl, shares_of
+from services.control.console.scene import Scene
+from services.control.core.operations import StreamMove
+from services.control.core.report import report_on
+from services.control.live.feed import EventFeed
+from shared.model.cluster import MemberNode
+from shared.model.events import Event, encode_event
+from shared.model.names import DEFAULT_GROUP
+from tests.unit.control.operators_world import OperatorsWorld
+from tests.unit.control.pages import Page, browser_of, page_at, posted
+from tests.unit.control.test_app import InMemoryRunner, app_on
+
+DRAIN = "/console/actions/drain?member=a"
+EVIL = "<b>&'\"x"
+
+
+@dataclass
+class Desk:
+    """A browser at the control of a group that carries its operations out."""
+
+    world: OperatorsWorld
+    feed: EventFeed
+    http: httpx.AsyncClient
+
+    async def get(self, path: str) -> Page:
+        return await page_at(self.http, path)
+
+    async def start(self, **fields: str) -> tuple[str, Page]:
+        """Confirms an operation."""
+        return await posted(self.http, "/console/operations", **fields)
+
+    def handed_over(self, stream: int, target: str, pause_ms: float, *, at: int = 0) -> None:
+        """The donor reports a handover."""
+        recent = self.feed.recent_events
+        event = Event(
+            at=at,
+            group="default",
+            kind="handover",
+            stream=stream,
+            epoch=recent.next_id,
+            source="a",
+            target=target,
+            pause_ms=pause_ms,
+            warm=True,
+        )
+        self.feed.receive([(recent.next_id, encode_event(event))])
+
+
+async def desk_with(members: str = "ab", role: Role = "admin") -> Desk:
+    """A desk over a group of six streams; whoever comes has the role."""
+    world, feed = OperatorsWorld(members=members), EventFeed()
+    feed.begin(0)
+    feed.mark_current()
+    await world.look()
+    app = app_on(world.view, feed, InMemoryRunner(), operations=world.operations)
+
+    async def as_caller(scope, receive, send):  # type: ignore[no-untyped-def]
+        scope.setdefault("state", {})["caller"] = Caller(name="ann", role=role)
+        await app(scope, receive, send)
+
+    return Desk(world, feed, browser_of(as_caller))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    desk = await desk_with()
+    async with desk.http:
+        yield desk
+
+
+async def test_a_dry_run_says_what_would_happen_and_does_nothing(desk: Desk) -> None:
+    """What moves, what it carries, the shares before and after, and the same call for other clients."""
+    page = await desk.get(DRAIN)
+
+    assert page.status == 200
+    assert "a would hand over its 3 streams with 30 open sessions (3.0 kB)" in page.text
+    assert "Nothing has happened yet." in page.text
+    assert "a 3 streams to none b 3 streams to 6" in page.text
+    assert "baton drain a --wait" in page.text
+    assert """-d '{"kind": "drain", "member": "a", "group": "default"}'""" in page.text
+    assert desk.world.drain.asked == []
+    assert desk.world.operations.all() == []
+
+
+async def test_the_likely_pause_is_the_median_of_recent_handovers(desk: Desk) -> None:
+    """Said as likely; without any handover nothing is claimed."""
+    before = await desk.get(DRAIN)
+    for stream, pause_ms in enumerate((40.0, 90.0, 700.0)):
+        desk.handed_over(stream, "b", pause_ms)
+    after = await desk.get(DRAIN)
+
+    assert "no recent handover says how long" in before.text
+    assert "would likely stand still for about 90 ms ;" in after.text
+    assert "90 ms longest lately 700 ms" in after.text
+
+
+async def test_draining_the_last_member_is_warned_of() -> None:
+    """A member that drains already is no other one."""
+    for members, is_warned in (("a", True), ("ab", False)):
+        desk = await desk_with(members)
+        async with desk.http:
+            assert ("is the last member" in (await desk.get(DRAIN)).text) is is_warned
+
+    desk = await desk_with()
+    desk.world.group.member("b", MemberNode(address="http://b", state="draining"))
+    desk.world.group.silent.add("b")  # it is its znode that says so
+    await desk.world.look()
+    async with desk.http:
+        assert "a is the last member of group default." in (await desk.get(DRAIN)).text
+
+
+async def test_a_confirmed_dry_run_becomes_the_operation_and_is_followed(desk: Desk) -> None:
+    """The form sends what was shown, and leads to the operation's page, which says what it waits for."""
+    confirm = (await desk.get(DRAIN)).form("/console/operations")
+    assert confirm is not None
+    place, answer = await desk.start(**confirm, reason="kernel update")
+    begun = await desk.get(place)
+    desk.world.group.act(streams=1)
+    await desk.world.look()
+    desk.handed_over(desk.world.operations.all()[0].moves[0].stream, "b", 43.0)
+    half = await desk.get(place)
+    while not desk.world.operations.all()[0].has_ended:
+        desk.world.group.act(streams=1)
+        await desk.world.look()
+    done = await desk.get(place)
+
+    assert answer.status == 303
+    assert desk.world.drain.asked[0][0] == "a"
+    assert "0 of 3 streams have moved. It waits:" in begun.text
+    assert "1 of 3 streams have moved, all warm. It waits: stream" in half.text
+    assert "moved, warm 10 43 ms" in half.text
+    assert half.values("div", "aria-valuenow") == ["33"]
+    assert "Drain a: done" in done.text
+    assert "3 of 3 streams have moved" in done.text
+
+
+async def test_a_move_that_exchanges_another_stream_says_so(desk: Desk) -> None:
+    """Shares stay even, so another stream moves the other way."""
+    stream = desk.world.group.view.streams_of("a")[0]
+    page = await desk.get(f"/console/actions/move?stream={stream}&to=b")
+
+    assert f"Stream {stream} would move from a to b and be pinned there" in page.text
+    assert "1 other stream would move to keep shares even" in page.text
+    assert f"baton move {stream} --to b --wait" in page.text
+
+
+async def test_a_rebalance_says_how_many_pins_go(desk: Desk) -> None:
+    """Without pins there is nothing to move."""
+    stream = desk.world.group.view.streams_of("a")[0]
+    desk.world.group.pin({stream: "a"})
+    await desk.world.look()
+    page = await desk.get("/console/actions/rebalance")
+
+    assert "1 pin would be removed. No stream would move." in page.text
+
+
+async def test_what_is_missing_is_asked_for(desk: Desk) -> None:
+    """A page without a stream or member offers those that there are, and keeps what is known."""
+    page = await desk.get("/console/actions/move?stream=3")
+    fields = {one["name"]: one for one in page.elements["input"] if "name" in one}
+
+    assert page.status == 200
+    assert fields["stream"]["value"] == "3"
+    assert "Show what would happen" in page.text
+    assert "operations" not in " ".join(page.values("form", "action"))
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/console/actions/drain?member=nobody", 404),
+        ("/console/actions/move?stream=99&to=a", 404),
+        ("/console/actions/move?stream=x&to=a", 422),
+        ("/console/actions/move?stream=-1&to=a", 422),
+        ("/console/actions/explode", 422),
+        ("/console/actions/drain?group=nobody&member=a", 404),
+        ("/console/operations/none", 404),
+    ],
+)
+async def test_what_cannot_be_done_has_the_status_of_the_api(desk: Desk, path: str, status: int) -> None:
+    """Nothing is a 200 that did nothing, nothing is a 500."""
+    assert (await desk.get(path)).status == status
+
+
+@pytest.mark.parametrize("fields", [{}, {"kind": "x"}, {"kind": "move", "stream": "x"}, {"kind": "drain"}])
+async def test_a_form_that_is_no_operation_is_refused(desk: Desk, fields: dict[str, str]) -> None:
+    """Nothing starts."""
+    place, answer = await desk.start(**fields)
+
+    assert (place, answer.status) == ("", 422)
+    assert desk.world.operations.all() == []
+
+
+async def test_a_refusal_says_why_and_leads_back_to_the_dry_run(desk: Desk) -> None:
+    """Here another operation is under way on the same streams."""
+    await desk.start(kind="drain", member="a")
+    place, page = await desk.start(kind="drain", member="a")
+
+    assert (place, page.status) == ("", 409)
+    assert "Drain a: nothing was done." in page.text
+    assert "/console/actions/drain?member=a&group=default" in page.values("a", "href")
+
+
+async def test_names_are_text_wherever_they_stand(desk: Desk) -> None:
+    """In the page, in its links, and in the calls for a shell."""
+    desk.world.group.member(EVIL, MemberNode(address=EVIL))
+    await desk.world.look()
+    for path in ("/console/actions/drain", "/console/actions/move?stream=0", "/console/ownership"):
+        page = await desk.get(path if "?" in path else f"{path}?member=")
+        assert EVIL in page.text
+        assert "<b>&" not in page.html
+    refusal = await desk.get(str(httpx.URL("/console/actions/drain", params={"member": "<i>"})))
+    assert (refusal.status, "<i>" in refusal.html) == (404, False)
+
+
+@pytest.mark.parametrize(("role", "is_shown"), [("view", False), ("operate", True), ("admin", True)])
+async def test_who_may_only_look_is_offered_no_act(role: Role, is_shown: bool) -> None:
+    """Buttons and forms are absent; the calls stay."""
+    desk = await desk_with(role=role)
+    async with desk.http:
+        drain, ownership, stream = [
+            await desk.get(path) for path in (DRAIN, "/console/ownership", "/console/streams/0")
+        ]
+        jobs = await desk.get("/console/actions/run?job=lake")
+
+    assert ("reason" in drain.values("input", "name")) is is_shown
+    assert "baton drain a --wait" in drain.text
+    for page in (ownership, stream):
+        assert any("/console/actions/" in link for link in page.values("a", "href")) is is_shown
+    assert ("Run lake" in " ".join(re.findall("<button[^>]*>([^<]*)", jobs.html))) is is_shown
+
+
+async def test_maintenance_is_for_administrators() -> None:
+    """It deletes files of the lake."""
+    for role, is_shown in (("operate", False), ("admin", True)):
+        desk = await desk_with(role=role)  # type: ignore[arg-type]
+        async with desk.http:
+            jobs = await desk.get("/console/jobs")
+        links = [link for link in jobs.values("a", "href") if "job=maintain" in link]
+        assert bool(links) is is_shown
+
+
+@given(st.text(max_size=30))
+def test_a_call_survives_every_shell(text: str) -> None:
+    """The body is one word of the shell, whatever it holds."""
+    line = curl("POST", "/operations", {"member": text})
+    words = shlex.split(line.replace("\\\n", " "))
+
+    assert words[:3] == ["curl", "-X", "POST"]
+    assert len(words) == 8
+
+
+@given(st.integers(0, 12), st.integers(1, 4), st.data())
+def test_shares_add_up_to_all_streams(count: int, members: int, data: st.DataObject) -> None:
+    """Before and after the moves: none is lost, none is counted twice."""
+    world = OperatorsWorld(count=count, members="abcd"[:members])
+    names = st.sampled_from("abcd"[:members])
+    moves = [
+        StreamMove(stream=n, source=world.group.owner(n), to=data.draw(names), sessions=0, bytes=0)
+        for n in range(count)
+        if data.draw(st.booleans())
+    ]
+    shares = shares_of(scene_in(world), [move for move in moves if move.source != move.to])
+
+    assert sum(share.stay + share.go for share in shares) == count
+    assert sum(share.stay + share.come for share in shares) == count
+
+
+def scene_in(world: OperatorsWorld) -> Scene:
+    """The scene of the world's group."""
+    report = report_on(world.group.observed, {})
+    return Scene(
+        group=DEFAULT_GROUP,
+        rows=report.streams[DEFAULT_GROUP],
+        members=report.members,
+        plan=report.plans[DEFAULT_GROUP],
+        now_ms=0,
+        stale_ms=0,
+    )
