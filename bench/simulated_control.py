@@ -217,6 +217,7 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
     from services.control.live.cluster_view import ClusterView
     from services.control.live.operations import Operations
     from shared.model.names import Names
+    from tests.unit.control.sources import InMemoryProducers
     from tests.unit.control.test_app import app_on
 
     feed = EventFeed()
@@ -227,6 +228,7 @@ async def serve(port: int, streams: int = 24, members: int = 3, changes_per_s: f
         Source(world.read_cluster),  # type: ignore[arg-type]
         Source(world.read_offsets),  # type: ignore[arg-type]
         Source(world.read_members),  # type: ignore[arg-type]
+        InMemoryProducers(),
         Names(),
         refresh_s=REFRESH_S,
         status_window_s=20,

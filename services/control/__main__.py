@@ -14,7 +14,9 @@ from pathlib import Path
 
 from services.control.adapters.http_drain import HttpDrain
 from services.control.adapters.http_members import HttpMembers, http_client
+from services.control.adapters.http_producers import HttpProducers
 from services.control.adapters.kafka_events import KafkaEvents
+from services.control.adapters.kafka_history import KafkaHistory
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.adapters.kafka_sessions import KafkaSessions
 from services.control.adapters.run_store import RunStore
@@ -31,10 +33,12 @@ from services.control.core.schedules import Retry, parse_schedules
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
 from services.control.live.freshness import Freshness
+from services.control.live.history import History
 from services.control.live.metrics import registry_for
 from services.control.live.operations import Operations
+from services.control.live.problems import Problems
 from services.control.live.scheduler import Scheduler
-from services.control.ports import ClusterSource, MemberSource, OffsetSource
+from services.control.ports import ClusterSource, MemberSource, OffsetSource, ProducerSource
 from services.control.settings import (
     END,
     ControlSettings,
@@ -63,7 +67,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         http = await stack.enter_async_context(http_client(settings.tls))
         feed = EventFeed()
         cluster = ZooKeeperCluster(zookeeper, settings.names)
-        view = _view(settings, cluster, offsets, HttpMembers(http), feed)
+        view = _view(settings, cluster, offsets, HttpMembers(http), HttpProducers(http), feed)
         drain = HttpDrain(http, partial(_secrets, settings, zookeeper), settings.namespace)
         operations = _operations(settings, view, ZooKeeperPins(zookeeper, settings.names), drain)
         store = RunStore(Path(settings.runs))
@@ -84,6 +88,9 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
         stack.callback(tables.close)
         topics = await stack.enter_async_context(KafkaSessions(settings.kafka_access, settings.names))
         freshness = Freshness(LakePositions(lake), topics, view, settings.names, every_s=settings.freshness_s)
+        samples = KafkaHistory(settings.kafka_access, settings.names, replication=settings.replication)
+        history = History(view, freshness.rows, samples.write, writer=settings.address)
+        problems = Problems(view, runner, freshness.rows)
         registry = registry_for(
             view,
             runner,
@@ -102,6 +109,8 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             runner=runner,
             lake=tables,
             freshness=freshness.rows,
+            history=history,
+            problems=problems,
             scheduler=scheduler,
             registry=registry,
             hosts=own_hosts_for(settings),
@@ -113,6 +122,8 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
 
         loops = {"view": keep_view, "events": events.run, "operations": operations.run, "runs": runner.run}
         loops |= {"schedules": scheduler.run, "freshness": freshness.run}
+        loops |= {"history": history.run, "samples": partial(samples.run, history.restore)}
+        loops |= {"problems": problems.run}
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop(), name=name) for name, loop in loops.items()]
             try:
@@ -134,12 +145,14 @@ def _view(
     cluster: ClusterSource,
     offsets: OffsetSource,
     members: MemberSource,
+    producers: ProducerSource,
     feed: EventFeed,
 ) -> ClusterView:
     return ClusterView(
         cluster,
         offsets,
         members,
+        producers,
         settings.names,
         refresh_s=settings.refresh_s,
         status_window_s=settings.status_window_s,

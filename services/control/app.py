@@ -13,7 +13,9 @@ import prometheus_client
 from fastapi import FastAPI
 
 from services.control.api import cluster, events, jobs, streams, tables
+from services.control.api import history as history_api
 from services.control.api import operations as operations_api
+from services.control.api import problems as problems_api
 from services.control.api.guard import Guard
 from services.control.api.openapi import install_schemas
 from services.control.api.pages import MISDIRECTED
@@ -26,7 +28,9 @@ from services.control.console.routes import Console, console_routes
 from services.control.core.freshness import FreshnessRow
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
+from services.control.live.history import History
 from services.control.live.operations import Operations
+from services.control.live.problems import Problems
 from services.control.live.scheduler import Scheduler
 from services.control.ports import JobRunner, TableSource
 from shared.service.api_docs import NO_DOCS, install_docs
@@ -42,6 +46,8 @@ def create_app(
     runner: JobRunner,
     lake: TableSource,
     freshness: Callable[[], list[FreshnessRow]],
+    history: History,
+    problems: Problems,
     scheduler: Scheduler,
     registry: prometheus_client.CollectorRegistry,
     hosts: Iterable[str],
@@ -68,11 +74,13 @@ def create_app(
     app.include_router(jobs.schedules_routes(scheduler))
     app.include_router(tables.tables_routes(lake, freshness))
     assets = Assets()
-    console = Console(view, feed, hub, Pages(assets))
+    console = Console(view, feed, hub, history, problems, Pages(assets))
     app.include_router(console_routes(console, assets))
     app.include_router(job_pages_routes(JobPages(console, runner, scheduler)))
     app.include_router(action_pages_routes(ActionPages(console, operations)))
-    resources = (streams, cluster, events, operations_api, jobs, tables)
+    app.include_router(history_api.history_routes(history))
+    app.include_router(problems_api.problems_routes(problems))
+    resources = (streams, cluster, events, operations_api, jobs, tables, history_api, problems_api)
     install_schemas(
         app,
         answered=[struct for resource in resources for struct in resource.ANSWERED],

@@ -1,4 +1,4 @@
-"""What control needs from the world: three sources for its view, two effects, and a runner of jobs.
+"""What control needs from the world: the sources of its view, two effects, a runner of jobs, and a topic.
 
 The adapters implement these on ZooKeeper, Kafka, HTTP and processes; tests use in-memory twins.
 """
@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 from services.control.core.freshness import Positions, TopicState
 from services.control.core.observed import Answers, Cluster, Offsets
+from services.control.core.producer_rates import ProducerCounts
 from services.control.core.runs import LogPart, Run, Submission
 from services.control.tables.rows import Asked, Page, TableRow
-from shared.model.cluster import MemberNode
+from shared.model.cluster import MemberNode, ProducerNode
 
 
 class ClusterSource(Protocol):
@@ -34,6 +35,13 @@ class MemberSource(Protocol):
 
     async def read(self, members: Mapping[tuple[str, str], MemberNode]) -> Answers:
         """The members' statuses, a plan per group, and which members are silent."""
+
+
+class ProducerSource(Protocol):
+    """Asks the producers."""
+
+    async def read(self, producers: Mapping[str, ProducerNode]) -> dict[str, ProducerCounts]:
+        """What each of those that answer has counted, by id."""
 
 
 class PinStore(Protocol):

@@ -16,7 +16,7 @@ import logging
 import math
 import resource
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 from services.producer.app import create_face
@@ -27,6 +27,7 @@ from services.producer.http.metrics import ProducerMetrics
 from services.producer.http.protocol.bounds import Bounds
 from services.producer.http.protocol.connections import RESERVE, Connections, Reserve
 from services.producer.http.public import PublicFace
+from services.producer.http.status import ProducerStatus
 from services.producer.kafka.rejects import KafkaRejects
 from services.producer.kafka.sink import KafkaFragmentSink
 from services.producer.registration import Registration
@@ -93,7 +94,14 @@ class Producer:
             complaints=lambda: [self._registration.complaint(), self._sink.complaint()],
             metrics=self._metrics,
             keys=self._keys,
+            statuses=self._statuses_of_workers(),
         )
+
+    def _statuses_of_workers(self) -> Callable[[], list[ProducerStatus]] | None:
+        if self._worker is None or self._worker_metrics is None:
+            return None
+        together = self._settings.id.removesuffix(f".{self._worker.number}")
+        return functools.partial(self._worker_metrics.statuses, together)
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Runs until `stop`; then rejects new requests, finishes those in flight, and unregisters."""

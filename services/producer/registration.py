@@ -40,7 +40,12 @@ class Registration:
         self._on_table = on_table
         self._changed = asyncio.Event()
         self._entry = msgspec.json.encode(
-            ProducerNode(address=settings.address, pid=os.getpid(), since=time.time_ns() // 1_000_000)
+            ProducerNode(
+                address=settings.address,
+                private_address=settings.private_address,
+                pid=os.getpid(),
+                since=time.time_ns() // 1_000_000,
+            )
         )
         self._unreadable = UnreadableZnodes()
         self.table: StreamTable | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -15,7 +16,7 @@ from services.producer.core.ingest import Limits
 from services.producer.http.access.keys import parse_keys
 from services.producer.http.access.origins import parse_origins
 from shared.errors import InvalidInput
-from shared.service.service_settings import PORTS, ServiceSettings
+from shared.service.service_settings import EVERYWHERE, PORTS, ServiceSettings
 from shared.service.settings import at_least, between, one_of, setting
 
 DEFAULT_STREAMS = 24
@@ -30,8 +31,8 @@ class ProducerSettings(ServiceSettings):
     port: int = setting(8001, "port to listen on", PORTS)
     private_port: int | None = setting(
         None,
-        "port for `/metrics`, `/docs` and `/try`, which BATON_PORT then does not serve; empty: BATON_PORT "
-        "serves everything",
+        "port for `/metrics`, `/status`, `/docs` and `/try`, which BATON_PORT then does not serve; empty: "
+        "BATON_PORT serves everything",
         PORTS,
     )
     private_host: str = setting("", "address to listen on for BATON_PRIVATE_PORT; empty: BATON_HOST")
@@ -82,7 +83,7 @@ class ProducerSettings(ServiceSettings):
     max_connections: int = setting(
         4096,
         "most open connections of all ports, less if the process may not open as many files; a further one "
-        "gets 503, except to `/livez`, `/readyz` and `/metrics`",
+        "gets 503, except to `/livez`, `/readyz`, `/metrics` and `/status`",
         between(1, 1_000_000, "without a connection there are no requests"),
     )
     header_timeout_s: float = setting(
@@ -161,6 +162,19 @@ class ProducerSettings(ServiceSettings):
         return None if self.private_port is None else (self.private_host or self.host, self.private_port)
 
     @property
+    def private_address(self) -> str:
+        """The base URL of the private listener, for control; "" if there is none.
+
+        Its host is BATON_PRIVATE_HOST unless that means all interfaces, else that of `address`.
+        """
+        if self.private_port is None:
+            return ""
+        public = urlsplit(self.address)
+        host = self.private_host if self.private_host not in EVERYWHERE else ""
+        scheme = "https" if self.tls.is_serving else "http"
+        return f"{scheme}://{_bracketed(host or public.hostname or '')}:{self.private_port}"
+
+    @property
     def limits(self) -> Limits:
         """The limits of one request."""
         return msgspec.convert(self, Limits, from_attributes=True)
@@ -169,3 +183,7 @@ class ProducerSettings(ServiceSettings):
     def id(self) -> str:
         """The producer's id in ZooKeeper."""
         return self.producer or f"{socket.gethostname()}-{self.port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -21,6 +21,11 @@ MAX_RECORD_BYTES = 2 * 1024 * 1024
 EVENTS_RETENTION_MS = 7 * 86_400_000
 """A week, Kafka's default: long enough to look up what happened over a weekend. The current state is in
 ZooKeeper, so nothing depends on older events."""
+HISTORY_RETENTION_MS = 2 * 3_600_000
+"""Control shows an hour; segments are deleted whole, so a part of the second hour is always left."""
+HISTORY_RETENTION_BYTES = 64 * 1024 * 1024
+HISTORY_SEGMENT_MS = 1_800_000
+HISTORY_SEGMENT_BYTES = 16 * 1024 * 1024
 REJECTED_RETENTION_MS = 5 * 86_400_000
 REJECTED_SEGMENT_MS = 86_400_000
 """Kafka deletes a segment when its newest record expires, so a reject lives at most for both times together.
@@ -67,6 +72,16 @@ def checkpoints_topic(names: Names, group: str, streams: int) -> TopicSpec:
 def events_topic(names: Names) -> TopicSpec:
     """Events, in one partition, so that offsets can be the ids of `GET /events`."""
     return TopicSpec(name=names.events, configs=_kept_for(EVENTS_RETENTION_MS))
+
+
+def history_topic(names: Names) -> TopicSpec:
+    """Control's samples of the last hours, in one partition: a few MB, read whole when control starts."""
+    bounds = {
+        "retention.bytes": str(HISTORY_RETENTION_BYTES),
+        "segment.ms": str(HISTORY_SEGMENT_MS),
+        "segment.bytes": str(HISTORY_SEGMENT_BYTES),
+    }
+    return TopicSpec(name=names.history, configs=_kept_for(HISTORY_RETENTION_MS) | bounds)
 
 
 def rejected_topic(names: Names) -> TopicSpec:

@@ -62,9 +62,10 @@ class StreamNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProducerNode(msgspec.Struct, frozen=True, kw_only=True):
-    """Data of `producers/<id>`."""
+    """Data of `producers/<id>`; `private_address`: the base URL of its private port, "" without one."""
 
     address: str
+    private_address: str = ""
     pid: Natural = 0
     since: Natural = 0
 

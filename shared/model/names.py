@@ -74,6 +74,11 @@ class Names:
         return f"{self._prefix}baton.events"
 
     @property
+    def history(self) -> str:
+        """The topic of control's samples of all groups."""
+        return f"{self._prefix}baton.history"
+
+    @property
     def rejected(self) -> str:
         """The topic of rejected fragments, for which `stream_of` returns None."""
         return f"{self._prefix}fragments.rejected"

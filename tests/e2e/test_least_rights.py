@@ -16,6 +16,8 @@ import pytest
 
 from cli.kafka.rights import rights_of
 from shared.kafka.access import KafkaAccess
+from shared.kafka.cluster import Cluster
+from shared.kafka.offsets import LATEST, list_offsets
 from shared.kafka.users import Right
 from shared.model.names import Names
 from shared.service.known_settings import KNOWN
@@ -161,6 +163,7 @@ async def test_the_least_rights_suffice_and_each_is_used(stack: LockedStack) -> 
 
     await until(are_delivered, lambda: stack.services["consumer"].tail())
     await compare_with_the_lake(stack)
+    await restart_control(stack)
     await use_command_line(stack)
 
     for principal in USED:
@@ -192,6 +195,27 @@ async def compare_with_the_lake(stack: LockedStack) -> None:
             return any(row["behind_records"] > 0 and row["retention_ms"] for row in rows)
 
         await until(is_behind, lambda: stack.services["control"].tail())
+
+
+async def restart_control(stack: LockedStack) -> None:
+    """Control reads back the history that it has written."""
+    control, place = stack.services["control"], (stack.names.history, 0)
+    async with Cluster(stack.kafka.root) as cluster:
+
+        async def has_sample() -> bool:
+            return (await list_offsets(cluster, [place], LATEST))[place] > 0
+
+        await until(has_sample, control.tail)
+    control.end()
+    control.start()
+    await stack.ready("control")
+    async with httpx.AsyncClient(base_url=stack.urls["control"]) as http:
+
+        async def is_read_back() -> bool:
+            answer = await http.get("/history")
+            return answer.status_code == 200 and any(lag is not None for lag in answer.json()["lag"])
+
+        await until(is_read_back, control.tail)
 
 
 async def use_command_line(stack: LockedStack) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from services.control.adapters.http_drain import HttpDrain
 from services.control.adapters.http_members import HttpMembers, http_client
+from services.control.adapters.http_producers import HttpProducers
 from services.control.adapters.kafka_offsets import KafkaOffsets
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
@@ -64,7 +65,10 @@ async def control(found: Group, zookeeper: str) -> AsyncIterator[Control]:
         cluster = ZooKeeperCluster(znodes, where.names)
         members, pins = HttpMembers(http), ZooKeeperPins(znodes, where.names)
         drain = HttpDrain(http, lambda: ensure_secrets(znodes, where.names, ""), where.names.namespace)
-        view = ClusterView(cluster, offsets, members, where.names, refresh_s=0.1, status_window_s=20.0)
+        producers = HttpProducers(http)
+        view = ClusterView(
+            cluster, offsets, members, producers, where.names, refresh_s=0.1, status_window_s=20.0
+        )
         yield Control(view, Operations(view, pins, drain, timeout_s=60.0, look_every_s=0.1))
 
 

@@ -105,6 +105,10 @@ async def test_workers_share_the_port_and_their_numbers(kafka: str, zookeeper: s
             return sums == [POSTS] * 6 and await reported(running, "baton_workers") == 2
 
         await until(is_summed)
+        for _ in range(6):
+            answer = (await running.client.get("/status", headers=ALONE)).json()["producers"]
+            assert [worker["id"] for worker in answer] == ["p.0", "p.1"]
+            assert sum(worker["accepted"] for worker in answer) == POSTS
         os.kill(first["p.1"], signal.SIGKILL)
 
         async def is_back() -> dict[str, int]:
@@ -242,7 +246,7 @@ async def test_metrics_have_a_port_of_their_own(namespace: str, workers: int) ->
                 return workers == 1 or "baton_workers 2.0" in metrics
 
             await until(all_counted)
-            for path in ("/metrics", "/docs", "/try"):
+            for path in ("/metrics", "/status", "/docs", "/try"):
                 for _ in range(4):
                     assert (await operator.get(path, headers=ALONE)).status_code == 200
                     assert (await running.client.get(path, headers=ALONE)).status_code == 404

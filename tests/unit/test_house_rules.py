@@ -21,7 +21,7 @@ INNER = [
 CORE = [path for path in SOURCES if {"core", "model"} & {*path.relative_to(ROOT).parts}]
 
 PURE = {
-    *("__future__", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "enum"),
+    *("__future__", "array", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "enum"),
     *("functools", "hashlib", "heapq", "itertools", "math", "msgspec", "operator", "re", "types"),
     *("typing", "zlib"),
     *("shared.errors", "shared.service.signing"),
@@ -46,6 +46,7 @@ IMPORTED_BY = {
         "services/consumer/adapters/http_peers.py",
         "services/control/adapters/http_drain.py",
         "services/control/adapters/http_members.py",
+        "services/control/adapters/http_producers.py",
         "services/control/adapters/spark_*.py",
     ),
     "cryptography": ("cli/stack/certificates.py",),

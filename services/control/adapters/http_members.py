@@ -42,7 +42,7 @@ class HttpMembers:
         """The statuses of the members (by group and id), and a plan per group."""
         names = list(members)
         answers = await asyncio.gather(
-            *(self._get(f"{members[name].address}/status", MemberStatus) for name in names)
+            *(answer_of(self._http, f"{members[name].address}/status", MemberStatus) for name in names)
         )
         self._statuses = {name: status for name, status in self._statuses.items() if name in members}
         silent = set()
@@ -64,7 +64,7 @@ class HttpMembers:
             if members[group, member].state == "active":
                 chosen.setdefault(group, member)
         plans = await asyncio.gather(
-            *(self._get(f"{members[name].address}/plan", Plan) for name in chosen.items())
+            *(answer_of(self._http, f"{members[name].address}/plan", Plan) for name in chosen.items())
         )
         return {
             group: (member, plan)
@@ -72,13 +72,15 @@ class HttpMembers:
             if plan is not None
         }
 
-    async def _get(self, url: str, kind: type[T]) -> T | None:
-        try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                response = await self._http.get(url)
-            if response.status_code != 200:
-                return None
-            return msgspec.json.decode(response.content, type=kind)
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, msgspec.DecodeError) as error:
-            logger.debug("no answer", extra={"url": url, "why": repr(error)})
+
+async def answer_of(http: httpx.AsyncClient, url: str, kind: type[T]) -> T | None:
+    """The JSON at the URL as `kind`; None if there is no such answer in time."""
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            response = await http.get(url)
+        if response.status_code != 200:
             return None
+        return msgspec.json.decode(response.content, type=kind)
+    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, msgspec.DecodeError) as error:
+        logger.debug("no answer", extra={"url": url, "why": repr(error)})
+        return None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import jinja2
+import markupsafe
 from fastapi import Request, Response
 
 from services.control.console import words
@@ -45,6 +46,7 @@ class Pages:
             undefined=jinja2.StrictUndefined,
         )
         self._environment.globals |= {"asset": assets.url, "views": VIEWS}
+        self._environment.filters["commands"] = commands
         for name in ("count", "short", "per_second", "size", "span", "clock", "plural", "listed"):
             self._environment.filters[name] = getattr(words, name)
 
@@ -59,3 +61,14 @@ class Pages:
         if "gzip" in request.headers.get("accept-encoding", ""):
             body, headers = gzip.compress(body, PACKED, mtime=0), headers | {"Content-Encoding": "gzip"}
         return Response(body, status, media_type="text/html; charset=utf-8", headers=headers)
+
+
+def commands(text: str) -> markupsafe.Markup:
+    """The text as HTML; what stands in backticks is code.
+
+    >>> commands("Run `baton run lake` <now>.")
+    Markup('Run <code>baton run lake</code> &lt;now&gt;.')
+    """
+    parts = str(markupsafe.escape(text)).split("`")
+    marked = (f"<code>{part}</code>" if n % 2 else part for n, part in enumerate(parts))
+    return markupsafe.Markup("".join(marked))

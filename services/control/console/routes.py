@@ -15,6 +15,7 @@ from services.control.console.beads import Colour, legend
 from services.control.console.forms import may
 from services.control.console.live import LiveHub, shape_of
 from services.control.console.movements import Movement, by_cause, counts_of, movements
+from services.control.console.overview import audit_word, group_tiles, headline, stream_tiles
 from services.control.console.ownership import ownership_map
 from services.control.console.pages import Pages
 from services.control.console.scene import Scene, facts, stream_cells, worst_first
@@ -25,6 +26,8 @@ from services.control.core.recent_events import EventFilter
 from services.control.core.rows import StreamRow
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
+from services.control.live.history import History
+from services.control.live.problems import Problems
 from shared.model.names import DEFAULT_GROUP
 
 PAGE = 50
@@ -49,6 +52,8 @@ class Console:
         view: ClusterView,
         feed: EventFeed,
         hub: LiveHub,
+        history: History,
+        problems: Problems,
         pages: Pages,
         *,
         now_ms: Callable[[], int] = wall_ms,
@@ -56,6 +61,8 @@ class Console:
         self.view = view
         self.feed = feed
         self.hub = hub
+        self.history = history
+        self.problems = problems
         self.pages = pages
         self.now_ms = now_ms
 
@@ -114,15 +121,20 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
     @routes.get("/")
     async def overview(request: Request, group: Group = DEFAULT_GROUP) -> Response:
         scene = read(group)
+        found = console.problems.of_group(group)
+        common = console.common(scene, "overview")
+        worst_ms = max((row.lag_ms for row in scene.rows if row.lag_ms is not None), default=None)
         return pages.page(
             request,
             "overview.html",
-            **console.common(scene, "overview"),
-            headline=_headline(scene),
+            **common,
+            headline=headline(scene, found.problems),
+            audit=audit_word(found.last_audit, scene.now_ms),
+            audit_run=found.last_audit.run if found.last_audit else "",
             members=scene.members,
             delivery=_delivery(console.view, group),
-            problems=[],
-            tiles=TILES,
+            problems=found.problems,
+            tiles=group_tiles(console.history.of_group(group), common["facts"], worst_ms),
             map=ownership_map(scene, "lag"),
             causes=by_cause(console.movements(group))[:LATEST],
         )
@@ -166,6 +178,7 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
             "stream.html",
             **console.common(scene, "ownership", streams=[stream]),
             **stream_page(row, scene.now_ms),
+            tiles=stream_tiles(console.history.of_stream(group, stream)),
             streams=len(scene.rows),
             may_act=may(request, "operate"),
         )
@@ -219,26 +232,9 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
     return routes
 
 
-TILES = (
-    ("rate", "Fragments in", "per second"),
-    ("sessions_rate", "Sessions out", "per second"),
-    ("open", "Open sessions", ""),
-    ("lag", "Lag", "records"),
-    ("unowned", "Unowned streams", ""),
-)
-
-
 def _cells(row: StreamRow, now_ms: int) -> tuple[str, ...]:
     handover = row.last_handover
     return stream_cells(row, {row.stream: clock(handover.at, now_ms)} if handover else None)
-
-
-def _headline(scene: Scene) -> str:
-    if not scene.rows:
-        return "There are no streams yet."
-    if scene.unowned:
-        return f"{len(scene.unowned)} of {len(scene.rows)} streams are unowned."
-    return f"All {len(scene.rows)} streams are owned."
 
 
 def _delivery(view: ClusterView, group: str) -> str:

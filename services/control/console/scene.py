@@ -63,7 +63,7 @@ def owned_sentence(scene: Scene) -> str:
         return "There are no streams yet."
     streams = plural(len(scene.rows), "stream")
     if not scene.members:
-        return f"{streams} wait for a member."
+        return f"{plural(len(scene.rows), 'stream waits', 'streams wait')} for a member."
     parts = [f"{streams} on {plural(len(scene.members), 'member')}."]
     more = [_unowned(scene), *_states(scene)]
     shares = sorted((len(rows) for rows in scene.owned_by().values()), reverse=True)

@@ -2,13 +2,12 @@
 
 Pure. Burrow is LinkedIn's monitor of Kafka consumers (its wiki, "Consumer Lag Evaluation Rules"). It needs no
 threshold for lag: only how lag and commits move over a window counts. Where its rules say "a commit", a new
-(epoch, seq) of the head is meant here. The window is `BATON_STATUS_WINDOW_S`.
+(epoch, seq) of the head is meant here. The window is `BATON_STATUS_WINDOW_S`; `lag_history.py` keeps it.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -62,28 +61,3 @@ def _falls_behind(samples: Sequence[Sample]) -> bool:
     # only samples at which the position advanced: between commits lag only grows
     lags = [later.lag for earlier, later in pairwise(samples) if later.position > earlier.position]
     return len(lags) >= MIN_COMMITS and all(later > earlier for earlier, later in pairwise(lags))
-
-
-class LagHistory:
-    """The samples of one group's streams over the window, and the statuses that follow from them."""
-
-    def __init__(self, window_ms: int) -> None:
-        self._window_ms = window_ms
-        self._samples: dict[int, deque[Sample]] = {}
-
-    def __repr__(self) -> str:
-        return f"<LagHistory of {len(self._samples)} streams over {self._window_ms} ms>"
-
-    def observe(self, samples: Iterable[tuple[int, Sample]]) -> dict[int, Status]:
-        """The statuses after one more sample per stream; drops the history of streams without one."""
-        kept: dict[int, deque[Sample]] = {}
-        statuses: dict[int, Status] = {}
-        for stream, sample in samples:
-            recent = kept[stream] = self._samples.get(stream, deque())
-            recent.append(sample)
-            # keep one sample that is at least a window old: without it the rest would not span the window
-            while len(recent) > 1 and sample.at_ms - recent[1].at_ms >= self._window_ms:
-                recent.popleft()
-            statuses[stream] = status_for(recent, window_ms=self._window_ms)
-        self._samples = kept
-        return statuses

@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from services.control.core.ownership_history import OwnershipHistory
+from services.control.core.producer_rates import ProducerRate
 from shared.model.cluster import ProducerNode, View
 from shared.model.group import GroupSettings
 from shared.model.head import Head
@@ -119,9 +120,10 @@ class Answers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """Everything that control knows at one moment."""
+    """Everything that control knows at one moment; `producer_rates`: of those that answer."""
 
     cluster: Cluster = Cluster()
     offsets: Offsets = Offsets()
     answers: Answers = Answers()
+    producer_rates: Mapping[str, ProducerRate] = field(default_factory=dict)
     ownership_history: OwnershipHistory = field(default_factory=OwnershipHistory)

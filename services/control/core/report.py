@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from services.control.core.burrow import Sample, Status
+from services.control.core.burrow import Sample
+from services.control.core.lag_history import UNKNOWN, Trend
 from services.control.core.observed import Group, MemberStatus, Observed, Rates, StreamState, StreamStatus
 from services.control.core.rows import (
     CountsRow,
@@ -62,22 +63,19 @@ def samples_for(observed: Observed, group: str, at_ms: int) -> list[tuple[int, S
     return samples
 
 
-def report_on(observed: Observed, statuses: Mapping[str, Mapping[int, Status]]) -> Report:
-    """The report; `statuses` by group and stream (a stream without one is OK)."""
+def report_on(observed: Observed, trends: Mapping[str, Mapping[int, Trend]]) -> Report:
+    """The report; `trends` by group and stream (a stream without one is OK)."""
     streams = {}
     for group in group_names(observed):
-        known, of_group = _known(observed, group), statuses.get(group, {})
+        known, of_group = _known(observed, group), trends.get(group, {})
         streams[group] = [
-            _stream_row(observed, known, stream, of_group.get(stream, "OK"))
+            _stream_row(observed, known, stream, of_group.get(stream, UNKNOWN))
             for stream in range(observed.cluster.count)
         ]
     return Report(
         streams=streams,
         members=_member_rows(observed),
-        producers=[
-            ProducerRow(id=name, address=node.address, pid=node.pid, since=node.since)
-            for name, node in sorted(observed.cluster.producers.items())
-        ],
+        producers=_producer_rows(observed),
         groups=[
             GroupRow(
                 name=name,
@@ -95,11 +93,16 @@ def report_on(observed: Observed, statuses: Mapping[str, Mapping[int, Status]]) 
 def totals_of(rows: Sequence[StreamRow]) -> StreamTotals:
     """The sums over the rows; `streams` is the number of rows."""
     counts = {name: sum(getattr(row.counts, name) for row in rows) for name in CountsRow.__struct_fields__}
+    rates = [row.rate for row in rows if row.rate is not None]
+    lags_ms = [row.lag_ms for row in rows if row.lag_ms is not None]
+    is_lag_known = lags_ms and all(row.lag_ms is not None for row in rows if row.lag)
     return StreamTotals(
         **counts,
         streams=len(rows),
         lag=sum(row.lag for row in rows),
         open_sessions=sum(row.open_sessions for row in rows),
+        rate=sum(rates) if rates else None,
+        lag_ms=max(lags_ms) if is_lag_known else None,
     )
 
 
@@ -158,7 +161,7 @@ def owner_statuses(
     return reported
 
 
-def _stream_row(observed: Observed, known: _Known, stream: int, status: Status) -> StreamRow:
+def _stream_row(observed: Observed, known: _Known, stream: int, trend: Trend) -> StreamRow:
     claim, node = known.view.claims.get(stream), known.view.node(stream)
     head, reported = known.heads.get(stream), known.reported.get(stream)
     first = observed.offsets.first.get(stream, 0)
@@ -175,11 +178,13 @@ def _stream_row(observed: Observed, known: _Known, stream: int, status: Status) 
         end=end,
         # head and end are read one after the other, and a lost log ends below the position
         lag=max(0, end - position),
+        lag_ms=trend.lag_ms,
+        rate=trend.rate,
         safe_offset=head.safe_offset if head else first,
         open_sessions=reported.open_sessions if reported else 0,
         state_bytes=reported.state_bytes if reported else 0,
         # the owner knows at once; the history needs a window to notice
-        status="REWIND" if state == "rewind" else status,
+        status="REWIND" if state == "rewind" else trend.status,
         failures=reported.failures if reported else 0,
         why=reported.why if reported else "",
         last_handover=observed.ownership_history.handover(known.group, stream),
@@ -212,6 +217,25 @@ def _member_rows(observed: Observed) -> list[MemberRow]:
                 )
             )
     return sorted(rows, key=lambda row: (row.id, row.group))
+
+
+def _producer_rows(observed: Observed) -> list[ProducerRow]:
+    rows = []
+    for name, node in sorted(observed.cluster.producers.items()):
+        rate = observed.producer_rates.get(name)
+        refused = rate.refused_per_s if rate else None
+        rows.append(
+            ProducerRow(
+                id=name,
+                address=node.address,
+                pid=node.pid,
+                since=node.since,
+                accepted_per_s=rate.accepted_per_s if rate else None,
+                refused_per_s=None if refused is None else dict(refused),
+                answers=rate is not None,
+            )
+        )
+    return rows
 
 
 def _plan_row(observed: Observed, group: str) -> PlanRow:

@@ -28,6 +28,8 @@ class StreamTotals(CountsRow, frozen=True, kw_only=True):
     streams: int
     lag: int
     open_sessions: int
+    rate: Annotated[float | None, Meta(description="records appended per second; null: known of no stream")]
+    lag_ms: Annotated[int | None, Meta(description="the longest; null: unknown of some stream that lags")]
 
 
 class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +42,11 @@ class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
     position: Annotated[int, Meta(description="committed: every record before it is accounted for")]
     end: Annotated[int, Meta(description="offset of the next record that will be written")]
     lag: Annotated[int, Meta(description="records between position and end")]
-    rate: float | None = None
+    lag_ms: Annotated[
+        int | None,
+        Meta(description="how long the record at position has waited; 0 without lag, null: unknown"),
+    ]
+    rate: Annotated[float | None, Meta(description="records that were appended per second; null: unknown")]
     safe_offset: Annotated[int, Meta(description="where a replay would begin")]
     open_sessions: int
     state_bytes: Annotated[int, Meta(description="memory of the open sessions' fragments")]
@@ -85,12 +91,18 @@ class MemberRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProducerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One producer as it registered itself."""
+    """One producer as it registered itself, and what it reports."""
 
     id: str
     address: str
     pid: int
     since: Annotated[int, Meta(description="ms UTC")]
+    accepted_per_s: Annotated[float | None, Meta(description="fragments; null: unknown")]
+    refused_per_s: Annotated[
+        dict[str, float] | None,
+        Meta(description="rejected fragments by reason, refused requests by problem; null: unknown"),
+    ]
+    answers: Annotated[bool, Meta(description="whether it answered the last request for its counts")]
 
 
 class GroupRow(msgspec.Struct, frozen=True, kw_only=True):

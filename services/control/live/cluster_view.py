@@ -15,9 +15,10 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from services.control.core.burrow import LagHistory, Status
+from services.control.core.lag_history import LagHistory, Trend
 from services.control.core.observed import Answers, Cluster, Group, Observed, Offsets
 from services.control.core.ownership_history import OwnershipHistory
+from services.control.core.producer_rates import ProducerCounts, ProducerRate, ProducerRates
 from services.control.core.report import (
     Report,
     group_names,
@@ -27,7 +28,7 @@ from services.control.core.report import (
     totals_of,
 )
 from services.control.core.rows import PlanRow, StreamDetail
-from services.control.ports import ClusterSource, MemberSource, OffsetSource
+from services.control.ports import ClusterSource, MemberSource, OffsetSource, ProducerSource
 from shared.errors import BatonError, KafkaUnavailable, NotFound, Unavailable, ZooKeeperUnavailable
 from shared.model.names import Names
 
@@ -79,6 +80,7 @@ class ClusterView:
         cluster: ClusterSource,
         offsets: OffsetSource,
         members: MemberSource,
+        producers: ProducerSource,
         names: Names,
         *,
         refresh_s: float,
@@ -95,8 +97,14 @@ class ClusterView:
         self._offsets = _Reading("Kafka", Offsets(), lambda: self._read_offsets(offsets), clock)
         self._answers = _Reading("the members", Answers(), lambda: self._read_members(members), clock)
         self._histories: dict[str, LagHistory] = {}
-        self._statuses: dict[str, dict[int, Status]] = {}
+        self._trends: dict[str, dict[int, Trend]] = {}
         self._judged_at: float | None = None
+        self._producers = _Reading(
+            "the producers", dict[str, ProducerCounts](), lambda: self._read_producers(producers), clock
+        )
+        self._producer_history = ProducerRates()
+        self._producer_rates: dict[str, ProducerRate] = {}
+        self._rated_at: float | None = None
         self._served = _serve(Observed(), report_on(Observed(), {}), has_cluster=False)
 
     def __repr__(self) -> str:
@@ -164,8 +172,10 @@ class ClusterView:
         return [reading.complaint() for reading in self._readings if reading.is_late(patience_s)]
 
     @property
-    def _readings(self) -> tuple[_Reading[Cluster], _Reading[Offsets], _Reading[Answers]]:
-        return (self._cluster, self._offsets, self._answers)
+    def _readings(
+        self,
+    ) -> tuple[_Reading[Cluster], _Reading[Offsets], _Reading[Answers], _Reading[dict[str, ProducerCounts]]]:
+        return (self._cluster, self._offsets, self._answers, self._producers)
 
     async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -182,11 +192,18 @@ class ClusterView:
             {(name, member): node for name in groups for member, node in groups[name].view.members.items()}
         )
 
+    async def _read_producers(self, source: ProducerSource) -> dict[str, ProducerCounts]:
+        return await source.read(self._cluster.value.producers)
+
     async def _compose(self) -> None:
+        if self._producers.read_at != self._rated_at:
+            self._producer_rates = self._producer_history.observe(self._producers.value)
+            self._rated_at = self._producers.read_at
         observed = Observed(
             cluster=self._cluster.value,
             offsets=self._offsets.value,
             answers=self._answers.value,
+            producer_rates=self._producer_rates,
             ownership_history=self._ownership_history,
         )
         # while Kafka is away, the old reading is served again: it says nothing new about the streams
@@ -194,7 +211,7 @@ class ClusterView:
             self._judge(observed, int(self._offsets.read_at * 1000))
             self._judged_at = self._offsets.read_at
         has_cluster = self._cluster.read_at is not None
-        self._served = _serve(observed, report_on(observed, self._statuses), has_cluster=has_cluster)
+        self._served = _serve(observed, report_on(observed, self._trends), has_cluster=has_cluster)
 
     def _judge(self, observed: Observed, at_ms: int) -> None:
         self._histories = {
@@ -202,7 +219,7 @@ class ClusterView:
             group: self._histories.get(group) or LagHistory(self._window_ms)
             for group in group_names(observed)
         }
-        self._statuses = {
+        self._trends = {
             group: history.observe(samples_for(observed, group, at_ms))
             for group, history in self._histories.items()
         }

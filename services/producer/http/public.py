@@ -1,8 +1,8 @@
 """What the public port serves when the producer has a private one: everything except what operators need.
 
-`/metrics`, `/docs` (with its OpenAPI document) and `/try` say a lot about a producer, and strangers need none
-of them. With BATON_PRIVATE_PORT they are answered there only. Health and the agent stay public. Wired by
-`__main__.py`.
+`/metrics`, `/status`, `/docs` (with its OpenAPI document) and `/try` say a lot about a producer, and
+strangers need none of them. With BATON_PRIVATE_PORT they are answered there only. Health and the agent stay
+public. Wired by `__main__.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.service.http import problem
 
-PRIVATE = ("/docs", "/metrics", "/openapi.json", "/try")
+PRIVATE = ("/docs", "/metrics", "/openapi.json", "/status", "/try")
 """Beginnings of paths."""
 
 

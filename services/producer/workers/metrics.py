@@ -18,6 +18,8 @@ import msgspec
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import GaugeMetricFamily
 
+from services.producer.http.status import ProducerStatus, status_of
+
 WRITE_S = 1.0
 FRESH_MS = 5_000
 """An older file belongs to a dead worker: its counters count, its gauges do not."""
@@ -57,6 +59,7 @@ class WorkerMetrics:
         collect: Callable[[], Iterable[Metric]],
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
+        self._number = number
         self._file = folder / f"{number}.json"
         self._collect = collect
         self._now_ms = now_ms
@@ -90,17 +93,28 @@ class WorkerMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """The totals of all workers, for the registry."""
-        now_ms, workers, families = self._now_ms(), 1, self._own()
-        for file in sorted(self._file.parent.glob("*.json")):
-            snapshot = None if file == self._file else _read(file)
-            if snapshot is None:
-                continue
+        now_ms, workers, families = self._now_ms(), 0, list[Family]()
+        for snapshot in self._snapshots().values():
             # counters of a dead worker stay in the totals until its successor inherits them
             is_fresh = now_ms - snapshot.at_ms <= FRESH_MS
             families += snapshot.families if is_fresh else _without_gauges(snapshot.families)
             workers += is_fresh
         yield from summed(families)
         yield GaugeMetricFamily("baton_workers", "Workers of this producer that are alive", value=workers)
+
+    def statuses(self, producer: str) -> list[ProducerStatus]:
+        """What each worker has counted; `producer` is the id of them all."""
+        return [
+            status_of(f"{producer}.{number}", snapshot.at_ms, summed(snapshot.families))
+            for number, snapshot in sorted(self._snapshots().items())
+        ]
+
+    def _snapshots(self) -> dict[int, Snapshot]:
+        """The metrics of every worker by number: its own as of now, the others' as of their files."""
+        own = Snapshot(at_ms=self._now_ms(), families=self._own())
+        files = [file for file in self._file.parent.glob("*.json") if file != self._file]
+        read = {int(file.stem): _read(file) for file in files}
+        return {self._number: own} | {number: one for number, one in read.items() if one is not None}
 
     def _own(self) -> list[Family]:
         return [*self._inherited, *(_family_of(metric) for metric in self._collect())]

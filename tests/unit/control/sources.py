@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from services.control.core.observed import Answers, Cluster, Group, MemberStatus, Offsets, Plan, StreamStatus
 from services.control.core.ownership_history import OwnershipHistory
+from services.control.core.producer_rates import ProducerCounts
 from services.control.live.cluster_view import ClusterView
 from shared.errors import KafkaUnavailable, ZooKeeperUnavailable
 from shared.model.cluster import ClaimNode, MemberNode, ProducerNode, StreamNode, View
@@ -69,12 +70,23 @@ class InMemoryMembers:
 
 
 @dataclass
+class InMemoryProducers:
+    """A `ProducerSource`; `counts` by id, of those that answer."""
+
+    counts: dict[str, ProducerCounts] = field(default_factory=dict)
+
+    async def read(self, producers: Mapping[str, ProducerNode]) -> dict[str, ProducerCounts]:
+        return {name: counts for name, counts in self.counts.items() if name in producers}
+
+
+@dataclass
 class Sources:
-    """All three sources of one small Baton, and a steady clock that only tests move."""
+    """All sources of one small Baton, and a steady clock that only tests move."""
 
     cluster: InMemoryCluster = field(default_factory=InMemoryCluster)
     offsets: InMemoryOffsets = field(default_factory=InMemoryOffsets)
     members: InMemoryMembers = field(default_factory=InMemoryMembers)
+    producers: InMemoryProducers = field(default_factory=InMemoryProducers)
     now_s: float = 1000.0
 
     @property
@@ -94,6 +106,7 @@ class Sources:
             self.cluster,
             self.offsets,
             self.members,
+            self.producers,
             Names(),
             refresh_s=refresh_s,
             status_window_s=status_window_s,

@@ -19,8 +19,10 @@ from services.control.core.runs import JobAlreadyRunning, LogPart, Run, Submissi
 from services.control.core.schedules import Retry, Schedule
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
+from services.control.live.history import History
 from services.control.live.metrics import registry_for
 from services.control.live.operations import Operations
+from services.control.live.problems import Problems
 from services.control.live.scheduler import Scheduler
 from services.control.ports import JobRunner
 from services.control.tables.lake import Lake
@@ -129,6 +131,8 @@ def app_on(
     operations = operations or OperatorsWorld().operations
     registry = registry_for(view, runner, feed)
     work = WorkLog(lambda: work_in(runner.runs(), operations.all(), now_ms()))
+    history = History(view, list, lambda _: None, writer="here")
+    history.step()
     return create_app(
         view=view,
         feed=feed,
@@ -137,6 +141,8 @@ def app_on(
         runner=runner,
         lake=TableReader(Lake(lake, "")),
         freshness=list,
+        history=history,
+        problems=Problems(view, runner, list),
         scheduler=Scheduler(schedules, runner, view, Retry(most=2, pause_s=60), now_ms=now_ms),
         registry=registry,
         hosts=["control", "testserver"],  # the second one is schemathesis

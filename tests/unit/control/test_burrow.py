@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.control.core.burrow import LagHistory, Sample, Status, status_for
+from services.control.core.burrow import Sample, Status, status_for
 
 WINDOW_MS = 5000
 
@@ -55,42 +55,3 @@ def test_a_new_owners_commit_counts() -> None:
     rows = [Sample(at_ms=n * 1000, position=10, end=20, commit=(n // 3, 7)) for n in range(6)]
 
     assert status_for(rows, window_ms=WINDOW_MS) == "STALL"
-
-
-def test_the_history_forgets_what_is_older_than_the_window() -> None:
-    """A rewind is reported while it lies within the window."""
-    history = LagHistory(WINDOW_MS)
-
-    def observe(at: int, position: int) -> Status:
-        sample = Sample(at_ms=at * 1000, position=position, end=100, commit=(1, at))
-        return history.observe([(7, sample)])[7]
-
-    statuses = [observe(at, 50 if at == 0 else 40 + at) for at in range(9)]
-
-    assert statuses[1:6] == ["REWIND"] * 5
-    assert statuses[7:] == ["OK"] * 2
-
-
-def test_the_history_spans_the_window_whatever_the_pace() -> None:
-    """Samples that do not divide the window evenly still yield a status when it is over."""
-    history = LagHistory(WINDOW_MS)
-
-    statuses = [
-        history.observe([(0, Sample(at_ms=n * 700, position=1, end=9, commit=(1, 1)))])[0] for n in range(20)
-    ]
-
-    assert statuses.index("STOP") == 8  # 8 × 700 ms is the first time past 5,000
-    assert set(statuses[8:]) == {"STOP"}
-
-
-def test_a_stream_without_a_sample_is_forgotten() -> None:
-    """A stream that was gone starts a new history when it returns."""
-    history = LagHistory(WINDOW_MS)
-    ahead = Sample(at_ms=0, position=50, end=90, commit=(1, 1))
-    behind = Sample(at_ms=1000, position=10, end=90, commit=(1, 1))
-
-    history.observe([(0, ahead)])
-    history.observe([])
-    statuses = history.observe([(0, behind)])
-
-    assert statuses == {0: "OK"}

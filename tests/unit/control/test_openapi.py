@@ -21,9 +21,11 @@ from services.control.api.jobs import JobList, RunPage
 from services.control.api.operations import OperationPage
 from services.control.api.streams import StreamPage
 from services.control.api.tables import TableList
+from services.control.core.history import GroupHistory, StreamHistory
 from services.control.core.operations import Forecast, Operation
 from services.control.core.rows import PlanRow, StreamDetail
 from services.control.core.runs import RunDetail
+from services.control.live.problems import ProblemList
 from services.control.tables.rows import TablePage
 from tests.conformance import operations_of
 from tests.effort import effort
@@ -127,6 +129,9 @@ def test_every_struct_is_what_is_sent(document: Any) -> None:
     answer_to("GET /groups", GroupPage)
     answer_to("GET /plan", PlanRow)
     answer_to("GET /events", EventPage)
+    answer_to("GET /history", GroupHistory)
+    answer_to("GET /streams/{stream}/history", StreamHistory, stream="0")
+    answer_to("GET /problems", ProblemList)
     answer_to("GET /jobs", JobList)
     answer_to("GET /runs", RunPage)
     answer_to("GET /runs/{run_id}", RunDetail, run_id=run["id"])

@@ -80,7 +80,7 @@ async def test_a_connection_beyond_the_bound_gets_a_503() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        *(("GET", path, 200) for path in ("/livez", "/readyz", "/metrics")),
+        *(("GET", path, 200) for path in ("/livez", "/readyz", "/metrics", "/status")),
         *(("HEAD", "/livez", 200), ("POST", "/livez", 503), ("GET", "/table", 503), ("GET", "/", 503)),
     ],
 )

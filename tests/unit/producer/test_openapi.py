@@ -23,7 +23,7 @@ from tests.unit.producer.face import JSON, Producer
 
 OWN = CHECKS.get_by_names(["positive_data_acceptance", "negative_data_rejection"])
 """These checks are made here instead, more exactly: the fragments of a request are rejected one by one."""
-ROUTES = ("GET /livez", "GET /readyz", "GET /table", "POST /fragments", "POST /markers")
+ROUTES = ("GET /livez", "GET /readyz", "GET /status", "GET /table", "POST /fragments", "POST /markers")
 EXAMPLES = 100
 
 

@@ -13,7 +13,7 @@ from shared.service.settings import load
 from tests.fakes.http import FaceTransport
 from tests.unit.producer.face import JSON, Producer, assert_problem
 
-PRIVATE = {"/metrics", "/docs", "/docs/swagger-ui.css", "/openapi.json", "/try", "/try.js"}
+PRIVATE = {"/metrics", "/docs", "/docs/swagger-ui.css", "/openapi.json", "/status", "/try", "/try.js"}
 
 
 async def test_strangers_find_no_metrics_documents_or_test_page() -> None:

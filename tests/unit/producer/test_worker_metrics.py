@@ -131,3 +131,23 @@ def test_unreadable_files_are_ignored(tmp_path: Path) -> None:
     worker.metrics.stored = 1
 
     assert worker.report()["baton_fragments_stored_total"] == 1
+
+
+def test_any_worker_reports_what_each_worker_has_counted(tmp_path: Path) -> None:
+    """Each by its own id, with the time of its numbers; a successor goes on from its predecessor's counts."""
+    one, two = WorkerTwin(tmp_path, 0), WorkerTwin(tmp_path, 1)
+    one.metrics.stored, two.metrics.stored, two.metrics.unstored = 3, 4, 1
+    two.metrics.rejected.update({"time": 2})
+    two.metrics.refused.update({"overloaded": 7})
+    two.totals.write()
+    one.now_ms += 700
+    successor = WorkerTwin(tmp_path, 1)
+    successor.metrics.stored = 5
+
+    first, other = one.totals.statuses("p")
+    (later,) = successor.totals.statuses("p")
+
+    assert (first.id, first.at, first.accepted) == ("p.0", 1_000_700, 3)
+    assert (other.id, other.at, other.accepted, other.unstored) == ("p.1", 1_000_000, 4, 1)
+    assert (other.rejected, other.refused) == ({"time": 2}, {"overloaded": 7})
+    assert (later.id, later.accepted, later.rejected) == ("p.1", 9, {"time": 2})

@@ -13,6 +13,7 @@ from shared.kafka.topics import (
     ensure_topics,
     events_topic,
     fragments_topics,
+    history_topic,
     rejected_topic,
     sessions_topic,
 )
@@ -26,6 +27,7 @@ EVERY_TOPIC = [
     sessions_topic(NAMES, "default", 2, -1),
     checkpoints_topic(NAMES, "default", 2),
     events_topic(NAMES),
+    history_topic(NAMES),
     rejected_topic(NAMES),
 ]
 

@@ -88,6 +88,8 @@
   }
 
   // ---- the map ----
+  const LOST_MS = 2000;
+  const losing = new Map(); // stream -> timer that shows it in the row of nobody
   function placeBead(stream, [member, step, status, isMoving, isPinned, text, words], moved) {
     const bead = document.getElementById("b" + stream);
     if (!bead) return;
@@ -99,9 +101,13 @@
     setText($("span", bead), text);
     $(".i", bead)?.remove();
     if (status !== "OK") bead.prepend(icon(status));
+    clearTimeout(losing.get(stream));
     const row = bead.closest("[data-member]");
     if (row.dataset.member === (member ?? "")) return;
-    const target = $(`[data-member="${CSS.escape(member ?? "")}"]`, map);
+    // between two owners a stream has none for a moment: that is no loss yet
+    if (member === null) losing.set(stream, setTimeout(redraw, LOST_MS));
+    if (member === null) return bead.classList.add("moving");
+    const target = $(`[data-member="${CSS.escape(member)}"]`, map);
     if (!target) return redraw();
     const before = bead.getBoundingClientRect();
     if (map.dataset.map === "wires") $(`[data-w="${stream}"]`, target).append(bead);
@@ -119,8 +125,7 @@
   }
 
   function showMoves(moved) {
-    const named = moved.filter((move) => move.to);
-    if (named.length) announce(movesInWords(named));
+    announce(movesInWords(moved));
     if (moved.length > 12 || calm.matches) {
       for (const move of moved) ring(move);
       return;
@@ -182,8 +187,8 @@
     heardAt = performance.now();
     staleMs = reading.stale_ms;
     if (!isPaused) return applyReading(reading);
-    changes += Object.keys(reading.beads ?? {}).length;
     waiting = waiting && !reading.whole ? merged(waiting, reading) : reading;
+    changes = Object.keys(waiting.beads ?? {}).length;
   }
 
   function merged(older, newer) {
@@ -194,12 +199,12 @@
 
   function happened(detail) {
     const event = JSON.parse(detail.data);
-    if (event.kind !== "handover" || event.stream === undefined) return;
-    if (event.pause_ms === undefined) return;
+    if (event.kind !== "handover" || event.pause_ms === undefined) return;
     pauses.set(event.stream, event.pause_ms);
     setTimeout(() => pauses.delete(event.stream), 10000);
     const bead = document.getElementById("b" + event.stream);
-    if (bead?.classList.contains("arrived")) ring({ stream: event.stream, bead });
+    // the recipient tells the pause after its first record, so the bead has often arrived before
+    if (bead?.closest("[data-member]").dataset.member === event.to) ring({ stream: event.stream, bead });
   }
 
   if (feed) {

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable
 
-WATCHING = frozenset({"/livez", "/readyz", "/metrics"})
+WATCHING = frozenset({"/livez", "/readyz", "/metrics", "/status"})
 """The paths that are answered beyond the bound."""
 RESERVE = 100
 """So many newer connections displace one that still waits for its answer: 10,000 a second do after 10 ms."""

@@ -1,0 +1,94 @@
+// Draws an hour of each number that the page shows, with one cursor for all of them.
+"use strict";
+(() => {
+  const box = document.querySelector("[data-history]");
+  if (!box) return;
+  const HEIGHT = 64;
+  const sync = uPlot.sync("hour");
+  const charts = [];
+  const figures = [...box.querySelectorAll("[data-series]")];
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const clock = (at) => new Date(at * 1000).toISOString().slice(11, 16);
+  const number = (value) => (value === null || value === undefined ? "" : value > 0 && value < 100 && value % 1
+    ? value.toFixed(1) : Math.round(value).toLocaleString("en-US"));
+
+  // one column of numbers; refusals are a column for each reason
+  function columnOf(history, name) {
+    const found = history[name];
+    if (Array.isArray(found)) return found;
+    const reasons = Object.values(found ?? {});
+    return reasons[0]?.map((_, n) => reasons.reduce((sum, one) => (one[n] === null ? sum : (sum ?? 0) + one[n]), null));
+  }
+
+  function lastPoint(plot) {
+    const [times, values] = plot.data;
+    const at = values.findLastIndex((value) => value !== null && value !== undefined);
+    if (at < 0) return;
+    const { ctx } = plot;
+    ctx.beginPath();
+    ctx.arc(plot.valToPos(times[at], "x", true), plot.valToPos(values[at], "y", true), 3 * devicePixelRatio, 0, 7);
+    ctx.fillStyle = colour("--t1");
+    ctx.fill();
+  }
+
+  function handovers(plot) {
+    const { ctx, bbox } = plot;
+    ctx.fillStyle = colour("--accent");
+    for (const at of window.batonHandovers ?? [])
+      if (at >= plot.scales.x.min && at <= plot.scales.x.max)
+        ctx.fillRect(plot.valToPos(at, "x", true), bbox.top + bbox.height, 2, 4 * devicePixelRatio);
+  }
+
+  function options(width) {
+    return {
+      width, height: HEIGHT, legend: { show: false },
+      cursor: { sync: { key: sync.key }, y: false, points: { size: 6 }, drag: { x: false } },
+      scales: { y: { range: (_, low, high) => [0, Math.max(high ?? 0, 1e-9) * 1.12] } },
+      axes: [{
+        size: 18, stroke: colour("--t3"), grid: { show: false }, ticks: { show: false }, font: "11px Geist, sans-serif",
+        values: (_, times) => times.map(clock), space: 90,
+      }, { show: false }],
+      series: [{}, { stroke: colour("--t2"), width: 1.5, fill: colour("--raised"), points: { show: false }, spanGaps: false }],
+      hooks: { draw: [lastPoint, handovers], setCursor: [showAt] },
+    };
+  }
+
+  // under the cursor, the large numbers are those of that moment
+  function showAt(plot) {
+    const value = box.querySelector(`[data-hour-value="${plot.baton}"]`);
+    if (!value) return;
+    if (plot.cursor.idx === null || plot.cursor.idx === undefined) {
+      if (value.dataset.now !== undefined) { value.textContent = value.dataset.now; delete value.dataset.now; }
+      return;
+    }
+    value.dataset.now ??= value.textContent;
+    value.textContent = number(plot.data[1][plot.cursor.idx]);
+  }
+
+  function draw(history) {
+    const times = history.lag.map((_, n) => (history.from + n * history.step_ms) / 1000);
+    figures.forEach((figure, n) => {
+      const values = columnOf(history, figure.dataset.series) ?? times.map(() => null);
+      if (charts[n]) return charts[n].setData([times, values]);
+      charts[n] = new uPlot(options(figure.clientWidth), [times, values], figure);
+      charts[n].baton = figure.dataset.series;
+      sync.sub(charts[n]);
+    });
+  }
+
+  async function load() {
+    const answer = await fetch(box.dataset.history).catch(() => null);
+    if (answer?.ok) draw(await answer.json());
+  }
+
+  function redraw() {
+    while (charts.length) charts.pop()?.destroy();
+    load();
+  }
+
+  addEventListener("resize", () => charts.forEach((chart, n) => chart?.setSize({ width: figures[n].clientWidth, height: HEIGHT })));
+  new MutationObserver(redraw).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  setInterval(() => { if (!document.hidden) load(); }, 15000);
+  load();
+})();

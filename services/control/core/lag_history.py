@@ -1,0 +1,131 @@
+"""What a stream's recent positions and ends say: its status, its rate, and how long its lag has lasted.
+
+Pure. `LagHistory` keeps each sample once: those of the window for status and rate, and of the older ones
+those that say when the oldest waiting record was written. `services/control/live/cluster_view.py` feeds it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from services.control.core.burrow import Sample, Status, status_for
+
+MOST_OLDER = 64
+"""Older samples of one stream. They stand apart by a share of the time that they span, so a lag of hours is
+known to within a sixteenth of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trend:
+    """How a stream is doing.
+
+    `rate`: records per second that its log has gained over the window; None: unknown. `lag_ms`: how long the
+    oldest record that is not accounted for has waited; 0 without lag, None: unknown.
+    """
+
+    status: Status = "OK"
+    rate: float | None = None
+    lag_ms: int | None = None
+
+
+UNKNOWN = Trend()
+"""Of a stream without samples."""
+
+
+def rate_of(samples: Sequence[Sample]) -> float | None:
+    """Records per second that the log has gained from the first sample to the last.
+
+    None for fewer than two moments, or if the log has become shorter.
+
+    >>> rate_of([Sample(at_ms=t, position=0, end=t // 100, commit=(1, 1)) for t in (0, 500, 2000)])
+    10.0
+    """
+    if len(samples) < 2 or samples[-1].at_ms <= samples[0].at_ms or samples[-1].end < samples[0].end:
+        return None
+    return (samples[-1].end - samples[0].end) * 1000 / (samples[-1].at_ms - samples[0].at_ms)
+
+
+def lag_ms_of(samples: Iterable[Sample], newest: Sample) -> int | None:
+    """Ms since `end` was at the newest position, between two samples by interpolation.
+
+    `samples`: newest first, beginning with `newest`. 0 without lag; None if all ends lie above the position.
+
+    >>> newest = Sample(at_ms=9000, position=15, end=30, commit=(1, 1))
+    >>> lag_ms_of([newest, Sample(at_ms=3000, position=5, end=10, commit=(1, 1))], newest)
+    4500
+    """
+    if newest.lag <= 0:
+        return 0
+    later = newest
+    for sample in samples:
+        if sample.end > later.end:
+            return None  # the log was lost in between: the ends before that are of other records
+        if sample.end <= newest.position:
+            share = (newest.position - sample.end) / (later.end - sample.end)
+            return round(newest.at_ms - sample.at_ms - share * (later.at_ms - sample.at_ms))
+        later = sample
+    return None
+
+
+@dataclass(slots=True)
+class _Samples:
+    """The samples of one stream: those of the window, and before them older ones, oldest first."""
+
+    recent: deque[Sample] = field(default_factory=deque)
+    older: list[Sample] = field(default_factory=list)
+
+    def add(self, sample: Sample, window_ms: int) -> None:
+        self.recent.append(sample)
+        # keep one sample that is at least a window old: without it the rest would not span the window
+        while len(self.recent) > 1 and sample.at_ms - self.recent[1].at_ms >= window_ms:
+            self._keep(self.recent.popleft())
+        if self.recent[0].end <= sample.position:
+            self.older.clear()  # the oldest waiting record was written within the window
+        while len(self.older) > 1 and self.older[1].end <= sample.position:
+            del self.older[0]
+
+    def _keep(self, sample: Sample) -> None:
+        older = self.older
+        if older:
+            spanned_ms = older[-1].at_ms - older[0].at_ms
+            if sample.at_ms - older[-1].at_ms < spanned_ms * 2 / MOST_OLDER:
+                return
+        older.append(sample)
+        if len(older) > MOST_OLDER:
+            del older[1::2]
+
+    def trend(self, window_ms: int) -> Trend:
+        newest = self.recent[-1]
+        return Trend(
+            status=status_for(self.recent, window_ms=window_ms),
+            rate=rate_of(self.recent),
+            lag_ms=lag_ms_of(chain(reversed(self.recent), reversed(self.older)), newest),
+        )
+
+
+class LagHistory:
+    """The samples of one group's streams, and the trends that follow from them.
+
+    `window_ms`: the span that decides status and rate.
+    """
+
+    def __init__(self, window_ms: int) -> None:
+        self._window_ms = window_ms
+        self._samples: dict[int, _Samples] = {}
+
+    def __repr__(self) -> str:
+        return f"<LagHistory of {len(self._samples)} streams over {self._window_ms} ms>"
+
+    def observe(self, samples: Iterable[tuple[int, Sample]]) -> dict[int, Trend]:
+        """The trends after one more sample per stream; drops the history of streams without one."""
+        kept: dict[int, _Samples] = {}
+        trends: dict[int, Trend] = {}
+        for stream, sample in samples:
+            own = kept[stream] = self._samples.get(stream) or _Samples()
+            own.add(sample, self._window_ms)
+            trends[stream] = own.trend(self._window_ms)
+        self._samples = kept
+        return trends

@@ -1,0 +1,192 @@
+"""The words of `problems.py`: what is wrong, and what to do about it.
+
+Present tense, short, no blame. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+NAMED: Final = 3
+"""Streams that a sentence names; the others are only counted."""
+
+SOURCE: Final = "Numbers are of the last reading. Control goes on by itself; `baton doctor` looks closer."
+PAUSED: Final = "The group is paused: its members keep their streams and read nothing."
+RESUME: Final = "`baton resume` lets it go on."
+NO_MEMBERS: Final = "No member runs: nobody reads the streams."
+ALL_DRAINING: Final = "Every member is draining: nobody takes the streams over."
+START_MEMBER: Final = "Start a consumer: `python -m services.consumer`."
+UNOWNED: Final = (
+    "Members claim them within seconds. If they do not, `baton members` and the members' logs say why."
+)
+NO_PRODUCERS: Final = "No producer runs: nobody takes fragments in."
+START_PRODUCER: Final = "Start one: `python -m services.producer`."
+RUN_LAKE: Final = "`baton run lake`; BATON_SCHEDULES runs it by itself."
+RUN_LAKE_OFTENER: Final = (
+    "Run it more often (BATON_SCHEDULES), or let Kafka keep sessions for longer: "
+    "`baton kafka settings sessions retention.ms=…`."
+)
+
+_STREAMS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "stream-rewind": (
+        "stands still: its log or its head is not the one that it has read",
+        "stand still: their logs or their heads are not the ones that they have read",
+        "`baton events --kind rewind` says why; docs/operations.md, “The log was lost”, says what to choose.",
+    ),
+    "stream-retrying": (
+        "fails again and again",
+        "fail again and again",
+        "The log of {owner} has the whole error. Once the reason is gone, reading goes on by itself.",
+    ),
+    "stream-stop": (
+        "has stopped: no commit, and {count} wait",
+        "have stopped: no commit, and {count} wait",
+        "Look at the log of {owner}; `baton members` says whether it answers.",
+    ),
+    "stream-stall": (
+        "does not advance: it commits, and {count} wait",
+        "do not advance: they commit, and {count} wait",
+        "Look at the log of {owner}, and at the newest records of the log.",
+    ),
+    "stream-behind": (
+        "falls behind: its lag grew at each of the last three commits",
+        "fall behind: their lag grew at each of the last three commits",
+        "Add a consumer, or `baton move {stream} --to MEMBER` to one with less work.",
+    ),
+    "stream-cut": (
+        "lost {count} to retention before they were accounted for",
+        "lost {count} to retention before they were accounted for",
+        "`baton kafka settings fragments.{stream:04d} retention.ms=…` keeps them for longer; "
+        "`baton run audit` says what is missing.",
+    ),
+    "retention-near": (
+        "is close to retention, which soon deletes records that a replay needs",
+        "are close to retention, which soon deletes records that a replay needs",
+        "`baton kafka settings fragments.{stream:04d} retention.ms=…` keeps them for longer.",
+    ),
+}
+
+_REFUSALS: Final[Mapping[str, str]] = {
+    "missing-key": "Give the sender a write key (BATON_WRITE_KEYS).",
+    "wrong-key": "The sender has an old key, or one for something else: see BATON_WRITE_KEYS_FILE.",
+    "wrong-scope": "The sender has an old key, or one for something else: see BATON_WRITE_KEYS_FILE.",
+    "origin-refused": "List the page's origin in BATON_ALLOWED_ORIGINS if it may write.",
+    "rate-limited": "The sender uses up the rate of its key; raise it where that is wanted.",
+    "overloaded": "Start another producer, or more workers (BATON_WORKERS).",
+    "too-many-connections": "Start another producer, or raise BATON_MAX_CONNECTIONS.",
+    "request-too-large": "Let the sender send less at once, or raise BATON_MAX_REQUEST_BYTES.",
+    "kafka-unavailable": "Look at Kafka: `baton doctor`.",
+    "zookeeper-unavailable": "Look at ZooKeeper: `baton doctor`.",
+    "unstored": "Look at Kafka: `baton doctor`. Clients send these fragments again.",
+}
+_REJECTED: Final = "`baton rejected` shows what was refused and why."
+_KINDS_OF_DIFFERENCE: Final[Mapping[str, tuple[str, str]]] = {
+    "missing": ("session is missing", "sessions are missing"),
+    "duplicates": ("session was delivered twice", "sessions were delivered twice"),
+    "extra": ("session should not exist", "sessions should not exist"),
+    "different": ("session differs", "sessions differ"),
+    "lake_missing": ("session is missing in the lake", "sessions are missing in the lake"),
+    "lake_duplicated": ("session is in the lake twice", "sessions are in the lake twice"),
+}
+
+
+def count(number: int, one: str, many: str) -> str:
+    """The number with its words.
+
+    >>> count(1, "stream waits", "streams wait"), count(1842, "stream waits", "streams wait")
+    ('1 stream waits', '1,842 streams wait')
+    """
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def named(streams: Sequence[int]) -> str:
+    """The streams as the subject of a sentence.
+
+    >>> named([7]), named([7, 3]), named(range(43))
+    ('Stream 7', 'Streams 7 and 3', 'Streams 0, 1, 2 and 40 more')
+    """
+    if len(streams) == 1:
+        return f"Stream {streams[0]}"
+    more = [f"{len(streams) - NAMED:,} more"] if len(streams) > NAMED else []
+    words = [*map(str, streams[:NAMED]), *more]
+    return f"Streams {', '.join(words[:-1])} and {words[-1]}"
+
+
+def time_text(seconds: float) -> str:
+    """A length of time for people.
+
+    >>> time_text(59.9), time_text(2160), time_text(20_000), time_text(-4)
+    ('59 s', '36 min', '5.6 h', '0 s')
+    """
+    if seconds < 60:
+        return f"{int(max(0, seconds))} s"
+    return f"{int(seconds / 60)} min" if seconds < 3 * 3600 else f"{seconds / 3600:.1f} h"
+
+
+def of_streams(
+    kind: str, streams: Sequence[int], records: int, owner: str | None, why: str
+) -> tuple[str, str]:
+    """What is wrong with the streams, the worst first, and what to do; `why` ends the sentence."""
+    one, many, todo = _STREAMS[kind]
+    words = (one if len(streams) == 1 else many).format(count=count(records, "record", "records"))
+    reason = f": {why.rstrip('.')}" if why else ""
+    told = todo.format(owner=owner or "its owner", stream=streams[0])
+    return f"{named(streams)} {words}{reason}.", told
+
+
+def draining_member(member: str, streams: int) -> tuple[str, str]:
+    """A member that drains for long."""
+    left = count(streams, "stream is", "streams are")
+    return f"{member} is still draining: {left} left.", "`baton operations` says what it waits for."
+
+
+def silent_member(member: str, streams: int) -> tuple[str, str]:
+    """A member that is registered and does not answer."""
+    owned = f" It owns {count(streams, 'stream', 'streams')}." if streams else ""
+    return (
+        f"{member} does not answer.{owned}",
+        "Look at its process and its log. If it hangs, end it: others take its streams over.",
+    )
+
+
+def silent_producer(producer: str) -> tuple[str, str]:
+    """A producer that is registered and does not answer."""
+    return (
+        f"Producer {producer} does not answer: what it refuses is unknown.",
+        "Look at its process. With a private port, control must reach that one (BATON_PRIVATE_HOST).",
+    )
+
+
+def refusals(producer: str, reason: str, per_s: float) -> tuple[str, str]:
+    """A producer that refuses fragments or requests for this reason."""
+    rate = f"{per_s:,.1f}" if per_s >= 0.1 else "less than 0.1"
+    return f"Producer {producer} refuses {rate} a second: {reason}.", _REFUSALS.get(reason, _REJECTED)
+
+
+def lake_lost(records: int) -> str:
+    """Sessions that Kafka deleted before the lake read them."""
+    return f"Kafka has deleted {count(records, 'offset', 'offsets')} of sessions that the lake lacks."
+
+
+def lake_behind(behind_s: float, loss_in_s: float) -> str:
+    """Sessions that the lake lacks and Kafka soon deletes."""
+    if loss_in_s <= 0:
+        return f"The lake is {time_text(behind_s)} behind, and Kafka may delete what it lacks at any moment."
+    return f"The lake is {time_text(behind_s)} behind; in {time_text(loss_in_s)} Kafka deletes what it lacks."
+
+
+def unsound(run: str, differences: Mapping[str, int]) -> tuple[str, str]:
+    """An audit that found differences."""
+    named_ones = [
+        count(n, *_KINDS_OF_DIFFERENCE.get(name, (f"({name})", f"({name})")))
+        for name, n in differences.items()
+    ]
+    what = f"The last audit is not sound: {', '.join(named_ones) or 'it found differences'}."
+    return what, f"`baton runs show {run}` lists examples."
+
+
+def failed_run(job: str, run: str, message: str) -> tuple[str, str]:
+    """A job whose last run failed."""
+    why = f": {message.splitlines()[0].rstrip('.')}" if message.strip() else ""
+    return f"The last run of {job} failed{why}.", f"`baton runs log {run}` shows the rest."

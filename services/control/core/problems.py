@@ -1,0 +1,247 @@
+"""What is wrong now, ranked, in sentences with what to do about it.
+
+Pure. `problems_in` finds what is wrong in what control knows of one group; `ProblemLog` remembers since when,
+and holds back what is usually over in a moment. `problem_texts.py` has the words. Used by `live/problems.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, get_args
+
+import msgspec
+from msgspec import Meta
+
+from services.control.core import problem_texts as texts
+from services.control.core.freshness import FreshnessRow
+from services.control.core.last_runs import LastAudit
+from services.control.core.rows import MemberRow, ProducerRow, StreamRow
+from services.control.core.runs import Run
+
+Severity = Literal["bad", "warn"]
+Kind = Literal[
+    "source-unread",
+    "audit-unsound",
+    "no-members",
+    "stream-rewind",
+    "stream-cut",
+    "stream-retrying",
+    "stream-stop",
+    "stream-stall",
+    "unowned",
+    "retention-near",
+    "lake-lost",
+    "lake-behind",
+    "group-paused",
+    "member-silent",
+    "stream-behind",
+    "refusals",
+    "run-failed",
+    "member-draining",
+    "no-producers",
+    "producer-silent",
+]
+"""The worst first."""
+RANK: Mapping[Kind, int] = {kind: rank for rank, kind in enumerate(get_args(Kind))}
+GRACE_MS: Mapping[Kind, int] = {
+    "no-members": 5_000,
+    "unowned": 5_000,
+    "member-silent": 5_000,
+    "no-producers": 5_000,
+    "producer-silent": 5_000,
+    "member-draining": 120_000,
+}
+"""How long something lasts before it is a problem: a handover, a restart and a drain are none."""
+LEAST_HELD = 1_000
+"""Records that a log must hold before its retention is judged by offsets: a few say nothing."""
+NEAR = 0.1
+"""Retention is near when less than this part of the log lies before the safe offset."""
+
+
+class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong, and what it is about; null and an empty list: it is not about such a thing."""
+
+    kind: Kind
+    severity: Severity
+    what: Annotated[str, Meta(description="one sentence or two")]
+    todo: Annotated[str, Meta(description="what to do, with the command")]
+    since: Annotated[int, Meta(description="ms UTC; when control saw it first, or when the run ended")] = 0
+    streams: Annotated[list[int], Meta(description="all that it concerns")] = []
+    member: str | None = None
+    producer: str | None = None
+    reason: Annotated[str | None, Meta(description="of a refusal, or of a stream's failure")] = None
+    run: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What control knows of one group. `rows` and `members` are empty while the cluster has not been read.
+
+    `is_read`: whether it has. `first`: the first offset of each stream's log. `cut`: by stream, the offsets
+    that retention took too early. `failed`: the last run of each job whose last run failed.
+    """
+
+    complaints: Sequence[str] = ()
+    is_read: bool = True
+    is_paused: bool = False
+    rows: Sequence[StreamRow] = ()
+    first: Mapping[int, int] = field(default_factory=dict)
+    cut: Mapping[int, int] = field(default_factory=dict)
+    members: Sequence[MemberRow] = ()
+    producers: Sequence[ProducerRow] = ()
+    lake: FreshnessRow | None = None
+    last_audit: LastAudit | None = None
+    failed: Sequence[Run] = ()
+
+
+def problems_in(facts: Facts) -> list[ProblemRow]:
+    """All that is wrong, in no order, without its time."""
+    found = [
+        ProblemRow(kind="source-unread", severity="bad", what=f"{complaint}.", todo=texts.SOURCE)
+        for complaint in facts.complaints
+    ]
+    found += _of_the_jobs(facts)
+    if facts.is_read:
+        found += [*_of_the_group(facts), *_of_the_streams(facts), *_of_the_processes(facts)]
+    return found
+
+
+def _of_the_group(facts: Facts) -> Iterable[ProblemRow]:
+    if facts.is_paused:
+        yield ProblemRow(kind="group-paused", severity="warn", what=texts.PAUSED, todo=texts.RESUME)
+    if not any(member.state != "draining" for member in facts.members):
+        what = texts.ALL_DRAINING if facts.members else texts.NO_MEMBERS
+        yield ProblemRow(kind="no-members", severity="bad", what=what, todo=texts.START_MEMBER)
+    elif unowned := [row.stream for row in facts.rows if row.owner is None]:
+        what = texts.count(len(unowned), "stream waits", "streams wait") + " for an owner."
+        yield ProblemRow(kind="unowned", severity="bad", what=what, todo=texts.UNOWNED, streams=unowned)
+
+
+def _of_the_streams(facts: Facts) -> Iterable[ProblemRow]:
+    owned = [row for row in facts.rows if row.owner is not None]
+    for why in dict.fromkeys(row.why for row in owned if row.state == "retrying"):
+        failing = [row for row in owned if row.state == "retrying" and row.why == why]
+        yield _about("stream-retrying", "bad", failing, why)
+    rewound = [row for row in owned if row.status == "REWIND"]
+    if rewound:
+        yield _about("stream-rewind", "bad", rewound, rewound[0].why if len(rewound) == 1 else "")
+    if not facts.is_paused:
+        running = [row for row in owned if row.state != "retrying"]
+        for status, kind, severity in _BY_STATUS:
+            if of_status := [row for row in running if row.status == status]:
+                yield _about(kind, severity, of_status)
+    if cut := [row for row in facts.rows if facts.cut.get(row.stream)]:
+        yield _about("stream-cut", "bad", cut, count=sum(facts.cut[row.stream] for row in cut))
+    if near := [row for row in facts.rows if _is_retention_near(row, facts.first.get(row.stream, 0))]:
+        yield _about("retention-near", "bad", near)
+
+
+_BY_STATUS: tuple[tuple[str, Kind, Severity], ...] = (
+    ("STOP", "stream-stop", "bad"),
+    ("STALL", "stream-stall", "bad"),
+    ("WARN", "stream-behind", "warn"),
+)
+
+
+def _about(
+    kind: Kind, severity: Severity, rows: Sequence[StreamRow], why: str = "", count: int | None = None
+) -> ProblemRow:
+    streams = [row.stream for row in sorted(rows, key=lambda row: (-row.lag, row.stream))]
+    waiting = sum(row.lag for row in rows) if count is None else count
+    owner = rows[0].owner if len(rows) == 1 else None
+    what, todo = texts.of_streams(kind, streams, waiting, owner, why)
+    return ProblemRow(kind=kind, severity=severity, what=what, todo=todo, streams=streams, reason=why or None)
+
+
+def _is_retention_near(row: StreamRow, first: int) -> bool:
+    # a log that begins at 0 has not met retention yet
+    is_judged = first > 0 and row.end - first >= LEAST_HELD and row.end > row.safe_offset
+    return is_judged and row.safe_offset - first < NEAR * (row.end - first)
+
+
+def _of_the_processes(facts: Facts) -> Iterable[ProblemRow]:
+    for member in facts.members:
+        if not member.answers:
+            what, todo = texts.silent_member(member.id, len(member.streams))
+            yield ProblemRow(kind="member-silent", severity="warn", what=what, todo=todo, member=member.id)
+        elif member.state == "draining":
+            what, todo = texts.draining_member(member.id, len(member.streams))
+            yield ProblemRow(kind="member-draining", severity="warn", what=what, todo=todo, member=member.id)
+    if not facts.producers:
+        yield ProblemRow(
+            kind="no-producers", severity="warn", what=texts.NO_PRODUCERS, todo=texts.START_PRODUCER
+        )
+    for producer in facts.producers:
+        if not producer.answers:
+            what, todo = texts.silent_producer(producer.id)
+            yield ProblemRow(
+                kind="producer-silent", severity="warn", what=what, todo=todo, producer=producer.id
+            )
+        for reason, per_s in (producer.refused_per_s or {}).items():
+            what, todo = texts.refusals(producer.id, reason, per_s)
+            yield ProblemRow(
+                kind="refusals",
+                severity="warn",
+                what=what,
+                todo=todo,
+                producer=producer.id,
+                reason=reason,
+            )
+
+
+def _of_the_jobs(facts: Facts) -> Iterable[ProblemRow]:
+    if (lake := facts.lake) is not None:
+        if lake.lost_records:
+            what = texts.lake_lost(lake.lost_records)
+            yield ProblemRow(kind="lake-lost", severity="bad", what=what, todo=texts.RUN_LAKE_OFTENER)
+        if lake.loss_in_s is not None and lake.loss_in_s < lake.behind_s:
+            # more than half of the time for which Kafka keeps it is over
+            severity: Severity = "bad" if lake.loss_in_s * 3 < lake.behind_s else "warn"
+            what = texts.lake_behind(lake.behind_s, lake.loss_in_s)
+            yield ProblemRow(kind="lake-behind", severity=severity, what=what, todo=texts.RUN_LAKE)
+    audit = facts.last_audit
+    if audit is not None and audit.is_sound is False:
+        what, todo = texts.unsound(audit.run, audit.differences)
+        yield ProblemRow(
+            kind="audit-unsound", severity="bad", what=what, todo=todo, run=audit.run, since=audit.at
+        )
+    for run in facts.failed:
+        what, todo = texts.failed_run(run.job, run.id, run.error.message if run.error else "")
+        yield ProblemRow(
+            kind="run-failed", severity="warn", what=what, todo=todo, run=run.id, since=run.ended_at or 0
+        )
+
+
+def _identity(problem: ProblemRow) -> tuple[str | None, ...]:
+    """What makes it the same problem although its numbers change."""
+    about = problem.what if problem.kind == "source-unread" else None
+    return problem.kind, problem.member, problem.producer, problem.reason, problem.run, about
+
+
+class ProblemLog:
+    """Since when each problem of a group exists."""
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[str | None, ...], int] = {}
+
+    def __repr__(self) -> str:
+        return f"<ProblemLog of {len(self._since)} problems>"
+
+    def observe(self, found: Iterable[ProblemRow], now_ms: int) -> list[ProblemRow]:
+        """The problems with their times, the worst first, without those that may be over in a moment."""
+        known = {_identity(problem): problem for problem in found}
+        self._since = {
+            identity: problem.since or self._since.get(identity, now_ms)
+            for identity, problem in known.items()
+        }
+        dated = [
+            msgspec.structs.replace(problem, since=self._since[identity])
+            for identity, problem in known.items()
+        ]
+        lasting = [one for one in dated if now_ms - one.since >= GRACE_MS.get(one.kind, 0)]
+        return sorted(lasting, key=_order)
+
+
+def _order(problem: ProblemRow) -> tuple[bool, int, int, int]:
+    return problem.severity != "bad", RANK[problem.kind], -len(problem.streams), problem.since

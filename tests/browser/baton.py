@@ -1,0 +1,112 @@
+"""A whole Baton of real processes: a producer, members, control, and sessions that stay open."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from agent.tests.pipeline import until
+from tests.e2e.service import Service
+from tests.servers import free_port
+
+STREAMS = 12
+MEMBERS = 3
+VISITORS = 240
+FRAGMENTS = 3
+
+
+class RunningBaton:
+    """The processes. `url` is control's, `door` the producer's."""
+
+    def __init__(self, kafka: str, zookeeper: str, namespace: str, home: Path) -> None:
+        self._home = home
+        self._environment = {
+            "BATON_KAFKA": kafka,
+            "BATON_ZOOKEEPER": zookeeper,
+            "BATON_NAMESPACE": namespace,
+            "BATON_STREAMS": str(STREAMS),
+            "BATON_COMMIT_S": "0.2",
+            "BATON_SETTLE_S": "1",
+            "BATON_REFRESH_S": "0.1",
+            "BATON_RUNS": str(home / "runs"),
+            "BATON_LAKE": str(home / "lake"),
+        }
+        self.services: dict[str, Service] = {}
+        self.door = f"http://127.0.0.1:{free_port()}"
+        self.url = f"http://127.0.0.1:{free_port()}"
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[RunningBaton]:
+        """Runs everything for the block; each visitor has an open session by then."""
+        try:
+            self._start("producer", self.door)
+            for member in range(MEMBERS):
+                self._start("consumer", f"http://127.0.0.1:{free_port()}", f"consumer-{member}")
+            self._start("control", self.url)
+            self.send(VISITORS)
+            until(self._is_settled, self.streams)
+            yield self
+        finally:
+            for service in reversed(self.services.values()):
+                service.end()
+
+    def send(self, visitors: int) -> None:
+        """Sends fragments of so many visitors, whose sessions stay open."""
+        now = time.time_ns() // 1_000_000
+        fragments = [
+            {"key": f"visitor-{visitor}", "time": now + n, "id": f"{visitor}-{n}", "data": {"path": f"/{n}"}}
+            for visitor in range(visitors)
+            for n in range(FRAGMENTS)
+        ]
+        httpx.post(f"{self.door}/fragments", json=fragments).raise_for_status()
+
+    def streams(self) -> dict[str, Any]:
+        """`GET /streams`."""
+        answer: dict[str, Any] = httpx.get(f"{self.url}/streams").json()
+        return answer
+
+    def move(self, stream: int) -> str:
+        """Starts to move a stream to another member; returns which."""
+        owner = self.streams()["streams"][stream]["owner"]
+        target = next(name for name in map("consumer-{}".format, range(MEMBERS)) if name != owner)
+        wish: Mapping[str, object] = {"kind": "move", "stream": stream, "to": target}
+        answers: list[httpx.Response] = []
+
+        def is_accepted() -> bool:
+            answers.append(httpx.post(f"{self.url}/operations", json=wish))
+            return answers[-1].status_code == 202
+
+        # the move before may still be under way
+        until(is_accepted, lambda: answers[-1].text)
+        return target
+
+    def _is_settled(self) -> bool:
+        answer = self.streams()
+        if "totals" not in answer:
+            return False  # control has not read everything yet
+        owners = [row["owner"] for row in answer["streams"] if row["state"] == "running"]
+        has_all = answer["totals"]["open_sessions"] == VISITORS
+        return has_all and len(owners) == STREAMS and len(set(owners)) == MEMBERS
+
+    def _start(self, service: str, url: str, member: str = "") -> None:
+        name = member or service
+        environment = self._environment | {"BATON_PORT": url.rpartition(":")[2], "BATON_MEMBER": name}
+        if not member:
+            del environment["BATON_MEMBER"]
+        self.services[name] = Service(f"services.{service}", self._home / f"{name}.log", environment)
+        self.services[name].start()
+        self._until_ready(name, url)
+
+    def _until_ready(self, name: str, url: str) -> None:
+        until(lambda: _is_ready(url), lambda: f"{name} is not ready: {self.services[name].tail()}")
+
+
+def _is_ready(url: str) -> bool:
+    with contextlib.suppress(httpx.HTTPError):
+        return httpx.get(f"{url}/readyz").status_code == 200
+    return False

@@ -1,0 +1,44 @@
+"""Fixtures of the console's tests: a running Baton with open sessions, and a Chromium that looks at it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from agent.tests import chromium
+from agent.tests.chromium import Browser, find_programs
+from tests.browser.baton import RunningBaton
+from tests.browser.page import Page
+
+
+@pytest.fixture(scope="session")
+def _browser() -> Iterator[Browser]:
+    found = find_programs()
+    if found is None:
+        pytest.skip(
+            "there is no Chromium with its driver here (Debian: apt-get install chromium chromium-driver)"
+        )
+    with chromium.browser(found) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="session")
+def baton(
+    _browser: Browser, kafka: str, zookeeper: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningBaton]:
+    """A producer, three members and control, with 12 streams that carry open sessions."""
+    home = tmp_path_factory.mktemp("console")
+    with RunningBaton(kafka, zookeeper, f"t{uuid.uuid4().hex[:12]}", home).running() as one:
+        yield one
+
+
+@pytest.fixture
+def page(_browser: Browser, baton: RunningBaton) -> Iterator[Page]:
+    """A tab of the browser. In the end it must have had no complaint and asked no other host."""
+    _browser.complaints()
+    one = Page(_browser, baton.url)
+    yield one
+    one.check()
+    _browser.close_tabs()

@@ -1,0 +1,87 @@
+"""The console in use: it keeps itself current, can be paused, and is used from the keyboard."""
+
+from __future__ import annotations
+
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.baton import STREAMS, RunningBaton
+from tests.browser.page import Page
+
+OWNERSHIP = "/console/ownership"
+ROW = "document.querySelector('#b{stream}').closest('[data-member]').dataset.member"
+
+
+def test_a_stream_that_moves_is_seen_moving(page: Page, baton: RunningBaton) -> None:
+    """Its bead changes the row, is ringed, and shows how long the stream stood still."""
+    page.go(OWNERSHIP)
+    page.run("window.drawn = document.querySelector('#b3')")
+    target = baton.move(3)
+    page.until(f"{ROW.format(stream=3)} === '{target}'")
+    page.until("document.querySelector('.flag')")
+    assert page.run("return window.drawn === document.querySelector('#b3')"), "the page was drawn again"
+    assert page.text(".flag").endswith("s")
+    page.until("document.querySelector('#announce').textContent.startsWith('Stream 3 moved')")
+
+
+def test_a_paused_page_changes_only_when_it_goes_on(page: Page, baton: RunningBaton) -> None:
+    """Paused keeps the newest reading, and says how many changes wait."""
+    page.go(OWNERSHIP)
+    page.press("p")
+    before = page.run(f"return {ROW.format(stream=5)}")
+    target = baton.move(5)
+    page.until("document.querySelector('#strip').textContent.includes('wait')")
+    assert page.run(f"return {ROW.format(stream=5)}") == before
+    page.press("p")
+    page.until(f"{ROW.format(stream=5)} === '{target}'")
+
+
+def test_a_page_says_that_it_hears_nothing_and_goes_on_with_the_next_control(
+    page: Page, baton: RunningBaton
+) -> None:
+    """Nothing old looks new; the connection comes back by itself."""
+    page.go(OWNERSHIP)
+    baton.services["control"].end()
+    page.until("document.querySelector('[data-live=state]').dataset.name === 'Stale'")
+    assert "No word from control" in page.text("#strip")
+    baton.services["control"].start()
+    page.until("document.querySelector('[data-live=state]').dataset.name === 'Live'")
+    page.forget_complaints()
+
+
+def test_the_map_is_one_tab_stop_and_is_walked_by_arrows(page: Page) -> None:
+    """Home and End reach the first and the last stream, Enter opens it, brackets go to its neighbours."""
+    page.go(OWNERSHIP)
+    assert page.run("return document.querySelectorAll('.bead[tabindex=\"0\"]').length") == 1
+    page.run("document.querySelector('.bead[tabindex=\"0\"]').focus()")
+    page.press(Keys.END)
+    assert page.run("return document.activeElement.id") == f"b{STREAMS - 1}"
+    page.press(Keys.HOME, Keys.ARROW_RIGHT)
+    assert page.run("return document.activeElement.id") == "b1"
+    assert "Stream 1" in page.text("#tip")
+    page.press(Keys.ENTER)
+    page.until("location.pathname === '/console/streams/1'")
+    page.press("]")
+    page.until("location.pathname === '/console/streams/2'")
+
+
+def test_the_theme_that_a_person_chose_stays(page: Page) -> None:
+    """On the next page too."""
+    page.go("/")
+    page.wear("light", 1440, 900)
+    page.press("t")
+    page.press("3")
+    page.until("location.pathname === '/console/movements'")
+    assert page.run("return document.documentElement.dataset.theme") == "dark"
+    page.press("t")
+
+
+def test_filters_are_in_the_address(page: Page, baton: RunningBaton) -> None:
+    """A found stream is the only row of the table; a choice of colour survives a reload."""
+    page.go(f"{OWNERSHIP}?find=7&colour=open")
+    assert page.run(
+        "return [...document.querySelectorAll('#streams tbody tr')].map((r) => r.dataset.stream)"
+    ) == ["7"]
+    assert page.run("return document.querySelector('#b7').className").startswith("bead a")
+    page.click("input[name=colour][value=lag]")
+    page.until("new URLSearchParams(location.search).get('colour') === 'lag'")
+    assert "find=7" in page.run("return location.search")

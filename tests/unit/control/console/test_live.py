@@ -1,0 +1,152 @@
+"""What viewers are told: a page that applies every message shows what a page drawn just now shows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.control.console.live import MOST_VIEWERS, LiveHub, Painter, TooManyViewers
+from services.control.console.scene import Scene
+from services.control.live.feed import EventFeed
+from shared.model.events import Event, encode_event
+from tests.unit.control.console.scenes import scene_with, scenes, stream_row
+
+SHOWN = (1, 3)
+
+
+def data_of(message: bytes) -> Any:
+    """The JSON of a message's `data` line."""
+    (line,) = [line for line in message.split(b"\n") if line.startswith(b"data: ")]
+    return msgspec.json.decode(line[6:])
+
+
+def applied(page: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    """The page after a reading, as the console's script applies it."""
+    parts = ("facts", "members", "beads", "rows")
+    return {part: page.get(part, {}) | told.get(part, {}) for part in parts}
+
+
+@given(st.lists(scenes(), min_size=1, max_size=6))
+def test_changes_add_up_to_the_whole(world: list[Scene]) -> None:
+    """Whatever happens between readings, and however often nothing does."""
+    painter = Painter("lag")
+    page: dict[str, Any] = {}
+    last = None
+    for scene in world:
+        snapshot = painter.paint(scene)
+        if snapshot is None:
+            continue
+        page = applied(page, data_of(snapshot.message(SHOWN, whole=last is None)))
+        last = snapshot
+    assert last is not None
+    assert page == applied({}, data_of(last.message(SHOWN, whole=True)))
+    fresh = Painter("lag").paint(world[-1])
+    assert fresh is not None
+    assert page == applied({}, data_of(fresh.message(SHOWN, whole=True)))
+
+
+@given(scenes())
+def test_nothing_new_is_not_told(scene: Scene) -> None:
+    """A reading without a change makes no message, unless one is due."""
+    painter = Painter("lag")
+    assert painter.paint(scene) is not None
+    assert painter.paint(scene) is None
+    due = painter.paint(scene, always=True)
+    assert due is not None
+    assert not any(data_of(due.message(SHOWN, whole=False)).get(part) for part in ("beads", "rows"))
+
+
+def test_a_viewer_gets_rows_of_its_own_streams_only() -> None:
+    """A page of fifty streams is not told of a thousand."""
+    snapshot = Painter("lag").paint(scene_with([stream_row(n) for n in range(9)]))
+    assert snapshot is not None
+    assert set(data_of(snapshot.message([2, 4, 99], whole=True))["rows"]) == {"2", "4"}
+
+
+class World:
+    """A hub over a scene that the test changes, and a feed."""
+
+    def __init__(self) -> None:
+        self.feed = EventFeed()
+        self.feed.begin(0)
+        self.feed.mark_current()
+        self.rows = [stream_row(n) for n in range(3)]
+        self.hub = LiveHub(lambda group: scene_with(self.rows), self.feed, every_s=0.001)
+
+    def happen(self, event_id: int) -> None:
+        """An event arrives."""
+        event = Event(at=1, group="g", kind="handover", stream=1, source="m0", target="m1", pause_ms=43)
+        self.feed.receive([(event_id, encode_event(event))])
+
+
+async def next_with(messages: AsyncGenerator[bytes], name: bytes) -> bytes:
+    """The next message of that name."""
+    async with asyncio.timeout(30):
+        async for message in messages:
+            if b"event: " + name + b"\n" in message:
+                return message
+    raise AssertionError("the stream has ended")
+
+
+async def test_a_viewer_that_comes_back_misses_no_event() -> None:
+    """`Last-Event-ID` is an event's offset: those after it come again, and no other."""
+    world = World()
+    for event_id in range(5):
+        world.happen(event_id)
+    viewer = world.hub.follow("g", "lag", [], 2)
+    assert [(await next_with(viewer, b"event")).split(b"\n")[0] for _ in range(2)] == [b"id: 3", b"id: 4"]
+    await viewer.aclose()
+
+
+async def test_a_new_viewer_is_told_where_it_stands_and_sees_the_next_event() -> None:
+    """The first message carries the id of the newest event, so a reconnection continues there."""
+    world = World()
+    world.happen(0)
+    viewer = world.hub.follow("g", "lag", [], None)
+    assert b"id: 0\n" in await anext(viewer)
+    await next_with(viewer, b"reading")
+    world.happen(1)
+    assert (await next_with(viewer, b"event")).startswith(b"id: 1\n")
+    await viewer.aclose()
+
+
+async def test_a_slow_viewer_gets_the_whole_instead_of_what_it_missed() -> None:
+    """It costs no memory meanwhile."""
+    world = World()
+    slow, quick = (world.hub.follow("g", "lag", [], None) for _ in range(2))
+    await next_with(slow, b"reading")
+    await next_with(quick, b"reading")
+    for lag in (5, 6, 7):
+        world.rows = [stream_row(n, lag=lag) for n in range(3)]
+        await next_with(quick, b"reading")
+    told = data_of(await next_with(slow, b"reading"))
+    assert told["whole"]
+    assert told["facts"]["lag"] == "21"
+    await slow.aclose()
+    await quick.aclose()
+
+
+async def test_closing_ends_every_viewer_and_leaving_ends_the_painting() -> None:
+    """Otherwise control's server would wait for the browsers to leave."""
+    world = World()
+    viewer = world.hub.follow("g", "lag", [], None)
+    await next_with(viewer, b"reading")
+    assert world.hub.viewers == 1
+    world.hub.close()
+    async with asyncio.timeout(30):
+        _ = [message async for message in viewer]
+    assert world.hub.viewers == 0
+
+
+async def test_too_many_viewers_are_refused() -> None:
+    """A clear word instead of a slow control."""
+    world = World()
+    world.hub.viewers = MOST_VIEWERS
+    with pytest.raises(TooManyViewers):
+        world.hub.follow("g", "lag", [], None)

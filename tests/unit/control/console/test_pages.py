@@ -1,0 +1,122 @@
+"""The pages without a browser: they escape what they show, say what is empty, and keep their files apart."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+
+from services.control.console.assets import FOLDER, Assets
+from services.control.console.beads import bead_of, scale_of
+from services.control.console.ownership import has_wires, ownership_map
+from services.control.console.pages import HEADERS
+from services.control.console.scene import owned_sentence
+from tests.unit.control.console.scenes import MEMBERS, member_row, scene_with, stream_row
+from tests.unit.control.sources import small_baton
+from tests.unit.control.test_app import InMemoryRunner, app_of
+
+VIEWS = ("/", "/console/ownership", "/console/streams/0", "/console/movements")
+URL = re.compile(r'(?:href|src)="([^"]+)"')
+WEIGHT_MOST = 120_000
+"""Bytes of a first visit, packed: page, styles, scripts and fonts."""
+
+
+async def browser_of(*, is_read: bool = True) -> httpx.AsyncClient:
+    """A client of the small Baton's console."""
+    app = await app_of(small_baton(), InMemoryRunner(), is_read=is_read)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+async def test_a_page_loads_only_what_control_serves_and_runs_no_inline_script(view: str) -> None:
+    """Its policy forbids everything else, also styles in elements; a first visit is small."""
+    async with await browser_of() as browser:
+        page = await browser.get(view, headers={"Accept-Encoding": "gzip"})
+        assert page.status_code == 200
+        assert page.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
+        assert not re.search(r"<script(?![^>]*\bsrc=)|\sstyle=|<style|\son\w+=", page.text)
+        assert not [url for url in URL.findall(page.text) if not url.startswith(("/", "#", "?"))]
+        weight = int(page.headers["content-length"])
+        for url in {url for url in URL.findall(page.text) if "/assets/" in url}:
+            answer = await browser.get(url, headers={"Accept-Encoding": "gzip"})
+            assert "immutable" in answer.headers["cache-control"]
+            weight += int(answer.headers["content-length"])
+        assert weight <= WEIGHT_MOST
+
+
+async def test_what_users_name_cannot_become_markup() -> None:
+    """A name is shown as text wherever it stands."""
+    async with await browser_of() as browser:
+        page = await browser.get("/console/ownership", params={"find": '"><script>alert(1)</script>'})
+        assert "<script>alert" not in page.text
+        assert "&lt;script&gt;" in page.text
+
+
+async def test_a_page_before_the_first_reading_says_so() -> None:
+    """As a problem document, as all of control's answers."""
+    async with await browser_of(is_read=False) as browser:
+        answer = await browser.get("/")
+        assert answer.status_code == 503
+
+
+def test_the_vendored_files_are_those_of_their_packages() -> None:
+    """SHA256SUMS lists the digests of the published files."""
+    for folder in (FOLDER / "vendor", Path(__file__).parents[4] / "tests" / "browser" / "axe"):
+        for line in (folder / "SHA256SUMS").read_text().splitlines():
+            digest, name = line.split()
+            packed = folder / f"{name}.gz"
+            content = (
+                gzip.decompress(packed.read_bytes()) if packed.exists() else (folder / name).read_bytes()
+            )
+            assert hashlib.sha256(content).hexdigest() == digest, name
+
+
+def test_an_assets_name_follows_its_content(tmp_path: Path) -> None:
+    """So a browser may keep it for ever; the styles name their fonts so too."""
+    for name in ("geist.woff2", "geist-mono.woff2"):
+        (tmp_path / name).write_bytes(b"one")
+    (tmp_path / "console.css").write_text("url(vendor/geist.woff2)")
+    before = Assets(tmp_path).url("console.css")
+    (tmp_path / "geist.woff2").write_bytes(b"another")
+    assert Assets(tmp_path).url("console.css") != before
+
+
+def test_every_stream_has_one_bead_and_members_that_own_nothing_have_a_row() -> None:
+    """Also a stream whose owner has just gone from the group."""
+    drawn = ownership_map(scene_with([stream_row(0), stream_row(1, None), stream_row(2, "gone")]), "lag")
+    assert [line.member.id for line in drawn.lines] == list(MEMBERS)
+    assert [stream for line in drawn.lines for stream, _ in line.beads] == [0]
+    assert [stream for stream, _ in drawn.nobody] == [1, 2]
+
+
+def test_what_is_not_known_is_empty_and_never_0() -> None:
+    """A bead without a value has a step of its own."""
+    row = stream_row(0)
+    unknown = bead_of(
+        type(row)(**{name: getattr(row, name) for name in row.__struct_fields__} | {"rate": None}),
+        scale_of([row], "rate"),
+        {},
+    )
+    assert (unknown.step, unknown.text) == (-1, "")
+
+
+def test_many_streams_are_pushed_together() -> None:
+    """Up to 96 wires, and fewer cells than 4,000."""
+    assert has_wires(24, 3)
+    assert not has_wires(1_000, 50)
+    assert not has_wires(90, 50)
+
+
+def test_a_sentence_says_who_owns_what() -> None:
+    """Shares where they are few and all is well; otherwise what is not."""
+    well = scene_with([stream_row(0, "m0"), stream_row(1, "m1"), stream_row(2, "m2")])
+    assert owned_sentence(well) == "3 streams on 3 members. Shares are 1, 1 and 1, as planned."
+    ill = scene_with([stream_row(0, None), stream_row(1, "m1")])
+    ill.members[0:1] = [member_row("m0", answers=False)]  # type: ignore[index]
+    assert "1 stream is unowned" in owned_sentence(ill)
+    assert "1 does not answer" in owned_sentence(ill)
+    assert owned_sentence(scene_with([stream_row(0, None)], ())) == "1 stream waits for a member."

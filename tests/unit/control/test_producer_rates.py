@@ -1,0 +1,92 @@
+"""What producers accept and refuse per second follows from their own counts and clocks."""
+
+from __future__ import annotations
+
+import random
+
+import httpx
+import pytest
+
+from services.control.adapters.http_producers import HttpProducers
+from services.control.core.producer_rates import WINDOW_MS, ProducerCounts, ProducerRate, ProducerRates
+from shared.model.cluster import ProducerNode
+
+
+def counts(at_ms: int, accepted: int, **refused: int) -> dict[str, ProducerCounts]:
+    """The counts of producer `p`."""
+    return {"p": ProducerCounts(id="p", at=at_ms, accepted=accepted, refused=refused)}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_steady_producer_has_a_steady_rate(seed: int) -> None:
+    """However often control asks, and however old the numbers of a worker are: their own time counts."""
+    chance, rates, at_ms = random.Random(seed), ProducerRates(), 0
+    found: list[ProducerRate] = []
+    for _ in range(200):
+        at_ms += chance.randint(1, 2000) * 10
+        aged_ms = at_ms - chance.randint(0, 100) * 10
+        if aged_ms >= 0:
+            found.append(rates.observe(counts(aged_ms, aged_ms // 10, late=aged_ms // 100))["p"])
+
+    assert found[0] == ProducerRate()
+    known = [rate for rate in found if rate.accepted_per_s is not None]
+    assert len(known) > 100
+    assert all(abs((rate.accepted_per_s or 0) - 100) < 1e-6 for rate in known)
+
+
+def test_a_rate_is_one_of_the_last_seconds() -> None:
+    """What has stopped is no longer a refusal a window later."""
+    rates = ProducerRates()
+    for second in range(60):
+        (rate,) = rates.observe(counts(second * 1000, 0, bad=min(second, 20) * 5)).values()
+        if second == 20:
+            assert rate.refused_per_s == {"bad": 5.0}
+
+    assert rate == ProducerRate(accepted_per_s=0.0, refused_per_s={})
+    assert WINDOW_MS < 40_000
+
+
+def test_a_producer_that_restarts_or_is_silent_has_no_rate_at_first() -> None:
+    """Neither a negative rate nor one over the silence."""
+    rates = ProducerRates()
+    rates.observe(counts(0, 100))
+    known = rates.observe(counts(1000, 200))
+
+    restarted = rates.observe(counts(2000, 5))
+    silent = rates.observe({})
+    back = rates.observe(counts(4000, 50))
+
+    assert known["p"].accepted_per_s == 100
+    assert (restarted["p"], silent, back["p"]) == (ProducerRate(), {}, ProducerRate())
+
+
+def test_refusals_of_fragments_and_requests_are_one_list_of_reasons() -> None:
+    """By name; fragments that Kafka did not acknowledge are among them."""
+    reported = ProducerCounts(id="p", at=0, unstored=1, rejected={"time": 2}, refused={"overloaded": 3})
+
+    assert reported.refusals() == {"unstored": 1, "time": 2, "overloaded": 3}
+
+
+async def test_every_address_is_asked_once_and_only_for_its_own_producers() -> None:
+    """Workers share a port; a private port comes before the public one; a silent producer has no counts."""
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        if request.url.host == "gone":
+            raise httpx.ConnectError("refused", request=request)
+        names = ("w.0", "w.1") if request.url.host == "workers" else ("other", "w.0")
+        return httpx.Response(200, json={"producers": [{"id": name, "at": 5, "new": 1} for name in names]})
+
+    nodes = {
+        "w.0": ProducerNode(address="http://public:1", private_address="http://workers:2"),
+        "w.1": ProducerNode(address="http://public:1", private_address="http://workers:2"),
+        "x": ProducerNode(address="http://other:1"),
+        "y": ProducerNode(address="http://gone:1"),
+    }
+    source = HttpProducers(httpx.AsyncClient(transport=httpx.MockTransport(answer)))
+
+    found = await source.read(nodes)
+
+    assert sorted(found) == ["w.0", "w.1"]
+    assert sorted(asked) == ["http://gone:1/status", "http://other:1/status", "http://workers:2/status"]
