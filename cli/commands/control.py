@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 from rich.progress import MofNCompleteColumn
 
-from cli.http.client import BatonClient, connect
+from cli.http.client import BatonClient
+from cli.http.control import connect_to_control
 from cli.terminal.output import Columns, print_json, print_objects, progress_bar
 
 PATIENCE_S = 2.0
@@ -36,7 +37,7 @@ def ask(
     """What one call of control returns."""
 
     async def connected() -> Answer:
-        async with connect(url, patience_s=patience_s) as control:
+        async with connect_to_control(url, patience_s=patience_s) as control:
             return await call(control)
 
     return asyncio.run(connected())
@@ -73,7 +74,7 @@ async def start(
 
     Control serves it at `path`/<id>. `on_started` gets it as it was started.
     """
-    async with connect(url, patience_s=WAIT_PATIENCE_S if wait else PATIENCE_S) as control:
+    async with connect_to_control(url, patience_s=WAIT_PATIENCE_S if wait else PATIENCE_S) as control:
         started = await call(control)
         on_started(started)
         if not wait:
@@ -84,7 +85,7 @@ async def start(
 
 async def follow(url: str, path: str, progress_of: Callable[[Mapping[str, Any]], Progress]) -> Answer:
     """The run or operation at `path` once it has ended; shows a progress bar until then."""
-    async with connect(url, patience_s=WAIT_PATIENCE_S) as control:
+    async with connect_to_control(url, patience_s=WAIT_PATIENCE_S) as control:
         await control.get(path)  # show no bar if it does not exist
         return await _follow(control, path, progress_of)
 

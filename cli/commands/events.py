@@ -17,7 +17,8 @@ import msgspec
 from rich.filesize import decimal
 
 from cli.commands.control import Answer, ask
-from cli.http.client import BatonClient, connect
+from cli.http.client import BatonClient
+from cli.http.control import connect_to_control
 from cli.http.sse import ServerSentEvent
 from cli.terminal.interrupts import interruptible
 from cli.terminal.options import control_options
@@ -168,7 +169,7 @@ async def _check_names(control: BatonClient, group: Any, stream: Any, member: An
 
 
 async def _follow(url: str, params: Params, show: Callable[[Mapping[str, Any]], None]) -> None:
-    async with connect(url) as control:
+    async with connect_to_control(url) as control:
         # fails at once on a wrong address or an unknown name, instead of waiting
         await _events(control, {**params, "limit": 1})
         listen = functools.partial(control.listen, "/events", params)

@@ -20,7 +20,7 @@ from cli.commands.control import (
     get_list,
     print_list,
 )
-from cli.http.client import connect
+from cli.http.control import connect_to_control
 from cli.terminal.escaping import escaped
 from cli.terminal.interrupts import interruptible
 from cli.terminal.layout import Column
@@ -108,7 +108,7 @@ def log(run_id: str, is_following: bool, url: str, output: str) -> None:
 
 
 async def _print_log(url: str, run_id: str, *, is_following: bool, output: str) -> None:
-    async with connect(url, patience_s=WAIT_PATIENCE_S) as control:
+    async with connect_to_control(url, patience_s=WAIT_PATIENCE_S) as control:
         after: int | None = None
         while True:
             # the state first: once it is final, the log that is read after it is complete

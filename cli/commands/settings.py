@@ -28,6 +28,9 @@ SHOWN_DEFAULTS = {"BATON_MEMBER": "host name and process id"}
 ELSEWHERE = {
     "BATON_URL": "base URL of control, for the client commands (`--url`); default: that of the local stack "
     "of this folder, else `http://127.0.0.1:8000`",
+    "BATON_TOKEN_FILE": "file with the token that client commands show to control, alone in its first line; "
+    "default: that of the local stack of this folder, if it has one",
+    "BATON_TOKEN": "the token itself, instead of BATON_TOKEN_FILE",
     "BATON_PRODUCER_URL": "base URL of the producer, for `baton import` and `baton rejected replay`; "
     "default: that of the local stack of this folder, else `http://127.0.0.1:8001`",
     "BATON_WRITE_KEY": "write key of `baton import` and `baton rejected replay` (`--write-key`)",

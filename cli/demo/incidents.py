@@ -16,7 +16,8 @@ import click
 from cli.commands.control import wait_until_ended
 from cli.commands.operations import cost_text
 from cli.demo import report
-from cli.http.client import BatonClient, connect
+from cli.http.client import BatonClient
+from cli.http.control import connect_to_control
 from cli.stack.local import LocalStack
 from shared.errors import BatonError
 from shared.model.names import DEFAULT_GROUP
@@ -53,7 +54,7 @@ class Quarters:
 
 async def run_incidents(stack: LocalStack, quarters: Quarters) -> None:
     """Runs all incidents in order. Raises BatonError when a move or a drain fails."""
-    async with connect(stack.control_url, patience_s=PATIENCE_S) as control:
+    async with connect_to_control(stack.control_url, patience_s=PATIENCE_S) as control:
         await quarters.reach(1)
         target = await _other_owner(control)
         report.step(f"a quarter of the log is in Kafka: moving stream {MOVED} to {target}, live")

@@ -20,7 +20,7 @@ from cli.demo.incidents import Quarters, run_incidents
 from cli.demo.log import DemoLog
 from cli.demo.stages import Amount, inequalities, stages_of
 from cli.demo.truth import Findings, TruthCheck
-from cli.http.client import connect
+from cli.http.control import connect_to_control
 from cli.importing.options import ImportOptions, Outcome
 from cli.importing.run import run_import
 from cli.kafka.delivered import open_sessions
@@ -111,7 +111,7 @@ async def _settled(stack: LocalStack) -> dict[str, Any]:
     Raises Unavailable when that takes too long.
     """
     deadline = time.monotonic() + SETTLE_S
-    async with connect(stack.control_url, patience_s=SETTLE_S) as control:
+    async with connect_to_control(stack.control_url, patience_s=SETTLE_S) as control:
         while True:
             answer = await control.pages("/streams", "streams", "stream", {"group": DEFAULT_GROUP})
             totals = answer["totals"]

@@ -253,11 +253,12 @@ async def connect(
     patience_s: float = 2.0,
     connect_patience_s: float = FIRST_CONTACT_S,
     connections: int = 4,
-    write_key: str = "",
+    bearer: str = "",
 ) -> AsyncIterator[BatonClient]:
-    """A client of the service at `url`, open during the block; `write_key` authenticates with a producer.
+    """A client of the service at `url`, open during the block.
 
-    A longer `connect_patience_s` is for a service that has answered another client. Raises InvalidInput.
+    `bearer`: what the service demands, a producer's write key or a token of control. A longer
+    `connect_patience_s` is for a service that has answered another client. Raises InvalidInput.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -265,7 +266,7 @@ async def connect(
     http = httpx.AsyncClient(
         base_url=url,
         verify=client_context(tls_for(url)) if parts.scheme == "https" else True,
-        headers={"authorization": f"Bearer {write_key}"} if write_key else {},
+        headers={"authorization": f"Bearer {bearer}"} if bearer else {},
         timeout=httpx.Timeout(60, connect=5),
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         # a proxy from the environment cannot reach this machine's loopback

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from cli.http.client import BatonClient, NotAllowed, connect
+from cli.http.control import connect_to_control
 from cli.http.receipts import MarkerPosition, Receipt
 from cli.importing.booking import Booking
 from cli.importing.closing import TimeBounds
@@ -113,7 +114,7 @@ async def _send_and_close(
         # the producer has answered the first questions, so it is only restarting
         connect_patience_s=PATIENCE_S,
         connections=connections,
-        write_key=options.write_key,
+        bearer=options.write_key,
     ) as producer:
         try:
             if not booking.start.is_sent:
@@ -190,7 +191,7 @@ async def _await_delivery(
     # until the wait is over: an error in it must not look like a delivery
     outcome.delivered = False
     # control may restart while we wait, which must not fail the import
-    async with connect(
+    async with connect_to_control(
         options.control, patience_s=WAIT_PATIENCE_S, connect_patience_s=WAIT_PATIENCE_S
     ) as control:
         await await_delivery(

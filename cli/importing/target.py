@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from cli.http.client import BatonClient, NotAllowed, connect
+from cli.http.control import connect_to_control
 from cli.importing.closing import TimeBounds, bounds_of
 from shared.errors import BatonError, InvalidInput, NotFound, Unavailable
 from shared.model.group import GroupSettings
@@ -40,7 +41,7 @@ async def look_up(url: str, write_key: str, control: str | None, group: str | No
     to be sent and the key does not allow it, Unavailable when one of the two does not answer, InvalidInput
     when control does not know the group (None: any will do).
     """
-    async with connect(url, patience_s=STARTING_S, write_key=write_key) as producer:
+    async with connect(url, patience_s=STARTING_S, bearer=write_key) as producer:
         table = await producer.table()
         if control is not None:
             await _check_markers(producer)
@@ -59,7 +60,7 @@ async def _check_markers(producer: BatonClient) -> None:
 
 
 async def _settings(url: str, group: str | None) -> list[GroupSettings]:
-    async with connect(url, patience_s=STARTING_S) as control:
+    async with connect_to_control(url, patience_s=STARTING_S) as control:
         try:
             answer = await control.pages("/groups", "groups", "name")
         except (NotFound, Unavailable) as error:

@@ -201,7 +201,7 @@ async def _replay(
                 await count(log, reason, replayed)
                 return None
             # only now: a dry run needs no producer
-            async with connect(url, patience_s=PATIENCE_S, write_key=write_key) as producer:
+            async with connect(url, patience_s=PATIENCE_S, bearer=write_key) as producer:
                 await replay(log, producer, reason, limits=BatchLimits(), replayed=replayed)
     except BatonError as error:
         # returned, not raised: the counts up to here are printed first

@@ -206,6 +206,7 @@ class LocalStack:
             kafka=self.options.kafka_address,
             kafka_locks=self._locks.kafka_environment(OPERATOR) if self._locks else {},
             tls=self._locks.tls_environment(OPERATOR) if self._locks else {},
+            token_file=str(self._locks.token_file) if self._locks else "",
             namespace=self.options.namespace,
             processes=processes,
         )

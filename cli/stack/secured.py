@@ -1,4 +1,4 @@
-"""The locks of a local stack that `baton up --secure` starts: certificates, passwords, users and rights.
+"""The locks of a local stack that `baton up --secure` starts: certificates, passwords, tokens, users, rights.
 
 They are in the folder `locks` of the stack's home, which only its owner may enter. Certificates are new at
 each start; passwords stay, because the data of Kafka and ZooKeeper know them. Each service and the command
@@ -16,6 +16,7 @@ from cli.stack.certificates import Authority, ensure_authority
 from cli.stack.kafka_locks import BROKER, KafkaLocks
 from cli.stack.servers import LOOPBACK
 from cli.stack.znode_locks import change_acls
+from services.control.api.access.caller import ROLES
 from shared.kafka.access import KafkaAccess, access_from
 from shared.kafka.cluster import Cluster
 from shared.kafka.users import Right, grant, set_password
@@ -42,9 +43,11 @@ PRINCIPALS = {
 PASSWORD_BYTES = 24
 SPARK = "spark"
 """The secret that the processes of the stack's Spark cluster share."""
+TOKENS = "control.tokens"
+"""The tokens of control, one for each role."""
 LOCK_VARIABLES = frozenset(
     name for name in KNOWN if name.startswith(("BATON_KAFKA_", "BATON_TLS_", "BATON_ZOOKEEPER_"))
-) - {"BATON_ZOOKEEPER_TIMEOUT_S"} | {"BATON_SPARK_SECRET_FILE"}
+) - {"BATON_ZOOKEEPER_TIMEOUT_S"} | {"BATON_SPARK_SECRET_FILE", "BATON_CONTROL_TOKENS_FILE"}
 """Those of a shell are for another stack: services of this one must not take them over."""
 SESSION_TIMEOUT_S = 10.0
 
@@ -95,8 +98,15 @@ class StackLocks:
         """All variables of a service's locks."""
         trust = {"BATON_TLS_CLIENT_CA_FILE": str(self.folder / "ca.pem")}
         kafka, tls = self.kafka_environment(service), self.tls_environment(service)
-        spark = {"BATON_SPARK_SECRET_FILE": str(self.spark_secret)} if service == "control" else {}
-        return kafka | tls | trust | self.zookeeper_environment | spark
+        return kafka | tls | trust | self.zookeeper_environment | self._own_environment(service)
+
+    def _own_environment(self, service: str) -> dict[str, str]:
+        if service != "control":
+            return {}
+        return {
+            "BATON_SPARK_SECRET_FILE": str(self.spark_secret),
+            "BATON_CONTROL_TOKENS_FILE": str(self.folder / TOKENS),
+        }
 
     def kafka_environment(self, principal: str) -> dict[str, str]:
         """The variables with which Kafka's clients are let in."""
@@ -115,6 +125,11 @@ class StackLocks:
             "BATON_TLS_CERTIFICATE_FILE": str(self.folder / f"{principal}.pem"),
             "BATON_TLS_KEY_FILE": str(self.folder / f"{principal}.key"),
         }
+
+    @property
+    def token_file(self) -> Path:
+        """The file with the token that the command line shows to control."""
+        return self._password_file("control-admin")
 
     @property
     def zookeeper_environment(self) -> dict[str, str]:
@@ -157,7 +172,15 @@ def make_locks(home: Path, certificate_port: int) -> StackLocks:
     for name in (BROKER, ADMIN, *PRINCIPALS):
         authority.issue(name)
     for name in ("zookeeper", SPARK, *(f"kafka-{user}" for user in PRINCIPALS)):
-        file = folder / f"{name}.password"
-        if not file.exists():
-            write_private(file, f"{secrets.token_urlsafe(PASSWORD_BYTES)}\n".encode())
+        _ensure_password(folder / f"{name}.password")
+    tokens = {role: _ensure_password(folder / f"control-{role}.password") for role in ROLES}
+    lines = "".join(f"{token} {role} name={role}\n" for role, token in tokens.items())
+    write_private(folder / TOKENS, lines.encode())
     return locks
+
+
+def _ensure_password(file: Path) -> str:
+    """The password in the file, which is made if it is missing."""
+    if not file.exists():
+        write_private(file, f"{secrets.token_urlsafe(PASSWORD_BYTES)}\n".encode())
+    return file.read_text().strip()

@@ -37,6 +37,7 @@ class StackState(msgspec.Struct, frozen=True, kw_only=True):
     kafka: str = ""
     kafka_locks: dict[str, str] = {}
     tls: dict[str, str] = {}
+    token_file: str = ""
     namespace: str = ""
     processes: list[ProcessState] = []
 

@@ -127,6 +127,7 @@ def _summary(options: StackOptions) -> str:
     if options.secure:
         locks = StackLocks(folder=options.home / FOLDER, certificate_port=options.certificate_port)
         exports |= locks.tls_environment(OPERATOR) | locks.kafka_environment(OPERATOR)
+        exports |= {"BATON_TOKEN_FILE": str(locks.token_file)}
     # a home of another name is not searched for
     found = (
         f"in {options.home.parent} and below"

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import msgspec
 
+from shared.errors import InvalidInput
+from shared.secret_file import parse_secrets
+from shared.service.key_file import check_key
 from shared.service.tls import TlsFiles
 
 STATE_FILE = "stack.json"
@@ -28,7 +31,7 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     """Where the services of a running stack are; the part of its state that clients need.
 
     `kafka_locks`: the variables `BATON_KAFKA_…` with which clients of its Kafka are let in; `tls`: those with
-    which clients of its services are.
+    which clients of its services are; `token_file`: that of a token for its control.
     """
 
     supervisor: _Supervisor
@@ -37,6 +40,7 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     kafka: str = ""
     kafka_locks: dict[str, str] = {}
     tls: dict[str, str] = {}
+    token_file: str = ""
     namespace: str = ""
 
     @property
@@ -75,6 +79,30 @@ def tls_for(url: str, environment: Mapping[str, str] = os.environ) -> TlsFiles:
         own = TlsFiles.from_environment(stack.tls)
     # a service's setting, which its shell may share with us
     return replace(own, client_ca="")
+
+
+def token_for(url: str, environment: Mapping[str, str] = os.environ) -> str:
+    """The token to show to control at this URL: what the environment says, or else the local stack's; or "".
+
+    Raises InvalidInput if it is in a file that cannot be read, or cannot be a token.
+    """
+    if token := environment.get("BATON_TOKEN", "").strip():
+        check_key(token, "BATON_TOKEN")
+        return token
+    variable, file = "BATON_TOKEN_FILE", environment.get("BATON_TOKEN_FILE", "")
+    stack = find_stack(environment)
+    if not file and stack is not None and url.rstrip("/") == stack.control:
+        variable, file = "the local stack's token", stack.token_file
+    if not file:
+        return ""
+    try:
+        token, *_ = parse_secrets(Path(file).read_bytes())
+        check_key(token, "the token")
+        return token
+    except OSError as error:
+        raise InvalidInput(f"{variable}={file}: {error.strerror}") from None
+    except InvalidInput as error:
+        raise InvalidInput(f"{variable}={file}: {error.detail}") from None
 
 
 def _is_home(folder: Path) -> bool:

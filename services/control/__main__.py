@@ -24,6 +24,8 @@ from services.control.adapters.spark_place import SparkPlace
 from services.control.adapters.spark_runner import SparkRunner
 from services.control.adapters.zookeeper_cluster import ZooKeeperCluster
 from services.control.adapters.zookeeper_pins import ZooKeeperPins
+from services.control.api.access.access import Access
+from services.control.api.access.tokens import Tokens
 from services.control.app import create_app
 from services.control.console.live import LiveHub
 from services.control.console.routes import scene_of, wall_ms
@@ -99,6 +101,8 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             freshness=freshness.rows,
             schedules=scheduler.rows,
         )
+        access = _access(settings)
+        await access.step()
         work = WorkLog(lambda: work_in(runner.runs(), operations.all(), wall_ms()))
         hub = LiveHub(scene_of(view), feed, every_s=settings.refresh_s, work=work)
         app = create_app(
@@ -114,6 +118,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             scheduler=scheduler,
             registry=registry,
             hosts=own_hosts_for(settings),
+            access=access,
         )
 
         async def keep_view() -> None:
@@ -121,7 +126,7 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
             await view.run()
 
         loops = {"view": keep_view, "events": events.run, "operations": operations.run, "runs": runner.run}
-        loops |= {"schedules": scheduler.run, "freshness": freshness.run}
+        loops |= {"schedules": scheduler.run, "freshness": freshness.run, "tokens": access.run}
         loops |= {"history": history.run, "samples": partial(samples.run, history.restore)}
         loops |= {"problems": problems.run}
         async with asyncio.TaskGroup() as group:
@@ -138,6 +143,12 @@ async def serve(settings: ControlSettings, stop: asyncio.Event) -> None:
                     task.cancel()
                 if settings.runs_at_stop == END:
                     await runner.stop()
+
+
+def _access(settings: ControlSettings) -> Access:
+    tokens = None if settings.tokens_file is None else Tokens(settings.tokens_file)
+    is_open, is_read_only = settings.control_open == "1", settings.read_only == "1"
+    return Access(tokens, is_open=is_open, is_read_only=is_read_only)
 
 
 def _view(

@@ -2,7 +2,7 @@
 
 Every list is served from memory, except the lake's tables, which are read from their files. Only
 `POST /operations`, `POST /jobs/…/runs` and `DELETE /runs/…` act. The guard stands in front and refuses what
-pages of other sites send.
+pages of other sites send. Behind it, the gate refuses callers that lack the role for their request.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable
 import prometheus_client
 from fastapi import FastAPI
 
-from services.control.api import cluster, events, jobs, streams, tables
+from services.control.api import cluster, events, jobs, login, streams, tables
 from services.control.api import history as history_api
 from services.control.api import operations as operations_api
 from services.control.api import problems as problems_api
+from services.control.api.access.access import Access
+from services.control.api.access.gate import Gate
 from services.control.api.guard import Guard
 from services.control.api.openapi import install_schemas
-from services.control.api.pages import MISDIRECTED
+from services.control.api.pages import MISDIRECTED, REFUSED
 from services.control.console.action_pages import ActionPages, action_pages_routes
 from services.control.console.assets import Assets
 from services.control.console.job_pages import JobPages, job_pages_routes
@@ -51,20 +53,23 @@ def create_app(
     scheduler: Scheduler,
     registry: prometheus_client.CollectorRegistry,
     hosts: Iterable[str],
+    access: Access,
 ) -> FastAPI:
-    """Control as an ASGI app, reached under loopback names, IP addresses and `hosts`."""
+    """Control as an ASGI app under loopback names, IP addresses and `hosts`, for whom `access` lets in."""
     app = FastAPI(
         title="Baton control",
         description="Who owns which stream, how far it is, and the operations and jobs on it.",
         version="1",
-        responses=MISDIRECTED,
+        responses=MISDIRECTED | REFUSED,
         **NO_DOCS,
     )
     app.add_middleware(HeadAnswers)
+    app.add_middleware(Gate, access=access)
     app.add_middleware(Guard, hosts=hosts)  # the last one stands in front
     install_problems(app)
     install_docs(app)
-    install_health(app, view.complaints, registry)
+    install_health(app, lambda: [*view.complaints(), *access.complaints()], registry, remarks=access.remarks)
+    app.include_router(login.access_routes(access))
     app.include_router(streams.streams_routes(view))
     app.include_router(cluster.cluster_routes(view))
     app.include_router(events.events_routes(feed, view.check_group))
@@ -74,13 +79,14 @@ def create_app(
     app.include_router(jobs.schedules_routes(scheduler))
     app.include_router(tables.tables_routes(lake, freshness))
     assets = Assets()
-    console = Console(view, feed, hub, history, problems, Pages(assets))
+    pages = Pages(assets)
+    console = Console(view, feed, hub, history, problems, pages, is_read_only=access.is_read_only)
     app.include_router(console_routes(console, assets))
     app.include_router(job_pages_routes(JobPages(console, runner, scheduler)))
     app.include_router(action_pages_routes(ActionPages(console, operations)))
     app.include_router(history_api.history_routes(history))
     app.include_router(problems_api.problems_routes(problems))
-    resources = (streams, cluster, events, operations_api, jobs, tables, history_api, problems_api)
+    resources = (streams, cluster, events, operations_api, jobs, tables, login, history_api, problems_api)
     install_schemas(
         app,
         answered=[struct for resource in resources for struct in resource.ANSWERED],

@@ -1,4 +1,4 @@
-"""What control needs from the world: the sources of its view, two effects, a runner of jobs, and a topic.
+"""What control needs from the world: the sources of its view, two effects, and a runner of jobs.
 
 The adapters implement these on ZooKeeper, Kafka, HTTP and processes; tests use in-memory twins.
 """

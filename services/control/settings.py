@@ -1,4 +1,4 @@
-"""Control's settings: where runs and tables live, how to reach Spark, how often to read the cluster."""
+"""Control's settings: whom it serves, where runs and tables live, how to reach Spark, how often it reads."""
 
 from __future__ import annotations
 
@@ -37,6 +37,18 @@ class ControlSettings(ServiceSettings):
         "",
         "names under which control is reached besides loopback names, IP addresses and its own address, "
         "`name,…`: of a container, a service, a proxy; a request with another name in its `Host` gets 421",
+    )
+    control_tokens_file: str = setting(
+        "",
+        "file with the tokens of control's callers, `TOKEN ROLE name=NAME` in a line (`#` comments), with "
+        "the roles `view`, `operate` and `admin`; reread when it changes; empty: control serves its own "
+        "machine alone, and everybody there may do everything",
+    )
+    control_open: str = setting(
+        "0", "1: without BATON_CONTROL_TOKENS_FILE, control serves everybody who reaches it", one_of("0", "1")
+    )
+    read_only: str = setting(
+        "0", "1: control refuses every request that acts; schedules go on", one_of("0", "1")
     )
     refresh_s: float = setting(
         0.5,
@@ -143,6 +155,26 @@ class ControlSettings(ServiceSettings):
         "longest time that a run may take; a run may set a shorter limit",
         between(1, 7 * 86_400, "longer lets a hanging run block its job"),
     )
+
+    @property
+    def tokens_file(self) -> Path | None:
+        """The file of tokens, if one is set."""
+        return Path(self.control_tokens_file) if self.control_tokens_file else None
+
+    def remarks(self) -> list[str]:
+        """What an operator should know about these valid settings."""
+        remarks = ServiceSettings.remarks(self)
+        if self.tokens_file is None and self.control_open == "1":
+            remarks.append(
+                "BATON_CONTROL_OPEN=1: everybody who reaches control may do everything, because it has no "
+                "tokens (BATON_CONTROL_TOKENS_FILE)"
+            )
+        elif self.tokens_file is None and not is_loopback(self.host):
+            remarks.append(
+                f"BATON_HOST={self.host}: control has no tokens (BATON_CONTROL_TOKENS_FILE), so it refuses "
+                "everybody on other machines"
+            )
+        return remarks
 
     def check(self) -> list[str]:
         """Faults of settings that are valid on their own."""

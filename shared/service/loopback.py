@@ -10,8 +10,11 @@ def is_loopback(host: str) -> bool:
 
     >>> [is_loopback(host) for host in ("127.0.0.1", "[::1]", "localhost", "kafka", "10.0.0.1")]
     [True, True, True, False, False]
+    >>> is_loopback("::ffff:127.0.0.1")  # as a socket for both versions of IP sees it
+    True
     """
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        address = ipaddress.ip_address(host.strip("[]"))
+        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
     except ValueError:
         return host == "localhost"

@@ -164,6 +164,7 @@ async def test_the_least_rights_suffice_and_each_is_used(stack: LockedStack) -> 
     await until(are_delivered, lambda: stack.services["consumer"].tail())
     await compare_with_the_lake(stack)
     await restart_control(stack)
+    await ask_the_producer(stack)
     await use_command_line(stack)
 
     for principal in USED:
@@ -216,6 +217,17 @@ async def restart_control(stack: LockedStack) -> None:
             return answer.status_code == 200 and any(lag is not None for lag in answer.json()["lag"])
 
         await until(is_read_back, control.tail)
+
+
+async def ask_the_producer(stack: LockedStack) -> None:
+    """Control gets the producer's counts from it."""
+    async with httpx.AsyncClient(base_url=stack.urls["control"]) as http:
+
+        async def is_known() -> bool:
+            (row,) = (await http.get("/producers")).json()["producers"]
+            return row["answers"] and row["accepted_per_s"] is not None
+
+        await until(is_known, stack.services["control"].tail)
 
 
 async def use_command_line(stack: LockedStack) -> None:

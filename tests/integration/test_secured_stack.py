@@ -19,17 +19,19 @@ import pytest
 from cli.kafka.delivered import open_sessions
 from cli.stack.certificates import make_authority
 from cli.stack.options import StackOptions
-from cli.stack.secured import FOLDER, OPERATOR, StackLocks
+from cli.stack.secured import FOLDER, OPERATOR, TOKENS, StackLocks
 from cli.stack.spark_servers import spark_environment, spark_worker_argv
 from shared.errors import KafkaUnavailable, ZooKeeperRefused, ZooKeeperUnavailable
 from shared.kafka.access import KafkaAccess
 from shared.kafka.topics import list_topics
 from shared.model.names import DEFAULT_GROUP, Names
+from shared.service.private_files import write_private
 from shared.service.tls import TlsFiles, client_context
 from shared.zookeeper.access import access_source
 from shared.zookeeper.connection import ZooKeeper
 from tests.servers import free_port_offset
 from tests.spark_cluster import await_line
+from tests.waiting import until
 
 ZOOKEEPER_TIMEOUT_S = 6.0
 
@@ -111,6 +113,7 @@ async def strangers_get_nothing(stack: Running, folder: Path) -> None:
     trusting = TlsFiles(ca=str(stack.locks.folder / "ca.pem"))
     forged = replace(trusting, certificate=str(foreign.certificate), key=str(foreign.key))
     await _services_refuse(stack, trusting, forged)
+    await _control_wants_a_token(stack)
 
     (folder / "wrong").write_text("wrong")
     wrong = replace(stack.kafka, password_file=str(folder / "wrong"))
@@ -181,11 +184,34 @@ async def _services_refuse(stack: Running, *strangers: TlsFiles) -> None:
                     await client.get(f"https://127.0.0.1:{port}{path}")
 
 
+async def _control_wants_a_token(stack: Running) -> None:
+    url = stack.options.control_url
+    async with httpx.AsyncClient(verify=client_context(stack.locks.tls), trust_env=False) as operator:
+        assert (await operator.get(f"{url}/livez")).status_code == 200
+        for token in ("", stack.locks.spark_secret.read_text().strip()):
+            headers = {"authorization": f"Bearer {token}"} if token else {}
+            assert (await operator.get(f"{url}/members", headers=headers)).status_code == 401
+        form = await operator.post(f"{url}/login", data={"token": stack.locks.token_file.read_text().strip()})
+        assert "Secure" in form.headers["set-cookie"]
+        assert (await operator.get(f"{url}/me")).json()["role"] == "admin"
+
+        # the running control rereads its file: the old token, and the cookie made of it, end together
+        file = stack.locks.folder / TOKENS
+        kept, rotated = file.read_bytes(), b"rotated-0123456789 view name=rotated\n"
+        for content, status in ((rotated, 401), (kept, 200)):
+            write_private(file, content)
+
+            async def is_reread(expected: int = status) -> bool:
+                return (await operator.get(f"{url}/me")).status_code == expected
+
+            await until(is_reread)
+
+
 def no_secret_shows(stack: Running) -> list[str]:
     """The files of the home in which others may read a secret; none should be."""
     secrets = [file.read_bytes().strip() for file in stack.locks.folder.glob("*.password")]
     secrets += [file.read_bytes().strip() for file in stack.locks.folder.glob("*.key")]
-    assert len(secrets) == 13
+    assert len(secrets) == 16
     found = []
     for file in stack.options.home.rglob("*"):
         if file.is_file() and stat.S_IMODE(file.stat().st_mode) & 0o077:

@@ -34,7 +34,10 @@ SERVERS = ("zookeeper", "kafka")
 PINNED = re.compile(r"[a-z0-9/.-]+:\d+(\.\d+)+(-[a-z0-9.-]+)?")
 FOREIGN = {"SPARK_LOCAL_IP"}
 """Variables in the services' environments that Spark reads, not Baton."""
-ADDRESSES = {"BATON_KAFKA", "BATON_ZOOKEEPER", "BATON_HOST", "BATON_PORT", "BATON_PRIVATE_PORT"}
+ADDRESSES = {
+    *("BATON_KAFKA", "BATON_ZOOKEEPER", "BATON_HOST", "BATON_PORT", "BATON_PRIVATE_PORT"),
+    "BATON_CONTROL_OPEN",  # to whom it is open depends on where its port is published
+}
 """Settings that belong to the network of the containers: `baton.env` cannot change them."""
 CLIENT = "cli"
 SPARK = {"spark-master": "master.Master", "spark-worker": "worker.Worker"}
@@ -144,6 +147,17 @@ def test_every_variable_is_a_setting_that_the_service_knows(service: str) -> Non
     assert set(environment_of(service)) <= known | FOREIGN
     settings = load(SERVICES[service], environment)
     assert (settings.kafka, settings.zookeeper) == ("kafka:9092", "zookeeper:2181")
+
+
+def test_control_is_open_to_its_host_until_it_has_tokens() -> None:
+    """Nobody in the containers' network is on loopback. The port is published on that of the host alone."""
+    settings = load(ControlSettings, variables_in("control", {}))
+    ports = COMPOSE["services"]["control"]["ports"]
+
+    assert (settings.control_open, settings.tokens_file) == ("1", None)
+    assert ports != []
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    assert load(ControlSettings, variables_in("control", {"BATON_CONTROL_TOKENS_FILE": "t"})).tokens_file
 
 
 @pytest.mark.parametrize("service", SERVICES)

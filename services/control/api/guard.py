@@ -1,9 +1,9 @@
 """The guard in front of control: refuses what a foreign web page can make a visitor's browser send.
 
-Control has no password: it trusts everybody who reaches its port. A browser reaches it on behalf of any page
-that it shows, so three headers decide before a route sees the request. `Host` stops pages that point a name
-of their own at control's address and then read its answers (DNS rebinding). `Origin` and the type of the body
-stop forms and scripts of other sites that start or cancel something. Used by `app.py`.
+A browser reaches control on behalf of any page that it shows, and may send what control trusts: its address,
+or a cookie. So three headers decide before anything else sees the request. `Host` stops pages that point a
+name of their own at control's address and then read its answers (DNS rebinding). `Origin` and the type of the
+body stop forms and scripts of other sites that start or cancel something. Used by `app.py`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from shared.service.http import problem
 
 READING = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that change nothing here."""
-FORM = "application/x-www-form-urlencoded"
-FORM_PATHS = "/console/"
-"""Where forms are taken: the pages of the console work without scripts."""
+FORMS = frozenset({"/login", "/logout"})
+"""Paths that take a form, from control's own pages."""
+_CONSOLE = "/console/"
+_FORM = "application/x-www-form-urlencoded"
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::([0-9]{0,5}))?")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -51,7 +52,7 @@ class Guard:
             return None
         if not is_same_origin(headers, named[0]):
             return problem(403, "origin-refused", "pages of another origin may not change anything here")
-        if not is_json_or_empty(headers) and not is_own_form(path, headers):
+        if path not in FORMS and not is_json_or_empty(headers) and not is_own_form(path, headers):
             detail = f"a body must have the content type {JSON}"
             return problem(415, "unsupported-type", detail, headers={"Accept": JSON})
         return None
@@ -81,7 +82,7 @@ def is_own_form(path: str, headers: Headers) -> bool:
     `is_same_origin` has compared the origin; a form without one may come from anywhere.
     """
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    return path.startswith(FORM_PATHS) and kind == FORM and bool(headers.getlist("origin"))
+    return path.startswith(_CONSOLE) and kind == _FORM and bool(headers.getlist("origin"))
 
 
 def is_same_origin(headers: Headers, authority: str) -> bool:

@@ -21,9 +21,12 @@ StaleMs = Annotated[int, msgspec.Meta(description="age of the oldest reading beh
 INVALID = refuses(422, "A parameter is invalid; `errors` names each fault")
 BAD_BODY = refuses(400, "The body is not UTF-8")
 MISDIRECTED = refuses(421, "The `Host` of the request is not one of control's")
-GUARDED = refuses(403, "The request comes from a page of another origin") | refuses(
-    415, "The request has a body of another type than application/json"
-)
+_NO_TOKEN = "Control has tokens, and the request shows none that is in force"
+_NOT_LET_IN = "The caller lacks the role that this needs, or is on another machine and control has no tokens"
+REFUSED = refuses(401, _NO_TOKEN) | refuses(403, _NOT_LET_IN)
+GUARDED = refuses(
+    403, f"{_NOT_LET_IN}, or control is read-only, or the request comes from a page of another origin"
+) | refuses(415, "The request has a body of another type than application/json")
 NOT_FOUND = refuses(404, "There is no such group, stream, member, job, run or operation")
 UNAVAILABLE = refuses(503, "ZooKeeper or Kafka has not been read yet")
 

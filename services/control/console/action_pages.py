@@ -10,11 +10,11 @@ from urllib.parse import urlencode
 import msgspec
 from fastapi import APIRouter, HTTPException, Request, Response
 
-from services.control.access.caller import caller_of
+from services.control.api.access.caller import caller_of
 from services.control.api.operations import OperationRequest, wish_of
 from services.control.console.actions import curl, dry_run, title_of
 from services.control.console.following import following
-from services.control.console.forms import MAX_REASON, led_to, may, read_form, refused
+from services.control.console.forms import MAX_REASON, led_to, read_form, refused
 from services.control.console.movements import counts_of
 from services.control.console.ownership import ownership_map
 from services.control.console.routes import Console, scene_of
@@ -82,7 +82,7 @@ class ActionPages:
             wish=wish,
             found=found,
             dry=dry_run(found, scene, recent),
-            may_act=may(request, "operate"),
+            may_act=self._console.may(request, "operate"),
             most_reason=MAX_REASON,
         )
 

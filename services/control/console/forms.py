@@ -1,4 +1,4 @@
-"""What the console's forms send, who may send them, and the page that says why something was refused."""
+"""What the console's forms send, and the page that says why something was refused."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from urllib.parse import parse_qsl
 from fastapi import HTTPException, Request, Response
 from starlette.responses import RedirectResponse
 
-from services.control.access.caller import Role, caller_of
 from services.control.console.pages import HEADERS, Pages
 from shared.errors import BatonError
 from shared.service.http import problem_for
 
 MAX_FORM_BYTES: Final = 64 * 1024
 MAX_REASON: Final = 500
-_RANK: Final[dict[Role, int]] = {"view": 0, "operate": 1, "admin": 2}
 
 
 async def read_form(request: Request) -> dict[str, str]:
@@ -30,11 +28,6 @@ async def read_form(request: Request) -> dict[str, str]:
     except UnicodeDecodeError:
         raise HTTPException(400, "the form is not UTF-8") from None
     return {name: value.strip() for name, value in fields if value.strip()}
-
-
-def may(request: Request, needed: Role) -> bool:
-    """Whether whoever makes the request has this role."""
-    return _RANK[caller_of(request).role] >= _RANK[needed]
 
 
 def led_to(request: Request, path: str) -> Response:

@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from services.control.access.caller import Role
+from services.control.api.access.caller import Role
 from services.control.console.actions import curl, run_calls
-from services.control.console.forms import led_to, may, read_form, refused
+from services.control.console.forms import led_to, read_form, refused
 from services.control.console.jobs import every, job_lines, run_line
 from services.control.console.reports import COLUMNS, PLACES, Period, Place, periods_of, report_page
 from services.control.console.routes import Console, Group, scene_of
@@ -80,7 +80,7 @@ class JobPages:
             verdict=verdict,
             later=run_line(audit, now_ms) if audit and (not verdict or audit != verdict.run) else None,
             jobs=job_lines(runs, schedules, group, now_ms, self._runner.result_of),
-            may_run={name for name in JOBS if may(request, role_for(name))},
+            may_run={name for name in JOBS if self._console.may(request, role_for(name))},
             schedules=[row for row in schedules if row.group == group],
             every=every,
             runs=[run_line(run, now_ms, self._runner.result_of(run.id)) for run in shown],
@@ -102,7 +102,7 @@ class JobPages:
             verdict=verdict_of(run, result, now_ms) if is_audit else None,
             log=self._runner.log_of(run_id, None),
             result=msgspec.json.format(msgspec.json.encode(result)).decode() if result else "",
-            may_cancel=not run.has_ended and may(request, "operate"),
+            may_cancel=not run.has_ended and self._console.may(request, "operate"),
             curl=curl("GET", f"/runs/{run_id}"),
             baton=f"baton runs attach {run_id}",
         )
@@ -156,7 +156,7 @@ class JobPages:
             columns=COLUMNS,
             table=f"/tables/reports/periods?{urlencode(query)}",
             again=urlencode({"job": "reports", "group": group} | prefixed(run.parameters)),
-            may_run=may(request, "operate"),
+            may_run=self._console.may(request, "operate"),
         )
 
     def _form(
@@ -176,7 +176,7 @@ class JobPages:
             job=job,
             given=given,
             faults=dict(faults),
-            may_run=may(request, role_for(job.name)),
+            may_run=self._console.may(request, role_for(job.name)),
             calls=run_calls(job.name, group, typed(job, given)),
         )
 

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from services.control.api.access.caller import Role, caller_of
 from services.control.api.events import EventStream
 from services.control.console import charts
 from services.control.console.assets import Assets, assets_routes
 from services.control.console.beads import Colour, legend
-from services.control.console.forms import may
 from services.control.console.live import LiveHub, shape_of
 from services.control.console.movements import Movement, by_cause, counts_of, movements
 from services.control.console.overview import audit_word, group_tiles, headline, stream_tiles
@@ -45,7 +45,7 @@ def wall_ms() -> int:
 
 
 class Console:
-    """What all pages need. `now_ms` is the wall clock."""
+    """What all pages need. `now_ms` is the wall clock; `is_read_only`: nobody may act."""
 
     def __init__(
         self,
@@ -56,8 +56,10 @@ class Console:
         problems: Problems,
         pages: Pages,
         *,
+        is_read_only: bool = False,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
+        self._is_read_only = is_read_only
         self.view = view
         self.feed = feed
         self.hub = hub
@@ -68,6 +70,10 @@ class Console:
 
     def __repr__(self) -> str:
         return f"<Console of {self.view!r}>"
+
+    def may(self, request: Request, needed: Role) -> bool:
+        """Whether whoever makes the request may do what needs this role."""
+        return not self._is_read_only and caller_of(request).may(needed)
 
     def movements(self, group: str, stream: int | None = None, member: str | None = None) -> list[Movement]:
         """The movements that the feed remembers, newest first."""
@@ -159,7 +165,7 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
             ),
             map=drawn,
             legend=legend(drawn.beads, drawn.scale),
-            may_act=may(request, "operate"),
+            may_act=console.may(request, "operate"),
             find=find,
             rows=shown,
             cells={row.stream: _cells(row, scene.now_ms) for row in shown},
@@ -180,7 +186,7 @@ def console_routes(console: Console, assets: Assets) -> APIRouter:
             **stream_page(row, scene.now_ms),
             tiles=stream_tiles(console.history.of_stream(group, stream)),
             streams=len(scene.rows),
-            may_act=may(request, "operate"),
+            may_act=console.may(request, "operate"),
         )
 
     @routes.get("/console/movements")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 from services.control.core.burrow import Sample, Status, status_for
 
@@ -48,21 +47,21 @@ def rate_of(samples: Sequence[Sample]) -> float | None:
     return (samples[-1].end - samples[0].end) * 1000 / (samples[-1].at_ms - samples[0].at_ms)
 
 
-def lag_ms_of(samples: Iterable[Sample], newest: Sample) -> int | None:
+def lag_ms_of(newest: Sample, earlier: Iterable[Sample]) -> int | None:
     """Ms since `end` was at the newest position, between two samples by interpolation.
 
-    `samples`: newest first, beginning with `newest`. 0 without lag; None if all ends lie above the position.
+    `earlier`: samples before the newest, backwards. 0 without lag; None if all ends lie above the position.
 
     >>> newest = Sample(at_ms=9000, position=15, end=30, commit=(1, 1))
-    >>> lag_ms_of([newest, Sample(at_ms=3000, position=5, end=10, commit=(1, 1))], newest)
+    >>> lag_ms_of(newest, [Sample(at_ms=3000, position=5, end=10, commit=(1, 1))])
     4500
     """
     if newest.lag <= 0:
         return 0
     later = newest
-    for sample in samples:
+    for sample in earlier:
         if sample.end > later.end:
-            return None  # the log was lost in between: the ends before that are of other records
+            return None  # the log was lost in between
         if sample.end <= newest.position:
             share = (newest.position - sample.end) / (later.end - sample.end)
             return round(newest.at_ms - sample.at_ms - share * (later.at_ms - sample.at_ms))
@@ -72,23 +71,34 @@ def lag_ms_of(samples: Iterable[Sample], newest: Sample) -> int | None:
 
 @dataclass(slots=True)
 class _Samples:
-    """The samples of one stream: those of the window, and before them older ones, oldest first."""
+    """The samples of one stream: those of the window, and before them older ones, oldest first.
+
+    The oldest waiting record was written after the first older sample and before the second. Without older
+    ones it was written within the window. `log_since_ms`: the log was lost then, and ends before that are of
+    other records.
+    """
 
     recent: deque[Sample] = field(default_factory=deque)
     older: list[Sample] = field(default_factory=list)
+    log_since_ms: int = 0
 
     def add(self, sample: Sample, window_ms: int) -> None:
+        if self.recent and sample.end < self.recent[-1].end:
+            self.older.clear()
+            self.log_since_ms = sample.at_ms
         self.recent.append(sample)
         # keep one sample that is at least a window old: without it the rest would not span the window
         while len(self.recent) > 1 and sample.at_ms - self.recent[1].at_ms >= window_ms:
             self._keep(self.recent.popleft())
         if self.recent[0].end <= sample.position:
-            self.older.clear()  # the oldest waiting record was written within the window
+            self.older.clear()
         while len(self.older) > 1 and self.older[1].end <= sample.position:
             del self.older[0]
 
     def _keep(self, sample: Sample) -> None:
         older = self.older
+        if sample.at_ms < self.log_since_ms:
+            return
         if older:
             spanned_ms = older[-1].at_ms - older[0].at_ms
             if sample.at_ms - older[-1].at_ms < spanned_ms * 2 / MOST_OLDER:
@@ -99,10 +109,11 @@ class _Samples:
 
     def trend(self, window_ms: int) -> Trend:
         newest = self.recent[-1]
+        around = [*self.older[:2], self.recent[0]][:2]
         return Trend(
             status=status_for(self.recent, window_ms=window_ms),
             rate=rate_of(self.recent),
-            lag_ms=lag_ms_of(chain(reversed(self.recent), reversed(self.older)), newest),
+            lag_ms=lag_ms_of(newest, reversed(around if self.older else self.recent)),
         )
 
 

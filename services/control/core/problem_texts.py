@@ -8,24 +8,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from shared.model.rejects import FRAGMENT_REASONS
+
 NAMED: Final = 3
 """Streams that a sentence names; the others are only counted."""
 
-SOURCE: Final = "Numbers are of the last reading. Control goes on by itself; `baton doctor` looks closer."
-PAUSED: Final = "The group is paused: its members keep their streams and read nothing."
-RESUME: Final = "`baton resume` lets it go on."
-NO_MEMBERS: Final = "No member runs: nobody reads the streams."
-ALL_DRAINING: Final = "Every member is draining: nobody takes the streams over."
-START_MEMBER: Final = "Start a consumer: `python -m services.consumer`."
-UNOWNED: Final = (
-    "Members claim them within seconds. If they do not, `baton members` and the members' logs say why."
+Text = tuple[str, str]
+"""What is wrong, and what to do."""
+
+PAUSED: Final[Text] = (
+    "The group is paused: its members keep their streams and read nothing.",
+    "`baton resume` lets it go on.",
 )
-NO_PRODUCERS: Final = "No producer runs: nobody takes fragments in."
-START_PRODUCER: Final = "Start one: `python -m services.producer`."
-RUN_LAKE: Final = "`baton run lake`; BATON_SCHEDULES runs it by itself."
-RUN_LAKE_OFTENER: Final = (
-    "Run it more often (BATON_SCHEDULES), or let Kafka keep sessions for longer: "
-    "`baton kafka settings sessions retention.ms=…`."
+_START_MEMBER: Final = "Start a consumer: `python -m services.consumer`."
+NO_MEMBERS: Final[Text] = ("No member runs: nobody reads the streams.", _START_MEMBER)
+ALL_DRAINING: Final[Text] = (
+    "Every member is draining: nobody takes the streams over.",
+    _START_MEMBER,
+)
+NO_PRODUCERS: Final[Text] = (
+    "No producer runs: nobody takes fragments in.",
+    "Start one: `python -m services.producer`.",
 )
 
 _STREAMS: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -78,9 +81,12 @@ _REFUSALS: Final[Mapping[str, str]] = {
     "request-too-large": "Let the sender send less at once, or raise BATON_MAX_REQUEST_BYTES.",
     "kafka-unavailable": "Look at Kafka: `baton doctor`.",
     "zookeeper-unavailable": "Look at ZooKeeper: `baton doctor`.",
+    "keys-unread": "Mend BATON_WRITE_KEYS_FILE; the producer's log says what is wrong with it.",
+    "leaving": "The producer is stopping; clients send again to another one.",
     "unstored": "Look at Kafka: `baton doctor`. Clients send these fragments again.",
 }
-_REJECTED: Final = "`baton rejected` shows what was refused and why."
+_REJECTED: Final = "`baton rejected` shows what was rejected and why."
+_OTHER_REFUSAL: Final = "The sender has to change its requests: docs/protocol.md says what each answer means."
 _KINDS_OF_DIFFERENCE: Final[Mapping[str, tuple[str, str]]] = {
     "missing": ("session is missing", "sessions are missing"),
     "duplicates": ("session was delivered twice", "sessions were delivered twice"),
@@ -124,9 +130,23 @@ def time_text(seconds: float) -> str:
     return f"{int(seconds / 60)} min" if seconds < 3 * 3600 else f"{seconds / 3600:.1f} h"
 
 
-def of_streams(
-    kind: str, streams: Sequence[int], records: int, owner: str | None, why: str
-) -> tuple[str, str]:
+def source(complaint: str) -> Text:
+    """A source that cannot be read."""
+    return (
+        f"{complaint}.",
+        "Numbers are of the last reading. Control goes on by itself; `baton doctor` looks closer.",
+    )
+
+
+def unowned(streams: int) -> Text:
+    """Streams that nobody has claimed, although there are members."""
+    return (
+        f"{count(streams, 'stream waits', 'streams wait')} for an owner.",
+        "Members claim them within seconds. If they do not, `baton members` and the members' logs say why.",
+    )
+
+
+def of_streams(kind: str, streams: Sequence[int], records: int, owner: str | None, why: str) -> Text:
     """What is wrong with the streams, the worst first, and what to do; `why` ends the sentence."""
     one, many, todo = _STREAMS[kind]
     words = (one if len(streams) == 1 else many).format(count=count(records, "record", "records"))
@@ -135,13 +155,13 @@ def of_streams(
     return f"{named(streams)} {words}{reason}.", told
 
 
-def draining_member(member: str, streams: int) -> tuple[str, str]:
+def draining_member(member: str, streams: int) -> Text:
     """A member that drains for long."""
     left = count(streams, "stream is", "streams are")
     return f"{member} is still draining: {left} left.", "`baton operations` says what it waits for."
 
 
-def silent_member(member: str, streams: int) -> tuple[str, str]:
+def silent_member(member: str, streams: int) -> Text:
     """A member that is registered and does not answer."""
     owned = f" It owns {count(streams, 'stream', 'streams')}." if streams else ""
     return (
@@ -150,7 +170,7 @@ def silent_member(member: str, streams: int) -> tuple[str, str]:
     )
 
 
-def silent_producer(producer: str) -> tuple[str, str]:
+def silent_producer(producer: str) -> Text:
     """A producer that is registered and does not answer."""
     return (
         f"Producer {producer} does not answer: what it refuses is unknown.",
@@ -158,25 +178,32 @@ def silent_producer(producer: str) -> tuple[str, str]:
     )
 
 
-def refusals(producer: str, reason: str, per_s: float) -> tuple[str, str]:
+def refusals(producer: str, reason: str, per_s: float) -> Text:
     """A producer that refuses fragments or requests for this reason."""
     rate = f"{per_s:,.1f}" if per_s >= 0.1 else "less than 0.1"
-    return f"Producer {producer} refuses {rate} a second: {reason}.", _REFUSALS.get(reason, _REJECTED)
+    other = _REJECTED if reason in FRAGMENT_REASONS else _OTHER_REFUSAL
+    return f"Producer {producer} refuses {rate} a second: {reason}.", _REFUSALS.get(reason, other)
 
 
-def lake_lost(records: int) -> str:
+def lake_lost(records: int) -> Text:
     """Sessions that Kafka deleted before the lake read them."""
-    return f"Kafka has deleted {count(records, 'offset', 'offsets')} of sessions that the lake lacks."
+    return (
+        f"Kafka has deleted {count(records, 'offset', 'offsets')} of sessions that the lake lacks.",
+        "Run `lake` more often (BATON_SCHEDULES), or let Kafka keep sessions for longer: "
+        "`baton kafka settings sessions retention.ms=…`.",
+    )
 
 
-def lake_behind(behind_s: float, loss_in_s: float) -> str:
+def lake_behind(behind_s: float, loss_in_s: float) -> Text:
     """Sessions that the lake lacks and Kafka soon deletes."""
-    if loss_in_s <= 0:
-        return f"The lake is {time_text(behind_s)} behind, and Kafka may delete what it lacks at any moment."
-    return f"The lake is {time_text(behind_s)} behind; in {time_text(loss_in_s)} Kafka deletes what it lacks."
+    when = f"in {time_text(loss_in_s)}" if loss_in_s > 0 else "at any moment"
+    return (
+        f"The lake is {time_text(behind_s)} behind; {when} Kafka deletes what it lacks.",
+        "`baton run lake`; BATON_SCHEDULES runs it by itself.",
+    )
 
 
-def unsound(run: str, differences: Mapping[str, int]) -> tuple[str, str]:
+def unsound(run: str, differences: Mapping[str, int]) -> Text:
     """An audit that found differences."""
     named_ones = [
         count(n, *_KINDS_OF_DIFFERENCE.get(name, (f"({name})", f"({name})")))
@@ -186,7 +213,7 @@ def unsound(run: str, differences: Mapping[str, int]) -> tuple[str, str]:
     return what, f"`baton runs show {run}` lists examples."
 
 
-def failed_run(job: str, run: str, message: str) -> tuple[str, str]:
+def failed_run(job: str, run: str, message: str) -> Text:
     """A job whose last run failed."""
     why = f": {message.splitlines()[0].rstrip('.')}" if message.strip() else ""
     return f"The last run of {job} failed{why}.", f"`baton runs log {run}` shows the rest."

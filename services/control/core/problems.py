@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -53,6 +53,8 @@ GRACE_MS: Mapping[Kind, int] = {
     "member-draining": 120_000,
 }
 """How long something lasts before it is a problem: a handover, a restart and a drain are none."""
+MOST_REASONS = 3
+"""Reasons of streams that are told apart; with more, the streams are one problem without a reason."""
 LEAST_HELD = 1_000
 """Records that a log must hold before its retention is judged by offsets: a few say nothing."""
 NEAR = 0.1
@@ -97,120 +99,111 @@ class Facts:
 
 def problems_in(facts: Facts) -> list[ProblemRow]:
     """All that is wrong, in no order, without its time."""
-    found = [
-        ProblemRow(kind="source-unread", severity="bad", what=f"{complaint}.", todo=texts.SOURCE)
-        for complaint in facts.complaints
-    ]
+    found = [_problem("source-unread", texts.source(complaint)) for complaint in facts.complaints]
     found += _of_the_jobs(facts)
     if facts.is_read:
         found += [*_of_the_group(facts), *_of_the_streams(facts), *_of_the_processes(facts)]
     return found
 
 
+def _problem(kind: Kind, text: texts.Text, severity: Severity = "bad", **about: Any) -> ProblemRow:
+    what, todo = text
+    return ProblemRow(kind=kind, severity=severity, what=what, todo=todo, **about)
+
+
 def _of_the_group(facts: Facts) -> Iterable[ProblemRow]:
     if facts.is_paused:
-        yield ProblemRow(kind="group-paused", severity="warn", what=texts.PAUSED, todo=texts.RESUME)
-    if not any(member.state != "draining" for member in facts.members):
-        what = texts.ALL_DRAINING if facts.members else texts.NO_MEMBERS
-        yield ProblemRow(kind="no-members", severity="bad", what=what, todo=texts.START_MEMBER)
+        yield _problem("group-paused", texts.PAUSED, "warn")
+    if not facts.members:
+        yield _problem("no-members", texts.NO_MEMBERS)
+    elif all(member.state == "draining" for member in facts.members):
+        yield _problem("no-members", texts.ALL_DRAINING)
     elif unowned := [row.stream for row in facts.rows if row.owner is None]:
-        what = texts.count(len(unowned), "stream waits", "streams wait") + " for an owner."
-        yield ProblemRow(kind="unowned", severity="bad", what=what, todo=texts.UNOWNED, streams=unowned)
+        yield _problem("unowned", texts.unowned(len(unowned)), streams=unowned)
 
 
 def _of_the_streams(facts: Facts) -> Iterable[ProblemRow]:
     owned = [row for row in facts.rows if row.owner is not None]
-    for why in dict.fromkeys(row.why for row in owned if row.state == "retrying"):
-        failing = [row for row in owned if row.state == "retrying" and row.why == why]
-        yield _about("stream-retrying", "bad", failing, why)
-    rewound = [row for row in owned if row.status == "REWIND"]
-    if rewound:
-        yield _about("stream-rewind", "bad", rewound, rewound[0].why if len(rewound) == 1 else "")
-    if not facts.is_paused:
-        running = [row for row in owned if row.state != "retrying"]
-        for status, kind, severity in _BY_STATUS:
-            if of_status := [row for row in running if row.status == status]:
-                yield _about(kind, severity, of_status)
-    if cut := [row for row in facts.rows if facts.cut.get(row.stream)]:
-        yield _about("stream-cut", "bad", cut, count=sum(facts.cut[row.stream] for row in cut))
-    if near := [row for row in facts.rows if _is_retention_near(row, facts.first.get(row.stream, 0))]:
-        yield _about("retention-near", "bad", near)
+    retrying = [row for row in owned if row.state == "retrying"]
+    yield from _by_reason("stream-retrying", retrying)
+    yield from _by_reason("stream-rewind", [row for row in owned if row.status == "REWIND"])
+    others = [] if facts.is_paused else [row for row in owned if row.state != "retrying"]
+    yield from _about("stream-stop", [row for row in others if row.status == "STOP"])
+    yield from _about("stream-stall", [row for row in others if row.status == "STALL"])
+    yield from _about("stream-behind", [row for row in others if row.status == "WARN"], "warn")
+    yield from _about("stream-cut", [row for row in facts.rows if facts.cut.get(row.stream)], cut=facts.cut)
+    near = [row for row in facts.rows if _is_retention_near(row, facts.first.get(row.stream, 0))]
+    yield from _about("retention-near", near)
 
 
-_BY_STATUS: tuple[tuple[str, Kind, Severity], ...] = (
-    ("STOP", "stream-stop", "bad"),
-    ("STALL", "stream-stall", "bad"),
-    ("WARN", "stream-behind", "warn"),
-)
+def _by_reason(kind: Kind, rows: Sequence[StreamRow]) -> Iterable[ProblemRow]:
+    """One problem for each reason, or a single one if there are too many reasons to read."""
+    reasons = dict.fromkeys(row.why for row in rows)
+    if len(reasons) > MOST_REASONS:
+        return _about(kind, rows)
+    return (
+        problem
+        for why in reasons
+        for problem in _about(kind, [row for row in rows if row.why == why], why=why)
+    )
 
 
 def _about(
-    kind: Kind, severity: Severity, rows: Sequence[StreamRow], why: str = "", count: int | None = None
-) -> ProblemRow:
-    streams = [row.stream for row in sorted(rows, key=lambda row: (-row.lag, row.stream))]
-    waiting = sum(row.lag for row in rows) if count is None else count
-    owner = rows[0].owner if len(rows) == 1 else None
-    what, todo = texts.of_streams(kind, streams, waiting, owner, why)
-    return ProblemRow(kind=kind, severity=severity, what=what, todo=todo, streams=streams, reason=why or None)
+    kind: Kind,
+    rows: Sequence[StreamRow],
+    severity: Severity = "bad",
+    *,
+    why: str = "",
+    cut: Mapping[int, int] | None = None,
+) -> Iterable[ProblemRow]:
+    """One problem about all the streams, those with the most lag first; none without streams."""
+    if rows:
+        rows = sorted(rows, key=lambda row: (-row.lag, row.stream))
+        streams = [row.stream for row in rows]
+        records = sum(row.lag if cut is None else cut[row.stream] for row in rows)
+        text = texts.of_streams(kind, streams, records, rows[0].owner, why)
+        yield _problem(kind, text, severity, streams=streams, reason=why or None)
 
 
 def _is_retention_near(row: StreamRow, first: int) -> bool:
     # a log that begins at 0 has not met retention yet
-    is_judged = first > 0 and row.end - first >= LEAST_HELD and row.end > row.safe_offset
+    is_judged = first > 0 and row.end - first >= LEAST_HELD
     return is_judged and row.safe_offset - first < NEAR * (row.end - first)
 
 
 def _of_the_processes(facts: Facts) -> Iterable[ProblemRow]:
     for member in facts.members:
         if not member.answers:
-            what, todo = texts.silent_member(member.id, len(member.streams))
-            yield ProblemRow(kind="member-silent", severity="warn", what=what, todo=todo, member=member.id)
+            text = texts.silent_member(member.id, len(member.streams))
+            yield _problem("member-silent", text, "warn", member=member.id)
         elif member.state == "draining":
-            what, todo = texts.draining_member(member.id, len(member.streams))
-            yield ProblemRow(kind="member-draining", severity="warn", what=what, todo=todo, member=member.id)
+            text = texts.draining_member(member.id, len(member.streams))
+            yield _problem("member-draining", text, "warn", member=member.id)
     if not facts.producers:
-        yield ProblemRow(
-            kind="no-producers", severity="warn", what=texts.NO_PRODUCERS, todo=texts.START_PRODUCER
-        )
+        yield _problem("no-producers", texts.NO_PRODUCERS, "warn")
     for producer in facts.producers:
         if not producer.answers:
-            what, todo = texts.silent_producer(producer.id)
-            yield ProblemRow(
-                kind="producer-silent", severity="warn", what=what, todo=todo, producer=producer.id
-            )
+            text = texts.silent_producer(producer.id)
+            yield _problem("producer-silent", text, "warn", producer=producer.id)
         for reason, per_s in (producer.refused_per_s or {}).items():
-            what, todo = texts.refusals(producer.id, reason, per_s)
-            yield ProblemRow(
-                kind="refusals",
-                severity="warn",
-                what=what,
-                todo=todo,
-                producer=producer.id,
-                reason=reason,
-            )
+            text = texts.refusals(producer.id, reason, per_s)
+            yield _problem("refusals", text, "warn", producer=producer.id, reason=reason)
 
 
 def _of_the_jobs(facts: Facts) -> Iterable[ProblemRow]:
-    if (lake := facts.lake) is not None:
-        if lake.lost_records:
-            what = texts.lake_lost(lake.lost_records)
-            yield ProblemRow(kind="lake-lost", severity="bad", what=what, todo=texts.RUN_LAKE_OFTENER)
-        if lake.loss_in_s is not None and lake.loss_in_s < lake.behind_s:
-            # more than half of the time for which Kafka keeps it is over
-            severity: Severity = "bad" if lake.loss_in_s * 3 < lake.behind_s else "warn"
-            what = texts.lake_behind(lake.behind_s, lake.loss_in_s)
-            yield ProblemRow(kind="lake-behind", severity=severity, what=what, todo=texts.RUN_LAKE)
-    audit = facts.last_audit
+    lake, audit = facts.lake, facts.last_audit
+    if lake is not None and lake.lost_records:
+        yield _problem("lake-lost", texts.lake_lost(lake.lost_records))
+    if lake is not None and lake.loss_in_s is not None and lake.loss_in_s < lake.behind_s:
+        # more than half of the time for which Kafka keeps it is over; bad: three quarters
+        severity: Severity = "bad" if lake.loss_in_s * 3 < lake.behind_s else "warn"
+        yield _problem("lake-behind", texts.lake_behind(lake.behind_s, lake.loss_in_s), severity)
     if audit is not None and audit.is_sound is False:
-        what, todo = texts.unsound(audit.run, audit.differences)
-        yield ProblemRow(
-            kind="audit-unsound", severity="bad", what=what, todo=todo, run=audit.run, since=audit.at
-        )
+        text = texts.unsound(audit.run, audit.differences)
+        yield _problem("audit-unsound", text, run=audit.run, since=audit.at)
     for run in facts.failed:
-        what, todo = texts.failed_run(run.job, run.id, run.error.message if run.error else "")
-        yield ProblemRow(
-            kind="run-failed", severity="warn", what=what, todo=todo, run=run.id, since=run.ended_at or 0
-        )
+        text = texts.failed_run(run.job, run.id, run.error.message if run.error else "")
+        yield _problem("run-failed", text, "warn", run=run.id, since=run.ended_at or 0)
 
 
 def _identity(problem: ProblemRow) -> tuple[str | None, ...]:

@@ -11,12 +11,13 @@ from fastapi import Response
 from services.producer.core.form import UnsupportedType
 from services.producer.core.ingest import Rejected
 from services.producer.core.items import RequestTooLarge, RequestUnreadable
-from services.producer.http.access.grants import RateLimited, WrongScope
+from services.producer.http.access.grants import WrongScope
 from services.producer.http.access.keys import MissingKey, WrongKey
 from services.producer.http.access.origins import OriginRefused
 from services.producer.http.protocol.limits import Overloaded
 from shared.errors import BatonError
 from shared.service.http import RETRY_AFTER_S, kind_for, problem, problem_for
+from shared.service.rate_limit import RateLimited
 
 STATUS: dict[type[BatonError], int] = {
     RequestUnreadable: 400,

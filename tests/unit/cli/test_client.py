@@ -202,7 +202,7 @@ async def test_the_write_key_is_sent_to_the_producer(write_key: str, header: str
         return httpx.Response(200, json={"accepted": 1, "rejected": []})
 
     with served(answer) as url:
-        async with connect(url, write_key=write_key) as client:
+        async with connect(url, bearer=write_key) as client:
             await client.post_fragments(b'{"key":"a"}')
             await client.post_fragment(b'{"key":"a"}')
 

@@ -8,8 +8,10 @@ import pytest
 
 from cli.stack.options import StackOptions
 from cli.stack.processes import StackProcesses
-from cli.stack.secured import OPERATOR, is_secured, make_locks
-from cli.terminal.local_stack import tls_for
+from cli.stack.secured import OPERATOR, TOKENS, is_secured, make_locks
+from cli.terminal.local_stack import tls_for, token_for
+from services.control.api.access.caller import ROLES
+from services.control.api.access.tokens import parse_token
 from services.control.settings import ControlSettings
 from services.producer.settings import ProducerSettings
 from shared.errors import SettingsInvalid
@@ -26,7 +28,7 @@ def test_passwords_stay_and_certificates_are_new_at_each_start(tmp_path: Path) -
     second = {file.name: file.read_bytes() for file in locks.folder.iterdir()}
 
     changed = {name for name in first if first[name] != second[name]}
-    kept = {name for name in first if name.endswith(".password")} | {"ca.key", "ca.pem"}
+    kept = {name for name in first if name.endswith(".password")} | {"ca.key", "ca.pem", TOKENS}
     assert (before, is_secured(tmp_path)) == (False, True)
     assert changed == first.keys() - kept
     assert len({first[name] for name in kept}) == len(kept)
@@ -35,7 +37,12 @@ def test_passwords_stay_and_certificates_are_new_at_each_start(tmp_path: Path) -
 
 def test_a_service_takes_no_locks_from_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those are of another stack; a secured one gives each service its own, and all settings load."""
-    for name in ("BATON_KAFKA_USER", "BATON_TLS_CA_FILE", "BATON_ZOOKEEPER_USER"):
+    for name in (
+        "BATON_KAFKA_USER",
+        "BATON_TLS_CA_FILE",
+        "BATON_ZOOKEEPER_USER",
+        "BATON_CONTROL_TOKENS_FILE",
+    ):
         monkeypatch.setenv(name, "of-another-stack")
     monkeypatch.setenv("BATON_ZOOKEEPER_TIMEOUT_S", "7")
     options = StackOptions(home=tmp_path, secure=True)
@@ -52,6 +59,23 @@ def test_a_service_takes_no_locks_from_the_shell(tmp_path: Path, monkeypatch: py
     assert producer.tls != control.tls
     assert (producer.zookeeper_user, producer.zookeeper_timeout_s) == ("baton", 7)
     assert (producer.address, secured.producer().address) == (options.producer_url, options.producer_url)
+
+
+def test_control_has_a_token_for_each_role_and_the_command_line_may_do_everything(tmp_path: Path) -> None:
+    """Control reads the file as any other; its tokens are what the single files say."""
+    options = StackOptions(home=tmp_path, secure=True)
+    locks = make_locks(tmp_path, options.certificate_port)
+    control = load(ControlSettings, StackProcesses(options, locks).control().environment)
+    assert control.tokens_file is not None
+
+    lines = control.tokens_file.read_text().splitlines()
+    tokens = [parse_token(line, number) for number, line in enumerate(lines, 1)]
+    own = token_for("http://elsewhere", {"BATON_TOKEN_FILE": str(locks.token_file)})
+
+    assert [token.caller.role for token in tokens] == list(ROLES)
+    assert len({token.secret for token in tokens}) == len(ROLES)
+    assert [token.caller.role for token in tokens if token.secret == own.encode()] == ["admin"]
+    assert control.tokens_file.stat().st_mode & 0o077 == 0
 
 
 def test_only_servers_of_its_own_can_be_secured() -> None:

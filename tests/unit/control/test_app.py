@@ -10,12 +10,13 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from services.control.api.access.access import Access
 from services.control.app import create_app
 from services.control.console.live import LiveHub
 from services.control.console.routes import scene_of
 from services.control.console.work import WorkLog, work_in
 from services.control.core.jobs import JOBS, parse_parameters
-from services.control.core.runs import JobAlreadyRunning, LogPart, Run, Submission, UnknownRun
+from services.control.core.runs import JobAlreadyRunning, LogPart, Run, RunState, Submission, UnknownRun
 from services.control.core.schedules import Retry, Schedule
 from services.control.live.cluster_view import ClusterView
 from services.control.live.feed import EventFeed
@@ -105,6 +106,7 @@ async def app_of(
     is_read: bool = True,
     lake: str = "no-lake",
     schedules: Sequence[Schedule] = (),
+    access: Access | None = None,
 ) -> FastAPI:
     """The app on the sources, after one reading of them."""
     feed, world = EventFeed(), OperatorsWorld()
@@ -114,7 +116,9 @@ async def app_of(
         feed.mark_current()
         await view.step()
         await world.look()
-    return app_on(view, feed, runner, operations=world.operations, lake=lake, schedules=schedules)
+    return app_on(
+        view, feed, runner, operations=world.operations, lake=lake, schedules=schedules, access=access
+    )
 
 
 def app_on(
@@ -126,6 +130,7 @@ def app_on(
     lake: str = "no-lake",
     schedules: Sequence[Schedule] = (),
     now_ms: Callable[[], int] = lambda: 7_200_000,
+    access: Access | None = None,
 ) -> FastAPI:
     """The app on a view and a feed; `operations` may be those of another world."""
     operations = operations or OperatorsWorld().operations
@@ -146,6 +151,7 @@ def app_on(
         scheduler=Scheduler(schedules, runner, view, Retry(most=2, pause_s=60), now_ms=now_ms),
         registry=registry,
         hosts=["control", "testserver"],  # the second one is schemathesis
+        access=access or Access(is_open=True),  # schemathesis has no address
     )
 
 
@@ -420,3 +426,50 @@ async def test_metrics_report_lag_and_runs(face: Face) -> None:
     assert "baton_unreadable_znodes 0.0" in text
     assert "baton_events_unreadable_total 1.0" in text
     assert "baton_event_followers 0.0" in text
+
+
+async def test_the_last_hour_is_columns_of_equal_length(face: Face) -> None:
+    """Of the group and of a stream; what was not sampled is null."""
+    group, stream = await face.get("/history"), await face.get("/streams/0/history")
+
+    columns = [*(group[name] for name in ("lag", "fragments_per_s", "unowned")), stream["lag"]]
+    assert {len(column) for column in columns} == {240}
+    assert (group["lag"][-1], group["lag"][-2], stream["lag"][-1]) == (150, None, 10)
+    assert (group["step_ms"], group["from"] % 15_000, group["from"]) == (15_000, 0, stream["from"])
+    for path in (
+        "/history?group=no",
+        "/streams/0/history?group=no",
+        "/streams/9/history",
+        "/problems?group=no",
+    ):
+        assert (await face.http.get(path)).status_code == 404
+
+
+async def test_problems_are_answered_before_the_cluster_was_read() -> None:
+    """That it cannot be read is the problem; the history has nothing to show yet."""
+    face = await face_of(small_baton(), is_read=False)
+    async with face.http:
+        answer = await face.get("/problems")
+        history = await face.http.get("/history")
+
+    assert {problem["kind"] for problem in answer["problems"]} == {"source-unread"}
+    assert answer["last_audit"] is None
+    assert history.status_code == 503
+
+
+async def test_the_last_audit_is_named(face: Face) -> None:
+    """With its run; a run that fails is a problem until the next one of its job."""
+    ends: list[tuple[str, RunState]] = [
+        ("audit", "succeeded"),
+        ("lake", "failed"),
+        ("reports", "failed"),
+        ("reports", "succeeded"),
+    ]
+    for job, state in ends:
+        run_id = (await face.http.post(f"/jobs/{job}/runs")).json()["id"]
+        face.runner.known[run_id] = face.runner.known[run_id].ended(state, 9)
+
+    answer = await face.get("/problems")
+
+    assert (answer["last_audit"]["run"], answer["last_audit"]["is_sound"]) == ("r0", None)
+    assert [problem["run"] for problem in answer["problems"] if problem["kind"] == "run-failed"] == ["r1"]

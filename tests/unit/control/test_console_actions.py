@@ -6,13 +6,15 @@ import re
 import shlex
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.control.access.caller import Caller, Role
+from services.control.api.access.access import Access
+from services.control.api.access.caller import Role
 from services.control.console.actions import curl, shares_of
 from services.control.console.scene import Scene
 from services.control.core.operations import StreamMove
@@ -24,6 +26,7 @@ from shared.model.names import DEFAULT_GROUP
 from tests.unit.control.operators_world import OperatorsWorld
 from tests.unit.control.pages import Page, browser_of, page_at, posted
 from tests.unit.control.test_app import InMemoryRunner, app_on
+from tests.unit.control.test_roles import TOKENS, access_to
 
 DRAIN = "/console/actions/drain?member=a"
 EVIL = "<b>&'\"x"
@@ -61,19 +64,16 @@ class Desk:
         self.feed.receive([(recent.next_id, encode_event(event))])
 
 
-async def desk_with(members: str = "ab", role: Role = "admin") -> Desk:
-    """A desk over a group of six streams; whoever comes has the role."""
+async def desk_with(members: str = "ab", access: Access | None = None, token: str = "") -> Desk:
+    """A desk over a group of six streams."""
     world, feed = OperatorsWorld(members=members), EventFeed()
     feed.begin(0)
     feed.mark_current()
     await world.look()
-    app = app_on(world.view, feed, InMemoryRunner(), operations=world.operations)
-
-    async def as_caller(scope, receive, send):  # type: ignore[no-untyped-def]
-        scope.setdefault("state", {})["caller"] = Caller(name="ann", role=role)
-        await app(scope, receive, send)
-
-    return Desk(world, feed, browser_of(as_caller))  # type: ignore[arg-type]
+    app = app_on(world.view, feed, InMemoryRunner(), operations=world.operations, access=access)
+    http = browser_of(app)
+    http.headers["authorization"] = f"Bearer {token}"
+    return Desk(world, feed, http)
 
 
 @pytest.fixture
@@ -228,15 +228,29 @@ async def test_names_are_text_wherever_they_stand(desk: Desk) -> None:
     assert (refusal.status, "<i>" in refusal.html) == (404, False)
 
 
-@pytest.mark.parametrize(("role", "is_shown"), [("view", False), ("operate", True), ("admin", True)])
-async def test_who_may_only_look_is_offered_no_act(role: Role, is_shown: bool) -> None:
-    """Buttons and forms are absent; the calls stay."""
-    desk = await desk_with(role=role)
+@pytest.mark.parametrize(
+    ("role", "is_read_only", "is_shown"),
+    [
+        ("view", False, False),
+        ("operate", False, True),
+        ("admin", False, True),
+        ("admin", True, False),
+    ],
+)
+async def test_who_may_only_look_is_offered_no_act(
+    tmp_path: Path, role: Role, is_read_only: bool, is_shown: bool
+) -> None:
+    """Buttons and forms are absent, whoever it is if control is read-only; the calls stay."""
+    access = await access_to(tmp_path, is_read_only=is_read_only)
+    desk = await desk_with(access=access, token=TOKENS[role])
     async with desk.http:
-        drain, ownership, stream = [
-            await desk.get(path) for path in (DRAIN, "/console/ownership", "/console/streams/0")
+        drain, ownership, stream, jobs = [
+            await desk.get(path)
+            for path in (
+                *(DRAIN, "/console/ownership", "/console/streams/0"),
+                "/console/actions/run?job=lake",
+            )
         ]
-        jobs = await desk.get("/console/actions/run?job=lake")
 
     assert ("reason" in drain.values("input", "name")) is is_shown
     assert "baton drain a --wait" in drain.text
@@ -245,14 +259,14 @@ async def test_who_may_only_look_is_offered_no_act(role: Role, is_shown: bool) -
     assert ("Run lake" in " ".join(re.findall("<button[^>]*>([^<]*)", jobs.html))) is is_shown
 
 
-async def test_maintenance_is_for_administrators() -> None:
+async def test_maintenance_is_for_administrators(tmp_path: Path) -> None:
     """It deletes files of the lake."""
-    for role, is_shown in (("operate", False), ("admin", True)):
-        desk = await desk_with(role=role)  # type: ignore[arg-type]
+    for role in ("operate", "admin"):
+        desk = await desk_with(access=await access_to(tmp_path), token=TOKENS[role])
         async with desk.http:
             jobs = await desk.get("/console/jobs")
         links = [link for link in jobs.values("a", "href") if "job=maintain" in link]
-        assert bool(links) is is_shown
+        assert bool(links) is (role == "admin")
 
 
 @given(st.text(max_size=30))

@@ -95,6 +95,17 @@ def test_a_lag_of_hours_is_known_from_few_samples() -> None:
     assert MOST_OLDER < 100
 
 
+@pytest.mark.parametrize("samples", [8, 100])
+def test_a_lost_log_has_no_past(samples: int) -> None:
+    """The ends before the loss are of other records: how long the new ones have waited is unknown."""
+    before, after = list(range(0, 3 * samples, 3)), list(range(20, 400, 2))
+
+    trends = trends_of(before + after, [5] * (len(before) + len(after)))
+
+    assert trends[len(before) - 1].lag_ms is not None
+    assert {trend.lag_ms for trend in trends[len(before) :]} == {None}
+
+
 @pytest.mark.parametrize(
     ("ends", "positions", "lag_ms"),
     [

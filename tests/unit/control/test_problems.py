@@ -25,6 +25,7 @@ from services.control.core.rows import MemberRow, ProducerRow, StreamRow
 from services.control.core.runs import Run, RunError, RunState
 from services.control.live.problems import Problems
 from shared.model.names import DEFAULT_GROUP
+from shared.model.rejects import FRAGMENT_REASONS
 from tests.unit.control.sources import small_baton
 from tests.unit.control.test_app import InMemoryRunner
 
@@ -186,6 +187,8 @@ def test_what_works_is_no_problem() -> None:
     quiet = row(lag=10_000, safe_offset=80, position=90, end=100)
 
     assert found_in(rows=[quiet], first={0: 79}, last_audit=AUDIT) == []
+    for first, safe_offset in ((0, 0), (4000, 9000), (4000, 4500)):
+        assert found_in(rows=[row(safe_offset=safe_offset, end=9000)], first={0: first}) == []
 
 
 @pytest.mark.parametrize(("kind", "facts", "what"), CASES)
@@ -224,6 +227,38 @@ def test_streams_of_a_paused_group_stand_still_on_purpose() -> None:
     kinds = [problem.kind for problem in found_in(rows=rows, is_paused=True)]
 
     assert kinds == ["group-paused", "stream-retrying"]
+
+
+def test_streams_that_fail_for_one_reason_are_one_problem() -> None:
+    """And all of them are one, if there are too many reasons to read."""
+
+    def retrying(reasons: int) -> list[ProblemRow]:
+        return found_in(
+            rows=[row(n, state="retrying", why=f"reason {n % reasons}", lag=n) for n in range(40)]
+        )
+
+    assert [(problem.reason, len(problem.streams)) for problem in retrying(2)] == [
+        ("reason 0", 20),
+        ("reason 1", 20),
+    ]
+    (together,) = retrying(40)
+    assert together.what == "Streams 39, 38, 37 and 37 more fail again and again."
+
+
+@pytest.mark.parametrize(
+    ("reason", "todo"),
+    [
+        *((reason, "`baton rejected` shows") for reason in FRAGMENT_REASONS),
+        ("wrong-key", "The sender has an old key"),
+        ("unsupported-type", "The sender has to change its requests"),
+    ],
+)
+def test_what_to_do_about_a_refusal_follows_from_its_reason(reason: str, todo: str) -> None:
+    """Rejected fragments are stored and can be looked at; refused requests are not."""
+    (problem,) = found_in(producers=[producer(refused_per_s={reason: 0.01})])
+
+    assert problem.what == f"Producer p1 refuses less than 0.1 a second: {reason}."
+    assert problem.todo.startswith(todo)
 
 
 def test_before_the_cluster_was_read_nothing_is_known_to_be_missing() -> None:

@@ -23,15 +23,13 @@ def test_a_steady_producer_has_a_steady_rate(seed: int) -> None:
     chance, rates, at_ms = random.Random(seed), ProducerRates(), 0
     found: list[ProducerRate] = []
     for _ in range(200):
-        at_ms += chance.randint(1, 2000) * 10
+        at_ms += chance.randint(0, 200) * 10
         aged_ms = at_ms - chance.randint(0, 100) * 10
         if aged_ms >= 0:
             found.append(rates.observe(counts(aged_ms, aged_ms // 10, late=aged_ms // 100))["p"])
 
     assert found[0] == ProducerRate()
-    known = [rate for rate in found if rate.accepted_per_s is not None]
-    assert len(known) > 100
-    assert all(abs((rate.accepted_per_s or 0) - 100) < 1e-6 for rate in known)
+    assert {round(rate.accepted_per_s or 0, 6) for rate in found[10:]} == {100}
 
 
 def test_a_rate_is_one_of_the_last_seconds() -> None:

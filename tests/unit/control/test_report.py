@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from services.control.core.lag_history import Trend
 from services.control.core.observed import Answers, Cluster, MemberStatus, Observed, Offsets, StreamStatus
+from services.control.core.producer_rates import ProducerRate
 from services.control.core.report import report_on, samples_for, stream_detail, totals_of
 from services.control.core.rows import StreamRow
 from shared.model.names import DEFAULT_GROUP
@@ -140,3 +144,43 @@ def test_a_stream_with_an_unknown_end_has_no_sample(observed: Observed) -> None:
     samples = samples_for(Observed(cluster=observed.cluster, offsets=offsets), DEFAULT_GROUP, 5)
 
     assert [(stream, sample.position, sample.commit) for stream, sample in samples] == [(1, 30, (2, 9))]
+
+
+@pytest.mark.parametrize(
+    ("trends", "rate", "lag_ms"),
+    [
+        pytest.param({}, None, None, id="nothing is known yet"),
+        pytest.param({n: Trend(rate=2.5, lag_ms=n * 100) for n in range(4)}, 10.0, 300, id="all is known"),
+        pytest.param({0: Trend(rate=2.5, lag_ms=70)}, 2.5, None, id="of streams that lag it is unknown"),
+        pytest.param(
+            {0: Trend(rate=0.0, lag_ms=9), 2: Trend(lag_ms=8), 3: Trend(lag_ms=7)}, 0.0, 9, id="no lag"
+        ),
+    ],
+)
+def test_rates_are_summed_and_the_longest_lag_is_shown(
+    observed: Observed, trends: dict[int, Trend], rate: float | None, lag_ms: int | None
+) -> None:
+    """The longest is only known if that of every stream with lag is; stream 1 has none."""
+    rows = report_on(observed, {DEFAULT_GROUP: trends}).streams[DEFAULT_GROUP]
+
+    totals = totals_of(rows)
+
+    assert (totals.rate, totals.lag_ms) == (rate, lag_ms)
+    assert [row.rate for row in rows] == [trends[n].rate if n in trends else None for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("rates", "shown"),
+    [
+        ({}, (None, None, False)),
+        ({"p1": ProducerRate()}, (None, None, True)),
+        ({"p1": ProducerRate(accepted_per_s=3.0, refused_per_s={"time": 1.0})}, (3.0, {"time": 1.0}, True)),
+    ],
+)
+def test_a_producer_shows_what_it_refuses(
+    observed: Observed, rates: dict[str, ProducerRate], shown: tuple[object, ...]
+) -> None:
+    """Unknown is null: of one that does not answer, and of one that has answered only once."""
+    (row,) = report_on(replace(observed, producer_rates=rates), {}).producers
+
+    assert (row.accepted_per_s, row.refused_per_s, row.answers) == shown

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from services.control.__main__ import _access
 from services.control.settings import (
     ControlSettings,
     cluster_options_for,
@@ -109,3 +110,39 @@ def test_an_option_that_cannot_be_meant_is_a_fault(options: str, fault: str) -> 
     """Control says so when it starts."""
     with pytest.raises(SettingsInvalid, match=re.escape(f"BATON_SPARK_OPTIONS: {fault}")):
         load(ControlSettings, {"BATON_SPARK_OPTIONS": options})
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({}, None),
+        ({"BATON_CONTROL_OPEN": "1"}, "BATON_CONTROL_OPEN=1: everybody"),
+        ({"BATON_HOST": "0.0.0.0", "BATON_CONTROL_OPEN": "1"}, "BATON_CONTROL_OPEN=1: everybody"),
+        ({"BATON_HOST": "0.0.0.0"}, "BATON_HOST=0.0.0.0: control has no tokens"),
+        ({"BATON_HOST": "0.0.0.0", "BATON_CONTROL_TOKENS_FILE": "tokens"}, None),
+        ({"BATON_CONTROL_OPEN": "1", "BATON_CONTROL_TOKENS_FILE": "tokens"}, None),
+    ],
+)
+def test_a_control_without_tokens_says_so_at_its_start(environment: dict[str, str], said: str | None) -> None:
+    """Loudly if it is open to everybody; and if it refuses those for whom its address is meant."""
+    remarks = load(ControlSettings, environment).remarks()
+
+    assert [(said or "no remark") in remark for remark in remarks] == [True] * (said is not None)
+
+
+@pytest.mark.parametrize(
+    ("environment", "has_tokens", "is_open", "is_read_only"),
+    [
+        ({}, False, False, False),
+        ({"BATON_CONTROL_OPEN": "1"}, False, True, False),
+        ({"BATON_READ_ONLY": "1", "BATON_CONTROL_TOKENS_FILE": "tokens"}, True, False, True),
+        ({"BATON_CONTROL_OPEN": "1", "BATON_CONTROL_TOKENS_FILE": "tokens"}, True, False, False),
+    ],
+)
+def test_tokens_close_an_open_control(
+    environment: dict[str, str], has_tokens: bool, is_open: bool, is_read_only: bool
+) -> None:
+    """By default nothing is open; a file of tokens counts even beside BATON_CONTROL_OPEN."""
+    access = _access(load(ControlSettings, environment))
+
+    assert (access.has_tokens, access.is_open, access.is_read_only) == (has_tokens, is_open, is_read_only)

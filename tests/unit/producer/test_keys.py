@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.producer.http.access.grants import RateLimit, RateLimited, Scope, WrongScope
+from services.producer.http.access.grants import Scope, WrongScope
 from services.producer.http.access.keys import (
     Headers,
     KeysUnread,
@@ -18,6 +18,7 @@ from services.producer.http.access.keys import (
     parse_keys,
 )
 from shared.errors import BatonError, InvalidInput
+from shared.service.rate_limit import RateLimit, RateLimited
 
 BEARER = [(b"authorization", b"Bearer k1")]
 
@@ -91,7 +92,7 @@ def test_a_key_allows_what_it_says_and_a_bare_one_only_fragments(
 def test_a_rate_admits_so_many_fragments_per_second() -> None:
     """A request that empties the bucket is admitted, and those that follow wait until it has filled up."""
     now_s = 0.0
-    limit = RateLimit(10, lambda: now_s)
+    limit = RateLimit("the write key", 10, now_s=lambda: now_s)
     limit.admit()
     limit.take(24)
 

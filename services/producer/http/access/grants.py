@@ -1,26 +1,22 @@
 """What one write key allows: its scopes, its name in `/metrics`, and how many fragments a second.
 
 A key in a page is public, and a marker ends everybody's sessions; so a key may write markers only if it says
-so. Pure but for the clock, which is an argument. Used by keys.py, which knows the keys, and by gate.py.
+so. Used by keys.py, which knows the keys, and by gate.py.
 """
 
 from __future__ import annotations
 
-import math
 import re
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from shared.errors import BatonError, InvalidInput, Unavailable
+from shared.errors import BatonError, InvalidInput
+from shared.service.key_file import NAME, check_key
 
-MAX_KEY_BYTES = 256
 UNNAMED = "unnamed"
 """The name of keys without one, together: a name made from a key would reveal something about it."""
 _RATE = re.compile(r"[0-9]{1,7}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Scope(Enum):
@@ -36,14 +32,6 @@ class WrongScope(BatonError):
     def __init__(self, scope: Scope) -> None:
         what = "fragments" if scope is Scope.WRITE else "markers"
         super().__init__(f"this write key may not write {what}: it lacks the scope `{scope.value}`")
-
-
-class RateLimited(Unavailable):
-    """The write key has used up its rate; retry after `retry_after_s`."""
-
-    def __init__(self, retry_after_s: int) -> None:
-        self.retry_after_s = retry_after_s
-        super().__init__(f"the write key has used up its rate; retry in {retry_after_s} s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,16 +67,13 @@ def parse_grant(text: str, number: int) -> Grant:
     frozenset({<Scope.WRITE: 'write'>})
     """
     key, *words = text.split()
-    if not (key.isascii() and key.isprintable()) or "," in key:
-        raise InvalidInput(f"write key {number} must be visible ASCII without blanks and commas")
-    if len(key) > MAX_KEY_BYTES:
-        raise InvalidInput(f"write key {number} has more than {MAX_KEY_BYTES} bytes")
+    check_key(key, f"write key {number}")
     scopes, name, rate = frozenset({Scope.WRITE}), UNNAMED, None
     for word in words:
         what, is_pair, value = word.partition("=")
         if not is_pair and (found := _scopes_in(word)):
             scopes = found
-        elif what == "name" and _NAME.fullmatch(value):
+        elif what == "name" and NAME.fullmatch(value):
             name = value
         elif what == "rate" and _RATE.fullmatch(value) and int(value):
             rate = float(value)
@@ -105,35 +90,3 @@ def _scopes_in(word: str) -> frozenset[Scope]:
         return frozenset(map(Scope, word.split("+")))
     except ValueError:
         return frozenset()
-
-
-class RateLimit:
-    """A bucket of fragments: it fills up at `rate` per second, and holds a second of that, at least one.
-
-    A request takes one when it is admitted, and the rest once it has been read. So the bucket may fall below
-    zero, and the next requests wait for that.
-    """
-
-    __slots__ = ("_at_s", "_left", "_most", "_now_s", "rate")
-
-    def __init__(self, rate: float, now_s: Callable[[], float] = time.monotonic) -> None:
-        self.rate = rate
-        self._now_s = now_s
-        self._left = self._most = max(rate, 1.0)
-        self._at_s = now_s()
-
-    def __repr__(self) -> str:
-        return f"<RateLimit of {self.rate:g}/s: {self._left:.1f} left>"
-
-    def admit(self) -> None:
-        """Takes one for a request. Raises RateLimited if there is none."""
-        now_s = self._now_s()
-        self._left = min(self._left + (now_s - self._at_s) * self.rate, self._most)
-        self._at_s = now_s
-        if self._left < 1:
-            raise RateLimited(math.ceil((1 - self._left) / self.rate))
-        self._left -= 1
-
-    def take(self, more: int) -> None:
-        """Takes more for a request that was admitted."""
-        self._left -= more

@@ -9,32 +9,18 @@ unusable, the last good keys stay in force. Used by gate.py. No error, log line 
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import hmac
-import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
-from services.producer.http.access.grants import (
-    Grant,
-    KeyUse,
-    RateLimit,
-    RateLimited,
-    Scope,
-    WrongScope,
-    parse_grant,
-)
-from shared.errors import BatonError, InvalidInput, Unavailable
+from services.producer.http.access.grants import Grant, KeyUse, Scope, WrongScope, parse_grant
+from shared.errors import BatonError, Unavailable
 from shared.service.http import kind_for
+from shared.service.key_file import Entries, KeyFile, digest_of, entries_of, find_key
+from shared.service.rate_limit import RateLimit, RateLimited
 
-REREAD_S = 1.0
-MAX_FILE_BYTES = 1024 * 1024
-"""A larger file cannot hold keys: the setting must name the wrong file."""
 _BEARER = b"bearer "
 _PARAMETER = b"write_key="
-logger = logging.getLogger(__name__)
 
 Headers = Sequence[tuple[bytes, bytes]]
 """As in ASGI: names in lower case."""
@@ -60,8 +46,11 @@ def parse_keys(lines: Iterable[str]) -> tuple[Grant, ...]:
     >>> [grant.key for grant in parse_keys(["# the old one", " k1 ", "", "k2 mark"])]
     [b'k1', b'k2']
     """
-    stripped = ((number, line.strip()) for number, line in enumerate(lines, 1))
-    return tuple(parse_grant(line, number) for number, line in stripped if line and not line.startswith("#"))
+    return _grants_in(entries_of(lines))
+
+
+def _grants_in(entries: Entries) -> tuple[Grant, ...]:
+    return tuple(parse_grant(line, number) for number, line in entries)
 
 
 def given_key(headers: Headers, query: bytes) -> bytes | None:
@@ -92,8 +81,8 @@ class WriteKey:
 
     def __init__(self, grant: Grant, use: KeyUse, share: float) -> None:
         self.grant = grant
-        self.digest = _digest(grant.key)
-        self.limit = None if grant.rate is None else RateLimit(grant.rate * share)
+        self.digest = digest_of(grant.key)
+        self.limit = None if grant.rate is None else RateLimit("the write key", grant.rate * share)
         self._use = use
 
     def __repr__(self) -> str:
@@ -122,18 +111,16 @@ class WriteKeys:
 
     def __init__(self, keys: Iterable[Grant] = (), file: Path | None = None, *, workers: int = 1) -> None:
         self._own = tuple(keys)
-        self._file = file
-        self._content: bytes | None = None
+        self._file = None if file is None else KeyFile(file, "BATON_WRITE_KEYS_FILE", self._load)
         self._share = 1 / workers
         self.use = KeyUse()
         self._in_force: dict[bytes, WriteKey] = {}
         self._writers = 1
         self._put_in_force(self._own)
-        self._fault = "" if file is None else "the file of write keys has not been read yet"
         self.is_needed = bool(self._own) or file is not None
 
     def __repr__(self) -> str:
-        return f"<WriteKeys: {len(self._in_force)} in force{', ' * bool(self._fault)}{self._fault}>"
+        return f"<WriteKeys: {len(self._in_force)} in force, {self._file or 'no file'}>"
 
     def check(self, headers: Headers, query: bytes, scope: Scope = Scope.WRITE) -> WriteKey | None:
         """The key of a request that may do this; None if no key is needed.
@@ -146,12 +133,7 @@ class WriteKeys:
         given = given_key(headers, query)
         if not given:
             raise MissingKey
-        # compare digests, because compare_digest's time reveals whether lengths agree; and always compare all
-        digest = _digest(given)
-        found = None
-        for known in self._in_force.values():
-            if hmac.compare_digest(digest, known.digest):
-                found = known
+        found = find_key(given, self._in_force.values())
         if found is None:
             # after a 403 clients drop their fragments, after a 503 they retry
             raise KeysUnread if self._is_unread else WrongKey
@@ -170,56 +152,35 @@ class WriteKeys:
 
     def complaint(self) -> str:
         """Why valid keys may be rejected; empty once the file has been read."""
-        return self._fault if self._is_unread else ""
+        return self._file.complaint() if self._file else ""
 
     def remarks(self) -> list[str]:
         """What is wrong with the file, while the last good keys are in force."""
-        return [] if self._is_unread or not self._fault else [self._fault]
+        return self._file.remarks() if self._file else []
 
     async def run(self) -> None:
         """Rereads the file every second until cancelled."""
-        while True:
-            await asyncio.sleep(REREAD_S)
-            await self.step()
+        if self._file:
+            await self._file.run()
 
     async def step(self) -> None:
         """Reads the file once and puts its keys in force; an unusable file changes nothing."""
-        if self._file is None:
-            return
-        try:
-            # in a thread: the file may be on a network file system that hangs
-            content = await asyncio.to_thread(_read, self._file)
-            if content != self._content:
-                self._load(content)
-            fault = ""
-        except OSError as error:
-            fault = f"BATON_WRITE_KEYS_FILE: {error.strerror}"
-        except InvalidInput as error:
-            fault = f"BATON_WRITE_KEYS_FILE: {error.detail}"
-        if fault and fault != self._fault:
-            logger.warning("write keys not loaded", extra={"why": fault, "in_force": len(self._in_force)})
-        self._fault = fault
+        if self._file:
+            await self._file.step()
 
     @property
     def _is_unread(self) -> bool:
-        return self._file is not None and self._content is None
+        return self._file is not None and not self._file.is_read
 
-    def _load(self, content: bytes) -> None:
-        try:
-            keys = parse_keys(content.decode("utf-8-sig").splitlines())
-        except UnicodeDecodeError:
-            raise InvalidInput("the file is not UTF-8 text") from None
-        if not keys:
-            raise InvalidInput("the file contains no key")
-        self._put_in_force((*self._own, *keys))
-        self._content = content
+    def _load(self, entries: Entries) -> dict[str, int]:
+        self._put_in_force((*self._own, *_grants_in(entries)))
         may_mark = sum(Scope.MARK in key.grant.scopes for key in self._in_force.values())
-        logger.info("write keys loaded", extra={"in_force": len(self._in_force), "may_mark": may_mark})
+        return {"in_force": len(self._in_force), "may_mark": may_mark}
 
     def _put_in_force(self, grants: Iterable[Grant]) -> None:
         before, self._in_force = self._in_force, {}
         for grant in grants:
-            digest = _digest(grant.key)
+            digest = digest_of(grant.key)
             if digest in self._in_force:  # it stands in the setting and in the file: the first line counts
                 continue
             key = before.get(digest)
@@ -233,15 +194,3 @@ class WriteKeys:
             if key.limit is not None:
                 name = key.grant.name
                 self.use.rates[name] = self.use.rates.get(name, 0.0) + key.limit.rate
-
-
-def _read(file: Path) -> bytes:
-    with file.open("rb") as opened:
-        content = opened.read(MAX_FILE_BYTES + 1)
-    if len(content) > MAX_FILE_BYTES:
-        raise InvalidInput(f"the file has more than {MAX_FILE_BYTES} bytes")
-    return content
-
-
-def _digest(key: bytes) -> bytes:
-    return hashlib.blake2b(key, digest_size=32).digest()

@@ -6,9 +6,11 @@ from typing import Literal
 
 import msgspec
 from starlette.requests import HTTPConnection
+from starlette.types import Scope
 
 Role = Literal["view", "operate", "admin"]
 """Each may do what those before it may."""
+ROLES: tuple[Role, ...] = ("view", "operate", "admin")
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,6 +18,10 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     role: Role
+
+    def may(self, needed: Role) -> bool:
+        """Whether the role includes the needed one."""
+        return ROLES.index(self.role) >= ROLES.index(needed)
 
 
 ANYBODY = Caller(name="anybody", role="admin")
@@ -26,3 +32,8 @@ def caller_of(request: HTTPConnection) -> Caller:
     """Who makes this request, as the guard of the roles found out."""
     found: Caller = request.scope.get("state", {}).get("caller", ANYBODY)
     return found
+
+
+def note_caller(scope: Scope, caller: Caller) -> None:
+    """Lets `caller_of` find the caller of the request."""
+    scope.setdefault("state", {})["caller"] = caller

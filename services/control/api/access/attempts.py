@@ -1,0 +1,57 @@
+"""How often an address may show a token that is not in force: ten at once, then one a second.
+
+A token of the required length cannot be guessed anyway; this keeps guesses out of the log and off the
+processor. It counts by address, so it slows nobody else. Somebody at the same address is slowed as well: else
+the answer to a good token would tell that it is good, however fast guesses come. Who has a cookie is not.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from shared.service.rate_limit import RateLimit
+
+AT_ONCE = 10
+PER_S = 1.0
+MAX_ADDRESSES = 4096
+"""Addresses to remember; the one that was heard of least recently is forgotten first."""
+
+
+class Attempts:
+    """The limits by address; `now_s` is monotonic."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._limits: OrderedDict[str, RateLimit] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<Attempts of {len(self._limits)} addresses>"
+
+    def limit_of(self, address: str) -> RateLimit:
+        """The limit of this address."""
+        network = network_of(address)
+        limit = self._limits.setdefault(
+            network, RateLimit("this address", PER_S, most=AT_ONCE, now_s=self._now_s)
+        )
+        self._limits.move_to_end(network)
+        if len(self._limits) > MAX_ADDRESSES:
+            self._limits.popitem(last=False)
+        return limit
+
+
+def network_of(address: str) -> str:
+    """What one machine can be expected to have: an IPv4 address, or the /64 of an IPv6 address.
+
+    >>> network_of("192.0.2.7"), network_of("2001:db8::7:7")
+    ('192.0.2.7', '2001:db8::/64')
+    """
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    # a socket for both versions of IP sees IPv4 addresses like this
+    found = getattr(found, "ipv4_mapped", None) or found
+    return str(ipaddress.ip_network((found, 64), strict=False)) if found.version == 6 else str(found)
