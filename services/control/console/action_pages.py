@@ -17,7 +17,7 @@ from services.control.console.following import following
 from services.control.console.forms import MAX_REASON, led_to, read_form, refused
 from services.control.console.movements import counts_of
 from services.control.console.ownership import ownership_map
-from services.control.console.routes import Console, scene_of
+from services.control.console.routes import Console, Group, scene_of
 from services.control.console.work import drawn_of
 from services.control.core.operations import Kind, Wish
 from services.control.live.operations import Operations
@@ -26,6 +26,8 @@ from shared.model.names import DEFAULT_GROUP
 
 RECENT: Final = 100
 """Movements whose pauses say how long the next ones are likely to be."""
+LISTED: Final = 50
+"""Operations of a table; the API has all."""
 NEEDS: Final[Mapping[Kind, tuple[str, ...]]] = {
     "move": ("stream", "to"),
     "drain": ("member",),
@@ -104,6 +106,18 @@ class ActionPages:
         )
         return led_to(request, f"/console/operations/{operation.id}")
 
+    def list(self, request: Request, group: str) -> Response:
+        """The group's operations, newest first."""
+        scene = self._read(group)
+        found = [one for one in self._operations.all() if one.group == group]
+        return self._console.pages.page(
+            request,
+            "operations.html",
+            **self._console.common(scene, "ownership", live="&work=operation"),
+            operations=[(one, title_of(one), drawn_of(one)) for one in found[:LISTED]],
+            total=len(found),
+        )
+
     def follow(self, request: Request, operation_id: str) -> Response:
         """The third step: the operation as it goes on. Raises UnknownOperation."""
         operation = self._operations.operation_of(operation_id)
@@ -150,6 +164,10 @@ def action_pages_routes(pages: ActionPages) -> APIRouter:
     @routes.post("/console/operations")
     async def start(request: Request) -> Response:
         return await pages.start(request)
+
+    @routes.get("/console/operations")
+    async def listed(request: Request, group: Group = DEFAULT_GROUP) -> Response:
+        return pages.list(request, group)
 
     @routes.get("/console/operations/{operation_id}")
     async def follow(request: Request, operation_id: str) -> Response:

@@ -223,8 +223,9 @@ def job_pages_routes(pages: JobPages) -> APIRouter:
         return await pages.cancel(request, run_id)
 
     @routes.get("/console/actions/run")
-    async def ask(request: Request, job: str, group: Group = DEFAULT_GROUP) -> Response:
-        return pages.ask(request, job, group)
+    async def ask(request: Request, job: str = "", group: Group = DEFAULT_GROUP) -> Response:
+        # the choice of a group in the bar names nothing else
+        return pages.ask(request, job, group) if job else pages.jobs(request, group, 0)
 
     @routes.post("/console/jobs/{name}/runs")
     async def start(request: Request, name: str) -> Response:

@@ -17,6 +17,8 @@
     const isOther = places.some((place) => place.dataset.drawn !== work.drawn);
     if ((isOther || !places.length) && redrawnFor.get(work.id) !== work.drawn) {
       redrawnFor.set(work.id, work.drawn);
+      if (isOther && /^(succeeded|done|failed|cancelled)\b/.test(work.drawn))
+        $("#announce").textContent = `The ${work.kind} ${work.id} has ended: ${work.drawn.split(" ")[0]}`;
       return redraw();
     }
     for (const place of places) show(place, work);
